@@ -1,0 +1,89 @@
+"""What a test needs from the machine: skipped without it on a laptop, failed without it where everything must run.
+
+Each ``need_*`` returns quietly when the component is there. Otherwise the test is skipped, or, with
+``TALLY_REQUIRE_ALL=1`` (set by CI), fails: a skipped check must never count as a passed one.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def need_docker() -> None:
+    """A Docker daemon answers at $DOCKER_HOST or the default socket (`make docker` starts one)."""
+    _need(_docker_answers(), "no Docker daemon answers; run: make docker")
+
+
+def need_postgres() -> Path:
+    """PostgreSQL's server binaries are here. Returns the folder that holds ``initdb`` and ``pg_ctl``."""
+    found = _postgres_folder()
+    _need(found is not None, "PostgreSQL is not installed; run: packaging/debian.sh")
+    assert found is not None
+    return found
+
+
+def need_chromium() -> Path:
+    """Chromium is here. Returns its executable."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    _need(found is not None, "Chromium is not installed; run: packaging/debian.sh")
+    assert found is not None
+    return Path(found)
+
+
+def need_bubblewrap() -> Path:
+    """bubblewrap is here, for the process runtime's sandbox. Returns its executable."""
+    found = shutil.which("bwrap")
+    _need(found is not None, "bubblewrap is not installed; run: packaging/debian.sh")
+    assert found is not None
+    return Path(found)
+
+
+def need_devnet() -> None:
+    """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was fetched."""
+    if importlib.util.find_spec("py_mini_racer") is None:
+        _need(False, "mini-racer is not installed; run: make install")
+    from contracts.devnet.engine import LedgerMissing, ledger_source
+
+    try:
+        ledger_source()
+    except LedgerMissing as missing:
+        _need(False, str(missing))
+
+
+def _need(there: bool, reason: str) -> None:
+    if there:
+        return
+    if os.environ.get("TALLY_REQUIRE_ALL") == "1":
+        pytest.fail(f"TALLY_REQUIRE_ALL=1 and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@functools.cache
+def _docker_answers() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    command = ["docker", "--host", host, "version", "--format", "{{.Server.Version}}"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+@functools.cache
+def _postgres_folder() -> Path | None:
+    on_path = shutil.which("initdb")
+    folders = [Path(on_path).resolve().parent] if on_path else []
+    folders += [Path(folder) for folder in sorted(glob.glob("/usr/lib/postgresql/*/bin"))[::-1]]
+    for folder in folders:
+        if (folder / "initdb").exists() and (folder / "pg_ctl").exists():
+            return folder
+    return None
