@@ -1,0 +1,79 @@
+"""Canonical CBOR (RFC 8949 §4.2.1): one value, one byte string, so that it can be signed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, cast
+
+import cbor2
+
+from marketplace.domain.errors import Malformed
+
+
+def encode(value: object) -> bytes:
+    """*value* as canonical CBOR."""
+    return cbor2.dumps(value, canonical=True)
+
+
+def decode(data: bytes) -> Any:
+    """The value of *data*; :class:`Malformed` unless it is exactly what :func:`encode` writes."""
+    try:
+        value = cast(Any, cbor2.loads(data))
+        again = encode(value)
+    except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Malformed("not CBOR") from error
+    if again != data:
+        raise Malformed("CBOR is not canonical, or bytes follow it")
+    return value
+
+
+def decode_tagged(data: bytes, tag: str, length: int) -> list[Any]:
+    """The fields after *tag* of a signed record: an array whose first element is its domain tag."""
+    value = decode(data)
+    if not isinstance(value, list):
+        raise Malformed(f"expected {tag}")
+    fields = cast(list[Any], value)
+    if len(fields) != length + 1 or fields[0] != tag:
+        raise Malformed(f"expected {tag} with {length} fields")
+    return fields[1:]
+
+
+def blake2b_256(data: bytes) -> bytes:
+    """32 bytes."""
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
+def blake2b_224(data: bytes) -> bytes:
+    """28 bytes: what Cardano calls a key, script or address hash."""
+    return hashlib.blake2b(data, digest_size=28).digest()
+
+
+def want_bytes(value: object, length: int | None, name: str) -> bytes:
+    """*value* if it is bytes of *length*."""
+    if not isinstance(value, bytes) or (length is not None and len(value) != length):
+        raise Malformed(f"{name} is not {length if length is not None else 'a'} bytes")
+    return value
+
+
+def want_int(value: object, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    """*value* if it is an integer within [least, most]."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise Malformed(f"{name} is not an integer within [{least}, {most}]")
+    return value
+
+
+def want_text(value: object, name: str, most: int = 4096) -> str:
+    """*value* if it is text of at most *most* characters."""
+    if not isinstance(value, str) or len(value) > most:
+        raise Malformed(f"{name} is not text of at most {most} characters")
+    return value
+
+
+def want_list(value: object, length: int, name: str) -> list[Any]:
+    """*value* if it is a list of exactly *length* elements."""
+    if not isinstance(value, list):
+        raise Malformed(f"{name} is not a list")
+    items = cast(list[Any], value)
+    if len(items) != length:
+        raise Malformed(f"{name} has {len(items)} fields, expected {length}")
+    return items

@@ -1,0 +1,227 @@
+"""The protocol between a client (adapter or payer) and the market, without IO.
+
+``receive(frame)`` and ``send(message)`` return what to write; the caller owns the socket and the
+clock.  Messages are numbered, kept until acknowledged, and sent again after a reconnect of the same
+session: nothing is lost and nothing is handled twice.  A message is acknowledged by ``handled``
+*after* the caller made its effect durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Literal
+
+from marketplace.domain import canonical, wire
+from marketplace.domain.errors import Refusal
+from marketplace.domain.keys import Signer, verifies
+
+Role = Literal["adapter", "payer"]
+_TAG: Final = "tally/hello/v1"
+MAX_UNACKED: Final = 10_000
+
+
+class HelloRefused(Refusal):
+    """The connection's first frames are not a valid hello."""
+
+    code = "HELLO_REFUSED"
+    remedy = "check the key, the network and the version of this adapter or payer"
+
+
+class Backlog(Refusal):
+    """The other side has not acknowledged for too long."""
+
+    code = "BACKLOG_FULL"
+    remedy = "reconnect; what is unacknowledged is kept"
+
+
+def hello_message(nonce: bytes, hello: wire.Hello) -> bytes:
+    """What the client signs: its own tag, the nonce, and every field of its hello."""
+    return canonical.encode(
+        [_TAG, nonce, hello.role, hello.key, hello.session, hello.received, hello.magic]
+    )
+
+
+def subscribe_message(nonce: bytes, session_vk: bytes) -> bytes:
+    """What a session key signs so that a payer may speak for its channel."""
+    return canonical.encode(["tally/subscribe/v1", nonce, session_vk])
+
+
+class Phase(Enum):
+    """Where a connection stands."""
+
+    GREETING = auto()
+    PROVING = auto()
+    OPEN = auto()
+
+
+@dataclass
+class Numbering:
+    """Both directions of one session: survives reconnects, dies with the process that owns it."""
+
+    session: bytes
+    sent: int = 0
+    received: int = 0
+    unacked: deque[tuple[int, bytes]] = field(default_factory=deque[tuple[int, bytes]])
+
+    def wrap(self, message: wire.Message) -> bytes:
+        """*message* as the next numbered frame, kept until acknowledged."""
+        if len(self.unacked) >= MAX_UNACKED:
+            raise Backlog(f"{len(self.unacked)} messages wait for an acknowledgement")
+        self.sent += 1
+        payload = wire.to_bytes(message)
+        self.unacked.append((self.sent, payload))
+        return wire.to_bytes(wire.Data(self.sent, payload))
+
+    def acked(self, seq: int) -> None:
+        """Forget everything up to *seq*."""
+        while self.unacked and self.unacked[0][0] <= seq:
+            self.unacked.popleft()
+
+    def take(self, data: wire.Data) -> wire.Message | None:
+        """The payload if it is the next one, None for a repetition; a gap is refused."""
+        if data.seq <= self.received:
+            return None
+        if data.seq != self.received + 1:
+            raise HelloRefused(f"message {data.seq} after {self.received}: one is missing")
+        self.received = data.seq
+        return wire.from_bytes(data.payload)
+
+    def again(self, received: int) -> list[bytes]:
+        """What the other side has not received yet."""
+        self.acked(received)
+        return [wire.to_bytes(wire.Data(seq, payload)) for seq, payload in self.unacked]
+
+    def anew(self) -> None:
+        """Count from 1 again: the other side is a new process that remembers no numbers."""
+        payloads = [payload for _, payload in self.unacked]
+        self.received, self.sent = 0, len(payloads)
+        self.unacked = deque(enumerate(payloads, start=1))
+
+
+@dataclass
+class Client:
+    """The adapter's or payer's side. One per process; ``connected`` starts each connection."""
+
+    role: Role
+    signer: Signer
+    magic: int
+    software: str
+    numbering: Numbering
+    phase: Phase = Phase.GREETING
+    market_session: bytes = b""
+    nonce: bytes = b""
+    now_ms: int = 0
+
+    def connected(self) -> bytes:
+        """The first frame of a new connection."""
+        self.phase = Phase.GREETING
+        return wire.to_bytes(self._hello())
+
+    def receive(self, frame: bytes) -> tuple[list[bytes], wire.Message | None]:
+        """(frames to write, message to handle). A message must be answered by ``handled``.
+
+        Raises :class:`HelloRefused` when the market rejects the connection.
+        """
+        message = wire.from_bytes(frame)
+        match message:
+            case wire.Challenge(nonce):
+                self.phase, self.nonce = Phase.PROVING, nonce
+                signature = self.signer.sign(hello_message(nonce, self._hello()))
+                return [wire.to_bytes(wire.Proof(signature))], None
+            case wire.Welcome(received, session, now_ms):
+                if self.market_session and session != self.market_session:
+                    self.numbering.anew()
+                self.market_session, self.phase, self.now_ms = session, Phase.OPEN, now_ms
+                return self.numbering.again(received), None
+            case wire.Data():
+                return [], self.numbering.take(message)
+            case wire.Ack(seq):
+                self.numbering.acked(seq)
+                return [], None
+            case wire.Rejected(code, text, remedy):
+                if self.phase is not Phase.OPEN:
+                    raise HelloRefused(f"{code}: {text}", remedy=remedy)
+                return [], message
+            case _:
+                raise HelloRefused(f"unexpected {type(message).__name__}")
+
+    def send(self, message: wire.Message) -> bytes:
+        """The frame; write it if connected, else it goes out after the next welcome."""
+        return self.numbering.wrap(message)
+
+    def handled(self) -> bytes:
+        """Acknowledges everything received so far."""
+        return wire.to_bytes(wire.Ack(self.numbering.received))
+
+    def _hello(self) -> wire.Hello:
+        n = self.numbering
+        return wire.Hello(
+            self.role, self.signer.verify_key, n.session, n.received, self.magic, self.software
+        )
+
+
+@dataclass
+class Server:
+    """The market's side of one connection. *numberings* outlives it: (key, session) → numbering."""
+
+    magic: int
+    nonce: bytes
+    session: bytes
+    numberings: dict[tuple[bytes, bytes], Numbering]
+    phase: Phase = Phase.GREETING
+    hello: wire.Hello | None = None
+    numbering: Numbering | None = None
+
+    def receive(self, frame: bytes, now_ms: int) -> tuple[list[bytes], wire.Message | None]:
+        """(frames to write, message to handle). Raises a Refusal: send it and close."""
+        message = wire.from_bytes(frame)
+        match self.phase, message:
+            case Phase.GREETING, wire.Hello():
+                if message.magic != self.magic:
+                    raise HelloRefused(f"this market is on network {self.magic}")
+                if message.role not in ("adapter", "payer") or len(message.key) != 32:
+                    raise HelloRefused("role is adapter or payer, key is 32 bytes")
+                if len(message.session) != 16:
+                    raise HelloRefused("session is 16 random bytes")
+                self.hello, self.phase = message, Phase.PROVING
+                return [wire.to_bytes(wire.Challenge(self.nonce))], None
+            case Phase.PROVING, wire.Proof(signature):
+                return self._prove(signature, now_ms), None
+            case Phase.OPEN, wire.Data():
+                assert self.numbering is not None
+                return [], self.numbering.take(message)
+            case Phase.OPEN, wire.Ack(seq):
+                assert self.numbering is not None
+                self.numbering.acked(seq)
+                return [], None
+            case _:
+                raise HelloRefused(f"unexpected {type(message).__name__}")
+
+    def send(self, message: wire.Message) -> bytes:
+        """The frame to write."""
+        assert self.numbering is not None
+        return self.numbering.wrap(message)
+
+    def handled(self) -> bytes:
+        """Acknowledges everything received so far."""
+        assert self.numbering is not None
+        return wire.to_bytes(wire.Ack(self.numbering.received))
+
+    def _prove(self, signature: bytes, now_ms: int) -> list[bytes]:
+        hello = self.hello
+        assert hello is not None
+        if not verifies(hello.key, hello_message(self.nonce, hello), signature):
+            raise HelloRefused("the proof is not signed by the key of the hello")
+        key = (hello.key, hello.session)
+        known = self.numberings.get(key)
+        if known is None:
+            # One numbering per key: a new process run of the same client ends the old one's.
+            for old in [k for k in self.numberings if k[0] == hello.key]:
+                del self.numberings[old]
+            known = self.numberings[key] = Numbering(hello.session)
+        self.numbering, self.phase = known, Phase.OPEN
+        received = hello.received if known.sent else 0
+        welcome = wire.to_bytes(wire.Welcome(known.received, self.session, now_ms))
+        return [welcome, *known.again(received)]

@@ -1,0 +1,79 @@
+"""Ed25519 (RFC 8032) keys and signatures, and how a session key is derived (HKDF, RFC 5869)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+
+from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.signing import SigningKey, VerifyKey
+
+from marketplace.domain.canonical import blake2b_224
+from marketplace.domain.errors import Malformed
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A private key: 32 bytes of *seed*, never printed."""
+
+    seed: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != 32:
+            raise Malformed("an Ed25519 seed has 32 bytes")
+
+    @property
+    def verify_key(self) -> bytes:
+        """The public key, 32 bytes."""
+        return bytes(SigningKey(self.seed).verify_key)
+
+    @property
+    def key_hash(self) -> bytes:
+        """blake2b_224 of the public key: how Cardano names it, 28 bytes."""
+        return blake2b_224(self.verify_key)
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes."""
+        return SigningKey(self.seed).sign(message).signature
+
+
+def verifies(verify_key: bytes, message: bytes, signature: bytes) -> bool:
+    """True when *signature* over *message* is by *verify_key*; False for anything malformed."""
+    if len(verify_key) != 32 or len(signature) != 64:
+        return False
+    try:
+        VerifyKey(verify_key).verify(message, signature)
+    except (BadSignatureError, CryptoError, ValueError):
+        return False
+    return True
+
+
+def hkdf_sha256(secret: bytes, info: bytes, length: int = 32) -> bytes:
+    """HKDF with an empty salt (RFC 5869); *length* at most 32 here."""
+    pseudo_random = hmac.new(bytes(32), secret, hashlib.sha256).digest()
+    return hmac.new(pseudo_random, info + b"\x01", hashlib.sha256).digest()[:length]
+
+
+def session_seed(
+    secret: bytes,
+    magic: int,
+    settle_hash: bytes,
+    first_input: tuple[bytes, int],
+    output_index: int,
+) -> bytes:
+    """The seed of the one channel that the open transaction with *first_input* creates.
+
+    ``info = "tally/channel/v1" | magic u32 | settle hash | txid | index u16 | output index u16``,
+    all big-endian, *first_input* being the least input in ledger order: never a counter, so a
+    restored wallet cannot derive a key twice for two channels.
+    """
+    info = (
+        b"tally/channel/v1"
+        + magic.to_bytes(4, "big")
+        + settle_hash
+        + first_input[0]
+        + first_input[1].to_bytes(2, "big")
+        + output_index.to_bytes(2, "big")
+    )
+    return hkdf_sha256(secret, info)

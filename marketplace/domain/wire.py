@@ -1,0 +1,405 @@
+"""What adapters, payers and the market say to each other: a tagged union, versioned.
+
+A frame on a socket is CBOR ``[VERSION, kind, fields]``; ``kind`` is the class's
+name.  Signed things inside (terms, receipts, vouchers) carry their own canonical bytes, so a frame
+itself needs no signature: the connection is authenticated at hello (see ``conversation``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, cast, get_type_hints
+
+import cbor2
+
+from marketplace.domain.canonical import want_bytes, want_int, want_text
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.job import JobSpec
+from marketplace.domain.offer import Offer
+from marketplace.domain.receipt import SignedReceipt
+from marketplace.domain.terms import SignedTerms
+from marketplace.domain.voucher import End, Voucher
+
+VERSION: Final = 1
+MAX_FRAME: Final = 1 << 20
+
+
+class WireRefused(Refusal):
+    """A frame of another version, of an unknown kind, or too large."""
+
+    code = "WIRE_REFUSED"
+    remedy = "install the version of tally that this market speaks"
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of everything that is sent."""
+
+    kinds: ClassVar[dict[str, type[Message]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Message.kinds[cls.__name__] = cls
+
+
+# ---- the connection itself (see conversation) -------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received.
+
+    *session* names the client's process run: another one starts both sides' numbering anew.
+    """
+
+    role: str
+    key: bytes
+    session: bytes
+    received: int
+    magic: int
+    software: str
+
+
+@dataclass(frozen=True)
+class Challenge(Message):
+    """The market's answer: sign this nonce."""
+
+    nonce: bytes
+
+
+@dataclass(frozen=True)
+class Proof(Message):
+    """Signature over ``conversation.hello_message(nonce, hello)``."""
+
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Welcome(Message):
+    """Authenticated; the market has received up to *received* of this session; its clock is *now_ms*."""
+
+    received: int
+    session: bytes
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class Rejected(Message):
+    """The connection or one message is refused; nothing was changed by it."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Data(Message):
+    """A numbered payload: delivered once and in order, across reconnects of the same session."""
+
+    seq: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Ack(Message):
+    """Everything up to *seq* has been handled."""
+
+    seq: int
+
+
+# ---- adapter → market --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OfferPosted(Message):
+    """The adapter's offer as it is now (also after a change of health, price or schedule)."""
+
+    offer: Offer
+    draining: bool
+
+
+@dataclass(frozen=True)
+class LeasesHeld(Message):
+    """After every welcome: the leases that the adapter still holds. The market ends all others."""
+
+    leases: list[str]
+
+
+@dataclass(frozen=True)
+class LeaseAccepted(Message):
+    """The adapter signed the terms that were proposed."""
+
+    lease: str
+    terms: SignedTerms
+
+
+@dataclass(frozen=True)
+class LeaseDeclined(Message):
+    """It did not, and why."""
+
+    lease: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class LeaseProgress(Message):
+    """A step of a lease at the provider.
+
+    *stage*: CHANNEL_SEEN, PULLING, STARTING, STARTED, PAUSED, RESUMED, STOPPING, FINISHED,
+    SETTLED.  *detail* holds plain facts: reason (``EndReason``), code, message, exit_code,
+    done/total of a pull, tx of a settlement.
+    """
+
+    lease: str
+    stage: str
+    at_ms: int
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LogChunk(Message):
+    """Bytes of a workload's output from *offset*; *stream* is stdout or stderr."""
+
+    lease: str
+    offset: int
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Telemetry(Message):
+    """Evidence for charts, about once a second: GPU and CPU use, memory, energy. Never the price."""
+
+    lease: str
+    at_ms: int
+    values: dict[str, int]
+
+
+@dataclass(frozen=True)
+class OutputReady(Message):
+    """One output was archived: content-addressed; fetched by ``BlobWanted``/``BlobPart``."""
+
+    lease: str
+    path: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class BlobWanted(Message):
+    """Please send part of a blob (either side may ask the other)."""
+
+    lease: str
+    sha256: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class BlobPart(Message):
+    """The part that was asked for; empty *data* at the end; *total* in bytes."""
+
+    lease: str
+    sha256: str
+    offset: int
+    total: int
+    data: bytes
+
+
+# ---- market → adapter --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LeaseProposed(Message):
+    """Will you run *job* under *terms* (canonical bytes, unsigned)?"""
+
+    lease: str
+    job: JobSpec
+    terms: bytes
+
+
+@dataclass(frozen=True)
+class LeaseSigned(Message):
+    """Both signed. *channel_tx* is the open transaction (hex id), *secrets* sealed to the adapter."""
+
+    lease: str
+    terms: SignedTerms
+    channel_tx: str
+    secrets: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class LeaseCancelled(Message):
+    """The proposal or lease is over for the market: stop without waiting; what is owed stays owed."""
+
+    lease: str
+    reason: str
+
+
+# ---- adapter ↔ market ↔ payer --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReceiptSent(Message):
+    """A tick, from the adapter."""
+
+    lease: str
+    receipt: SignedReceipt
+
+
+@dataclass(frozen=True)
+class VoucherSent(Message):
+    """A tick's answer, from the payer. *lease* is the one whose receipt it answers."""
+
+    lease: str
+    voucher: Voucher
+
+
+@dataclass(frozen=True)
+class EndSent(Message):
+    """The consumer wants the channel ended now: stop its leases, claim, finish."""
+
+    end: End
+
+
+@dataclass(frozen=True)
+class StopAsked(Message):
+    """The consumer wants this one lease stopped; the channel stays open for others."""
+
+    lease: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExecAsked(Message):
+    """Run a command inside the workload."""
+
+    lease: str
+    call: str
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class ExecDone(Message):
+    """What it printed, bounded, and its exit code."""
+
+    lease: str
+    call: str
+    exit_code: int
+    output: bytes
+
+
+@dataclass(frozen=True)
+class StreamOpened(Message):
+    """A connection to a port of the workload, through the market."""
+
+    lease: str
+    stream_id: str
+    port: int
+
+
+@dataclass(frozen=True)
+class StreamData(Message):
+    """Bytes of such a connection, either way."""
+
+    lease: str
+    stream_id: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class StreamClosed(Message):
+    """It is closed; *error* says why, empty for an ordinary end."""
+
+    lease: str
+    stream_id: str
+    error: str
+
+
+# ---- payer ↔ market ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Subscribe(Message):
+    """The payer speaks for this channel: *signature* by its session key over the hello's nonce."""
+
+    session_vk: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Subscribed(Message):
+    """All later receipts of the channel come here, beginning with the unanswered ones."""
+
+    session_vk: bytes
+
+
+def to_bytes(message: Message) -> bytes:
+    """One frame."""
+    body = {f.name: _plain(getattr(message, f.name)) for f in fields(message)}
+    return cbor2.dumps([VERSION, type(message).__name__, body])
+
+
+def from_bytes(data: bytes) -> Message:
+    """The message of one frame; :class:`WireRefused` or :class:`Malformed`."""
+    if len(data) > MAX_FRAME:
+        raise WireRefused(f"a frame has at most {MAX_FRAME} bytes")
+    try:
+        frame = cast(Any, cbor2.loads(data))
+    except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Malformed("a frame is not CBOR") from error
+    if not isinstance(frame, list) or len(cast(list[Any], frame)) != 3:
+        raise Malformed("a frame is [version, kind, fields]")
+    version, kind, body = cast(list[Any], frame)
+    if version != VERSION:
+        raise WireRefused(f"version {version!r} is not {VERSION}")
+    cls = Message.kinds.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise WireRefused(f"unknown kind {str(kind)[:60]!r}")
+    if not isinstance(body, dict):
+        raise Malformed("a frame's fields are a map")
+    values = cast(dict[str, Any], body)
+    names = {f.name for f in fields(cls)}
+    if set(values) != names:
+        raise Malformed(f"{kind} has the fields {', '.join(sorted(names))}")
+    hints = get_type_hints(cls)
+    return cls(**{name: _typed(hints[name], values[name], name) for name in names})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End)):
+        return value.to_wire()
+    return value
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    """*value* as *hint* says; every branch refuses what it does not know."""
+    if hint in (Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End):
+        return hint.from_wire(value)
+    if hint is int:
+        return want_int(value, name, -(2**63))
+    if hint is str:
+        return want_text(value, name, 65_536)
+    if hint is bytes:
+        return want_bytes(value, None, name)
+    if hint is bool and isinstance(value, bool):
+        return value
+    if hint == list[str] and isinstance(value, list):
+        return [want_text(x, name, 65_536) for x in cast(list[object], value)]
+    if hint == dict[str, bytes] and isinstance(value, dict):
+        return {want_text(k, name): want_bytes(v, None, name) for k, v in _items(value)}
+    if hint == dict[str, int] and isinstance(value, dict):
+        return {want_text(k, name): want_int(v, name, -(2**63)) for k, v in _items(value)}
+    if hint == dict[str, Any] and isinstance(value, dict):
+        return {want_text(k, name): _scalar(v, name) for k, v in _items(value)}
+    raise Malformed(f"{name} is not {hint}")
+
+
+def _items(value: object) -> list[tuple[object, object]]:
+    return list(cast(dict[object, object], value).items())
+
+
+def _scalar(value: object, name: str) -> object:
+    if isinstance(value, (str, int, bytes, bool)) or value is None:
+        return value
+    raise Malformed(f"{name} holds something that is not text, a number or bytes")
