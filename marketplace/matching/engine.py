@@ -1,0 +1,451 @@
+"""The matchmaker: filters, then scores, then the lowest row; everything kept incrementally.
+
+Each *shape* of request keeps a cost per host. A placement changes one host, which is written to the fleet's change
+log; the next time a shape is asked for, only the hosts changed since it was last asked are scored again. The state
+is the hosts, the live placements and a bounded number of shapes: nothing grows with history.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marketplace.matching import explain, filters
+from marketplace.matching.demand import Demand
+from marketplace.matching.fleet import Bools, Fleet
+from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
+from marketplace.matching.scores import Floats, Weights, score
+
+Rows = NDArray[np.intp]
+
+
+class Shape:
+    """One kind of request: which rows its terms admit, and what it costs on each."""
+
+    __slots__ = ("cost", "ok", "request", "seen", "slot", "version")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.ok: Bools = np.zeros(0, np.bool_)
+        self.cost: Floats = np.zeros(0)
+        self.slot: NDArray[np.int16] = np.zeros(0, np.int16)
+        self.seen = -1
+        self.version = -1
+
+
+def shape_key(request: Request) -> tuple[Any, ...]:
+    """What of a request decides where it may go and what it costs there (not who asks, nor for how long)."""
+    return (
+        request.cpu_milli,
+        request.memory_mib,
+        request.gpu_count,
+        request.gpu_milli,
+        request.gpu_models,
+        request.vram_mib,
+        request.vram_max_mib,
+        request.disk_mib,
+        request.regions,
+        request.labels,
+        request.isolation,
+        request.trust,
+        request.upload_mbps,
+        request.download_mbps,
+        request.max_gpu_rate,
+        request.max_core_rate,
+        request.avoid,
+        bool(request.owner) and request.gpu_count == 1 and request.gpu_milli < WHOLE,
+    )
+
+
+def alternatives(request: Request) -> list[Request]:
+    """The plain requests that would satisfy it, in order of preference: larger counts first, then ``any_of``."""
+    most = request.gpu_count_max
+    head = replace(request, any_of=(), gpu_count_max=None)
+    plain = [head]
+    if most is not None and most > request.gpu_count:
+        plain = [replace(head, gpu_count=n) for n in range(most, request.gpu_count, -1)] + [head]
+    for other in request.any_of:
+        plain += alternatives(other)
+    return plain
+
+
+class Matchmaker:
+    """Places requests on hosts. One writer; every method is synchronous and pure of clock and IO."""
+
+    def __init__(
+        self,
+        mix: Iterable[tuple[Request, float]] = (),
+        policy: Policy | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        self.policy = policy or Policy()
+        self.fleet = Fleet()
+        self.demand = Demand(list(mix), weights or Weights(), self.policy.learn)
+        self._shapes: dict[tuple[Any, ...], Shape] = {}
+        self._live: dict[int, tuple[Placement, int]] = {}
+        self._next = 1
+        self._expiring: list[tuple[int, int]] = []
+        self._owner_number: dict[str, int] = {}
+        self._owner_rows: dict[str, dict[int, int]] = {}
+        self._owners_seen = 0
+        self._windowed: set[int] = set()
+        self._draining: set[int] = set()
+        self.recent: deque[tuple[Request, str | None, int]] = deque(maxlen=256)
+
+    # -- supply ---------------------------------------------------------------------------------------------
+
+    def add(self, host: Host) -> None:
+        """A host joins, idle. ValueError when its id is taken."""
+        self._terms_changed(self.fleet.add(host), host)
+
+    def update(self, host: Host) -> None:
+        """New terms or resources of a known host; leases on it stay. KeyError, or ValueError if they no longer fit."""
+        self._terms_changed(self.fleet.update(host), host)
+
+    def remove(self, host_id: str) -> list[Placement]:
+        """A host leaves. The placements that were on it are ended and returned. KeyError when unknown."""
+        row = self.fleet.row_of[host_id]
+        lost = [placed for placed, at in self._live.values() if at == row]
+        for placed in lost:
+            self.release(placed)
+        self.fleet.remove(host_id)
+        self._windowed.discard(row)
+        self._draining.discard(row)
+        self._terms_changed(row, None)
+        return lost
+
+    def drain(self, host_id: str, draining: bool = True) -> None:
+        """Stop (or resume) new placements on a host; leases on it stay."""
+        row = self.fleet.row_of[host_id]
+        self.fleet.draining[row] = draining
+        (self._draining.add if draining else self._draining.discard)(row)
+
+    def _terms_changed(self, row: int, host: Host | None) -> None:
+        if host is not None and host.maintenance:
+            self._windowed.add(row)
+        else:
+            self._windowed.discard(row)
+        self._draining.discard(row) if not self.fleet.draining[row] else self._draining.add(row)
+        self.demand.supply_changed(self.fleet)
+        at = np.array([row])
+        for shape in self._shapes.values():
+            if row < len(shape.ok):
+                shape.ok[row] = filters.eligible(self.fleet, at, shape.request)[0]
+
+    # -- matching -------------------------------------------------------------------------------------------
+
+    def place(self, request: Request, now: int = 0) -> Placement | NoMatch:
+        """The best host for *request*, taken; or why there is none. *now* only matters to maintenance windows."""
+        found = self._find(request, now)
+        self.demand.arrived(request, self.fleet)
+        if found is None:
+            self.recent.append((request, None, 0))
+            return self.refusal(request, now)
+        return self._take(*found)
+
+    def quote(self, request: Request, now: int = 0) -> Placement | NoMatch:
+        """What :meth:`place` would answer, with nothing taken; its id is 0."""
+        found = self._find(request, now)
+        if found is None:
+            return self.refusal(request, now)
+        plain, row, slots = found
+        return Placement(0, self.fleet.at(row).id, slots, plain, self.rate(plain, row, slots))
+
+    def place_gang(self, gang: Gang, now: int = 0) -> tuple[Placement, ...] | NoMatch:
+        """All members placed, in the order given, or none and the state as before."""
+        from_regions: list[frozenset[str] | None] = [None]
+        if gang.same_region:
+            names = {h.region for h in self.fleet.hosts if h is not None}
+            from_regions = [frozenset({name}) for name in sorted(names)]
+        best: tuple[Placement, ...] | None = None
+        refusal: NoMatch | None = None
+        for regions in from_regions:
+            placed = self._try_gang(gang, regions, now)
+            if isinstance(placed, NoMatch):
+                refusal = refusal or placed
+                continue
+            for one in placed:
+                self.release(one)
+            if best is None or sum(p.rate for p in placed) < sum(p.rate for p in best):
+                best = placed
+        if best is not None:
+            return tuple(self.adopt(p.host, p.gpus, p.request) for p in best)
+        return refusal or NoMatch(gang.members[0] if gang.members else Request(0, 0), 0, {})
+
+    def _try_gang(
+        self, gang: Gang, regions: frozenset[str] | None, now: int
+    ) -> tuple[Placement, ...] | NoMatch:
+        """One attempt inside *regions*; the largest members first, since they have the fewest homes."""
+        order = sorted(
+            range(len(gang.members)),
+            key=lambda i: (-gang.members[i].gpu_demand, -gang.members[i].cpu_milli, i),
+        )
+        done: dict[int, Placement] = {}
+        for index in order:
+            wanted = gang.members[index]
+            if regions is not None:
+                allowed = wanted.regions & regions if wanted.regions else regions
+                wanted = replace(wanted, regions=allowed or frozenset({"\0nowhere"}))
+            hosts = {p.host for p in done.values()}
+            if gang.spread and hosts:
+                wanted = replace(wanted, avoid=wanted.avoid | hosts)
+            found = None
+            if not gang.spread:
+                rows = sorted(self.fleet.row_of[h] for h in hosts)
+                found = self._find(wanted, now, np.array(rows)) if rows else None
+            found = found or self._find(wanted, now)
+            if found is None:
+                refusal = self.refusal(wanted, now)
+                for placed in done.values():
+                    self.release(placed)
+                return refusal
+            done[index] = self._take(*found)
+        return tuple(done[i] for i in range(len(gang.members)))
+
+    def _find(
+        self, request: Request, now: int, only: Rows | None = None
+    ) -> tuple[Request, int, tuple[int, ...]] | None:
+        if not request.any_of and request.gpu_count_max is None:
+            return self._find_plain(request, now, only)
+        for plain in alternatives(request):
+            found = self._find_plain(plain, now, only)
+            if found is not None:
+                return found
+        return None
+
+    def _find_plain(
+        self, request: Request, now: int, only: Rows | None
+    ) -> tuple[Request, int, tuple[int, ...]] | None:
+        """The cheapest row and its devices, without taking them."""
+        shape = self.shape(request)
+        cost, slot = shape.cost, shape.slot
+        if not len(cost):
+            return None
+        closed = self._closed(request, now)
+        if closed or only is not None:
+            cost = cost.copy()
+            if only is not None:
+                inside = cost[only]
+                cost[:] = np.inf
+                cost[only] = inside
+            cost[closed] = np.inf
+        row = int(cost.argmin())
+        best, at = float(cost[row]), int(slot[row])
+        if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
+            row, best, at = self._beside_own(request, closed, only, (row, best, at))
+        if best == np.inf:
+            return None
+        return request, row, self._slots(request, row, at)
+
+    def _beside_own(
+        self, request: Request, closed: list[int], only: Rows | None, found: tuple[int, float, int]
+    ) -> tuple[int, float, int]:
+        """The better of *found* (a device that nobody shares yet) and a device already shared by the same owner."""
+        own = self._owner_rows.get(request.owner)
+        if not own:
+            return found
+        rows = np.array(sorted(own.keys() - set(closed)), np.intp)
+        if only is not None:
+            rows = np.intersect1d(rows, only)
+        if not len(rows):
+            return found
+        costs, slots = self._score(request, rows, self._owner_number[request.owner])
+        costs[~filters.eligible(self.fleet, rows, request)] = np.inf
+        at = int(costs.argmin())
+        if costs[at] < found[1] or (costs[at] == found[1] and rows[at] < found[0]):
+            return int(rows[at]), float(costs[at]), int(slots[at])
+        return found
+
+    def _closed(self, request: Request, now: int) -> list[int]:
+        closed = list(self._draining)
+        for row in self._windowed:
+            host = self.fleet.at(row)
+            end = now + max(request.duration_ms, 1)
+            if any(a < end and now < b for a, b in host.maintenance):
+                closed.append(row)
+        return closed
+
+    def shape(self, request: Request) -> Shape:
+        """The cached costs of requests like this one, brought up to date."""
+        key = shape_key(request)
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) >= self.policy.max_shapes:
+                self._shapes.pop(next(iter(self._shapes)))
+            shape = self._shapes[key] = Shape(request)
+        fleet = self.fleet
+        used = fleet.used
+        changed = fleet.log.since(shape.seen) if shape.seen >= 0 else None
+        if changed is None or shape.version != self.demand.version or len(shape.cost) < used:
+            every = np.arange(used)
+            if len(shape.ok) < used:
+                shape.ok = filters.eligible(fleet, every, shape.request)
+            self._rescore(shape, every)
+        elif len(changed):
+            self._rescore(shape, changed)
+        shape.seen = fleet.log.end
+        shape.version = self.demand.version
+        return shape
+
+    def _rescore(self, shape: Shape, rows: Rows) -> None:
+        if len(shape.cost) < self.fleet.used:
+            shape.cost = np.full(self.fleet.used, np.inf)
+            shape.slot = np.zeros(self.fleet.used, np.int16)
+        cost, slot = self._score(shape.request, rows, None if shape.request.owner else 0)
+        shape.cost[rows] = np.where(shape.ok[rows], cost, np.inf)
+        shape.slot[rows] = slot
+
+    def _score(
+        self, request: Request, rows: Rows, owner: int | None
+    ) -> tuple[Floats, NDArray[np.int16]]:
+        fits = filters.fitting_devices(self.fleet, rows, request, price=True)
+        fits &= filters.free_slots(self.fleet, rows, request, owner)
+        usable = self.demand.usable(self.fleet)
+        return score(self.fleet, usable, rows, request, fits, self.policy.price_weight)
+
+    def _slots(self, request: Request, row: int, first: int) -> tuple[int, ...]:
+        if request.gpu_count == 0:
+            return ()
+        if request.gpu_count == 1:
+            return (first,)
+        at = np.array([row])
+        fits = filters.fitting_devices(self.fleet, at, request, price=True)
+        fits &= filters.free_slots(self.fleet, at, request, 0)
+        free = np.flatnonzero(fits[0])
+        order = np.argsort(self.fleet.gpu_rate[row, free], kind="stable")
+        return tuple(sorted(int(s) for s in free[order[: request.gpu_count]]))
+
+    def rate(self, request: Request, row: int, slots: Sequence[int]) -> int:
+        """Micro-lovelace per second: devices times share, or cores for a request without devices."""
+        if slots:
+            return sum(int(self.fleet.gpu_rate[row, s]) for s in slots) * request.gpu_milli // WHOLE
+        return int(self.fleet.core_rate[row]) * request.cpu_milli // 1000
+
+    def fitting(self, request: Request, now: int = 0) -> tuple[Rows, NDArray[np.int64]]:
+        """Every row where a plain *request* would fit now, and its rate there in micro-lovelace per second."""
+        cost = self.shape(request).cost
+        good = cost < np.inf
+        if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
+            own = np.array(sorted(self._owner_rows.get(request.owner, {})), np.intp)
+            if len(own):
+                mine, _ = self._score(request, own, self._owner_number[request.owner])
+                good[own] |= (mine < np.inf) & filters.eligible(self.fleet, own, request)
+        good[self._closed(request, now)] = False
+        rows = np.flatnonzero(good)
+        if not request.gpu_count:
+            return rows, self.fleet.core_rate[rows] * request.cpu_milli // 1000
+        fits = filters.fitting_devices(self.fleet, rows, request, price=True)
+        fits &= filters.free_slots(self.fleet, rows, request, self.owner_number(request.owner))
+        dear = np.iinfo(np.int64).max // 64
+        rates = np.sort(np.where(fits, self.fleet.gpu_rate[rows], dear), axis=1)
+        return rows, rates[:, : request.gpu_count].sum(1) * request.gpu_milli // WHOLE
+
+    def why_lost(self, host_id: str) -> explain.Losses:
+        """Why a provider's host got no work lately. KeyError when it is unknown."""
+        return explain.losses(self, host_id)
+
+    def explain(self, request: Request, now: int = 0) -> NoMatch | Placement:
+        """The quote if something fits, otherwise every reason and the nearest relaxations."""
+        return self.quote(request, now)
+
+    def refusal(self, request: Request, now: int = 0) -> NoMatch:
+        """Why *request* fits nowhere, and the nearest relaxation that would."""
+        return explain.refusal(self, request, now)
+
+    def owner_number(self, owner: str) -> int | None:
+        """The number of an owner that shares a device now; 0 for the anonymous one, None for a newcomer."""
+        return self._owner_number.get(owner) if owner else 0
+
+    # -- holding --------------------------------------------------------------------------------------------
+
+    def _take(self, request: Request, row: int, slots: tuple[int, ...]) -> Placement:
+        owner = 0
+        if request.owner:
+            owner = self._owner_number.get(request.owner, 0)
+            if not owner:
+                self._owners_seen += 1
+                owner = self._owner_number[request.owner] = self._owners_seen
+            held = self._owner_rows.setdefault(request.owner, {})
+            held[row] = held.get(row, 0) + 1
+        need = (request.cpu_milli, request.memory_mib, request.disk_mib)
+        self.fleet.take(row, slots, request.gpu_milli, need, owner)
+        rate = self.rate(request, row, slots)
+        placed = Placement(self._next, self.fleet.at(row).id, slots, request, rate)
+        self._next += 1
+        self._live[placed.id] = (placed, row)
+        self.recent.append((request, placed.host, rate))
+        return placed
+
+    def adopt(self, host_id: str, gpus: Sequence[int], request: Request) -> Placement:
+        """Hold what is already known to run there (at start-up). KeyError: no such host; ValueError: no room."""
+        row = self.fleet.row_of[host_id]
+        slots = tuple(gpus)
+        fleet = self.fleet
+        room = (
+            fleet.cpu[row] >= request.cpu_milli
+            and fleet.mem[row] >= request.memory_mib
+            and fleet.disk[row] >= request.disk_mib
+        )
+        owner = self.owner_number(request.owner)
+        devices = filters.free_slots(fleet, np.array([row]), request, owner)[0]
+        if len(slots) != request.gpu_count or len(set(slots)) != len(slots):
+            raise ValueError(
+                f"{host_id}: {len(slots)} devices named, {request.gpu_count} asked for"
+            )
+        if not room or not all(s < int(fleet.count[row]) and devices[s] for s in slots):
+            raise ValueError(f"{host_id}: no room there")
+        return self._take(request, row, slots)
+
+    def release(self, placement: Placement) -> None:
+        """Give back what a placement holds. KeyError when it is not live."""
+        placed, row = self._live.pop(placement.id)
+        request = placed.request
+        need = (request.cpu_milli, request.memory_mib, request.disk_mib)
+        self.fleet.give(row, placed.gpus, request.gpu_milli, need)
+        if request.owner:
+            held = self._owner_rows[request.owner]
+            held[row] -= 1
+            if not held[row]:
+                del held[row]
+            if not held:
+                del self._owner_rows[request.owner], self._owner_number[request.owner]
+
+    def live(self) -> list[Placement]:
+        """Every placement held now."""
+        return [placed for placed, _ in self._live.values()]
+
+    # -- reservations ---------------------------------------------------------------------------------------
+
+    def reserve(self, request: Request, now: int, ttl_ms: int) -> Placement | NoMatch:
+        """Place, but only until *now* + *ttl_ms* unless confirmed."""
+        placed = self.place(request, now)
+        if isinstance(placed, NoMatch):
+            return placed
+        held = replace(placed, expires_ms=now + ttl_ms)
+        self._live[placed.id] = (held, self._live[placed.id][1])
+        heapq.heappush(self._expiring, (now + ttl_ms, placed.id))
+        return held
+
+    def confirm(self, placement: Placement) -> Placement:
+        """Turn a reservation into a placement that stays. KeyError when it has expired."""
+        held, row = self._live[placement.id]
+        kept = replace(held, expires_ms=None)
+        self._live[placement.id] = (kept, row)
+        return kept
+
+    def expire(self, now: int) -> list[Placement]:
+        """Release every reservation whose time is up; those released."""
+        ended: list[Placement] = []
+        while self._expiring and self._expiring[0][0] <= now:
+            _, number = heapq.heappop(self._expiring)
+            held = self._live.get(number)
+            if held is not None and held[0].expires_ms is not None and held[0].expires_ms <= now:
+                self.release(held[0])
+                ended.append(held[0])
+        return ended

@@ -1,0 +1,255 @@
+"""The market's supply as arrays: one row per host, one column per device, kept by addition and subtraction only.
+
+Rows of removed hosts are reused. ``log`` remembers which rows changed, so that a cached score vector knows what
+to look at again; it is a bounded window, never a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marketplace.matching.model import WHOLE, Host
+
+Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+class Names:
+    """Names to small numbers and back; number 0 is the empty name."""
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {"": 0}
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    def number(self, name: str) -> int:
+        """The number of *name*, new if it was never seen."""
+        return self._number.setdefault(name, len(self._number))
+
+    def known(self, names: frozenset[str]) -> list[int]:
+        """Numbers of those *names* that were ever seen."""
+        return [self._number[name] for name in names if name in self._number]
+
+    def all(self) -> Sequence[str]:
+        """Every name, by number."""
+        return list(self._number)
+
+
+class ChangeLog:
+    """A sliding window over the rows that changed."""
+
+    def __init__(self, window: int = 1 << 16) -> None:
+        self._rows: Small = np.zeros(2 * window, np.int32)
+        self._window = window
+        self._base = 0
+        self.end = 0
+
+    def add(self, row: int) -> None:
+        """Note that *row* changed."""
+        at = self.end - self._base
+        if at == len(self._rows):
+            self._rows[: self._window] = self._rows[self._window :]
+            self._base += self._window
+            at = self._window
+        self._rows[at] = row
+        self.end += 1
+
+    def since(self, mark: int) -> Small | None:
+        """The distinct rows changed after *mark*; None when that is further back than the window."""
+        if mark < self._base:
+            return None
+        rows = self._rows[mark - self._base : self.end - self._base]
+        return np.unique(rows) if len(rows) > 1 else rows
+
+
+class Fleet:
+    """Hosts, their free resources, and who is on each device."""
+
+    def __init__(self) -> None:
+        self.models, self.regions, self.owners = Names(), Names(), Names()
+        self.hosts: list[Host | None] = []
+        self.row_of: dict[str, int] = {}
+        self.log = ChangeLog()
+        self.used = 0
+        self.priced = False
+        self._free_rows: list[int] = []
+        self._allot(64, 1)
+
+    def _allot(self, rows: int, slots: int) -> None:
+        """Arrays of at least *rows* by *slots*, keeping what is there."""
+
+        def grown(name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> None:
+            fresh = np.zeros(shape, dtype)
+            old = getattr(self, name, None)
+            if old is not None:
+                fresh[tuple(slice(0, n) for n in old.shape)] = old
+            setattr(self, name, fresh)
+
+        for name in ("cpu", "mem", "disk", "core_rate"):
+            grown(name, (rows,), np.int64)
+        for name in ("region", "isolation", "trust", "upload", "download", "count", "model0"):
+            grown(name, (rows,), np.int32)
+        for name in ("alive", "draining"):
+            grown(name, (rows,), np.bool_)
+        for name in ("free", "gpu_rate"):
+            grown(name, (rows, slots), np.int64)
+        for name in ("model", "vram", "owner", "owners_jobs"):
+            grown(name, (rows, slots), np.int32)
+        for name in ("present", "sliced"):
+            grown(name, (rows, slots), np.bool_)
+        self.rows, self.slots = rows, slots
+
+    cpu: Ints
+    mem: Ints
+    disk: Ints
+    core_rate: Ints
+    region: Small
+    isolation: Small
+    trust: Small
+    upload: Small
+    download: Small
+    count: Small
+    model0: Small
+    alive: Bools
+    draining: Bools
+    free: Ints
+    gpu_rate: Ints
+    model: Small
+    vram: Small
+    owner: Small
+    owners_jobs: Small
+    present: Bools
+    sliced: Bools
+
+    def add(self, host: Host) -> int:
+        """A new, empty host; its row. ValueError when the id is taken."""
+        if host.id in self.row_of:
+            raise ValueError(f"host {host.id} is already in the market")
+        if len(host.gpus) > self.slots:
+            self._allot(self.rows, len(host.gpus))
+        if self._free_rows:
+            row = self._free_rows.pop()
+        else:
+            row = self.used
+            if row == self.rows:
+                self._allot(2 * self.rows, self.slots)
+            self.used += 1
+            self.hosts.append(None)
+        self.row_of[host.id] = row
+        self.cpu[row], self.mem[row], self.disk[row] = (
+            host.cpu_milli,
+            host.memory_mib,
+            host.disk_mib,
+        )
+        slots = len(host.gpus)
+        self.free[row] = 0
+        self.free[row, :slots] = WHOLE
+        self.owner[row] = 0
+        self.owners_jobs[row] = 0
+        self.draining[row] = False
+        self._describe(row, host)
+        return row
+
+    def _describe(self, row: int, host: Host) -> None:
+        """Write what does not depend on who is there."""
+        self.hosts[row] = host
+        self.priced = self.priced or host.core_rate > 0 or any(gpu.rate for gpu in host.gpus)
+        self.alive[row] = True
+        self.core_rate[row] = host.core_rate
+        self.region[row] = self.regions.number(host.region)
+        self.isolation[row], self.trust[row] = host.isolation, host.trust
+        self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps
+        self.count[row] = len(host.gpus)
+        for array in (self.model, self.vram, self.gpu_rate):
+            array[row] = 0
+        self.present[row] = False
+        self.sliced[row] = False
+        for slot, gpu in enumerate(host.gpus):
+            self.model[row, slot] = self.models.number(gpu.model)
+            self.vram[row, slot] = gpu.vram_mib
+            self.gpu_rate[row, slot] = gpu.rate
+            self.present[row, slot] = True
+            self.sliced[row, slot] = gpu.hardware_slices
+        self.model0[row] = self.model[row, 0] if host.gpus else 0
+        self.log.add(row)
+
+    def update(self, host: Host) -> int:
+        """New terms or more resources for a known host; leases on it stay. ValueError if they would no longer fit."""
+        row = self.row_of[host.id]
+        old = self.at(row)
+        if len(host.gpus) != len(old.gpus) and self.busy(row):
+            raise ValueError(f"host {host.id}: devices cannot come or go while leases run")
+        cpu = int(self.cpu[row]) + host.cpu_milli - old.cpu_milli
+        mem = int(self.mem[row]) + host.memory_mib - old.memory_mib
+        disk = int(self.disk[row]) + host.disk_mib - old.disk_mib
+        if min(cpu, mem, disk) < 0:
+            raise ValueError(f"host {host.id}: leases hold more than that")
+        if len(host.gpus) > self.slots:
+            self._allot(self.rows, len(host.gpus))
+        if len(host.gpus) != len(old.gpus):
+            self.free[row] = 0
+            self.free[row, : len(host.gpus)] = WHOLE
+        self.cpu[row], self.mem[row], self.disk[row] = cpu, mem, disk
+        self._describe(row, host)
+        return row
+
+    def remove(self, host_id: str) -> int:
+        """Take a host out of the market; its row goes back to the pool."""
+        row = self.row_of.pop(host_id)
+        self.hosts[row] = None
+        self.alive[row] = False
+        self.present[row] = False
+        self.free[row] = 0
+        self._free_rows.append(row)
+        self.log.add(row)
+        return row
+
+    def at(self, row: int) -> Host:
+        """The host of a living row."""
+        host = self.hosts[row]
+        if host is None:
+            raise KeyError(row)
+        return host
+
+    def busy(self, row: int) -> bool:
+        """Whether any lease holds anything there."""
+        host = self.at(row)
+        whole = bool((self.free[row, : len(host.gpus)] == WHOLE).all())
+        idle = (host.cpu_milli, host.memory_mib, host.disk_mib) == (
+            int(self.cpu[row]),
+            int(self.mem[row]),
+            int(self.disk[row]),
+        )
+        return not (whole and idle)
+
+    def take(
+        self, row: int, slots: tuple[int, ...], milli: int, need: tuple[int, int, int], owner: int
+    ) -> None:
+        """Subtract a placement. The caller has checked that it fits."""
+        self.cpu[row] -= need[0]
+        self.mem[row] -= need[1]
+        self.disk[row] -= need[2]
+        for slot in slots:
+            self.free[row, slot] -= milli
+            self.owner[row, slot] = owner
+            self.owners_jobs[row, slot] += 1
+        self.log.add(row)
+
+    def give(
+        self, row: int, slots: tuple[int, ...], milli: int, need: tuple[int, int, int]
+    ) -> None:
+        """Add a placement back; a device that nobody is on belongs to nobody again."""
+        self.cpu[row] += need[0]
+        self.mem[row] += need[1]
+        self.disk[row] += need[2]
+        for slot in slots:
+            self.free[row, slot] += milli
+            self.owners_jobs[row, slot] -= 1
+            if self.owners_jobs[row, slot] == 0:
+                self.owner[row, slot] = 0
+        self.log.add(row)
