@@ -18,7 +18,7 @@ def encode(value: object) -> bytes:
 def decode(data: bytes) -> Any:
     """The value of *data*; :class:`Malformed` unless it is exactly what :func:`encode` writes."""
     try:
-        value = cast(Any, cbor2.loads(data))
+        value = cbor2.loads(data)
         again = encode(value)
     except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Malformed("not CBOR") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
@@ -76,7 +76,7 @@ class Terms:
         return Consts(
             session_vk=self.session_vk,
             adapter_vkh=self.adapter_vkh,
-            payout=canonical_payout(self.payout),
+            payout=self.payout,
             consumer_vkh=self.consumer_vkh,
             close_period_ms=self.close_period_ms,
             fee_bps=self.fee_bps,
@@ -93,7 +93,9 @@ class Terms:
     @staticmethod
     def decode(data: bytes) -> Terms:
         """The reverse; :class:`Malformed` for anything else."""
-        f = dict(zip(_FIELDS, canonical.decode_tagged(data, _TAG, len(_FIELDS)), strict=True))
+        f: dict[str, Any] = dict(
+            zip(_FIELDS, canonical.decode_tagged(data, _TAG, len(_FIELDS)), strict=True)
+        )
         if f["resource"] not in ("gpu", "core"):
             raise Malformed("resource is gpu or core")
         for name in ("lease", "job", "offer", "provider", "asset"):
@@ -108,11 +110,6 @@ class Terms:
     def hash(self) -> bytes:
         """blake2b_256 of the encoding."""
         return canonical.blake2b_256(self.encode())
-
-
-def canonical_payout(payout: bytes) -> bytes:
-    """The 28-byte payout hash as the datum holds it."""
-    return want_bytes(payout, 28, "payout")
 
 
 _FIELDS: Final = (

@@ -345,7 +345,7 @@ def from_bytes(data: bytes) -> Message:
     if len(data) > MAX_FRAME:
         raise WireRefused(f"a frame has at most {MAX_FRAME} bytes")
     try:
-        frame = cast(Any, cbor2.loads(data))
+        frame = cbor2.loads(data)
     except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Malformed("a frame is not CBOR") from error
     if not isinstance(frame, list) or len(cast(list[Any], frame)) != 3:

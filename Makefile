@@ -1,0 +1,63 @@
+# Two commands do everything: `make demo` and `make test`. Both install what they need.
+SHELL := /bin/bash
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+TALLY_REQUIRE_ALL ?=
+export TALLY_REQUIRE_ALL
+export CBOR_C_EXTENSION := 1
+
+.PHONY: demo test prove install docker packages lint unit integration e2e gpu lock clean
+
+demo: install docker
+	.venv/bin/tally demo
+
+test: install docker packages lint unit integration e2e
+
+# ---- what is needed ---------------------------------------------------------------------------
+install: .venv/installed
+
+.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json
+	test -x $(PY) || python3 -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
+	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
+	$(PY) -m uv pip install --quiet --python $(PY) --no-deps --editable .
+	npm ci --silent --no-audit --no-fund --prefix contracts/devnet
+	npm ci --silent --no-audit --no-fund --prefix tests/contracts/aiken
+	touch $@
+
+docker:
+	@bash packaging/docker.sh
+
+packages:
+	@bash packaging/debian.sh
+
+lock:
+	$(PY) -m uv pip compile --quiet --python-version 3.11 --extra dev --no-header --no-emit-index-url -o requirements.lock pyproject.toml
+
+# ---- what is checked --------------------------------------------------------------------------
+lint: install
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check --quiet .
+	.venv/bin/lint-imports --no-cache
+	.venv/bin/pyright
+
+RETRY := --reruns 2 --reruns-delay 2
+
+unit: install
+	$(PYTEST) tests/unit tests/contracts -n 2 -m 'not prove and not gpu'
+
+integration: install docker packages
+	$(PYTEST) tests/integration -n 2 --dist loadfile -m 'not prove and not gpu' $(RETRY)
+
+e2e: install docker packages
+	$(PYTEST) tests/e2e tests/browser -m 'not prove and not gpu' $(RETRY)
+
+prove: install docker packages
+	$(PYTEST) tests/unit tests/contracts -n 2 -m prove --timeout 1500
+	$(PYTEST) tests/integration tests/e2e tests/browser -m 'prove and not gpu' --timeout 900 $(RETRY)
+
+gpu: install
+	$(PYTEST) tests -m gpu
+
+clean:
+	rm -rf .venv contracts/devnet/node_modules tests/contracts/aiken/node_modules

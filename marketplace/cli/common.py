@@ -1,0 +1,163 @@
+"""The door of every command: errors become one line and an exit code, reads become a table or JSON.
+
+Exit codes: 0 done, 1 the job failed, 2 usage, 3 refused (no match, budget, channel), 4 the world
+failed (unreachable, chain).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
+
+DONE: Final = 0
+JOB_FAILED: Final = 1
+USAGE: Final = 2
+REFUSED: Final = 3
+WORLD_FAILED: Final = 4
+
+out: Final = Console(highlight=False)
+err: Final = Console(stderr=True, highlight=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
+Home = Annotated[
+    Path,
+    typer.Option(
+        envvar="TALLY_HOME",
+        help="Where keys and state are kept.",
+        default_factory=lambda: Path.home() / ".tally",
+        show_default="~/.tally",
+    ),
+]
+Market = Annotated[str, typer.Option(envvar="TALLY_MARKET", help="The market's address.")]
+ChainUrl = Annotated[
+    str, typer.Option(envvar="TALLY_CHAIN_URL", help="A Blockfrost-compatible address.")
+]
+ProjectId = Annotated[
+    str, typer.Option(envvar="TALLY_PROJECT_ID", help="The key that this address asks for.")
+]
+
+DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
+
+
+class UsageError(Malformed):
+    """The command line does not say what is needed."""
+
+    code = "USAGE"
+    remedy = "see `tally COMMAND --help`"
+
+
+class Declined(Refusal):
+    """The person said no."""
+
+    code = "NOT_CONFIRMED"
+    remedy = "nothing was spent; add --yes to skip the question"
+
+
+@dataclass(frozen=True)
+class Where:
+    """The addresses that a command works with."""
+
+    market: str
+    chain_url: str
+    project_id: str
+    home: Path
+
+
+def exit_code(error: TallyError) -> int:
+    """Which exit code *error* ends with."""
+    if isinstance(error, UsageError):
+        return USAGE
+    return WORLD_FAILED if isinstance(error, Fault) else REFUSED
+
+
+def fail(error: TallyError) -> NoReturn:
+    """One line with code, cause and remedy on stderr; then the exit code of its kind."""
+    err.print(f"[bold red]{error.code}[/]: ", end="")
+    err.print(error.message, markup=False, end="\n" if not error.remedy else " ")
+    if error.remedy:
+        err.print(f"— {error.remedy}", markup=False, style="dim")
+    sys.exit(exit_code(error))
+
+
+def guarded(command: Callable[[], Any]) -> Any:
+    """Run *command*; any :class:`TallyError`, also inside a group of them, ends as one line."""
+    try:
+        return command()
+    except TallyError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BaseExceptionGroup as group:
+        first = first_tally_error(group)
+        if first is None:
+            raise
+        fail(first)
+
+
+def first_tally_error(group: BaseExceptionGroup[BaseException]) -> TallyError | None:
+    """The first of ours in a task group's error, or None."""
+    for error in group.exceptions:
+        if isinstance(error, TallyError):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            found = first_tally_error(error)  # pyright: ignore[reportUnknownArgumentType]
+            if found is not None:
+                return found
+    return None
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout; bytes as hex."""
+    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table for people; a line that says so when it is empty."""
+    if not rows:
+        out.print(f"[dim]{title}: none[/]")
+        return
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    out.print(table)
+
+
+def confirm_spend(what: str, yes: bool) -> None:
+    """Show *what* is spent and ask; :class:`Declined` unless the answer is yes."""
+    out.print(what, markup=False)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Declined("nobody is there to confirm")
+    if not typer.confirm("Go on?", default=False):
+        raise Declined("not confirmed")
+
+
+def private_folder(path: Path) -> Path:
+    """*path*, made if it is missing, readable by its owner only."""
+    path.mkdir(parents=True, exist_ok=True)
+    os.chmod(path, 0o700)
+    return path
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,95 @@
+"""``tally``: a table of commands, each loaded when it is called.
+
+A provider's install has no FastAPI and a consumer's no NVML: a command whose extra is missing
+answers with the pip line that brings it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final
+
+import typer
+
+from marketplace.cli.common import USAGE, UsageError, err, guarded, out
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a command lives, what it is for, and which extra it needs."""
+
+    module: str
+    help: str
+    extra: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "up": Entry("up", "Run devnet, market, adapter and console on this machine.", "dev"),
+    "demo": Entry("demo", "Tell the whole story once, on throw-away state, and prove it.", "dev"),
+    "offers": Entry("offers", "Search what providers offer.", "client"),
+    "job": Entry("job", "Quote, run, watch and stop jobs.", "client"),
+    "invoice": Entry("invoice", "Recompute a job's bill from its receipts.", "client"),
+    "wallet": Entry("wallet", "Make and show a wallet.", "client"),
+    "purse": Entry("purse", "Fund, show and sweep the hot purse.", "client"),
+    "payer": Entry("payer", "Pay for jobs that outlive their client.", "client"),
+    "channel": Entry("channel", "Get one's own money out with a chain address alone.", "client"),
+    "watch": Entry("watch", "Rescue sleeping providers: a keyless watchtower.", "client"),
+    "adapter": Entry("adapter", "The provider's side: doctor, run, status, drain.", "adapter"),
+    "market": Entry("market", "Serve, migrate, settle and operate a market.", "market"),
+    "devnet": Entry("devnet", "A Cardano ledger on this machine.", "devnet"),
+    "faucet": Entry("faucet", "Devnet money for an address.", "devnet"),
+    "bench": Entry("bench", "Measure; print figures.", "dev"),
+}
+
+
+def load(name: str) -> typer.Typer:
+    """The command group *name*; exits with the pip line of its extra when a library is missing."""
+    entry = COMMANDS[name]
+    try:
+        module = importlib.import_module(f"marketplace.cli.{entry.module}")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing in ("marketplace", "adapter", "contracts"):
+            raise
+        err.print(
+            f"[bold red]EXTRA_MISSING[/]: `tally {name}` needs {missing} "
+            f"— pip install 'tally-compute\\[{entry.extra}]'"
+        )
+        sys.exit(USAGE)
+    return module.app
+
+
+def show_help() -> None:
+    """What there is; nothing is imported for it."""
+    out.print("Tally: decentralised compute on Cardano, paid by the metered second.\n")
+    out.print("Usage: tally COMMAND [OPTIONS]      tally COMMAND --help says more\n", markup=False)
+    for name, entry in COMMANDS.items():
+        out.print(f"  [bold]{name:<10}[/]{entry.help}")
+
+
+def run(arguments: list[str]) -> None:
+    """One command line, without the program's name."""
+    name = arguments[0] if arguments else "--help"
+    if name in ("--help", "-h", "help"):
+        show_help()
+    elif name == "--version":
+        out.print(f"tally {version('tally-compute')}")
+    elif name in COMMANDS:
+        load(name)(args=arguments[1:], prog_name=f"tally {name}")
+    else:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean `tally {near[0]}`?" if near else ""
+        raise UsageError(f"there is no command {name!r}{hint}")
+
+
+def main() -> None:
+    """The process's entry."""
+    guarded(lambda: run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
