@@ -1,0 +1,430 @@
+"""From what a transaction should do to its bytes: funding, fee, change, collateral, script data.
+
+Pure. A :class:`Plan` says what goes in and out; :func:`assemble` adds money of one's own and gives
+a :class:`Draft` whose bytes are evaluated; :meth:`Draft.finish` puts the exact units and the exact
+fee in. Sizes are those of the real bytes, with stand-in signatures of the real length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pycardano import (
+    Address,
+    Asset,
+    AssetName,
+    MultiAsset,
+    PlutusV3Script,
+    ScriptHash,
+    StakeCredential,
+    StakeRegistration,
+    TransactionBody,
+    TransactionInput,
+    TransactionOutput,
+    Value,
+    VerificationKeyHash,
+    Withdrawals,
+)
+from pycardano.hash import ScriptDataHash, TransactionId
+from pycardano.serialization import RawCBOR
+
+from marketplace.chain import plutus
+from marketplace.chain.address import pay_key_hash, script_stake_address
+from marketplace.chain.errors import FundsShort, TxRefused
+from marketplace.chain.snapshot import Snapshot, Units
+from marketplace.chain.utxo import Assets, OutRef, Utxo, assets_of, sum_assets
+from marketplace.chain.wallet import COLLATERAL, COLLATERAL_MOST, Funds, surplus
+from marketplace.domain.canonical import blake2b_256
+from marketplace.domain.keys import Signer
+
+# Stand-ins until a transaction has been evaluated: as wide on the wire as the real ones and, for
+# the budget of the fee, above what contracts/README.md measures for any step.
+_STUB_UNITS: Final = Units(12_000, 6_000_000)
+_SETTLE_UNITS: Final = Units(150_000, 60_000_000)
+_STEP_UNITS: Final = Units(75_000, 85_000_000)
+_SPEND_TAG, _REWARD_TAG = 0, 3
+_STUB_REDEEMER: Final = b"\x00"  # the integer 0: the stub reads none, this is the shortest
+_WITNESS_BYTES: Final = (32, 64)
+
+
+@dataclass(frozen=True)
+class Out:
+    """An output to make."""
+
+    address: bytes
+    lovelace: int
+    assets: Assets = ()
+    datum: bytes | None = None
+    script: bytes | None = None
+
+    def to_pycardano(self) -> TransactionOutput:
+        """As the library encodes it."""
+        return TransactionOutput(
+            Address.from_primitive(self.address),
+            Value(self.lovelace, _multi_asset(self.assets)),
+            datum=None if self.datum is None else RawCBOR(self.datum),
+            script=None if self.script is None else PlutusV3Script(self.script),
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return len(self.to_pycardano().to_cbor())
+
+    def at(self, ref: OutRef) -> Utxo:
+        """The unspent output that it becomes."""
+        return Utxo(ref, self.address, self.lovelace, self.assets, self.datum)
+
+
+def least(snapshot: Snapshot, out: Out) -> int:
+    """The lovelace that *out* must hold: its size depends on the amount, so on itself."""
+    need = out.lovelace
+    for _ in range(3):
+        need = snapshot.params.min_lovelace(replace(out, lovelace=max(need, 1)).size)
+    return need
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a transaction does, before its own money.
+
+    *channels* are script-locked inputs in ledger order, *steps* settle's redeemer (CBOR) when there
+    are any; *outputs* come first and in this order. *signers* are key hashes that scripts must see;
+    *since*/*until* are slots (lower inclusive, upper exclusive).
+    """
+
+    outputs: tuple[Out, ...]
+    channels: tuple[Utxo, ...] = ()
+    steps: bytes | None = None
+    signers: tuple[bytes, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    registers: bytes | None = None
+    reserve_collateral: bool = False
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A transaction with its signatures: what is stored, sent, and sent again unchanged."""
+
+    tx_id: bytes
+    bytes: bytes
+    fee: int
+    units: Units
+    inputs: tuple[OutRef, ...]
+    made: tuple[Utxo, ...]
+    until: int | None
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return len(self.bytes)
+
+
+@dataclass(frozen=True)
+class Unsigned:
+    """A finished body and the key hashes that must sign it."""
+
+    body: bytes
+    redeemers: bytes | None
+    signers: frozenset[bytes]
+    fee: int
+    units: Units
+    inputs: tuple[OutRef, ...]
+    made: tuple[Utxo, ...]
+    until: int | None
+
+    @property
+    def tx_id(self) -> bytes:
+        """blake2b_256 of the body."""
+        return blake2b_256(self.body)
+
+    @property
+    def bytes(self) -> bytes:
+        """Without signatures: what a foreign wallet is asked to sign."""
+        return _join(self.body, (), self.redeemers)
+
+    def sign(self, *keys: Signer) -> Signed:
+        """With the signatures of *keys*; :class:`TxRefused` if one that is needed is missing."""
+        tx_id = self.tx_id
+        mine = {key.key_hash: key for key in keys}
+        lacking = self.signers - mine.keys()
+        if lacking:
+            raise TxRefused(f"nobody signs for key {next(iter(lacking)).hex()}")
+        witnesses = [(mine[h].verify_key, mine[h].sign(tx_id)) for h in sorted(self.signers)]
+        raw = _join(self.body, witnesses, self.redeemers)
+        return Signed(tx_id, raw, self.fee, self.units, self.inputs, self.made, self.until)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A funded transaction with stand-in units: :attr:`bytes` is what to evaluate."""
+
+    snapshot: Snapshot
+    plan: Plan
+    funds: Funds
+    funding: tuple[Utxo, ...]
+    inputs: tuple[Utxo, ...]
+    collateral: Utxo | None
+    guess: dict[str, Units] = field(repr=False)
+
+    @property
+    def bytes(self) -> bytes:
+        """The transaction with stand-in units and signatures."""
+        body = self._body(self.guess, self._fee_budget())
+        return _join(body[0], self._stand_ins(), body[1])
+
+    @property
+    def scripted(self) -> bool:
+        """Whether there is anything to evaluate."""
+        return bool(self.guess)
+
+    def finish(self, units: dict[str, Units] | None = None) -> Unsigned:
+        """With exact *units* (none needed without scripts), the exact fee, and the change.
+
+        :class:`TxRefused` when it is larger, or runs longer, than one transaction may.
+        """
+        exact = self._exact(units or {})
+        total = sum(exact.values(), Units(0, 0))
+        limits, snapshot = self.snapshot.params, self.snapshot
+        if total.mem > limits.max_units.mem or total.steps > limits.max_units.steps:
+            raise TxRefused(
+                f"{total.mem} mem, {total.steps} steps exceed one transaction", units=total
+            )
+        fee, (body, redeemers, outs), size = self._settle_on_fee(exact, total)
+        if size > limits.max_tx_size:
+            raise TxRefused(f"{size} bytes exceed {limits.max_tx_size}", size=size)
+        tx_id = blake2b_256(body)
+        return Unsigned(
+            body, redeemers, self.signers, fee, total,
+            tuple(u.ref for u in self.inputs),
+            tuple(out.at(OutRef(tx_id, i)) for i, out in enumerate(outs)),
+            self.plan.until,
+        )  # fmt: skip
+
+    def _settle_on_fee(
+        self, exact: dict[str, Units], total: Units
+    ) -> tuple[int, tuple[bytes, bytes | None, tuple[Out, ...]], int]:
+        """The least fee that pays for its own width and the change's, the body, and its size."""
+        ref_bytes = self.snapshot.ref_bytes if exact else 0
+        fee = self._fee_budget()
+        for attempt in range(5):
+            made = self._body(exact, fee)
+            size = len(_join(made[0], self._stand_ins(), made[1]))
+            least_fee = self.snapshot.params.fee(size, total, ref_bytes)
+            if least_fee == fee or (attempt >= 3 and least_fee < fee):
+                return fee, made, size
+            fee = least_fee
+        raise TxRefused("no fee settles: the change swings about a boundary of its width")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the draft: within a few of the finished transaction."""
+        return len(self.bytes)
+
+    @property
+    def signers(self) -> frozenset[bytes]:
+        """Key hashes whose signature the ledger will want."""
+        pledged = (self.collateral,) if self.collateral and self.guess else ()
+        return frozenset(self.plan.signers) | {
+            pay_key_hash(u.address) for u in (*self.funding, *pledged)
+        }
+
+    def _stand_ins(self) -> list[tuple[bytes, bytes]]:
+        key, signature = _WITNESS_BYTES
+        return [(bytes(key), bytes(signature))] * len(self.signers)
+
+    def _fee_budget(self) -> int:
+        return _fee_budget(self.snapshot, self.plan, self.guess)
+
+    def _exact(self, units: dict[str, Units]) -> dict[str, Units]:
+        if units.keys() != self.guess.keys():
+            odd = sorted(units.keys() ^ self.guess.keys())
+            raise TxRefused(f"the evaluation names other redeemers than the transaction: {odd[:4]}")
+        return units
+
+    def _body(
+        self, units: dict[str, Units], fee: int
+    ) -> tuple[bytes, bytes | None, tuple[Out, ...]]:
+        outs = (
+            *self.plan.outputs,
+            *_change(self.snapshot, self.plan, self.funds, self.inputs, fee),
+        )
+        redeemers = _redeemers(self.inputs, self.plan, units) if units else None
+        body: dict[str, Any] = {}
+        if redeemers is not None:
+            deployment, rewards = self.snapshot.deployed
+            account = bytes(
+                script_stake_address(self.snapshot.scripts.settle_hash, self.snapshot.mainnet)
+            )
+            body |= {
+                "withdraws": Withdrawals({account: rewards}),
+                "script_data_hash": ScriptDataHash(
+                    self.snapshot.params.script_data_hash(redeemers)
+                ),
+                "reference_inputs": [
+                    _input(r) for r in sorted((deployment.settle, deployment.stub))
+                ],
+                **self._pledge(fee),
+            }
+        if self.plan.signers:
+            body["required_signers"] = [VerificationKeyHash(h) for h in sorted(self.plan.signers)]
+        if self.plan.registers is not None:
+            body["certificates"] = [
+                StakeRegistration(StakeCredential(ScriptHash(self.plan.registers)))
+            ]
+        whole = TransactionBody(
+            inputs=[_input(u.ref) for u in self.inputs],
+            outputs=[out.to_pycardano() for out in outs],
+            fee=fee,
+            ttl=self.plan.until,
+            validity_start=self.plan.since,
+            **body,
+        )
+        return whole.to_cbor(), redeemers, outs
+
+    def _pledge(self, fee: int) -> dict[str, Any]:
+        if self.collateral is None:
+            raise FundsShort("no plain output of 5 ADA to pledge as collateral", missing=COLLATERAL)
+        percent = self.snapshot.params.collateral_percent
+        need = -(-fee * percent // 100)
+        pledge: dict[str, Any] = {"collateral": [_input(self.collateral.ref)]}
+        if self.collateral.lovelace <= COLLATERAL_MOST:
+            if self.collateral.lovelace < need:
+                raise FundsShort("the collateral is below what this fee needs", missing=need)
+            return pledge
+        back = Out(self.funds.change, self.collateral.lovelace - need)
+        return pledge | {"collateral_return": back.to_pycardano(), "total_collateral": need}
+
+
+def assemble(snapshot: Snapshot, plan: Plan, funds: Funds) -> Draft:
+    """Fund *plan*; :class:`FundsShort` or :class:`NotDeployed` when it cannot be."""
+    guess = _guess(plan)
+    if guess:
+        snapshot.deployed  # noqa: B018 -- refuse early, with the remedy
+    fee = _fee_budget(snapshot, plan, guess)
+    lovelace, assets = surplus(
+        plan.channels, _sum(plan.outputs) + _deposit(snapshot, plan), _assets(plan)
+    )
+    wanted = assets_of({unit: -n for unit, n in assets if n < 0})
+    room = _room(snapshot, funds, assets)
+    need = max(0, fee + room - lovelace)
+    funding = funds.take(need, wanted)
+    kept = sum_assets(assets_of({u: n for u, n in assets if n > 0}), *(u.assets for u in funding))
+    if kept:  # tokens that ride along widen the change
+        room = _room(snapshot, funds, kept)
+        funding = funds.take(max(0, fee + room - lovelace), wanted)
+    inputs = tuple(sorted((*plan.channels, *funding), key=lambda u: u.ref))
+    by_index = {u.ref: i for i, u in enumerate(inputs)}
+    named = {f"spend:{by_index[u.ref]}": _STUB_UNITS for u in plan.channels}
+    if named:
+        named["withdrawal:0"] = guess["withdrawal:0"]
+    return Draft(snapshot, plan, funds, funding, inputs, funds.collateral, named)
+
+
+def _room(snapshot: Snapshot, funds: Funds, assets: Assets) -> int:
+    positive = tuple((unit, n) for unit, n in assets if n > 0)
+    return least(snapshot, Out(funds.change, 2**33, positive))
+
+
+def _guess(plan: Plan) -> dict[str, Units]:
+    n = len(plan.channels)
+    if not n:
+        return {}
+    settle = Units(
+        _SETTLE_UNITS.mem + n * _STEP_UNITS.mem, _SETTLE_UNITS.steps + n * _STEP_UNITS.steps
+    )
+    return {**{f"spend:{i}": _STUB_UNITS for i in range(n)}, "withdrawal:0": settle}
+
+
+def _fee_budget(snapshot: Snapshot, plan: Plan, guess: dict[str, Units]) -> int:
+    """An upper bound of the fee, before inputs and units are known."""
+    size = (
+        sum(out.size for out in plan.outputs)
+        + len(plan.steps or b"")
+        + 64 * len(plan.channels)
+        + 1600
+    )
+    size = min(size, snapshot.params.max_tx_size)
+    total = sum(guess.values(), Units(0, 0))
+    return snapshot.params.fee(size, total, snapshot.ref_bytes if guess else 0)
+
+
+def _change(
+    snapshot: Snapshot, plan: Plan, funds: Funds, inputs: Sequence[Utxo], fee: int
+) -> tuple[Out, ...]:
+    """What is left goes home, and with it a new collateral if the wallet keeps none apart."""
+    deposit = _deposit(snapshot, plan)
+    lovelace, assets = surplus(inputs, _sum(plan.outputs) + fee + deposit, _assets(plan))
+    if lovelace < 0 or any(n < 0 for _, n in assets):
+        raise FundsShort("the inputs do not cover outputs and fee", missing=-lovelace)
+    change = Out(funds.change, lovelace, assets)
+    apart: tuple[Out, ...] = ()
+    if plan.reserve_collateral and not funds.kept_apart:
+        rest = replace(change, lovelace=lovelace - COLLATERAL)
+        if rest.lovelace >= max(COLLATERAL, least(snapshot, rest)):
+            change, apart = rest, (Out(funds.change, COLLATERAL),)
+    short = least(snapshot, change) - change.lovelace
+    if short > 0:
+        raise FundsShort("the change would be below the least an output may hold", missing=short)
+    return (change, *apart)
+
+
+def _redeemers(inputs: Sequence[Utxo], plan: Plan, units: dict[str, Units]) -> bytes:
+    """The list form: a byte shorter each than the map; refused by no node of the Conway era."""
+    channels = {u.ref for u in plan.channels}
+    rows = [
+        _redeemer(_SPEND_TAG, i, _STUB_REDEEMER, units[f"spend:{i}"])
+        for i, u in enumerate(inputs)
+        if u.ref in channels
+    ]
+    rows.append(_redeemer(_REWARD_TAG, 0, plan.steps or b"\x80", units["withdrawal:0"]))
+    return plutus.head(4, len(rows)) + b"".join(rows)
+
+
+def _redeemer(tag: int, index: int, data: bytes, units: Units) -> bytes:
+    return b"".join(
+        (
+            b"\x84", plutus.head(0, tag), plutus.head(0, index), data,
+            b"\x82", plutus.head(0, units.mem), plutus.head(0, units.steps),
+        )
+    )  # fmt: skip
+
+
+def _join(body: bytes, witnesses: Sequence[tuple[bytes, bytes]], redeemers: bytes | None) -> bytes:
+    """The transaction: [body, witness set, valid, no auxiliary data], from parts kept as they are."""
+    parts: list[bytes] = []
+    if witnesses:
+        rows = b"".join(b"\x82\x58\x20" + key + b"\x58\x40" + sig for key, sig in witnesses)
+        parts.append(b"\x00" + plutus.head(4, len(witnesses)) + rows)
+    if redeemers is not None:
+        parts.append(b"\x05" + redeemers)
+    return b"\x84" + body + plutus.head(5, len(parts)) + b"".join(parts) + b"\xf5\xf6"
+
+
+def _input(ref: OutRef) -> TransactionInput:
+    return TransactionInput(TransactionId(ref.tx_id), ref.index)
+
+
+def _multi_asset(assets: Assets) -> MultiAsset:
+    bundle = MultiAsset()
+    for unit, quantity in assets:
+        policy, name = ScriptHash(unit[:28]), AssetName(unit[28:])
+        bundle.setdefault(policy, Asset())[name] = quantity
+    return bundle
+
+
+def _sum(outputs: Sequence[Out]) -> int:
+    return sum(out.lovelace for out in outputs)
+
+
+def _assets(plan: Plan) -> Assets:
+    return sum_assets(*(out.assets for out in plan.outputs))
+
+
+def _deposit(snapshot: Snapshot, plan: Plan) -> int:
+    """Lovelace that leaves (the registration's deposit) less what comes in (settle's rewards)."""
+    leaves = snapshot.params.key_deposit if plan.registers is not None else 0
+    return leaves - ((snapshot.rewards or 0) if plan.channels else 0)
