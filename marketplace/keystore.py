@@ -1,0 +1,342 @@
+"""Private keys at rest: one folder, encrypted under a passphrase, readable by its owner only.
+
+``keystore.json`` holds a random data key, sealed (XSalsa20-Poly1305, NaCl secretbox) under a key
+that argon2id derives from the passphrase; every ``<name>.key`` holds one 32-byte seed sealed under
+the data key together with its own name, so that two files cannot be exchanged. A passphrase is
+changed by sealing the data key anew. Public keys are in clear, for listing without a passphrase::
+
+    keys = Keystore(home / "purse").unlock(passphrase())     # one argon2id, about 0.1 s
+    purse = keys.load_or_create("purse")                     # -> Signer
+
+There is no unencrypted form, on a devnet either. The passphrase comes from the file named by
+``TALLY_PASSPHRASE_FILE``, from the systemd credential ``tally-passphrase``, or from a prompt.
+
+* Refusal
+    x KeyExists, KeyMissing, PassphraseMissing, PassphraseWrong, KeystoreDamaged
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import getpass
+import json
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from nacl import pwhash, secret
+from nacl import utils as entropy
+from nacl.exceptions import CryptoError
+
+from marketplace.domain import canonical
+from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Refusal
+from marketplace.domain.keys import Signer
+
+_TAG: Final = "tally/key/v1"
+_MASTER_TAG: Final = "tally/keystore/v1"
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_LEAST_PASSPHRASE: Final = 8
+_CREDENTIAL: Final = "tally-passphrase"
+
+
+class KeyExists(Conflict):
+    """A key of that name is there already; nothing was overwritten."""
+
+    code = "KEY_EXISTS"
+    remedy = "choose another name, or load the one that exists"
+
+
+class KeyMissing(NotFound):
+    """No key of that name, or no keystore in that folder."""
+
+    code = "KEY_MISSING"
+    remedy = "create it first (`tally wallet new`, `tally purse fund`), or name the right --home"
+
+
+class PassphraseMissing(Refusal):
+    """Nobody gave a passphrase, or one that cannot protect anything."""
+
+    code = "PASSPHRASE_MISSING"
+    remedy = (
+        "write one of 8 characters or more to a file that only you can read and name it in "
+        "TALLY_PASSPHRASE_FILE, pass the systemd credential tally-passphrase, or start from a terminal"
+    )
+
+
+class PassphraseWrong(Forbidden):
+    """The passphrase does not open this keystore."""
+
+    code = "PASSPHRASE_WRONG"
+    remedy = "use the passphrase that the keystore was made with; nobody can recover it"
+
+
+class KeystoreDamaged(Malformed):
+    """A file of the keystore is not what it was when it was written."""
+
+    code = "KEYSTORE_DAMAGED"
+    remedy = "restore the folder from its backup"
+
+
+@dataclass(frozen=True)
+class StoredKey:
+    """What can be known without the passphrase: *verify_key* is 32 bytes."""
+
+    name: str
+    verify_key: bytes
+
+
+@dataclass(frozen=True)
+class Keys:
+    """An unlocked keystore; the data key is never printed."""
+
+    folder: Path
+    _data_key: bytes = field(repr=False)
+
+    def create(self, name: str, seed: bytes | None = None) -> Signer:
+        """A new key, random unless *seed* (32 bytes) is given. :class:`KeyExists`."""
+        signer = Signer(entropy.random(32) if seed is None else seed)
+        body = canonical.encode([_TAG, name, signer.seed])
+        box = bytes(secret.SecretBox(self._data_key).encrypt(body))
+        row = {"version": 1, "public": signer.verify_key.hex(), "box": _text(box)}
+        _write_new(self.folder / f"{_checked(name)}.key", row, KeyExists(f"key {name!r} exists"))
+        return signer
+
+    def load(self, name: str) -> Signer:
+        """The key *name*. :class:`KeyMissing`, :class:`KeystoreDamaged`."""
+        row = _read(self.folder / f"{_checked(name)}.key", KeyMissing(f"there is no key {name!r}"))
+        try:
+            body = secret.SecretBox(self._data_key).decrypt(_bytes(row, "box"))
+            found, seed = canonical.decode_tagged(body, _TAG, 2)
+        except CryptoError as error:
+            raise KeystoreDamaged(f"key {name!r} does not open with this keystore") from error
+        if found != name or Signer(seed).verify_key.hex() != row.get("public"):
+            raise KeystoreDamaged(f"the file of key {name!r} holds another key")
+        return Signer(seed)
+
+    def load_or_create(self, name: str) -> Signer:
+        """The key *name*, made at first use; safe when two processes do so at once."""
+        try:
+            return self.load(name)
+        except KeyMissing:
+            pass
+        try:
+            return self.create(name)
+        except KeyExists:
+            return self.load(name)
+
+    def forget(self, name: str) -> None:
+        """Remove a key that can never be needed again (a settled channel's session key)."""
+        (self.folder / f"{_checked(name)}.key").unlink(missing_ok=True)
+
+
+class Keystore:
+    """The keys of one folder (made 0700, files 0600)."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def _master(self) -> Path:
+        return self.folder / "keystore.json"
+
+    @property
+    def exists(self) -> bool:
+        """True once a passphrase was set."""
+        return self._master.exists()
+
+    def unlock(self, passphrase: str) -> Keys:
+        """All keys, for a process that uses several: argon2id runs once. Made at first use."""
+        if not self.exists:
+            self._initialise(passphrase)
+        return Keys(self.folder, self._open(passphrase))
+
+    def create(self, name: str, passphrase: str, seed: bytes | None = None) -> Signer:
+        """A new key; the keystore itself is made at first use."""
+        return self.unlock(passphrase).create(name, seed)
+
+    def load(self, name: str, passphrase: str) -> Signer:
+        """One key; :class:`KeyMissing`, :class:`PassphraseWrong`."""
+        if not self.exists:
+            raise KeyMissing(f"{self.folder} holds no keystore")
+        return self.unlock(passphrase).load(name)
+
+    def list(self) -> list[StoredKey]:
+        """Names and public keys, by name; needs no passphrase."""
+        found: list[StoredKey] = []
+        for path in sorted(self.folder.glob("*.key")):
+            row = _read(path, KeyMissing(path.name))
+            try:
+                found.append(StoredKey(path.stem, bytes.fromhex(str(row["public"]))))
+            except (KeyError, ValueError) as error:
+                raise KeystoreDamaged(f"{path.name} names no public key") from error
+        return found
+
+    def change_passphrase(self, old: str, new: str) -> None:
+        """Seal the data key under *new*; atomic, and every key stays as it is."""
+        data_key = self._open(old)
+        _replace(self._master, _sealed(data_key, new))
+
+    def _initialise(self, passphrase: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        os.chmod(self.folder, 0o700)
+        try:
+            _write_new(self._master, _sealed(entropy.random(32), passphrase), KeyExists("made"))
+        except KeyExists:
+            return  # another process was first: its data key holds
+
+    def _open(self, passphrase: str) -> bytes:
+        row = _read(self._master, KeyMissing(f"{self.folder} holds no keystore"))
+        operations, memory = row.get("operations"), row.get("memory")
+        if not isinstance(operations, int) or not isinstance(memory, int):
+            raise KeystoreDamaged("keystore.json lacks its argon2id parameters")
+        if (
+            operations > pwhash.argon2id.OPSLIMIT_SENSITIVE
+            or memory > pwhash.argon2id.MEMLIMIT_SENSITIVE
+        ):
+            raise KeystoreDamaged("keystore.json asks for more work than any keystore we write")
+        try:
+            key = _derive(passphrase, _bytes(row, "salt"), operations, memory)
+            body = secret.SecretBox(key).decrypt(_bytes(row, "box"))
+        except CryptoError as error:
+            raise PassphraseWrong(f"this passphrase does not open {self.folder}") from error
+        return canonical.want_bytes(
+            canonical.decode_tagged(body, _MASTER_TAG, 1)[0], 32, "data key"
+        )
+
+
+def passphrase(*, confirm: bool = False, ask: bool = True) -> str:
+    """The passphrase of this process: file, systemd credential, or prompt, in this order.
+
+    *confirm* asks twice (for a keystore that is being made); without a terminal, or with *ask*
+    off, :class:`PassphraseMissing`.
+    """
+    named = os.environ.get("TALLY_PASSPHRASE_FILE")
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    if named:
+        return _from_file(Path(named), private=True)
+    if credentials and (Path(credentials) / _CREDENTIAL).exists():
+        # systemd hands credentials over in a folder that only the service sees
+        return _from_file(Path(credentials) / _CREDENTIAL, private=False)
+    if not ask or not sys.stdin.isatty():
+        raise PassphraseMissing("no passphrase was given and nobody is there to ask")
+    given = getpass.getpass("Passphrase: ")
+    if confirm and getpass.getpass("Again: ") != given:
+        raise PassphraseMissing("the two passphrases differ")
+    return given
+
+
+def _from_file(path: Path, *, private: bool) -> str:
+    try:
+        text = path.read_text().strip("\r\n")
+        exposed = private and _others_can_read(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PassphraseMissing(f"cannot read the passphrase file {path}: {error}") from error
+    if exposed:
+        raise PassphraseMissing(f"every user of this machine can read {path}; chmod 600 it")
+    return text
+
+
+def _others_can_read(path: Path) -> bool:
+    """True when a stranger's account can reach and read *path*."""
+    resolved = path.resolve()
+    if not resolved.stat().st_mode & stat.S_IROTH:
+        return False
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in resolved.parents)
+
+
+def _sealed(data_key: bytes, passphrase: str) -> dict[str, Any]:
+    if len(passphrase) < _LEAST_PASSPHRASE:
+        raise PassphraseMissing(f"a passphrase has {_LEAST_PASSPHRASE} characters or more")
+    operations = pwhash.argon2id.OPSLIMIT_INTERACTIVE
+    memory = pwhash.argon2id.MEMLIMIT_INTERACTIVE
+    salt = entropy.random(pwhash.argon2id.SALTBYTES)
+    key = _derive(passphrase, salt, operations, memory)
+    box = bytes(secret.SecretBox(key).encrypt(canonical.encode([_MASTER_TAG, data_key])))
+    return {
+        "version": 1,
+        "kdf": "argon2id",
+        "operations": operations,
+        "memory": memory,
+        "salt": _text(salt),
+        "box": _text(box),
+    }
+
+
+def _derive(passphrase: str, salt: bytes, operations: int, memory: int) -> bytes:
+    try:
+        return pwhash.argon2id.kdf(
+            secret.SecretBox.KEY_SIZE, passphrase.encode(), salt, operations, memory
+        )
+    except (ValueError, TypeError) as error:
+        raise KeystoreDamaged(f"keystore.json: {error}") from error
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise Malformed(f"{name!r} is not a key's name: lower case letters, digits, . _ -")
+    return name
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(row: Mapping[str, Any], name: str) -> bytes:
+    try:
+        return base64.b64decode(row[name], validate=True)
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise KeystoreDamaged(f"the keystore's {name} cannot be read") from error
+
+
+def _read(path: Path, missing: Refusal) -> dict[str, Any]:
+    try:
+        row = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise missing from None
+    except (OSError, ValueError) as error:
+        raise KeystoreDamaged(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(row, dict) or cast("dict[str, Any]", row).get("version") != 1:
+        raise KeystoreDamaged(f"{path.name} is not of version 1")
+    return cast("dict[str, Any]", row)
+
+
+def _temporary(path: Path, row: Mapping[str, Any]) -> str:
+    """A fsynced 0600 file beside *path*."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(json.dumps(row).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    return name
+
+
+def _write_new(path: Path, row: Mapping[str, Any], exists: Refusal) -> None:
+    """Whole or not at all, and never over another: a hard link refuses what exists."""
+    name = _temporary(path, row)
+    try:
+        os.link(name, path)
+    except FileExistsError:
+        raise exists from None
+    finally:
+        os.unlink(name)
+    _sync_folder(path.parent)
+
+
+def _replace(path: Path, row: Mapping[str, Any]) -> None:
+    os.replace(_temporary(path, row), path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

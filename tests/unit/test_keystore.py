@@ -1,0 +1,160 @@
+"""Keys at rest: sealed, owner-only, never overwritten, and opened by the passphrase alone."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from marketplace import keystore
+from marketplace.domain.errors import Malformed
+from marketplace.domain.keys import Signer
+from marketplace.keystore import (
+    KeyExists,
+    KeyMissing,
+    Keystore,
+    KeystoreDamaged,
+    PassphraseMissing,
+    PassphraseWrong,
+)
+
+PASS = "correct horse battery"
+
+
+def test_a_key_comes_back_as_it_was_stored(tmp_path: Path) -> None:
+    store = Keystore(tmp_path / "keys")
+    made = store.create("purse", PASS)
+    assert Keystore(tmp_path / "keys").load("purse", PASS) == made
+    assert store.create("fixed", PASS, bytes(range(32))) == Signer(bytes(range(32)))
+    assert [(k.name, k.verify_key) for k in store.list()] == [
+        ("fixed", Signer(bytes(range(32))).verify_key),
+        ("purse", made.verify_key),
+    ]
+
+
+def test_nothing_secret_is_in_clear_and_only_the_owner_reads(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    seed = bytes(range(32))
+    Keystore(folder).create("purse", PASS, seed)
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        data = path.read_bytes()
+        assert seed not in data and seed.hex().encode() not in data and PASS.encode() not in data
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert sorted(p.name for p in folder.iterdir()) == ["keystore.json", "purse.key"]
+
+
+def test_refusals_have_codes(tmp_path: Path) -> None:
+    store = Keystore(tmp_path / "keys")
+    with pytest.raises(KeyMissing):
+        store.load("purse", PASS)
+    with pytest.raises(PassphraseMissing):
+        store.create("purse", "short")
+    store.create("purse", PASS)
+    with pytest.raises(PassphraseWrong):
+        store.load("purse", PASS + "!")
+    with pytest.raises(KeyExists):
+        store.create("purse", PASS)
+    with pytest.raises(KeyMissing):
+        store.load("other", PASS)
+    for name in ("../purse", "", "Purse", "a/b", "a" * 200):
+        with pytest.raises(Malformed):
+            store.load(name, PASS)
+
+
+def test_files_cannot_be_exchanged_or_altered(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    keys = Keystore(folder).unlock(PASS)
+    keys.create("a")
+    keys.create("b")
+    original = (folder / "b.key").read_bytes()
+    (folder / "b.key").write_bytes((folder / "a.key").read_bytes())
+    with pytest.raises(KeystoreDamaged):
+        keys.load("b")
+    row = json.loads(original)
+    row["public"] = "00" * 32
+    (folder / "b.key").write_text(json.dumps(row))
+    with pytest.raises(KeystoreDamaged):
+        keys.load("b")
+    for damaged in (b"", b"{}", b"[1]", original[:40], b'{"version": 1, "box": 3}'):
+        (folder / "b.key").write_bytes(damaged)
+        with pytest.raises(KeystoreDamaged):
+            keys.load("b")
+
+
+def test_absurd_work_factors_are_refused_before_any_work(tmp_path: Path) -> None:
+    store = Keystore(tmp_path)
+    store.create("a", PASS)
+    row = json.loads((tmp_path / "keystore.json").read_text())
+    for change in (
+        {"memory": 2**40},
+        {"operations": 10**9},
+        {"memory": "x"},
+        {"memory": 1},
+        {"salt": "AA=="},
+    ):
+        (tmp_path / "keystore.json").write_text(json.dumps(row | change))
+        with pytest.raises(KeystoreDamaged):
+            store.load("a", PASS)
+
+
+def test_the_passphrase_changes_and_the_keys_stay(tmp_path: Path) -> None:
+    store = Keystore(tmp_path)
+    made = store.create("a", PASS)
+    with pytest.raises(PassphraseWrong):
+        store.change_passphrase("not the one", "another passphrase")
+    store.change_passphrase(PASS, "another passphrase")
+    with pytest.raises(PassphraseWrong):
+        store.load("a", PASS)
+    assert store.load("a", "another passphrase") == made
+    assert stat.S_IMODE((tmp_path / "keystore.json").stat().st_mode) == 0o600
+
+
+def test_two_processes_that_make_the_same_key_get_the_same_key(tmp_path: Path) -> None:
+    found: list[Signer] = []
+
+    def make() -> None:
+        found.append(Keystore(tmp_path).unlock(PASS).load_or_create("same"))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and len({signer.seed for signer in found}) == 1
+
+
+def test_where_the_passphrase_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TALLY_PASSPHRASE_FILE", raising=False)
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    with pytest.raises(PassphraseMissing):
+        keystore.passphrase(ask=False)
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "tally-passphrase").write_text("from systemd\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    assert keystore.passphrase(ask=False) == "from systemd"
+    named = tmp_path / "passphrase"
+    named.write_text("from the file\n")
+    named.chmod(0o600)
+    monkeypatch.setenv("TALLY_PASSPHRASE_FILE", str(named))
+    assert keystore.passphrase(ask=False) == "from the file"
+    named.unlink()
+    with pytest.raises(PassphraseMissing):
+        keystore.passphrase(ask=False)
+
+
+def test_a_passphrase_that_strangers_can_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        named = Path(folder) / "passphrase"
+        named.write_text("known to all\n")
+        named.chmod(0o644)
+        monkeypatch.setenv("TALLY_PASSPHRASE_FILE", str(named))
+        assert keystore.passphrase(ask=False) == "known to all"  # the folder is closed to strangers
+        Path(folder).chmod(0o755)
+        with pytest.raises(PassphraseMissing):
+            keystore.passphrase(ask=False)
