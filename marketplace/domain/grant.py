@@ -1,0 +1,94 @@
+"""A grant: what exactly a lease holds on its host, so that ``Terms.devices`` names it beyond doubt.
+
+The market chooses one of the job's resource blocks and the devices; the terms carry only the
+grant's hash. The adapter finds the grant again from the job and its own hardware (:func:`find`), so
+neither side can mean other devices, another share or less memory than the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from marketplace.domain import canonical
+from marketplace.domain.hardware import Gpu, HostHardware
+from marketplace.domain.job import GpuNeed, JobSpec
+from marketplace.domain.terms import Terms, TermsRefused
+from marketplace.domain.units import WHOLE, Resource
+
+
+@dataclass(frozen=True)
+class Grant:
+    """*gpus*: sorted UUIDs; *share*: per-mille of each; CPU in milli-cores, memory and disk in MiB."""
+
+    gpus: tuple[str, ...]
+    share: int
+    cpu_milli: int
+    memory_mib: int
+    disk_mib: int
+
+    @property
+    def resource(self) -> Resource:
+        """What is billed: the devices if there are any, else the cores."""
+        return "gpu" if self.gpus else "core"
+
+    @property
+    def units_milli(self) -> int:
+        """Devices x share, or milli-cores: ``Terms.units_milli``."""
+        return len(self.gpus) * self.share if self.gpus else self.cpu_milli
+
+    @property
+    def hash(self) -> bytes:
+        """blake2b_256 of the canonical grant: ``Terms.devices`` and ``Receipt.device``."""
+        return canonical.blake2b_256(
+            canonical.encode(
+                [
+                    "tally/grant/v1", list(self.gpus), self.share, self.cpu_milli,
+                    self.memory_mib, self.disk_mib,
+                ]
+            )
+        )  # fmt: skip
+
+
+def of_block(job: JobSpec, block: int, gpus: tuple[str, ...]) -> Grant:
+    """The grant of the job's resource *block* on devices *gpus*: the least of each range."""
+    r = job.resources[block]
+    share = r.gpu.share if r.gpu is not None and gpus else WHOLE
+    return Grant(tuple(sorted(gpus)), share, r.cpu.least, r.memory.least, r.disk.least)
+
+
+def find(job: JobSpec, host: HostHardware, terms: Terms) -> Grant:
+    """The one grant that *terms* mean on *host*; TermsRefused when there is none."""
+    for block in range(len(job.resources)):
+        for gpus in _choices(job, block, host, terms.units_milli):
+            grant = of_block(job, block, gpus)
+            same = (grant.resource, grant.units_milli) == (terms.resource, terms.units_milli)
+            if same and grant.hash == terms.devices:
+                return grant
+    raise TermsRefused("the terms name devices or sizes that this host and job do not give")
+
+
+def _choices(
+    job: JobSpec, block: int, host: HostHardware, units_milli: int
+) -> Iterator[tuple[str, ...]]:
+    need = job.resources[block].gpu
+    if need is None or need.count.most == 0:
+        yield ()
+        return
+    count, rest = divmod(units_milli, need.share)
+    if rest == 0 and need.count.least <= count <= need.count.most:
+        fitting = [gpu.uuid for gpu in host.gpus if _fits(gpu, need)]
+        yield from combinations(sorted(fitting), count)
+
+
+def _fits(gpu: Gpu, need: GpuNeed) -> bool:
+    model = not need.models or any(model_matches(asked, gpu.model) for asked in need.models)
+    return model and need.vram.least <= gpu.vram_mib <= need.vram.most
+
+
+def model_matches(asked: str, model: str) -> bool:
+    """Whether a job's ``H100`` means the device ``NVIDIA H100 80GB HBM3``: its words, in a row, whatever the case."""
+    words, wanted = model.casefold().split(), asked.casefold().split()
+    ends = range(len(wanted), len(words) + 1)
+    return bool(wanted) and any(words[end - len(wanted) : end] == wanted for end in ends)
