@@ -188,7 +188,7 @@ class Draft:
         """
         exact = self._exact(units or {})
         total = sum(exact.values(), Units(0, 0))
-        limits, snapshot = self.snapshot.params, self.snapshot
+        limits = self.snapshot.params
         if total.mem > limits.max_units.mem or total.steps > limits.max_units.steps:
             raise TxRefused(
                 f"{total.mem} mem, {total.steps} steps exceed one transaction", units=total

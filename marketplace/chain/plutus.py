@@ -61,20 +61,21 @@ def decode(encoded: bytes) -> Data:
         value: Any = cbor2.loads(encoded)
     except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Malformed("not Plutus Data") from error
-    return _from_cbor(value)
+    return from_cbor(value)
 
 
-def _from_cbor(value: Any) -> Data:
+def from_cbor(value: Any) -> Data:
+    """The Data of a value that a CBOR library has read."""
     match value:
         case bool():
             raise Malformed("not Plutus Data")
         case int() | bytes():
             return value
         case list():
-            return tuple(_from_cbor(item) for item in cast(list[Any], value))
+            return tuple(from_cbor(item) for item in cast(list[Any], value))
         case cbor2.CBORTag(tag=tag, value=list() as fields):
             number = _constr_number(tag)
-            return Constr(number, tuple(_from_cbor(item) for item in cast(list[Any], fields)))
+            return Constr(number, tuple(from_cbor(item) for item in cast(list[Any], fields)))
         case _:
             raise Malformed("not Plutus Data")
 
