@@ -1,6 +1,8 @@
 """Which host gets which job, and why: pure arrays and numpy; no clock, no store, no network."""
 
 from marketplace.matching.engine import Matchmaker
+from marketplace.matching.explain import Losses
+from marketplace.matching.fairness import FairQueue, Quota, Started
 from marketplace.matching.model import (
     Gang,
     Gpu,
@@ -13,13 +15,17 @@ from marketplace.matching.model import (
 )
 
 __all__ = [
+    "FairQueue",
     "Gang",
     "Gpu",
     "Host",
+    "Losses",
     "Matchmaker",
     "NoMatch",
     "Placement",
     "Policy",
+    "Quota",
     "Relaxation",
     "Request",
+    "Started",
 ]

@@ -90,6 +90,7 @@ class Matchmaker:
         self._shapes: dict[tuple[Any, ...], Shape] = {}
         self._live: dict[int, tuple[Placement, int]] = {}
         self._next = 1
+        self._capacity = (0, 0, 0)
         self._expiring: list[tuple[int, int]] = []
         self._owner_number: dict[str, int] = {}
         self._owner_rows: dict[str, dict[int, int]] = {}
@@ -103,10 +104,14 @@ class Matchmaker:
     def add(self, host: Host) -> None:
         """A host joins, idle. ValueError when its id is taken."""
         self._terms_changed(self.fleet.add(host), host)
+        self._count_capacity(host, 1)
 
     def update(self, host: Host) -> None:
         """New terms or resources of a known host; leases on it stay. KeyError, or ValueError if they no longer fit."""
+        old = self.fleet.at(self.fleet.row_of[host.id])
         self._terms_changed(self.fleet.update(host), host)
+        self._count_capacity(old, -1)
+        self._count_capacity(host, 1)
 
     def remove(self, host_id: str) -> list[Placement]:
         """A host leaves. The placements that were on it are ended and returned. KeyError when unknown."""
@@ -114,6 +119,7 @@ class Matchmaker:
         lost = [placed for placed, at in self._live.values() if at == row]
         for placed in lost:
             self.release(placed)
+        self._count_capacity(self.fleet.at(row), -1)
         self.fleet.remove(host_id)
         self._windowed.discard(row)
         self._draining.discard(row)
@@ -125,6 +131,14 @@ class Matchmaker:
         row = self.fleet.row_of[host_id]
         self.fleet.draining[row] = draining
         (self._draining.add if draining else self._draining.discard)(row)
+
+    def _count_capacity(self, host: Host, sign: int) -> None:
+        gpus, cores, memory = self._capacity
+        self._capacity = (
+            gpus + sign * WHOLE * len(host.gpus),
+            cores + sign * host.cpu_milli,
+            memory + sign * host.memory_mib,
+        )
 
     def _terms_changed(self, row: int, host: Host | None) -> None:
         if host is not None and host.maintenance:
@@ -148,6 +162,15 @@ class Matchmaker:
             self.recent.append((request, None, 0))
             return self.refusal(request, now)
         return self._take(*found)
+
+    def attempt(self, request: Request, now: int = 0) -> Placement | None:
+        """Like :meth:`place`, for callers that try again: None instead of a reasoned refusal, no arrival counted."""
+        found = self._find(request, now)
+        return None if found is None else self._take(*found)
+
+    def capacity(self) -> tuple[int, int, int]:
+        """Totals over all hosts: per-mille of devices, milli-cores, MiB."""
+        return self._capacity
 
     def quote(self, request: Request, now: int = 0) -> Placement | NoMatch:
         """What :meth:`place` would answer, with nothing taken; its id is 0."""

@@ -1,0 +1,257 @@
+"""Who is next: a queue for jobs that do not fit yet, shared fairly between consumers.
+
+Consumers stand in the order of their dominant share, the largest fraction of any one resource that they hold
+(Ghodsi et al., "Dominant Resource Fairness", NSDI 2011), divided by their weight; a consumer's own jobs stand by
+priority, then age. One round asks every consumer in turn, so ten thousand waiting jobs of one delay another's
+first job by no more than that round. A round ends a kind of request at its first failure: nothing frees up inside
+a round, so trying the same kind again is work without hope.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from marketplace.matching.engine import Matchmaker, shape_key
+from marketplace.matching.model import WHOLE, Placement, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one consumer may hold at once, how much it counts for, and the highest priority it may use."""
+
+    max_gpu_milli: int | None = None
+    max_cpu_milli: int | None = None
+    weight: float = 1.0
+    max_priority: int = 0
+
+    def __post_init__(self) -> None:
+        if self.weight <= 0:
+            raise ValueError("a weight is above zero")
+
+
+Kind: TypeAlias = tuple[object, ...]
+"""Priority first, then what decides where a request may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job in the queue; ``seq`` is its age."""
+
+    job: str
+    request: Request
+    submitted_ms: int
+    seq: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job that a round placed."""
+
+    job: str
+    placement: Placement
+    waited_ms: int
+
+
+@dataclass(slots=True)
+class Account:
+    """What one consumer holds and waits for: per kind of request a line, oldest first."""
+
+    quota: Quota
+    gpu_milli: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    lines: dict[Kind, deque[Waiting]] = field(default_factory=dict[Kind, "deque[Waiting]"])
+
+
+_Head: TypeAlias = tuple[int, float, int, str, Kind]
+"""A consumer's next job: priority (negated), dominant share, age, consumer, kind."""
+
+
+class FairQueue:
+    """Jobs waiting for a matchmaker, and the shares of those who hold something."""
+
+    def __init__(
+        self,
+        market: Matchmaker,
+        quotas: Mapping[str, Quota] | None = None,
+        default: Quota | None = None,
+    ) -> None:
+        self.market = market
+        self._quotas = dict(quotas or {})
+        self._default = default or Quota()
+        self._accounts: dict[str, Account] = {}
+        self._waiting: dict[str, tuple[str, Kind]] = {}
+        self._running: dict[str, tuple[str, Placement]] = {}
+        self._seq = 0
+        self._finished: deque[tuple[int, int]] = deque(maxlen=512)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def quota(self, consumer: str) -> Quota:
+        """The limits of *consumer*."""
+        return self._quotas.get(consumer, self._default)
+
+    def set_quota(self, consumer: str, quota: Quota) -> None:
+        """New limits; what already runs keeps running."""
+        self._quotas[consumer] = quota
+        if consumer in self._accounts:
+            self._accounts[consumer].quota = quota
+
+    def _account(self, consumer: str) -> Account:
+        account = self._accounts.get(consumer)
+        if account is None:
+            account = self._accounts[consumer] = Account(self.quota(consumer))
+        return account
+
+    def submit(self, job: str, request: Request, now: int) -> None:
+        """Put a job in line for ``request.owner``. ValueError when it already waits or runs."""
+        if job in self._waiting or job in self._running:
+            raise ValueError(f"job {job} is already known")
+        account = self._account(request.owner)
+        self._seq += 1
+        priority = min(request.priority, account.quota.max_priority)
+        key = (-priority, *shape_key(request), request.any_of, request.gpu_count_max)
+        waiting = Waiting(job, request, now, self._seq, priority)
+        account.lines.setdefault(key, deque()).append(waiting)
+        self._waiting[job] = (request.owner, key)
+
+    def cancel(self, job: str) -> None:
+        """Take a job out of the line. KeyError when it does not wait."""
+        consumer, key = self._waiting.pop(job)
+        account = self._accounts[consumer]
+        line = account.lines[key]
+        account.lines[key] = deque(w for w in line if w.job != job)
+        if not account.lines[key]:
+            del account.lines[key]
+        self._forget(consumer)
+
+    def _forget(self, consumer: str) -> None:
+        account = self._accounts.get(consumer)
+        if account and not account.lines and not (account.gpu_milli or account.cpu_milli):
+            if not account.memory_mib:
+                del self._accounts[consumer]
+
+    def share(self, consumer: str) -> float:
+        """The dominant share of *consumer*, divided by its weight."""
+        account = self._accounts.get(consumer)
+        return self._share(account, self.market.capacity()) if account else 0.0
+
+    @staticmethod
+    def _share(account: Account, capacity: tuple[int, int, int]) -> float:
+        held = (account.gpu_milli, account.cpu_milli, account.memory_mib)
+        most = max(h / c if c else 0.0 for h, c in zip(held, capacity, strict=True))
+        return most / account.quota.weight
+
+    def adopt(self, job: str, placement: Placement, now: int) -> None:
+        """Count a job that already runs (at start-up)."""
+        self._hold(placement.request.owner, job, placement, now)
+
+    def _hold(self, consumer: str, job: str, placement: Placement, now: int) -> None:
+        account = self._account(consumer)
+        request = placement.request
+        account.gpu_milli += request.gpu_demand
+        account.cpu_milli += request.cpu_milli
+        account.memory_mib += request.memory_mib
+        self._running[job] = (consumer, placement)
+
+    def finished(self, job: str, now: int) -> Placement:
+        """A job ended: give back what it held. KeyError when it does not run."""
+        consumer, placement = self._running.pop(job)
+        account = self._accounts[consumer]
+        request = placement.request
+        account.gpu_milli -= request.gpu_demand
+        account.cpu_milli -= request.cpu_milli
+        account.memory_mib -= request.memory_mib
+        self.market.release(placement)
+        self._finished.append((now, max(request.gpu_demand, 1)))
+        self._forget(consumer)
+        return placement
+
+    def _within(self, account: Account, request: Request) -> bool:
+        quota = account.quota
+        gpus, cores = quota.max_gpu_milli, quota.max_cpu_milli
+        return (gpus is None or account.gpu_milli + request.gpu_demand <= gpus) and (
+            cores is None or account.cpu_milli + request.cpu_milli <= cores
+        )
+
+    def round(self, now: int, limit: int | None = None) -> list[Started]:
+        """Start what fits, fairest first, at most *limit* jobs; those started, in order."""
+        capacity = self.market.capacity()
+        heads: list[_Head] = []
+        hopeless: set[Kind] = set()
+        for consumer in self._accounts:
+            self._queue_up(consumer, capacity, hopeless, heads)
+        started: list[Started] = []
+        while heads and (limit is None or len(started) < limit):
+            _, _, _, consumer, kind = heapq.heappop(heads)
+            account = self._accounts[consumer]
+            line = account.lines[kind]
+            waiting = line[0]
+            within = self._within(account, waiting.request)
+            placed = None
+            if within and kind[1:] not in hopeless:
+                placed = self.market.attempt(waiting.request, now)
+            if placed is None:
+                # A share may still fit beside the same consumer's own work, so there the failure is theirs alone.
+                request = waiting.request
+                alone = not within or (request.gpu_count == 1 and request.gpu_milli < WHOLE)
+                hopeless.add((consumer, *kind[1:]) if alone else kind[1:])
+            else:
+                line.popleft()
+                if not line:
+                    del account.lines[kind]
+                del self._waiting[waiting.job]
+                self._hold(consumer, waiting.job, placed, now)
+                started.append(Started(waiting.job, placed, now - waiting.submitted_ms))
+            self._queue_up(consumer, capacity, hopeless, heads)
+        return started
+
+    def _queue_up(
+        self,
+        consumer: str,
+        capacity: tuple[int, int, int],
+        hopeless: set[Kind],
+        heads: list[_Head],
+    ) -> None:
+        """Put a consumer's next hopeful job among the *heads*."""
+        account = self._accounts[consumer]
+        firsts = [
+            (-line[0].priority, line[0].seq, kind)
+            for kind, line in account.lines.items()
+            if kind[1:] not in hopeless and (consumer, *kind[1:]) not in hopeless
+        ]
+        if firsts:
+            priority, seq, kind = min(firsts, key=lambda one: one[:2])
+            heapq.heappush(heads, (priority, self._share(account, capacity), seq, consumer, kind))
+
+    def expected_wait_ms(self, job: str, now: int) -> int | None:
+        """How long a waiting job may expect to wait: what stands before it, over the pace at which work ended lately.
+
+        None while nothing has ended yet. KeyError when the job does not wait.
+        """
+        consumer, kind = self._waiting[job]
+        account = self._accounts[consumer]
+        if len(self._finished) < 2:
+            return None
+        first, last = self._finished[0][0], max(now, self._finished[-1][0])
+        if last <= first:
+            return None
+        freed = sum(milli for _, milli in self._finished)
+        mine = next(w for w in account.lines[kind] if w.job == job)
+        capacity = self.market.capacity()
+        share = self._share(account, capacity)
+        ahead = max(mine.request.gpu_demand, 1)
+        for name, other in self._accounts.items():
+            before = name == consumer or self._share(other, capacity) <= share
+            for line in other.lines.values():
+                for waiting in line:
+                    sooner = (-waiting.priority, waiting.seq) < (-mine.priority, mine.seq)
+                    if waiting.job != job and sooner and before:
+                        ahead += max(waiting.request.gpu_demand, 1)
+        return ahead * (last - first) // max(freed, 1)
