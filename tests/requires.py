@@ -50,7 +50,7 @@ def need_devnet() -> None:
     """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was fetched."""
     if importlib.util.find_spec("py_mini_racer") is None:
         _need(False, "mini-racer is not installed; run: make install")
-    from contracts.devnet.engine import LedgerMissing, ledger_source
+    from contracts.devnet.source import LedgerMissing, ledger_source
 
     try:
         ledger_source()

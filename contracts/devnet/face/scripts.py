@@ -1,0 +1,108 @@
+"""Routes about scripts and datums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cbor2
+from fastapi import APIRouter
+
+from contracts.devnet.face.common import Chain, Paged, not_found
+from contracts.devnet.face.transactions import redeemer_fields
+from contracts.devnet.transaction import SCRIPT_TYPES
+from contracts.devnet.views import Row, View
+
+router = APIRouter()
+_TIMELOCKS = ("sig", "all", "any", "atLeast", "after", "before")
+
+
+@router.get("/scripts")
+def scripts(chain: Chain, page: Paged) -> list[dict[str, str]]:
+    with chain.reading() as view:
+        return [{"script_hash": name} for name in view.scripts(page)]
+
+
+@router.get("/scripts/datum/{name}")
+def datum(chain: Chain, name: str) -> dict[str, Any]:
+    with chain.reading() as view:
+        raw = view.datum(name)
+    if raw is None:
+        not_found()
+    return {"json_value": detailed(cbor2.loads(raw))}
+
+
+@router.get("/scripts/datum/{name}/cbor")
+def datum_cbor(chain: Chain, name: str) -> dict[str, str]:
+    with chain.reading() as view:
+        raw = view.datum(name)
+    if raw is None:
+        not_found()
+    return {"cbor": raw.hex()}
+
+
+def _script(view: View, name: str) -> Row:
+    row = view.script(name)
+    if row is None:
+        not_found()
+    return row
+
+
+@router.get("/scripts/{name}")
+def script(chain: Chain, name: str) -> dict[str, Any]:
+    with chain.reading() as view:
+        row = _script(view, name)
+    size = len(row["body"]) if row["kind"] else None
+    return {"script_hash": name, "type": SCRIPT_TYPES[row["kind"]], "serialised_size": size}
+
+
+@router.get("/scripts/{name}/cbor")
+def script_cbor(chain: Chain, name: str) -> dict[str, Any]:
+    with chain.reading() as view:
+        row = _script(view, name)
+    return {"cbor": row["body"].hex() if row["kind"] else None}
+
+
+@router.get("/scripts/{name}/json")
+def script_json(chain: Chain, name: str) -> dict[str, Any]:
+    with chain.reading() as view:
+        row = _script(view, name)
+    return {"json": None if row["kind"] else timelock(cbor2.loads(row["body"]))}
+
+
+@router.get("/scripts/{name}/redeemers")
+def script_redeemers(chain: Chain, name: str, page: Paged) -> list[dict[str, Any]]:
+    with chain.reading() as view:
+        _script(view, name)
+        rows = view.redeemers("script_hash", name, page)
+        return [{**redeemer_fields(row), "tx_hash": row["tx"]} for row in rows]
+
+
+def timelock(value: Any) -> dict[str, Any]:
+    """A native script in cardano-cli's JSON."""
+    kind, *rest = value
+    name = _TIMELOCKS[kind]
+    if kind == 0:
+        return {"type": name, "keyHash": rest[0].hex()}
+    if kind in (1, 2):
+        return {"type": name, "scripts": [timelock(one) for one in rest[0]]}
+    if kind == 3:
+        return {"type": name, "required": rest[0], "scripts": [timelock(one) for one in rest[1]]}
+    return {"type": name, "slot": rest[0]}
+
+
+def detailed(value: Any) -> dict[str, Any]:
+    """Plutus data in the detailed JSON schema."""
+    if isinstance(value, cbor2.CBORTag):
+        if value.tag == 102:
+            constructor, fields = value.value
+        else:
+            constructor = value.tag - 121 if value.tag < 1280 else value.tag - 1280 + 7
+            fields = value.value
+        return {"constructor": constructor, "fields": [detailed(one) for one in fields]}
+    if isinstance(value, int):
+        return {"int": value}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, dict):
+        return {"map": [{"k": detailed(key), "v": detailed(one)} for key, one in value.items()]}
+    return {"list": [detailed(one) for one in value]}

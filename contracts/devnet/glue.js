@@ -1,0 +1,82 @@
+// Between Python and Scalus: ledger states are kept here under small numbers, bytes cross as hex, results as JSON.
+// A state is immutable from outside: applying a transaction makes a new one. Snapshots share structure and cost little.
+"use strict";
+
+const hexOf = (bytes) => {
+  let text = "";
+  for (const byte of bytes) text += byte.toString(16).padStart(2, "0");
+  return text;
+};
+const bytesOf = (hex) => {
+  const bytes = new Uint8Array(hex.length / 2);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = parseInt(hex.substr(2 * i, 2), 16);
+  return bytes;
+};
+
+const scalus = module.exports;
+const states = new Map();
+let slots = null;
+let models = null;
+let last = 0;
+
+const keep = (emulator) => {
+  states.set(++last, emulator);
+  return last;
+};
+
+function tallyStart(zeroTimeMs, costModels) {
+  slots = new scalus.SlotConfig(zeroTimeMs, 0, 1000);
+  models = costModels;
+}
+
+function tallyState(state) {
+  return keep(
+    scalus.Emulator.withState(
+      {
+        utxos: bytesOf(state.utxos),
+        stakeRegistrations: state.registrations.map((one) => ({ ...one, rewards: BigInt(one.rewards) })),
+        datums: [],
+      },
+      slots,
+    ),
+  );
+}
+
+function tallyApply(state, slot, tx) {
+  const next = states.get(state).snapshot();
+  next.setSlot(slot);
+  let result;
+  try {
+    result = next.submitTx(bytesOf(tx));
+  } catch (thrown) {
+    // Scalus throws where a transaction cannot be decoded, for one with an empty witness set too.
+    return { error: String((thrown && thrown.message) || thrown), logs: [] };
+  }
+  if (!result.isSuccess) return { error: String(result.error), logs: result.logs || [] };
+  return { state: keep(next), id: result.txHash };
+}
+
+function tallyEvaluate(tx, utxos) {
+  try {
+    const found = scalus.Scalus.evalPlutusScripts(bytesOf(tx), bytesOf(utxos), slots, models);
+    return {
+      redeemers: found.map((one) => [
+        String(one.tag),
+        Number(one.index),
+        String(one.budget.memory),
+        String(one.budget.steps),
+      ]),
+    };
+  } catch (thrown) {
+    return { error: String((thrown && thrown.message) || thrown), logs: (thrown && thrown.logs) || [] };
+  }
+}
+
+function tallyUtxos(state) {
+  return hexOf(states.get(state).getUtxosCbor());
+}
+
+function tallyRelease(released) {
+  for (const state of released) states.delete(state);
+  return states.size;
+}

@@ -1,0 +1,394 @@
+"""The devnet: a chain of blocks over the ledger, with a mempool, a clock, a faucet and rollbacks.
+
+Any thread may call it; one lock makes them take turns. A transaction is judged when it is submitted, against the state after
+everything that waits in the mempool; it is on disk before it is acknowledged. A block takes what waits; what has expired by then is
+dropped, with whatever built on it, as a real node would.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from contracts.devnet import addresses, faucet
+from contracts.devnet.engine import Engine, LedgerRefusal, State, Units
+from contracts.devnet.parameters import GENESIS_LOVELACE, MAX_BLOCK_BYTES, NETWORK_MAGIC, SLOT_MS
+from contracts.devnet.source import fetch_ledger
+from contracts.devnet.store import Block, Store, utxo_map
+from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
+from contracts.devnet.views import View
+
+
+class DevnetRefusal(ValueError):
+    """The devnet's own controls refuse a request: nothing to do with the ledger's rules."""
+
+    code = "devnet_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A transaction in the mempool and the ledger state after it."""
+
+    tx: Tx
+    after: State
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Devnet:
+    """One chain. Use as a context manager, or call ``close``.
+
+    state_dir: folder that keeps the chain; None keeps it in memory. block_ms: milliseconds between blocks; 0 makes a block of each
+    transaction as it is submitted, and none otherwise. clock: POSIX milliseconds; a test that wants stopped time passes its own.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path | str | None = None,
+        block_ms: int = 0,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.block_ms = block_ms
+        self._lock = threading.RLock()
+        self._clock = clock
+        self._guard: IO[str] | None = None
+        path = None
+        if state_dir is not None:
+            folder = Path(state_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._guard = _sole_owner(folder)
+            path = folder / "chain.sqlite"
+        self._store = Store(path)
+        self._tip = self._store.tip() or self._genesis()
+        self.system_start = self._meta("system_start")
+        self._engine = Engine(fetch_ledger(), self.system_start * 1000)
+        self._lag = 0
+        self._state = self._rebuilt(self._tip.height)
+        waiting = [read(raw) for raw in self._store.mempool()]
+        self._pool = self._survivors(self._state, waiting, self.slot())
+        self._failure: Exception | None = None
+        self._stop = threading.Event()
+        self._producer: threading.Thread | None = None
+        if block_ms > 0:
+            self._producer = threading.Thread(target=self._produce, name="devnet", daemon=True)
+            self._producer.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops the blocks and frees everything; the chain stays on disk."""
+        self._stop.set()
+        if self._producer is not None:
+            self._producer.join()
+        with self._lock:
+            self._store.close()
+            self._engine.close()
+            if self._guard is not None:
+                self._guard.close()
+
+    # --- transactions ---
+
+    def submit(self, raw: bytes) -> str:
+        """Judges a signed transaction and takes it into the mempool (with block_ms 0 into a block). Returns its id.
+
+        Raises ``LedgerRefusal`` with the ledger's reason. When this returns, the transaction is on disk.
+        """
+        with self._lock:
+            self._check()
+            tx = _read(raw)
+            waiting = self._judged(tx)
+            self._pool.append(waiting)
+            try:
+                if self.block_ms == 0:
+                    self._mint()
+                else:
+                    self._store.add_to_mempool(tx)
+            except BaseException:
+                self._pool = [one for one in self._pool if one is not waiting]
+                raise
+            return tx.id
+
+    def evaluate(self, raw: bytes, extra: Iterable[tuple[OutRef, bytes]] = ()) -> list[Units]:
+        """Exact units of every redeemer against the chain, the mempool and ``extra`` outputs. Raises ``LedgerRefusal``."""
+        with self._lock:
+            self._check()
+            tx = _read(raw)
+            known = {
+                OutRef(w.tx.id, i): o.raw for w in self._pool for i, o in enumerate(w.tx.outputs)
+            }
+            known.update(extra)
+            entries: dict[OutRef, bytes] = {}
+            missing: list[OutRef] = []
+            for ref in (*tx.inputs, *tx.references, *tx.collateral):
+                output = known.get(ref) or self._store.unspent(ref)
+                if output is None:
+                    missing.append(ref)
+                else:
+                    entries[ref] = output
+            if missing:
+                names = ", ".join(f"{ref.tx}#{ref.ix}" for ref in missing)
+                raise LedgerRefusal(
+                    f"Unknown transaction inputs (missing from UTxO set): {names}", []
+                )
+            return self._engine.evaluate(raw, utxo_map(list(entries.items())))
+
+    def faucet(self, address: str, lovelace: int) -> OutRef:
+        """Pays from the faucet by an ordinary transaction and returns the payment's output.
+
+        Raises ``DevnetRefusal`` for a bad address or amount, ``LedgerRefusal`` where the ledger refuses (below min-ADA).
+        """
+        try:
+            to = addresses.decode(address, "addr_test")
+            addresses.describe(to)
+        except addresses.BadAddress as problem:
+            raise DevnetRefusal(f"{address!r}: {problem}") from problem
+        with self._lock:
+            self._check()
+            coin = self._faucet_coin()
+            if not 0 < lovelace <= coin.lovelace - 10_000_000:
+                raise DevnetRefusal(f"the faucet cannot pay {lovelace} lovelace")
+            return OutRef(self.submit(faucet.payment(coin, to, lovelace)), 0)
+
+    # --- blocks and time ---
+
+    def slot(self) -> int:
+        """The current slot: whole seconds since ``system_start``; never before the newest block's."""
+        offset = self._store.meta("offset_ms") or 0
+        return max(self._tip.slot, (self._clock() + offset - self.system_start * 1000) // SLOT_MS)
+
+    def mint(self, count: int = 1) -> Block:
+        """Makes blocks now; the first takes what waits in the mempool. Returns the newest."""
+        if not 0 < count <= 100_000:
+            raise DevnetRefusal("count of blocks must be from 1 to 100000")
+        for _ in range(count):
+            with self._lock:
+                self._check()
+                self._mint()
+        return self._tip
+
+    def advance(self, ms: int) -> Block:
+        """Moves the clock forward by whole slots or parts of one and makes a block at the new time."""
+        if not 0 < ms <= 10**12:
+            raise DevnetRefusal("advance_ms must be from 1 to 10^12: time moves forward only")
+        with self._lock:
+            self._check()
+            self._store.set_meta("offset_ms", (self._store.meta("offset_ms") or 0) + ms)
+            return self._mint()
+
+    def rollback(self, blocks: int, drop: bool = False) -> list[str]:
+        """Takes the newest blocks back. Their transactions return to the mempool, or are dropped for good. Returns their ids.
+
+        What no longer holds on the shorter chain (an input that is gone, a time that has passed) is dropped in either case. With
+        block_ms 0 the returned transactions wait for the next block, so that a test can look at the chain without them.
+        """
+        with self._lock:
+            self._check()
+            height = self._tip.height - blocks
+            if blocks < 1 or height < 0:
+                raise DevnetRefusal(f"can roll back 1 to {self._tip.height} blocks")
+            taken = [read(raw) for _, raw in self._store.transactions(height, self._tip.height)]
+            candidates = [*([] if drop else taken), *(one.tx for one in self._pool)]
+            state = self._rebuilt(height)
+            pool = self._survivors(state, candidates, self.slot())
+            self._store.truncate(height, [one.tx for one in pool], self._meta("fork") + 1)
+            self._tip, self._state, self._pool = self._store.block(height), state, pool
+            return [tx.id for tx in taken]
+
+    def reward(self, stake_address: str, lovelace: int) -> Block:
+        """Credits a registered stake account, as an epoch's end would; makes a block. Raises ``DevnetRefusal``."""
+        with self._lock:
+            self._check()
+            height = self._tip.height
+            registered = {
+                addresses.stake_address(one.hash, one.kind == "script")
+                for one in self._store.registrations(height)
+            }
+            if stake_address not in registered or not 0 < lovelace <= GENESIS_LOVELACE:
+                raise DevnetRefusal(f"{stake_address!r} is no registered stake account")
+            if self._store.first_unusual_certificate(height) is not None:
+                raise DevnetRefusal(
+                    "rewards can be credited only while no pool, vote or delegation exists"
+                )
+            waiting = [one.tx for one in self._pool]
+            self._write([], waiting, [(stake_address, lovelace)])
+            self._state = self._rebuilt(self._tip.height)
+            self._pool = self._survivors(self._state, waiting, self.slot())
+            return self._tip
+
+    def set_lag(self, blocks: int) -> None:
+        """Lets the face answer as an indexer that is this many blocks behind the node. Submitting is not delayed."""
+        if blocks < 0:
+            raise DevnetRefusal("lag is a number of blocks, 0 or more")
+        self._lag = blocks
+
+    # --- reading ---
+
+    @contextmanager
+    def reading(self) -> Generator[View, None, None]:
+        """The chain as the face shows it: up to the newest block less the lag, standing still while it is read."""
+        with self._lock:
+            self._check()
+            yield self._view(max(0, self._tip.height - self._lag))
+
+    def waiting(self) -> list[Tx]:
+        """What is in the mempool, in order."""
+        with self._lock:
+            return [one.tx for one in self._pool]
+
+    def ledger_utxos(self) -> bytes:
+        """The ledger's own unspent outputs at the newest block: a CBOR map, to check the index against."""
+        with self._lock:
+            return self._engine.utxos(self._state)
+
+    def status(self) -> dict[str, Any]:
+        """Where the chain stands, and the sum of all lovelace: genesis + rewards = unspent + fees + deposits + accounts."""
+        with self._lock:
+            self._check()
+            slot = self.slot()
+            return {
+                "height": self._tip.height,
+                "hash": self._tip.hash,
+                "slot": self._tip.slot,
+                "now_slot": slot,
+                "now_ms": max(
+                    (self.system_start + slot) * 1000,
+                    self._clock() + (self._store.meta("offset_ms") or 0),
+                ),
+                "system_start": self.system_start,
+                "network_magic": NETWORK_MAGIC,
+                "block_ms": self.block_ms,
+                "lag": self._lag,
+                "rollbacks": self._meta("fork"),
+                "mempool": [one.tx.id for one in self._pool],
+                "faucet_address": faucet.ADDRESS,
+                "lovelace": self._view(self._tip.height).sums(),
+            }
+
+    # --- inside ---
+
+    def _view(self, height: int) -> View:
+        return View(self._store.db, height, self.system_start)
+
+    def _meta(self, key: str) -> int:
+        value = self._store.meta(key)
+        assert value is not None, key
+        return value
+
+    def _genesis(self) -> Block:
+        block = Block(0, blake2b(b"tally devnet block 0"), None, 0)
+        meta = {"system_start": self._clock() // 1000, "fork": 0, "offset_ms": 0}
+        self._store.begin(block, faucet.GENESIS, faucet.GENESIS_OUTPUT, meta)
+        return block
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError("the devnet stopped making blocks") from self._failure
+
+    def _judged(self, tx: Tx) -> Waiting:
+        before = self._pool[-1].after if self._pool else self._state
+        return Waiting(tx, self._engine.apply(before, self.slot(), tx.raw))
+
+    def _survivors(self, state: State, txs: Iterable[Tx], slot: int) -> list[Waiting]:
+        """Those that the ledger still accepts one after the other; the others are dropped."""
+        kept: list[Waiting] = []
+        for tx in txs:
+            try:
+                state = self._engine.apply(state, slot, tx.raw)
+            except LedgerRefusal:
+                continue
+            kept.append(Waiting(tx, state))
+        return kept
+
+    def _mint(self) -> Block:
+        slot = self.slot()
+        if any(one.tx.end is not None and one.tx.end <= slot for one in self._pool):
+            self._pool = self._survivors(self._state, [one.tx for one in self._pool], slot)
+        size = taken = 0
+        for one in self._pool:
+            size += len(one.tx.raw)
+            if size > MAX_BLOCK_BYTES:
+                break
+            taken += 1
+        self._append(self._pool[:taken], self._pool[taken:])
+        return self._tip
+
+    def _append(self, taken: list[Waiting], rest: list[Waiting]) -> None:
+        """Makes a block of ``taken``, the mempool's beginning, and leaves the rest waiting."""
+        self._write([one.tx for one in taken], [one.tx for one in rest])
+        self._state = taken[-1].after if taken else self._state
+        self._pool = rest
+
+    def _write(
+        self, txs: list[Tx], rest: list[Tx], rewards: list[tuple[str, int]] | None = None
+    ) -> None:
+        tip, slot = self._tip, self.slot()
+        # The fork's number keeps a block that replaces another at the same height and time from having its hash.
+        identity = (
+            f"{tip.hash} {tip.height + 1} {slot} {self._meta('fork')} {[tx.id for tx in txs]}"
+        )
+        block = Block(tip.height + 1, blake2b(identity.encode()), tip.hash, slot)
+        self._store.append(block, txs, rest, rewards or [])
+        self._tip = block
+
+    def _rebuilt(self, height: int) -> State:
+        """The ledger state at a height, from the index. From the first delegation, pool or vote on by the transactions themselves."""
+        unusual = self._store.first_unusual_certificate(height)
+        base = height if unusual is None else unusual - 1
+        state = self._engine.state(self._store.utxos(base), self._store.registrations(base))
+        for at, raw in self._store.transactions(base, height):
+            state = self._engine.apply(state, self._store.block(at).slot, raw)
+        return state
+
+    def _faucet_coin(self) -> faucet.Coin:
+        coin = self._view(self._tip.height).largest(faucet.ADDRESS)
+        for one in self._pool:
+            if coin.ref in one.tx.inputs:
+                change = len(one.tx.outputs) - 1
+                coin = faucet.Coin(OutRef(one.tx.id, change), one.tx.outputs[change].lovelace)
+        return coin
+
+    def _produce(self) -> None:
+        while not self._stop.wait(self.block_ms / 1000):
+            try:
+                with self._lock:
+                    self._mint()
+            except Exception as problem:  # noqa: BLE001 - kept, and raised by every later call
+                self._failure = problem
+                return
+
+
+def _read(raw: bytes) -> Tx:
+    try:
+        return read(raw)
+    except Malformed as problem:
+        raise LedgerRefusal(str(problem), []) from problem
+
+
+def _sole_owner(folder: Path) -> IO[str]:
+    """Two processes on one chain would fork it: the folder belongs to whoever holds this lock."""
+    guard = (folder / "lock").open("w")
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        guard.close()
+        raise DevnetRefusal(f"another devnet runs on {folder}") from problem
+    return guard

@@ -1,0 +1,223 @@
+"""What the index needs to know of a transaction, read from its bytes. Shapes: the Conway CDDL of cardano-ledger.
+
+Nothing here judges a transaction: the ledger has accepted it (or will say why not). ``read`` only has to survive any bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import cbor2
+
+from contracts.devnet import cbor
+
+PURPOSES = ("spend", "mint", "cert", "reward", "vote", "propose")
+SCRIPT_TYPES = ("timelock", "plutusV1", "plutusV2", "plutusV3")
+
+
+class Malformed(ValueError):
+    """These bytes are not a transaction."""
+
+
+class OutRef(NamedTuple):
+    """One output: transaction id (hex) and index."""
+
+    tx: str
+    ix: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """kind: index into SCRIPT_TYPES; body: what follows the kind's byte under the hash (blake2b-224)."""
+
+    kind: int
+    body: bytes
+
+    @property
+    def hash(self) -> str:
+        return blake2b(bytes([self.kind]) + self.body, 28)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """assets: quantity by unit (policy and name in hex). raw: the output as sent."""
+
+    raw: bytes
+    address: bytes
+    lovelace: int
+    assets: dict[str, int]
+    datum_hash: str | None
+    inline_datum: bytes | None
+    script: Script | None
+
+
+@dataclass(frozen=True, slots=True)
+class Redeemer:
+    """tag: index into PURPOSES."""
+
+    tag: int
+    index: int
+    data: bytes
+    memory: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """kind: the CDDL's number. credential: (is a script, hash) of the stake credential, None for pool and committee certificates."""
+
+    kind: int
+    credential: tuple[bool, bytes] | None
+    pool: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tx:
+    """A transaction's facts. Slots: valid when start <= slot < end."""
+
+    id: str
+    raw: bytes
+    inputs: list[OutRef]
+    references: list[OutRef]
+    collateral: list[OutRef]
+    outputs: list[Output]
+    fee: int
+    start: int | None = None
+    end: int | None = None
+    mint: dict[str, int] = field(default_factory=dict[str, int])
+    withdrawals: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
+    certificates: list[Certificate] = field(default_factory=list[Certificate])
+    required_signers: list[str] = field(default_factory=list[str])
+    redeemers: list[Redeemer] = field(default_factory=list[Redeemer])
+    scripts: list[Script] = field(default_factory=list[Script])
+    datums: list[bytes] = field(default_factory=list[bytes])
+    metadata: bytes | None = None
+    donation: int = 0
+
+
+def blake2b(data: bytes, size: int = 32) -> str:
+    """Hex of the blake2b hash of this size in bytes."""
+    return hashlib.blake2b(data, digest_size=size).hexdigest()
+
+
+def read(raw: bytes) -> Tx:
+    """Reads a signed transaction. Raises ``Malformed``."""
+    try:
+        if cbor.end(raw, 0) != len(raw):
+            raise Malformed("bytes follow the transaction")
+        body_raw, witness_raw, _, auxiliary = cbor.elements(raw)
+        body = {cbor.uint(key): value for key, value in cbor.pairs(body_raw)}
+        witnesses = {cbor.uint(key): value for key, value in cbor.pairs(witness_raw)}
+        outputs = [_output(one) for one in cbor.elements(body[1])]
+        scripts, datums = _witnessed(witnesses)
+        return Tx(
+            id=blake2b(body_raw),
+            raw=raw,
+            inputs=sorted(_references(body.get(0))),
+            references=sorted(_references(body.get(18))),
+            collateral=sorted(_references(body.get(13))),
+            outputs=outputs,
+            fee=cbor.uint(body[2]),
+            start=cbor.uint(body[8]) if 8 in body else None,
+            end=cbor.uint(body[3]) if 3 in body else None,
+            mint=_assets(cbor2.loads(body[9])) if 9 in body else {},
+            withdrawals=sorted(cbor2.loads(body[5]).items()) if 5 in body else [],
+            certificates=[_certificate(one) for one in _many(body.get(4))],
+            required_signers=[cbor2.loads(one).hex() for one in _many(body.get(14))],
+            redeemers=_redeemers(witnesses.get(5)),
+            scripts=scripts + [one.script for one in outputs if one.script],
+            datums=datums + [one.inline_datum for one in outputs if one.inline_datum is not None],
+            metadata=None if auxiliary == b"\xf6" else _metadata(auxiliary),
+            donation=cbor.uint(body[22]) if 22 in body else 0,
+        )
+    except Malformed:
+        raise
+    except Exception as problem:  # any byte string may arrive here, and cbor2 raises many kinds
+        raise Malformed(f"not a transaction: {problem}") from problem
+
+
+def _many(raw: bytes | None) -> list[bytes]:
+    return [] if raw is None else cbor.elements(raw)
+
+
+def _references(raw: bytes | None) -> list[OutRef]:
+    return [OutRef(one[0].hex(), one[1]) for one in map(cbor2.loads, _many(raw))]
+
+
+def _assets(bundle: dict[bytes, dict[bytes, int]]) -> dict[str, int]:
+    return {
+        policy.hex() + name.hex(): quantity
+        for policy, names in bundle.items()
+        for name, quantity in names.items()
+    }
+
+
+def _output(raw: bytes) -> Output:
+    datum_hash: str | None = None
+    inline: bytes | None = None
+    script: Script | None = None
+    if cbor.is_map(raw):
+        fields = {cbor.uint(key): value for key, value in cbor.pairs(raw)}
+        address, value = cbor2.loads(fields[0]), cbor2.loads(fields[1])
+        if 2 in fields:
+            kind, datum = cbor2.loads(fields[2])
+            if kind == 0:
+                datum_hash = datum.hex()
+            else:
+                inline = datum.value
+                datum_hash = blake2b(datum.value)
+        if 3 in fields:
+            kind_raw, body = cbor.elements(cbor2.loads(fields[3]).value)
+            kind = cbor.uint(kind_raw)
+            script = Script(kind, body if kind == 0 else cbor2.loads(body))
+    else:
+        parts = cbor.elements(raw)
+        address, value = cbor2.loads(parts[0]), cbor2.loads(parts[1])
+        datum_hash = cbor2.loads(parts[2]).hex() if len(parts) > 2 else None
+    lovelace, assets = (value, {}) if isinstance(value, int) else (value[0], _assets(value[1]))
+    return Output(raw, address, lovelace, assets, datum_hash, inline, script)
+
+
+def _certificate(raw: bytes) -> Certificate:
+    parts: list[Any] = cbor2.loads(raw)
+    kind = parts[0]
+    about_stake = kind in (0, 1, 2, 7, 8, 9, 10, 11, 12, 13)
+    credential = (parts[1][0] == 1, parts[1][1]) if about_stake else None
+    pool = parts[2] if kind in (2, 10, 11, 13) else None
+    return Certificate(kind, credential, pool)
+
+
+def _redeemers(raw: bytes | None) -> list[Redeemer]:
+    if raw is None:
+        return []
+    found: list[Redeemer] = []
+    if cbor.is_map(raw):
+        for key, value in cbor.pairs(raw):
+            tag, index = cbor2.loads(key)
+            data, units = cbor.elements(value)
+            found.append(Redeemer(tag, index, data, *cbor2.loads(units)))
+    else:
+        for one in cbor.elements(raw):
+            tag, index, data, units = cbor.elements(one)
+            found.append(Redeemer(cbor.uint(tag), cbor.uint(index), data, *cbor2.loads(units)))
+    return sorted(found, key=lambda one: (one.tag, one.index))
+
+
+def _witnessed(witnesses: dict[int, bytes]) -> tuple[list[Script], list[bytes]]:
+    scripts = [Script(0, one) for one in _many(witnesses.get(1))]
+    for key, kind in ((3, 1), (6, 2), (7, 3)):
+        scripts += [Script(kind, cbor2.loads(one)) for one in _many(witnesses.get(key))]
+    return scripts, _many(witnesses.get(4))
+
+
+def _metadata(auxiliary: bytes) -> bytes | None:
+    """The metadata map inside any of the three shapes of auxiliary data (Shelley map, Allegra array, Alonzo tag 259)."""
+    major, _, at = cbor.head(auxiliary, 0)
+    if major == 5:
+        return auxiliary
+    if major == 4:
+        return cbor.elements(auxiliary)[0]
+    inner = {cbor.uint(key): value for key, value in cbor.pairs(auxiliary[at:])}
+    return inner.get(0)
