@@ -31,7 +31,7 @@ from pycardano.hash import ScriptDataHash, TransactionId
 from pycardano.serialization import RawCBOR
 
 from marketplace.chain import plutus
-from marketplace.chain.address import pay_key_hash, script_stake_address
+from marketplace.chain.address import pay_key_hash, stake_account
 from marketplace.chain.errors import FundsShort, TxRefused
 from marketplace.chain.snapshot import Snapshot, Units
 from marketplace.chain.utxo import Assets, OutRef, Utxo, assets_of, sum_assets
@@ -256,9 +256,7 @@ class Draft:
         body: dict[str, Any] = {}
         if redeemers is not None:
             deployment, rewards = self.snapshot.deployed
-            account = bytes(
-                script_stake_address(self.snapshot.scripts.settle_hash, self.snapshot.mainnet)
-            )
+            account = bytes(stake_account(self.snapshot.scripts.settle_hash, self.snapshot.mainnet))
             body |= {
                 "withdraws": Withdrawals({account: rewards}),
                 "script_data_hash": ScriptDataHash(

@@ -166,7 +166,7 @@ class ChainReader:
 
     async def rewards(self, script_hash: bytes) -> int | None:
         """The withdrawable balance of a script's account; None if it is not registered."""
-        account = addresses.script_stake_address(script_hash, self.mainnet).encode()
+        account = addresses.stake_account(script_hash, self.mainnet).encode()
         raw = await self._ask("account", self._api.accounts, account)
         if raw is None or not (raw.get("registered", raw.get("active"))):
             return None
@@ -229,7 +229,7 @@ class ChainReader:
 
 def deployment_address(scripts: Scripts, mainnet: bool) -> bytes:
     """Settle's hash as a payment credential: settle refuses to be spent, so what lies here stays."""
-    return addresses.Parts(addresses.Credential(scripts.settle_hash, True), None, mainnet).join()
+    return addresses.channel_address(scripts.settle_hash, None, mainnet)
 
 
 async def connect(url: str, project_id: str = "", *, deadline_s: float = 20.0) -> ChainReader:
