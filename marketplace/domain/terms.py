@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -110,6 +111,12 @@ class Terms:
     def hash(self) -> bytes:
         """blake2b_256 of the encoding."""
         return canonical.blake2b_256(self.encode())
+
+
+def devices_hash(uuids: Iterable[str]) -> bytes:
+    """``Terms.devices``: blake2b_256 of the canonical, sorted list of the leased devices' UUIDs;
+    the list is empty for a lease of cores."""
+    return canonical.blake2b_256(canonical.encode(sorted(uuids)))
 
 
 _FIELDS: Final = (
