@@ -324,6 +324,9 @@ def integrate(meter: Meter, now: Reading) -> Meter:
     if before.phase is Phase.EXITED:
         return replace(meter, log=log)
     cause = _verdict(meter, before, now)
+    if cause is Cause.CLOCK and now.phase is Phase.EXITED:  # it ended before the last poll saw it
+        ended = replace(now, at_ns=before.at_ns, mono_ns=before.mono_ns)
+        return replace(meter, last=ended, log=log)
     if cause is Cause.CLOCK:
         return replace(meter, log=log, lost_ns=_lose(meter.lost_ns, Cause.CLOCK, 0))
     elapsed = 0 if cause is Cause.REBOOT else now.at_ns - before.at_ns
