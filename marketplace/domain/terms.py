@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ class Terms:
     *rate_micro*: micro-lovelace per GPU- or core-second; *units_milli*: devices x per-mille share,
     or milli-cores; *ceiling*: the most lovelace this lease may ever owe; *asset*: "" for ADA, else
     hex of policy and name; *work*: blake2b_256 of the canonical job; *devices*: hash of the
-    devices' identities. Keys and hashes as their names say; times in milliseconds.
+    grant (``grant.Grant.hash``). Keys and hashes as their names say; times in milliseconds.
     """
 
     magic: int
@@ -111,12 +110,6 @@ class Terms:
     def hash(self) -> bytes:
         """blake2b_256 of the encoding."""
         return canonical.blake2b_256(self.encode())
-
-
-def devices_hash(uuids: Iterable[str]) -> bytes:
-    """``Terms.devices``: blake2b_256 of the canonical, sorted list of the leased devices' UUIDs;
-    the list is empty for a lease of cores."""
-    return canonical.blake2b_256(canonical.encode(sorted(uuids)))
 
 
 _FIELDS: Final = (
