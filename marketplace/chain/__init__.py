@@ -11,8 +11,8 @@ Reading (every call is async, in a thread, with a deadline; raises
     chain.magic, chain.mainnet
     await chain.tip()                                        # Tip(slot, time_ms, height, hash)
     await chain.utxos(address)                               # list[Utxo]
-    await chain.output(ref)                                  # Output(utxo, spent_by, height) | None
-    await chain.transaction(tx_id)                           # Included(height, slot) | None
+    await chain.output(ref)                                  # Output(utxo, spent_by) | None
+    await chain.transaction(tx_id)                           # Included(height, slot) | None: in no block
     await chain.snapshot(scripts)                            # Snapshot: frozen input of every builder
     await chain.evaluate(tx_bytes)                           # Units per redeemer; ScriptRefused
     await chain.submit(tx_bytes)                             # transaction id; TxRefused(conflict)
@@ -20,20 +20,30 @@ Reading (every call is async, in a thread, with a deadline; raises
 A channel, from the chain alone::
 
     from marketplace.chain.channels import ChannelFinder, check_channel
-    finder = ChannelFinder(chain, scripts)                   # remembers the last known output of each
+    finder = ChannelFinder(chain, scripts_for(asset))        # remembers the last known output of each
     view = await finder.find(session_vk, origin)             # ChannelView | ChannelEnded; origin: its open output
-    check_channel(terms, view)                               # -> Capacity; ChannelRefused says which fact differs
+    check_channel(terms, view, snapshot)                     # -> Capacity(most, now, reserve); ChannelUnfit says why not
 
-Doing, with keys as arguments (:class:`~marketplace.chain.wallet.Wallet`, from a 32-byte seed)::
+Doing, with keys as arguments. A :class:`~marketplace.chain.actions.Desk` is a chain, a wallet (whose
+money pays), an asset and a transaction log; each action reads, builds, evaluates, signs, logs the id
+and submits, and is safe to repeat::
 
-    from marketplace.chain.actions import (                  # each: build from a snapshot, evaluate, sign,
-        open_channels, top_up, claim, close_channel,         # log the id, submit; -> Sent(tx_id, fee, ...)
-        finish_channels, deploy, send)
+    from marketplace.chain.wallet import Wallet              # Wallet(Signer(seed), mainnet, stake_key_hash)
+    from marketplace.chain.actions import (Desk, open_channels, top_up, claim, close_channel,
+        finish_channels, deploy, pay)
+    from marketplace.chain.txs import Opening                # Opening(amount, consts=lambda first_input, index: Consts(...), stake)
+    desk = Desk(chain, wallet)
+    opened = await open_channels(desk, [Opening(...)])       # Opened(sent, refs)
+    await claim(desk, [(view, voucher)], {payout_hash: payout_address})      # nobody's key but the payer's of the fee
+    await finish_channels(desk, [(view, voucher)], {payout_hash: payout_address}, adapter=Signer(seed))
+    await top_up(desk, view, amount); await close_channel(desk, view)        # the desk's wallet is the consumer's
     from marketplace.chain.follow import Follower            # BUILT -> SUBMITTED -> SEEN -> FINAL | ROLLED_BACK | EXPIRED
-    from marketplace.chain.settler import Settler            # the settlement loop
-    from marketplace.chain.watchtower import watch           # keyless rescue, from vouchers alone
-    from marketplace.chain.foreign import (                  # CIP-30: unsigned open/top-up/close, and the
-        unsigned_open, unsigned_top_up, unsigned_close, insert_witnesses)   # wallet's witnesses into the same bytes
+    await Follower(chain, log).wait(tx_id, depth=1)
+    from marketplace.chain.submit import TransactionLog, MemoryLog, FileLog, TxRecord
+
+    from marketplace.chain.address import from_text, to_text, payout_hash, channel_address
+    from marketplace.chain.instance import scripts_for       # "" = ADA, else hex of policy and name
+    from marketplace.chain.txbytes import insert_witnesses   # a CIP-30 wallet's signatures into the same bytes
 
 Building without IO (`txs.py`): every builder takes a Snapshot and returns a Draft; ``draft.bytes``
 is what to evaluate, ``draft.finish(units)`` the Unsigned transaction, ``unsigned.sign(keys)`` the Signed.

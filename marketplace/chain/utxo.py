@@ -22,6 +22,9 @@ class OutRef:
     def __str__(self) -> str:
         return f"{self.tx_id.hex()}#{self.index}"
 
+    def __repr__(self) -> str:
+        return f"<{self.tx_id.hex()[:8]}#{self.index}>"
+
     @staticmethod
     def parse(text: str) -> OutRef:
         """From ``<64 hex digits>#<index>``."""

@@ -1,0 +1,195 @@
+"""Each thing that a party does on chain, from a URL and a key: read, build, evaluate, sign, log, send.
+
+The order never varies: the transaction's id is in the log before its bytes leave. Nothing here
+retries; a :class:`~marketplace.chain.errors.ChainFault` or a conflict is the caller's to repeat, and
+repeating is safe because everything is read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from marketplace.chain import txs
+from marketplace.chain.balance import Draft, Out, Unsigned
+from marketplace.chain.channels import ChannelView
+from marketplace.chain.connect import ChainReader
+from marketplace.chain.instance import scripts_for
+from marketplace.chain.snapshot import Scripts, Snapshot
+from marketplace.chain.submit import MemoryLog, Sent, TransactionLog, send
+from marketplace.chain.txs import Batch, Move, Opening, Settlement
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.chain.wallet import Funds, Wallet
+from marketplace.domain.channel import Closing, TopUp, Will
+from marketplace.domain.keys import Signer
+from marketplace.domain.transaction import TxState
+from marketplace.domain.voucher import Voucher
+
+CLOSE_WITHIN_MS = 5 * 60_000
+"""A Close's upper bound: expire_at counts from it, so it is kept near."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What every action needs: the chain, whose money pays, the instance, and the log.
+
+    ``Desk(chain, wallet)`` is ADA with a log in memory.
+    """
+
+    chain: ChainReader
+    wallet: Wallet
+    asset: str = ""
+    log: TransactionLog | None = None
+
+    @property
+    def scripts(self) -> Scripts:
+        """Of the desk's asset."""
+        return scripts_for(self.asset)
+
+    @property
+    def unit(self) -> bytes:
+        """Of the desk's asset, as bytes; empty for ADA."""
+        return bytes.fromhex(self.asset)
+
+    async def funds(self) -> tuple[Funds, dict[OutRef, Utxo]]:
+        """What may be spent, our own unfinished transactions counted in, and what of it is not yet
+        in any block.
+        """
+        utxos = {u.ref: u for u in await self.chain.utxos(self.wallet.address)}
+        pending = await self.log.pending() if self.log is not None else ()
+        fresh: dict[OutRef, Utxo] = {}
+        for record in pending:
+            if record.state is not TxState.SEEN:
+                fresh |= {u.ref: u for u in record.made if u.address == self.wallet.address}
+        spent = {ref for record in pending for ref in record.inputs}
+        fresh = {ref: u for ref, u in fresh.items() if ref not in utxos and ref not in spent}
+        usable = [u for ref, u in {**utxos, **fresh}.items() if ref not in spent]
+        return Funds.of(self.wallet.address, usable, fresh), fresh
+
+    async def look(self) -> tuple[Snapshot, Funds, dict[OutRef, Utxo]]:
+        """Everything a builder needs, read now."""
+        snapshot = await self.chain.snapshot(self.scripts)
+        funds, fresh = await self.funds()
+        return snapshot, funds, fresh
+
+    async def finish(self, draft: Draft, fresh: Mapping[OutRef, Utxo]) -> Unsigned:
+        """*draft* with exact units."""
+        if not draft.scripted:
+            return draft.finish()
+        unconfirmed = [u for u in draft.inputs if u.ref in fresh]
+        return draft.finish(await self.chain.evaluate(draft.bytes, unconfirmed))
+
+    async def send(self, unsigned: Unsigned, purpose: str, *keys: Signer) -> Sent:
+        """Sign with the wallet and *keys*, log, submit."""
+        signed = unsigned.sign(self.wallet.signer, *keys)
+        return await send(self.chain, self.log or MemoryLog(), signed, purpose)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Channels opened by one transaction; *refs* in the order asked for."""
+
+    sent: Sent
+    refs: tuple[OutRef, ...]
+
+
+async def open_channels(desk: Desk, openings: Sequence[Opening]) -> Opened:
+    """Open channels from the desk's wallet. A fresh session key each: see :class:`Opening`."""
+    snapshot, funds, _ = await desk.look()
+    draft = txs.open_channels(snapshot, funds, openings, desk.unit)
+    sent = await desk.send(draft.finish(), "open")
+    return Opened(sent, tuple(OutRef(sent.tx_id, i) for i in range(len(openings))))
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A settlement that was sent, and what it does to each channel."""
+
+    sent: Sent
+    moves: tuple[Move, ...]
+    wills: tuple[Will, ...]
+    subsidy: int
+
+    @property
+    def claimed(self) -> int:
+        """What left the channels."""
+        return sum(w.taken for w in self.wills)
+
+
+async def settle(desk: Desk, batch: Batch, purpose: str, *keys: Signer) -> Settled:
+    """One transaction for every move of *batch*, signed by the desk's wallet and *keys*."""
+    snapshot, funds, fresh = await desk.look()
+    planned = txs.settle(snapshot, funds, batch)
+    return await settle_planned(desk, planned, fresh, purpose, *keys)
+
+
+async def settle_planned(
+    desk: Desk, planned: Settlement, fresh: Mapping[OutRef, Utxo], purpose: str, *keys: Signer
+) -> Settled:
+    """Evaluate, sign and send what was planned."""
+    unsigned = await desk.finish(planned.draft, fresh)
+    sent = await desk.send(unsigned, purpose, *keys)
+    return Settled(sent, planned.moves, planned.wills, planned.subsidy)
+
+
+async def claim(
+    desk: Desk, claims: Sequence[tuple[ChannelView, Voucher]], payouts: Mapping[bytes, bytes]
+) -> Settled:
+    """Push vouchers onto the chain; needs nobody's key but the fee payer's."""
+    moves = tuple(Move(view.utxo, txs.claim_step(voucher)) for view, voucher in claims)
+    batch = Batch(moves, payouts, unit=desk.unit, reserve_collateral=True)
+    return await settle(desk, batch, "claim")
+
+
+async def finish_channels(
+    desk: Desk,
+    finishes: Sequence[tuple[ChannelView, Voucher | None]],
+    payouts: Mapping[bytes, bytes],
+    adapter: Signer | None = None,
+) -> Settled:
+    """End channels: the last due to the provider, the exact rest home, in one transaction.
+
+    With *adapter* at any time; without it only channels whose close period is over, by anyone.
+    """
+    moves = tuple(
+        Move(view.utxo, txs.finish_step(voucher, view.claimed)) for view, voucher in finishes
+    )
+    if adapter is not None:
+        batch = Batch(moves, payouts, (adapter.key_hash,), unit=desk.unit, reserve_collateral=True)
+        return await settle(desk, batch, "finish", adapter)
+    since = max(v.stage.expire_at_ms for v, _ in finishes if isinstance(v.stage, Closing))
+    batch = Batch(moves, payouts, since_ms=since, unit=desk.unit, reserve_collateral=True)
+    return await settle(desk, batch, "finish")
+
+
+async def top_up(desk: Desk, view: ChannelView, amount: int) -> Settled:
+    """Add *amount* of the asset; the desk's wallet is the consumer's."""
+    return await _by_consumer(desk, Batch((Move(view.utxo, TopUp(amount)),)), "top up")
+
+
+async def close_channel(desk: Desk, view: ChannelView) -> Settled:
+    """Start the close period; after it anybody may finish. The desk's wallet is the consumer's."""
+    tip = await desk.chain.tip()
+    batch = txs.closing_batch(view.utxo, desk.wallet.signer.key_hash, tip.time_ms + CLOSE_WITHIN_MS)
+    return await _by_consumer(desk, batch, "close")
+
+
+async def _by_consumer(desk: Desk, batch: Batch, purpose: str) -> Settled:
+    whole = Batch(
+        batch.moves, {}, (desk.wallet.signer.key_hash,), until_ms=batch.until_ms, unit=desk.unit
+    )
+    return await settle(desk, whole, purpose)
+
+
+async def deploy(desk: Desk) -> Sent | None:
+    """Reference scripts and stake registration, once per chain and asset; None if all is there."""
+    snapshot, funds, _ = await desk.look()
+    if snapshot.deployment is not None and snapshot.rewards is not None:
+        return None
+    return await desk.send(txs.deploy(snapshot, funds).finish(), "deploy")
+
+
+async def pay(desk: Desk, outputs: Sequence[Out]) -> Sent:
+    """A plain payment from the desk's wallet."""
+    snapshot, funds, _ = await desk.look()
+    return await desk.send(txs.pay(snapshot, funds, outputs).finish(), "pay")

@@ -1,0 +1,300 @@
+"""A channel from the chain alone: which output it is now, and whether it is what the terms say.
+
+The channel is the output that descends from its open transaction, step by step; copies of its datum
+elsewhere are ignored, because every descent is replayed from the redeemer that settle was given. An
+unmoved channel costs one request a look: its last known output is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from marketplace.chain import capacity, datum, txbytes
+from marketplace.chain.balance import Out
+from marketplace.chain.capacity import Capacity, Funding
+from marketplace.chain.connect import ChainReader, Moves
+from marketplace.chain.errors import ChainFault, ChannelUnknown
+from marketplace.chain.snapshot import Scripts, Snapshot
+from marketplace.chain.txs import reserve
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.domain import channel as twin
+from marketplace.domain.channel import (
+    Address,
+    Channel,
+    ChannelUnfit,
+    Closing,
+    Consts,
+    Open,
+    Stage,
+    Step,
+    Witness,
+    expect,
+    will,
+)
+from marketplace.domain.errors import Malformed
+from marketplace.domain.terms import Terms
+
+_SETTLED_DEPTH: Final = 15
+_MOST_STEPS: Final = 10_000
+
+
+@dataclass(frozen=True)
+class ChannelView:
+    """A living channel as the chain shows it at *height*.
+
+    *fundings* are what open and top-ups put in, with their depths; *first* its output when opened.
+    """
+
+    session_vk: bytes
+    utxo: Utxo
+    stage: Stage
+    first: Utxo
+    fundings: tuple[Funding, ...]
+    height: int
+    unit: bytes = b""
+
+    @property
+    def consts(self) -> Consts:
+        """What it keeps for life."""
+        return self.stage.consts
+
+    @property
+    def claimed(self) -> int:
+        """What the provider has on chain."""
+        return self.stage.claimed
+
+    @property
+    def closing(self) -> bool:
+        """Whether the consumer wants out: take no work, claim at once."""
+        return isinstance(self.stage, Closing)
+
+    @property
+    def amount(self) -> int:
+        """What it holds of its asset."""
+        return self.utxo.quantity(self.unit)
+
+    @property
+    def channel(self) -> Channel:
+        """As the twin sees it."""
+        return datum.read_channel(self.utxo, self.unit)
+
+    @property
+    def depth(self) -> int:
+        """Blocks over its youngest money."""
+        return min(f.depth for f in self.fundings)
+
+
+@dataclass(frozen=True)
+class ChannelEnded:
+    """A finished channel: what was claimed over its life, where, and at which block."""
+
+    session_vk: bytes
+    claimed: int
+    refunded: int
+    finished_by: bytes
+    height: int
+
+
+@dataclass
+class _Trail:
+    """What is known of one channel: its output now, and each transaction that put money in."""
+
+    at: OutRef
+    funded: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
+    heights: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    first: Utxo | None = None
+
+
+class ChannelFinder:
+    """Finds channels of one instance; remembers where each was last seen."""
+
+    def __init__(self, chain: ChainReader, scripts: Scripts, unit: bytes = b"") -> None:
+        self._chain = chain
+        self._scripts = scripts
+        self._unit = unit
+        self._trails: dict[bytes, _Trail] = {}
+
+    async def find(
+        self, session_vk: bytes, origin: OutRef, height: int | None = None
+    ) -> ChannelView | ChannelEnded:
+        """The channel that *origin* opened. *height* is the tip's, where the caller knows it.
+
+        :class:`ChannelUnknown` if the open transaction is in no block or opened something else.
+        """
+        if height is None:
+            height = (await self._chain.tip()).height
+        trail = self._trails.get(session_vk)
+        if trail is not None:
+            moves = await self._chain.moves(trail.at.tx_id)
+            if moves is not None:
+                return await self._walk(session_vk, trail, moves, height)
+            self._trails.pop(session_vk)  # rolled back: descend from the open transaction again
+        moves = await self._chain.moves(origin.tx_id)
+        if moves is None:
+            raise ChannelUnknown(f"no block holds the open transaction {origin}")
+        trail = self._begin(session_vk, origin, moves)
+        return await self._walk(session_vk, trail, moves, height)
+
+    def _begin(self, session_vk: bytes, origin: OutRef, moves: Moves) -> _Trail:
+        output = next((o for o in moves.outputs if o.utxo.ref == origin), None)
+        if output is None or not self._is_channel(output.utxo, session_vk):
+            raise ChannelUnknown(f"{origin} is no channel of session key {session_vk.hex()[:16]}")
+        trail = _Trail(origin, [(origin.tx_id, output.utxo.quantity(self._unit))])
+        trail.first = output.utxo
+        return trail
+
+    def _is_channel(self, utxo: Utxo, session_vk: bytes) -> bool:
+        try:
+            found = datum.read_channel(utxo, self._unit)
+        except Malformed:
+            return False
+        payment = found.address.payment
+        ours = payment.is_script and payment.hash == self._scripts.stub_hash
+        return ours and found.stage.consts.session_vk == session_vk
+
+    async def _walk(
+        self, session_vk: bytes, trail: _Trail, moves: Moves, height: int
+    ) -> ChannelView | ChannelEnded:
+        for _ in range(_MOST_STEPS):
+            output = next(o for o in moves.outputs if o.utxo.ref == trail.at)
+            if output.spent_by is None:
+                self._trails[session_vk] = trail
+                return await self._view(session_vk, trail, output.utxo, height)
+            onward = await self._chain.moves(output.spent_by)
+            raw = await self._chain.transaction_bytes(output.spent_by)
+            if onward is None or raw is None:
+                raise ChainFault(
+                    "the indexer names a spending transaction that it does not know yet"
+                )
+            step, continued = self._replay(output.utxo, onward, raw)
+            if continued is None:
+                return await self._ended(session_vk, output.utxo, step, output.spent_by)
+            if isinstance(step, twin.TopUp):
+                trail.funded.append((output.spent_by, step.amount))
+            trail.at, moves = continued.ref, onward
+        raise ChainFault("the channel's history does not end")
+
+    def _replay(self, utxo: Utxo, moves: Moves, raw: bytes) -> tuple[Step, Utxo | None]:
+        """The step that *utxo* took in this transaction, and its continuing output, if any."""
+        redeemer = txbytes.settle_steps(raw)
+        if redeemer is None:
+            raise ChainFault("a channel was spent without settle: not the scripts of this release")
+        steps = datum.read_steps(redeemer)
+        locked = [
+            u
+            for u in sorted(moves.inputs, key=lambda u: u.ref)
+            if Address.parse(u.address).payment.is_script
+        ]
+        if len(steps) != len(locked):
+            raise ChainFault("the indexer's inputs and the transaction's steps differ in number")
+        mine = next(i for i, u in enumerate(locked) if u.ref == utxo.ref)
+        position = _output_index(locked, steps, mine, self._unit)
+        if isinstance(steps[mine], twin.Finish):
+            return steps[mine], None
+        return steps[mine], moves.outputs[position].utxo
+
+    async def _ended(
+        self, session_vk: bytes, utxo: Utxo, step: Step, finished_by: bytes
+    ) -> ChannelEnded:
+        stage = datum.read_stage(utxo.datum or b"")
+        last = step.claim.take_to if isinstance(step, twin.Finish) and step.claim else stage.claimed
+        refunded = utxo.quantity(self._unit) - (last - stage.claimed)
+        included = await self._chain.transaction(finished_by)
+        return ChannelEnded(
+            session_vk, last, refunded, finished_by, included.height if included else 0
+        )
+
+    async def _view(self, session_vk: bytes, trail: _Trail, utxo: Utxo, height: int) -> ChannelView:
+        fundings: list[Funding] = []
+        for tx_id, amount in trail.funded:
+            known = trail.heights.get(tx_id)
+            if known is None or height - known + 1 < _SETTLED_DEPTH:  # a rollback may move it
+                included = await self._chain.transaction(tx_id)
+                known = included.height if included else height + 1
+                trail.heights[tx_id] = known
+            fundings.append(Funding(amount, max(0, height - known + 1)))
+        assert trail.first is not None
+        stage = datum.read_stage(utxo.datum or b"")
+        return ChannelView(
+            session_vk, utxo, stage, trail.first, tuple(fundings), height, self._unit
+        )
+
+    async def at_address(self, address: bytes) -> list[Utxo]:
+        """Every output at *address* that reads as a channel (a consumer's own; copies included)."""
+        found = await self._chain.utxos(address)
+        return [u for u in found if _reads(lambda u=u: datum.read_channel(u, self._unit))]
+
+
+def _output_index(locked: list[Utxo], steps: tuple[Step, ...], mine: int, unit: bytes) -> int:
+    """Where the channel at *mine* put its output: the twin's outputs, counted by position.
+
+    The ledger has judged the transaction, so bounds and signers are taken as whatever each step
+    needed; only the number of outputs before ours matters.
+    """
+    wills: list[twin.Will] = []
+    for utxo, step in zip(locked[: mine + 1], steps, strict=False):
+        channel = datum.read_channel(utxo, unit)
+        consts = channel.stage.consts
+        expired = channel.stage.expire_at_ms if isinstance(channel.stage, Closing) else 0
+        signers = frozenset((consts.adapter_vkh, consts.consumer_vkh))
+        wills.append(will(channel, step, Witness(signers, expired, 0)))
+    outputs = expect(wills)
+    owed = isinstance(outputs[-1], twin.Payout)  # the open run's payout would come after ours
+    return len(outputs) - 1 - owed
+
+
+def _reads(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except Malformed:
+        return False
+    return True
+
+
+def channel_capacity(snapshot: Snapshot, view: ChannelView) -> Capacity:
+    """What *view* can pay, beside the reserve that Close and the refund need (a token channel's
+    reserve is lovelace of its own, so none of the token is held back).
+    """
+    kept = reserve(snapshot, _out(view.utxo), view.unit)
+    return capacity.capacity(view.fundings, 0 if view.unit else kept)
+
+
+def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capacity:
+    """What adapter and payer both demand before they serve or sign, and how much to rely on.
+
+    :class:`~marketplace.domain.channel.ChannelUnfit` says which fact differs from *terms*.
+    """
+    facts = (
+        (terms.magic == snapshot.magic, "the terms are for another network"),
+        (terms.session_vk == view.session_vk, "it is another session key's"),
+        (bytes.fromhex(terms.asset) == view.unit, "it holds another asset"),
+        (all(unit == view.unit for unit, _ in view.utxo.assets), "it holds foreign tokens"),
+        (view.utxo.script_hash is None, "it carries a reference script"),
+        (not view.closing, "it is closing"),
+    )
+    for holds, why in facts:
+        if not holds:
+            raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]}: {why}")
+    opened = datum.read_channel(view.first, view.unit)
+    stake = opened.address.stake
+    at = Address(twin.Credential(snapshot.scripts.stub_hash, True), stake)
+    twin.check_channel(opened, at, terms.consts(), 0)
+    if not isinstance(view.stage, Open) or view.consts != terms.consts():
+        raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]}: its stage or constants differ")
+    kept = reserve(snapshot, _out(view.utxo), view.unit)
+    if view.unit and view.utxo.lovelace < kept:
+        raise ChannelUnfit(
+            f"channel {view.session_vk.hex()[:16]}: it lacks the lovelace to be closed"
+        )
+    return channel_capacity(snapshot, view)
+
+
+def _out(utxo: Utxo) -> Out:
+    return Out(utxo.address, utxo.lovelace, utxo.assets, utxo.datum)
+
+
+def at_depth(view: ChannelView, depth: int) -> ChannelView:
+    """*view* as if every funding lay *depth* blocks deep: for a quote before the open transaction."""
+    return replace(view, fundings=tuple(Funding(f.amount, depth) for f in view.fundings))
