@@ -1,0 +1,247 @@
+"""The store over SQLite (WAL, synchronous=FULL) or PostgreSQL: the same code, by URL.
+
+Writes are grouped: whoever finds no commit under way takes everything that waits and commits it in
+one transaction, so a group costs a few round trips however many changes are in it. If the group
+fails for one change's sake it is halved until the culprit stands alone; the others commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from marketplace.domain import wire
+from marketplace.domain.errors import Conflict, TallyError
+from marketplace.service.ports import Change, Clock, Ids
+from marketplace.service.records import Lock, Record, Sent
+from marketplace.store import sql
+from marketplace.store.errors import StoreFault
+
+R = TypeVar("R", bound=Record)
+GROUP: Final = 512
+NOTIFY_LIMIT: Final = 7000  # PostgreSQL takes 8000 bytes a notification
+CHANNEL: Final = "tally"
+Told = Callable[[list[str], list[Sent]], None]
+
+
+@dataclass(eq=False)
+class _Waiting:
+    change: Change
+    sent: list[Sent]
+    done: bool = False
+    error: TallyError | None = None
+
+
+class Database:
+    """``Store`` of the service. *told* is called after each commit, in the event loop's thread."""
+
+    def __init__(self, url: str, process: str, clock: Clock, ids: Ids) -> None:
+        self.url, self.process = normal_url(url), process
+        self.clock, self.ids = clock, ids
+        self.engine = create_engine(self.url)
+        self.dialect = self.engine.dialect.name
+        self._reads = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._limit = anyio.CapacityLimiter(8)
+        self._turn = anyio.Lock()
+        self._pending: list[_Waiting] = []
+        self.told: list[Told] = []
+        self.commits = 0
+        self.changes = 0
+
+    async def apply(self, change: Change) -> None:
+        """Durable when it returns; Conflict or StoreFault."""
+        now = self.clock.now_ms()
+        sent = [
+            Sent(self.ids.new("out"), target, wire.to_bytes(message), now)
+            for target, message in change.sends
+        ]
+        mine = _Waiting(change, sent)
+        self._pending.append(mine)
+        while not mine.done:
+            async with self._turn:
+                if mine.done:
+                    break
+                group, self._pending = self._pending[:GROUP], self._pending[GROUP:]
+                await anyio.to_thread.run_sync(self._commit, group)
+                self._tell(group)
+        if mine.error is not None:
+            raise mine.error
+
+    async def get(self, kind: type[R], *key: object) -> R | None:
+        """The record, or None."""
+        where = dict(zip(kind.KEY, key, strict=True))
+        rows = await self._read(sql.selection(kind, where, (), None, 1))
+        return kind(*rows[0]) if rows else None
+
+    async def find(
+        self,
+        kind: type[R],
+        *,
+        order: Sequence[str] = (),
+        after: tuple[object, ...] | None = None,
+        limit: int = 1000,
+        **where: object,
+    ) -> list[R]:
+        """See ``ports.Store.find``."""
+        rows = await self._read(sql.selection(kind, where, order, after, limit))
+        return [kind(*row) for row in rows]
+
+    async def count(self, kind: type[Record], **where: object) -> int:
+        """How many."""
+        return int((await self._read(sql.counting(kind, where)))[0][0])
+
+    async def total(self, kind: type[Record], column: str, **where: object) -> int:
+        """The sum of an integer column."""
+        return int((await self._read(sql.summing(kind, column, where)))[0][0])
+
+    async def ping(self) -> None:
+        """StoreFault unless it answers."""
+        await self._read(sa.select(sa.literal(1)))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.engine.dispose()
+
+    async def _read(self, statement: sa.Select[Any]) -> Sequence[Any]:
+        def work() -> Sequence[Any]:
+            try:
+                with self._reads.connect() as connection:
+                    return connection.execute(statement).all()
+            except SQLAlchemyError as error:
+                raise map_database(error) from error
+
+        return await anyio.to_thread.run_sync(work, limiter=self._limit)
+
+    def _tell(self, group: list[_Waiting]) -> None:
+        topics = list(dict.fromkeys(t for w in group if w.error is None for t in _topics(w)))
+        sent = [s for w in group if w.error is None for s in w.sent]
+        for listener in self.told:
+            listener(topics, sent)
+
+    # ---- in the writer's thread --------------------------------------------------------------
+
+    def _commit(self, group: list[_Waiting]) -> None:
+        """Commit *group* whole, or halve it until only culprits are left over."""
+        try:
+            with self.engine.begin() as connection:
+                self._write(connection, group)
+            self.commits += 1
+            self.changes += len(group)
+            for waiting in group:
+                waiting.done = True
+        except (IntegrityError, Conflict) as error:
+            if len(group) > 1:
+                middle = len(group) // 2
+                self._commit(group[:middle])
+                self._commit(group[middle:])
+                return
+            conflict = error if isinstance(error, Conflict) else Conflict("the record exists")
+            group[0].error, group[0].done = conflict, True
+        except SQLAlchemyError as error:
+            for waiting in group:
+                waiting.error, waiting.done = map_database(error), True
+
+    def _write(self, connection: Connection, group: list[_Waiting]) -> None:
+        changes = [w.change for w in group]
+        self._hold_fences(connection, changes)
+        for kind, records in _by_kind(r for c in changes for r in c.drops).items():
+            connection.execute(sql.removal(kind), [sql.key_of(r) for r in records])
+        for kind, records in _by_kind(r for c in changes for r in c.puts).items():
+            connection.execute(sql.insertion(kind), [sql.values(r) for r in records])
+        for kind, records in _by_kind(r for c in changes for r in c.sets).items():
+            result = connection.execute(
+                sql.compare_and_set(kind), [sql.changed(r) for r in records]
+            )
+            if result.rowcount != len(records):
+                raise Conflict(f"a {kind.__name__.lower()} changed meanwhile")
+        for kind, records in _by_kind(r for c in changes for r in c.raises).items():
+            best = _greatest(kind, records)
+            connection.execute(sql.raising(kind, self.dialect), [sql.values(r) for r in best])
+        sent = [sql.values(s) for w in group for s in w.sent]
+        if sent:
+            connection.execute(sql.insertion(Sent), sent)
+        if self.dialect == "postgresql":
+            self._notify(connection, group)
+
+    def _hold_fences(self, connection: Connection, changes: list[Change]) -> None:
+        """A lock that was taken over since makes everything planned under it a Conflict."""
+        locks = sql.table(Lock)
+        for name, epoch in {c.fence for c in changes if c.fence is not None}:
+            held = connection.execute(
+                sa.update(locks)
+                .where(locks.c["name"] == name, locks.c["epoch"] == epoch)
+                .values(beat=locks.c["beat"] + 1)
+            )
+            if held.rowcount != 1:
+                raise Conflict(f"the lock {name} was taken over", lock=name)
+
+    def _notify(self, connection: Connection, group: list[_Waiting]) -> None:
+        topics = list(dict.fromkeys(t for w in group for t in _topics(w)))
+        while topics:
+            size, count = 0, 0
+            while count < len(topics) and size + len(topics[count]) + 4 < NOTIFY_LIMIT:
+                size, count = size + len(topics[count]) + 4, count + 1
+            payload = json.dumps([self.process, *topics[:count]])
+            connection.execute(sa.select(sa.func.pg_notify(CHANNEL, payload)))
+            topics = topics[count:]
+
+
+def _topics(waiting: _Waiting) -> list[str]:
+    return [*waiting.change.topics, *(s.target for s in waiting.sent)]
+
+
+def _by_kind(records: Iterable[Record]) -> dict[type[Record], list[Record]]:
+    kinds: dict[type[Record], list[Record]] = {}
+    for record in records:
+        kinds.setdefault(type(record), []).append(record)
+    return kinds
+
+
+def _greatest(kind: type[Record], records: list[Record]) -> list[Record]:
+    by, best = sql.GREATEST[kind], dict[tuple[object, ...], Record]()
+    for record in records:
+        key = tuple(getattr(record, k) for k in kind.KEY)
+        if key not in best or getattr(best[key], by) < getattr(record, by):
+            best[key] = record
+    return list(best.values())
+
+
+def normal_url(url: str) -> str:
+    """``sqlite:///file`` or ``postgresql://…`` as the driver wants it."""
+    for prefix in ("postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            return "postgresql+psycopg://" + url.removeprefix(prefix)
+    return url
+
+
+def create_engine(url: str) -> Engine:
+    """An engine with the durability that money needs, set on every connection."""
+    if url.startswith("sqlite"):
+        engine = sa.create_engine(url, pool_size=12, max_overflow=4)
+        event.listen(engine, "connect", _sqlite_pragmas)
+        return engine
+    return sa.create_engine(url, pool_size=12, max_overflow=4, pool_pre_ping=True)
+
+
+def _sqlite_pragmas(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def map_database(error: SQLAlchemyError) -> TallyError:
+    """The one door through which the library's errors leave."""
+    if isinstance(error, IntegrityError):
+        return Conflict("the record exists")
+    kind = type(error.orig).__name__ if isinstance(error, DBAPIError) else type(error).__name__
+    return StoreFault(f"database: {kind}: {str(error).splitlines()[0][:200]}")
