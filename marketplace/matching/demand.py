@@ -1,15 +1,27 @@
-"""The demand that the market expects: given, or learned from what arrives."""
+"""The demand that the market expects: given, or learned from what arrives; and which models it makes scarce.
+
+A model is scarce when those who can use nothing else would want more of it, while the market fills up, than is left
+of it: pressure = (their part of all demand x all that is free, spread over the models that they accept) / what is
+free of the model. At 1 nothing is to spare for the flexible. A request pays ``scarcity x pressure ** power`` per
+device, so flexible work drifts to plentiful models in good time, and no device is refused to anybody.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from marketplace.matching.fleet import Fleet
 from marketplace.matching.model import Request
-from marketplace.matching.scores import Usable, Weights
+from marketplace.matching.scores import Floats, Usable, Weights
 
-KEPT = 512
+KEPT: Final = 512
 """Learned kinds beyond this many are forgotten, the rarest first."""
+
+MOST_PRESSURE: Final = 2.0
+"""Beyond this a model is simply taken; the price need not grow."""
 
 
 class Demand:
@@ -25,6 +37,7 @@ class Demand:
         for request, weight in mix:
             self._count(request, weight)
         self._usable: Usable | None = None
+        self._bound: tuple[Floats, Floats] | None = None
         self._models = 0
         self._arrived = 0
         self._next = 32
@@ -40,7 +53,7 @@ class Demand:
         known = self._mix.get(key)
         self._mix[key] = (request, weight + (known[1] if known else 0.0))
 
-    def arrived(self, request: Request, fleet: Fleet) -> None:
+    def arrived(self, request: Request) -> None:
         """Count an arrival; tables follow at doubling intervals at first, then every 4,096 arrivals, fading by half."""
         if not self.learning:
             return
@@ -49,7 +62,7 @@ class Demand:
         if self._arrived < self._next:
             return
         self._next = self._arrived + min(self._arrived, 4096)
-        if self._arrived > 8192:
+        if self._arrived > 8192 or len(self._mix) > 2 * KEPT:
             kept = sorted(self._mix.items(), key=lambda item: -item[1][1])[:KEPT]
             self._mix = {key: (r, w / 2) for key, (r, w) in kept}
         self._usable = None
@@ -67,4 +80,32 @@ class Demand:
         if self._usable is None:
             numbers = {name: i for i, name in enumerate(fleet.models.all())}
             self._usable = Usable(list(self._mix.values()), numbers, self.weights)
+            self._bound = self._bind(numbers)
         return self._usable
+
+    def _bind(self, numbers: dict[str, int]) -> tuple[Floats, Floats] | None:
+        """Demand bound to models: a line per set of accepted models, and its part of all device demand."""
+        part: dict[frozenset[str], float] = {}
+        total = 0.0
+        for request, weight in self._mix.values():
+            asked = request.gpu_demand * weight
+            total += asked
+            if request.gpu_models and asked:
+                part[request.gpu_models] = part.get(request.gpu_models, 0.0) + asked
+        part = {names: asked for names, asked in part.items() if not names >= numbers.keys() - {""}}
+        if not part:
+            return None
+        accepts = np.zeros((len(part), len(numbers)))
+        for line, names in enumerate(part):
+            accepts[line, [numbers[n] for n in names if n in numbers]] = 1.0
+        return accepts, np.array(list(part.values())) / total
+
+    def surcharge(self, fleet: Fleet) -> Floats | None:
+        """What one device of each model costs above its fragmentation now; None when nothing is bound to a model."""
+        if self._bound is None:
+            return None
+        accepts, part = self._bound
+        free = fleet.free_of_model[: accepts.shape[1]]
+        reach = np.maximum(accepts @ free, 1.0)
+        pressure = np.minimum((part * free.sum() / reach) @ accepts, MOST_PRESSURE)
+        return self.weights.scarcity * pressure**self.weights.scarcity_power

@@ -11,32 +11,32 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from marketplace.matching import explain, filters
 from marketplace.matching.demand import Demand
-from marketplace.matching.fleet import Bools, Fleet
+from marketplace.matching.filters import Bits
+from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
-from marketplace.matching.scores import Floats, Weights, score
+from marketplace.matching.scores import Floats, Slots, Standing, Weights, score
 
-Rows = NDArray[np.intp]
+SHAPE_CELLS: Final = 64_000_000
+"""Cached costs over all shapes and hosts: about 0.9 GB at the most, whatever the policy says."""
 
 
 class Shape:
-    """One kind of request: which rows its terms admit, and what it costs on each."""
+    """One kind of request: which terms each row fails, what it costs there, and the device that is cheapest."""
 
-    __slots__ = ("cost", "ok", "request", "seen", "slot", "version")
+    __slots__ = ("cost", "fails", "request", "seen", "slot", "terms_seen", "version")
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.ok: Bools = np.zeros(0, np.bool_)
+        self.fails: Bits = np.zeros(0, np.int32)
         self.cost: Floats = np.zeros(0)
-        self.slot: NDArray[np.int16] = np.zeros(0, np.int16)
-        self.seen = -1
-        self.version = -1
+        self.slot: Slots = np.zeros(0, np.int16)
+        self.terms_seen = self.seen = self.version = -1
 
 
 def shape_key(request: Request) -> tuple[Any, ...]:
@@ -89,6 +89,7 @@ class Matchmaker:
         self.demand = Demand(list(mix), weights or Weights(), self.policy.learn)
         self._shapes: dict[tuple[Any, ...], Shape] = {}
         self._live: dict[int, tuple[Placement, int]] = {}
+        self._standing: Standing | None = None
         self._next = 1
         self._capacity = (0, 0, 0)
         self._expiring: list[tuple[int, int]] = []
@@ -96,7 +97,7 @@ class Matchmaker:
         self._owner_rows: dict[str, dict[int, int]] = {}
         self._owners_seen = 0
         self._windowed: set[int] = set()
-        self._draining: set[int] = set()
+        self._draining: list[int] = []
         self.recent: deque[tuple[Request, str | None, int]] = deque(maxlen=256)
 
     # -- supply ---------------------------------------------------------------------------------------------
@@ -121,8 +122,7 @@ class Matchmaker:
             self.release(placed)
         self._count_capacity(self.fleet.at(row), -1)
         self.fleet.remove(host_id)
-        self._windowed.discard(row)
-        self._draining.discard(row)
+        self._draining = [r for r in self._draining if r != row]
         self._terms_changed(row, None)
         return lost
 
@@ -130,7 +130,7 @@ class Matchmaker:
         """Stop (or resume) new placements on a host; leases on it stay."""
         row = self.fleet.row_of[host_id]
         self.fleet.draining[row] = draining
-        (self._draining.add if draining else self._draining.discard)(row)
+        self._draining = [r for r in self._draining if r != row] + [row] * draining
 
     def _count_capacity(self, host: Host, sign: int) -> None:
         gpus, cores, memory = self._capacity
@@ -141,23 +141,15 @@ class Matchmaker:
         )
 
     def _terms_changed(self, row: int, host: Host | None) -> None:
-        if host is not None and host.maintenance:
-            self._windowed.add(row)
-        else:
-            self._windowed.discard(row)
-        self._draining.discard(row) if not self.fleet.draining[row] else self._draining.add(row)
+        (self._windowed.add if host and host.maintenance else self._windowed.discard)(row)
         self.demand.supply_changed(self.fleet)
-        at = np.array([row])
-        for shape in self._shapes.values():
-            if row < len(shape.ok):
-                shape.ok[row] = filters.eligible(self.fleet, at, shape.request)[0]
 
     # -- matching -------------------------------------------------------------------------------------------
 
     def place(self, request: Request, now: int = 0) -> Placement | NoMatch:
         """The best host for *request*, taken; or why there is none. *now* only matters to maintenance windows."""
         found = self._find(request, now)
-        self.demand.arrived(request, self.fleet)
+        self.demand.arrived(request)
         if found is None:
             self.recent.append((request, None, 0))
             return self.refusal(request, now)
@@ -247,99 +239,128 @@ class Matchmaker:
     ) -> tuple[Request, int, tuple[int, ...]] | None:
         """The cheapest row and its devices, without taking them."""
         shape = self.shape(request)
-        cost, slot = shape.cost, shape.slot
-        if not len(cost):
-            return None
-        closed = self._closed(request, now)
+        cost = shape.cost
+        surcharge = self._surcharge(request)
+        if surcharge is not None:
+            cost = cost + surcharge[self.fleet.model0]
+        closed = self.closed(request, now)
+        if self._draining:
+            closed += self._draining
         if closed or only is not None:
-            cost = cost.copy()
+            open_cost = np.full(len(cost), np.inf) if only is not None else cost.copy()
             if only is not None:
-                inside = cost[only]
-                cost[:] = np.inf
-                cost[only] = inside
-            cost[closed] = np.inf
+                open_cost[only] = cost[only]
+            open_cost[closed] = np.inf
+            cost = open_cost
         row = int(cost.argmin())
-        best, at = float(cost[row]), int(slot[row])
+        best, slot = float(cost[row]), int(shape.slot[row])
         if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
-            row, best, at = self._beside_own(request, closed, only, (row, best, at))
+            row, best, slot = self._beside_own(request, closed, only, (row, best, slot), surcharge)
         if best == np.inf:
             return None
-        return request, row, self._slots(request, row, at)
+        return request, row, self._slots(request, row, slot)
+
+    def _surcharge(self, request: Request) -> Floats | None:
+        """Per model, what this request pays for taking something scarce."""
+        if not request.gpu_count:
+            return None
+        each = self.demand.surcharge(self.fleet)
+        return None if each is None else each * (request.gpu_demand / WHOLE)
 
     def _beside_own(
-        self, request: Request, closed: list[int], only: Rows | None, found: tuple[int, float, int]
+        self,
+        request: Request,
+        closed: list[int],
+        only: Rows | None,
+        found: tuple[int, float, int],
+        surcharge: Floats | None,
     ) -> tuple[int, float, int]:
         """The better of *found* (a device that nobody shares yet) and a device already shared by the same owner."""
         own = self._owner_rows.get(request.owner)
         if not own:
             return found
-        rows = np.array(sorted(own.keys() - set(closed)), np.intp)
+        rows: Rows = np.array(sorted(own.keys() - set(closed)), np.int64)
         if only is not None:
             rows = np.intersect1d(rows, only)
         if not len(rows):
             return found
         costs, slots = self._score(request, rows, self._owner_number[request.owner])
-        costs[~filters.eligible(self.fleet, rows, request)] = np.inf
+        if surcharge is not None:
+            costs += surcharge[self.fleet.model0[rows]]
+        costs[filters.failed_terms(self.fleet, rows, request) != 0] = np.inf
         at = int(costs.argmin())
-        if costs[at] < found[1] or (costs[at] == found[1] and rows[at] < found[0]):
+        if (float(costs[at]), int(rows[at])) < (found[1], found[0]):
             return int(rows[at]), float(costs[at]), int(slots[at])
         return found
 
-    def _closed(self, request: Request, now: int) -> list[int]:
-        closed = list(self._draining)
-        for row in self._windowed:
-            host = self.fleet.at(row)
-            end = now + max(request.duration_ms, 1)
-            if any(a < end and now < b for a, b in host.maintenance):
-                closed.append(row)
-        return closed
+    def closed(self, request: Request, now: int) -> list[int]:
+        """Rows in maintenance at *now*, or before *request* could be over."""
+        end = now + max(request.duration_ms, 1)
+        return [
+            row
+            for row in self._windowed
+            if any(a < end and now < b for a, b in self.fleet.at(row).maintenance)
+        ]
 
     def shape(self, request: Request) -> Shape:
         """The cached costs of requests like this one, brought up to date."""
         key = shape_key(request)
         shape = self._shapes.get(key)
         if shape is None:
-            if len(self._shapes) >= self.policy.max_shapes:
-                self._shapes.pop(next(iter(self._shapes)))
+            self._make_room()
             shape = self._shapes[key] = Shape(request)
         fleet = self.fleet
-        used = fleet.used
-        changed = fleet.log.since(shape.seen) if shape.seen >= 0 else None
-        if changed is None or shape.version != self.demand.version or len(shape.cost) < used:
-            every = np.arange(used)
-            if len(shape.ok) < used:
-                shape.ok = filters.eligible(fleet, every, shape.request)
-            self._rescore(shape, every)
-        elif len(changed):
-            self._rescore(shape, changed)
+        usable = self.demand.usable(fleet)
+        if self._standing is None or self._standing.usable is not usable:
+            self._standing = Standing(usable)
+        self._standing.refresh(fleet)
+        sized = len(shape.cost) == fleet.rows
+        if not sized:
+            shape.cost = np.full(fleet.rows, np.inf)
+            shape.slot = np.zeros(fleet.rows, np.int16)
+            shape.fails = np.full(fleet.rows, -1, np.int32)
+        self._judge_terms(shape, sized)
+        current = sized and shape.version == self.demand.version and shape.seen >= 0
+        changed = fleet.log.since(shape.seen) if current else None
+        rows = np.arange(fleet.used) if changed is None else changed
+        if len(rows):
+            cost, slot = self._score(shape.request, rows, None if shape.request.owner else 0)
+            cost[shape.fails[rows] != 0] = np.inf
+            shape.cost[rows] = cost
+            shape.slot[rows] = slot
         shape.seen = fleet.log.end
         shape.version = self.demand.version
         return shape
 
-    def _rescore(self, shape: Shape, rows: Rows) -> None:
-        if len(shape.cost) < self.fleet.used:
-            shape.cost = np.full(self.fleet.used, np.inf)
-            shape.slot = np.zeros(self.fleet.used, np.int16)
-        cost, slot = self._score(shape.request, rows, None if shape.request.owner else 0)
-        shape.cost[rows] = np.where(shape.ok[rows], cost, np.inf)
-        shape.slot[rows] = slot
+    def _judge_terms(self, shape: Shape, sized: bool) -> None:
+        log = self.fleet.terms_log
+        if sized and shape.terms_seen == log.end:
+            return
+        changed = log.since(shape.terms_seen) if sized and shape.terms_seen >= 0 else None
+        rows = np.arange(self.fleet.used) if changed is None else changed
+        shape.fails[rows] = filters.failed_terms(self.fleet, rows, shape.request)
+        shape.terms_seen = log.end
 
-    def _score(
-        self, request: Request, rows: Rows, owner: int | None
-    ) -> tuple[Floats, NDArray[np.int16]]:
-        fits = filters.fitting_devices(self.fleet, rows, request, price=True)
-        fits &= filters.free_slots(self.fleet, rows, request, owner)
-        usable = self.demand.usable(self.fleet)
-        return score(self.fleet, usable, rows, request, fits, self.policy.price_weight)
+    def _make_room(self) -> None:
+        """Forget the oldest shapes beyond what policy and memory allow."""
+        most = min(self.policy.max_shapes, max(64, SHAPE_CELLS // max(self.fleet.rows, 1)))
+        while len(self._shapes) >= most:
+            self._shapes.pop(next(iter(self._shapes)))
+
+    def _score(self, request: Request, rows: Rows, owner: int | None) -> tuple[Floats, Slots]:
+        standing = self._standing
+        assert standing is not None, "shape() brings the standing up to date first"
+        fits = None
+        if request.gpu_count:
+            fits = filters.open_devices(self.fleet, rows, request, owner)
+        return score(self.fleet, standing, rows, request, fits, self.policy.price_weight)
 
     def _slots(self, request: Request, row: int, first: int) -> tuple[int, ...]:
         if request.gpu_count == 0:
             return ()
         if request.gpu_count == 1:
             return (first,)
-        at = np.array([row])
-        fits = filters.fitting_devices(self.fleet, at, request, price=True)
-        fits &= filters.free_slots(self.fleet, at, request, 0)
+        fits = filters.open_devices(self.fleet, np.array([row]), request, 0)
         free = np.flatnonzero(fits[0])
         order = np.argsort(self.fleet.gpu_rate[row, free], kind="stable")
         return tuple(sorted(int(s) for s in free[order[: request.gpu_count]]))
@@ -349,25 +370,6 @@ class Matchmaker:
         if slots:
             return sum(int(self.fleet.gpu_rate[row, s]) for s in slots) * request.gpu_milli // WHOLE
         return int(self.fleet.core_rate[row]) * request.cpu_milli // 1000
-
-    def fitting(self, request: Request, now: int = 0) -> tuple[Rows, NDArray[np.int64]]:
-        """Every row where a plain *request* would fit now, and its rate there in micro-lovelace per second."""
-        cost = self.shape(request).cost
-        good = cost < np.inf
-        if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
-            own = np.array(sorted(self._owner_rows.get(request.owner, {})), np.intp)
-            if len(own):
-                mine, _ = self._score(request, own, self._owner_number[request.owner])
-                good[own] |= (mine < np.inf) & filters.eligible(self.fleet, own, request)
-        good[self._closed(request, now)] = False
-        rows = np.flatnonzero(good)
-        if not request.gpu_count:
-            return rows, self.fleet.core_rate[rows] * request.cpu_milli // 1000
-        fits = filters.fitting_devices(self.fleet, rows, request, price=True)
-        fits &= filters.free_slots(self.fleet, rows, request, self.owner_number(request.owner))
-        dear = np.iinfo(np.int64).max // 64
-        rates = np.sort(np.where(fits, self.fleet.gpu_rate[rows], dear), axis=1)
-        return rows, rates[:, : request.gpu_count].sum(1) * request.gpu_milli // WHOLE
 
     def why_lost(self, host_id: str) -> explain.Losses:
         """Why a provider's host got no work lately. KeyError when it is unknown."""
@@ -416,7 +418,7 @@ class Matchmaker:
             and fleet.disk[row] >= request.disk_mib
         )
         owner = self.owner_number(request.owner)
-        devices = filters.free_slots(fleet, np.array([row]), request, owner)[0]
+        devices = filters.open_devices(fleet, np.array([row]), request, owner)[0]
         if len(slots) != request.gpu_count or len(set(slots)) != len(slots):
             raise ValueError(
                 f"{host_id}: {len(slots)} devices named, {request.gpu_count} asked for"

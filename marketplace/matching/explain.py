@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marketplace.matching import filters
+from marketplace.matching.filters import BIT
+from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
 from marketplace.matching.model import WHOLE, NoMatch, Relaxation, Request
 
 if TYPE_CHECKING:
     from marketplace.matching.engine import Matchmaker
 
-Rows = NDArray[np.intp]
-Floats = NDArray[np.float64]
 
 LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "devices": {"gpu_count": 1},
@@ -38,9 +37,14 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "cpu": {"cpu_milli": 0},
     "memory": {"memory_mib": 0},
     "disk": {"disk_mib": 0},
-    "gpu": {"gpu_milli": 1, "gpu_count": 1},
+    "gpu": {},
 }
 """Filter to the fields that free a request from it."""
+
+_DEVICE: Final = BIT["devices"] | BIT["model"] | BIT["vram"] | BIT["price"]
+_FREE: Final = BIT["gpu"] | BIT["owner"]
+_PATIENCE: Final = BIT["maintenance"] | BIT["draining"]
+_DEAR: Final = np.iinfo(np.int64).max // 64
 
 CHOICE: Final = 0.5
 """What giving up a choice (a model, a region, a label) weighs beside a relative change of a number."""
@@ -70,133 +74,141 @@ class Losses:
 
 def refusal(market: Matchmaker, request: Request, now: int) -> NoMatch:
     """The counted reasons and the nearest relaxations; of several alternatives, those of the first."""
-    plain = replace(request, any_of=(), gpu_count_max=None)
-    owner = market.owner_number(request.owner)
-    fallen = filters.blame(market.fleet, plain, owner, now)
-    ways = _relaxations(market, plain, fallen, now)
-    details = dict(filters.WORDS)
-    if "vram" in fallen and request.vram_mib:
-        details["vram"] = f"lack {request.vram_mib / 1024:g} GB"
+    plain = request
+    if request.any_of or request.gpu_count_max is not None:
+        plain = replace(request, any_of=(), gpu_count_max=None)
+    fleet = market.fleet
+    terms = market.shape(plain).fails
+    rows = np.flatnonzero(terms >= 0)
+    terms = terms[rows]
+    owner = market.owner_number(plain.owner)
+    bits = filters.failed_now(fleet, rows, plain, owner, market.closed(plain, now))
+    # Where the device itself is wrong, whether it is free says nothing.
+    bits[(terms & _DEVICE) != 0] &= ~_FREE
+    bits |= terms
+    fallen = filters.blame(bits)
+    ways = _relaxations(market, plain, rows, bits)
+    details: dict[str, str] = {}
+    if "vram" in fallen and plain.vram_mib:
+        details["vram"] = f"lack {plain.vram_mib / 1024:g} GB"
     if "price" in fallen:
-        dearer = next((w.change for w in ways if w.change.startswith("a price")), None)
-        details["price"] = f"too dear ({dearer} would do)" if dearer else "too dear"
-    return NoMatch(request, len(market.fleet.row_of), fallen, ways, details)
+        details["price"] = _too_dear(market, plain, rows[bits & BIT["price"] != 0])
+    return NoMatch(request, len(rows), fallen, ways, details)
+
+
+def _too_dear(market: Matchmaker, request: Request, rows: Rows) -> str:
+    """By how much, at least, the dear hosts exceed the cap."""
+    if request.max_gpu_rate and request.gpu_count:
+        fits = filters.fitting_devices(market.fleet, rows, request, price=False)
+        least = int(np.where(fits, market.fleet.gpu_rate[rows], _DEAR).min())
+        return f"too dear by ≥ {_per_cent(least, request.max_gpu_rate)} %"
+    return "too dear"
+
+
+def _per_cent(value: int, cap: int) -> int:
+    """How far *value* is above *cap*, rounded up."""
+    return -(-100 * (value - cap) // cap)
 
 
 def _relaxations(
-    market: Matchmaker, request: Request, fallen: Mapping[str, int], now: int
+    market: Matchmaker, request: Request, rows: Rows, bits: filters.Bits
 ) -> tuple[Relaxation, ...]:
-    names = [name for name in LOOSE if _blamed(name, fallen)]
-    for size in range(1, len(names) + 1):
-        if 2 < size < len(names):
+    """The nearest ways, at most three, that change as few things as possible."""
+    bits = bits & ~(BIT["too_small"] | BIT["owner"])
+    masks = sorted({int(m) for m in np.unique(bits)}, key=lambda m: (m.bit_count(), m))
+    found: list[tuple[float, Relaxation]] = []
+    size = 0
+    for mask in masks:
+        if not mask or mask & _PATIENCE:
             continue
-        found = [
-            way
-            for group in combinations(names, size)
-            if (way := _relax(market, request, group, now)) is not None
-        ]
-        if found:
-            return tuple(way for _, way in sorted(found, key=lambda pair: pair[0])[:3])
-    return ()
-
-
-def _blamed(name: str, fallen: Mapping[str, int]) -> bool:
-    if name in ("cpu", "memory", "disk"):
-        return name in fallen or "too_small" in fallen
-    return name in fallen or (name == "gpu" and "owner" in fallen)
+        if found and mask.bit_count() > size:
+            break
+        names = [name for name in LOOSE if mask & BIT[name]]
+        way = _relax(market, request, rows[bits == mask], names)
+        if way is not None:
+            size = mask.bit_count()
+            found.append(way)
+    found.sort(key=lambda pair: pair[0])
+    return tuple(way for _, way in found[:3])
 
 
 def _relax(
-    market: Matchmaker, request: Request, group: tuple[str, ...], now: int
+    market: Matchmaker, request: Request, rows: Rows, names: list[str]
 ) -> tuple[float, Relaxation] | None:
-    """The least change of the fields of *group* that some host could serve, and its distance."""
+    """The least change of what *names* say that one of *rows* could serve, and its distance."""
     loose: dict[str, Any] = {}
-    for name in group:
+    for name in names:
         loose |= LOOSE[name]
-    if not request.gpu_count:
-        loose.pop("gpu_count", None)
-        loose.pop("gpu_milli", None)
+    if "gpu" in names:
+        loose |= {"gpu_count": 1} if request.gpu_count > 1 else {"gpu_milli": 1}
+    fleet = market.fleet
     probe = replace(request, **loose)
-    rows, rates = market.fitting(probe, now)
+    fits = filters.open_devices(fleet, rows, probe, market.owner_number(request.owner))
+    able = fits.sum(1) >= probe.gpu_count
+    rows, fits = rows[able], fits[able]
     if not len(rows):
         return None
     distance = np.zeros(len(rows))
-    have: dict[str, Floats] = {}
-    for name in group:
-        for field in LOOSE[name]:
-            if field in loose:
-                _distance(market, request, probe, rows, field, distance, have)
+    have: dict[str, Ints] = {}
+    for field in loose:
+        asked = getattr(request, field)
+        if field in ("gpu_models", "regions", "labels", "avoid"):
+            distance += CHOICE if asked else 0.0
+        elif asked and field != "vram_max_mib":
+            values = have[field] = _has(fleet, request, rows, fits, field)
+            short = values - asked if field.startswith("max_") else asked - values
+            distance += np.maximum(short, 0) / asked
+            if field in ("cpu_milli", "memory_mib", "disk_mib"):
+                distance[values <= 0] = np.inf
+    rates = _rates(fleet, probe, rows, fits)
     best = int(np.lexsort((rates, distance))[0])
-    changed = {field: _given(request, field, float(values[best])) for field, values in have.items()}
-    changed |= {
-        field: value
-        for field, value in loose.items()
-        if field not in have and getattr(request, field) != value
-    }
-    relaxed = replace(request, **changed)
-    able, able_rates = market.fitting(relaxed, now)
-    if not len(able):
+    if distance[best] == np.inf:
         return None
+    changed = {field: value for field, value in loose.items() if field not in have}
+    good = distance < np.inf
+    for field, values in have.items():
+        asked, given = getattr(request, field), int(values[best])
+        upward = field.startswith("max_")
+        changed[field] = max(given, asked) if upward else min(given, asked)
+        good &= values <= changed[field] if upward else values >= changed[field]
+    relaxed = replace(request, **changed)
     words = " and ".join(_words(request, relaxed, market, int(rows[best])))
-    return float(distance[best]), Relaxation(words, relaxed, len(able), int(able_rates.min()))
+    least = _rates(fleet, relaxed, rows[good], fits[good])
+    return float(distance[best]), Relaxation(words, relaxed, int(good.sum()), int(least.min()))
 
 
-def _given(request: Request, field: str, have: float) -> int:
-    """As much of a numeric field as the host has, in the field's own direction."""
-    asked = getattr(request, field)
-    return max(int(have), asked) if field.startswith("max_") else min(int(have), asked)
+def _rates(fleet: Fleet, request: Request, rows: Rows, fits: Bools) -> Ints:
+    """Micro-lovelace per second on each row, on its cheapest fitting devices."""
+    if not request.gpu_count:
+        return fleet.core_rate[rows] * request.cpu_milli // 1000
+    rates = np.sort(np.where(fits, fleet.gpu_rate[rows], _DEAR), axis=1)
+    return rates[:, : request.gpu_count].sum(1) * request.gpu_milli // WHOLE
 
 
-def _distance(
-    market: Matchmaker,
-    request: Request,
-    probe: Request,
-    rows: Rows,
-    field: str,
-    distance: Floats,
-    have: dict[str, Floats],
-) -> None:
-    """Add to *distance* what each row asks of *field*; note what each row has of it."""
-    asked = getattr(request, field)
-    if field in ("gpu_models", "regions", "labels", "avoid"):
-        distance += CHOICE if asked else 0.0
-        return
-    if not asked:
-        return
-    fleet = market.fleet
-    fits = filters.fitting_devices(fleet, rows, probe, price=True)
-    fits &= filters.free_slots(fleet, rows, probe, market.owner_number(request.owner))
-    wanted = max(request.gpu_count if field not in ("gpu_count", "gpu_milli") else 1, 1)
+def _has(fleet: Fleet, request: Request, rows: Rows, fits: Bools, field: str) -> Ints:
+    """How much of a numeric *field* each row could give on its *fits* devices."""
+    wanted = max(request.gpu_count, 1)
     match field:
         case "gpu_count":
-            idle = fits & (fleet.free[rows] >= request.gpu_milli)
-            values = np.maximum(np.count_nonzero(idle, axis=1), 1)
+            return np.minimum(fits.sum(1), request.gpu_count)
         case "gpu_milli":
-            values = np.where(fits, fleet.free[rows], 0).max(1)
+            return np.where(fits, fleet.free[rows], 0).max(1)
         case "vram_mib":
-            values = np.sort(np.where(fits, fleet.vram[rows], 0), axis=1)[:, -wanted]
+            return np.sort(np.where(fits, fleet.vram[rows], 0), axis=1)[:, -wanted].astype(np.int64)
         case "max_gpu_rate":
-            dear = np.iinfo(np.int64).max
-            ordered = np.sort(np.where(fits, fleet.gpu_rate[rows], dear), axis=1)
-            values = ordered[:, min(wanted, ordered.shape[1]) - 1]
-        case "max_core_rate":
-            values = fleet.core_rate[rows]
-        case "vram_max_mib":
-            return
+            return np.sort(np.where(fits, fleet.gpu_rate[rows], _DEAR), axis=1)[:, wanted - 1]
         case _:
-            column = {
+            column: dict[str, NDArray[Any]] = {
                 "cpu_milli": fleet.cpu,
                 "memory_mib": fleet.mem,
                 "disk_mib": fleet.disk,
+                "max_core_rate": fleet.core_rate,
                 "isolation": fleet.isolation,
                 "trust": fleet.trust,
                 "upload_mbps": fleet.upload,
                 "download_mbps": fleet.download,
-            }[field]
-            values = column[rows]
-    have[field] = values.astype(np.float64)
-    short = have[field] - asked if field.startswith("max_") else asked - have[field]
-    distance += np.maximum(short, 0) / asked
+            }
+            return column[field][rows].astype(np.int64)
 
 
 def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> list[str]:
@@ -225,9 +237,11 @@ def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> 
         told.append(f"memory {relaxed.memory_mib / 1024:.4g} GB")
     if relaxed.disk_mib != request.disk_mib:
         told.append(f"disk {relaxed.disk_mib / 1024:.4g} GB")
-    for field in ("isolation", "trust", "upload_mbps", "download_mbps"):
-        if getattr(relaxed, field) != getattr(request, field):
-            told.append(f"{field.replace('_mbps', '')} {getattr(relaxed, field)}")
+    told += [
+        f"{field.replace('_mbps', '')} {getattr(relaxed, field)}"
+        for field in ("isolation", "trust", "upload_mbps", "download_mbps")
+        if getattr(relaxed, field) != getattr(request, field)
+    ]
     for field, unit in (("max_gpu_rate", "GPU-second"), ("max_core_rate", "core-second")):
         old, new = getattr(request, field), getattr(relaxed, field)
         if old != new and old:
@@ -268,34 +282,17 @@ def losses(market: Matchmaker, host_id: str) -> Losses:
 def _why(market: Matchmaker, at: Rows, request: Request) -> str | None:
     """The first filter that *request* fails on one host, or None."""
     fleet = market.fleet
-    for name, accepts in filters.TERMS:
-        if not accepts(fleet, at, request)[0]:
-            if name == "network":
-                return "upload" if fleet.upload[at[0]] < request.upload_mbps else "download"
-            return name
-    if fleet.draining[at[0]]:
-        return "draining"
-    room = (
-        ("cpu", fleet.cpu[at[0]] >= request.cpu_milli),
-        ("memory", fleet.mem[at[0]] >= request.memory_mib),
-        ("disk", fleet.disk[at[0]] >= request.disk_mib),
-    )
-    for name, enough in room:
-        if not enough:
-            return name
-    if request.gpu_count:
-        fits = filters.fitting_devices(fleet, at, request, price=True)
-        fits &= filters.free_slots(fleet, at, request, market.owner_number(request.owner))
-        if np.count_nonzero(fits) < request.gpu_count:
-            return "gpu"
-    return None
+    bits = filters.failed_terms(fleet, at, request)
+    if not bits[0]:
+        bits = filters.failed_now(fleet, at, request, market.owner_number(request.owner), [])
+    name = next(iter(filters.blame(bits)), None)
+    if name == "network":
+        return "upload" if fleet.upload[at[0]] < request.upload_mbps else "download"
+    return name
 
 
 def _own_rate(market: Matchmaker, row: int, request: Request) -> int:
     """What this host would have charged: its cheapest fitting devices."""
     fleet = market.fleet
-    fits = filters.fitting_devices(fleet, np.array([row]), request, price=True)[0]
-    cheap = np.sort(fleet.gpu_rate[row][fits])[: request.gpu_count]
-    if request.gpu_count:
-        return int(cheap.sum()) * request.gpu_milli // WHOLE
-    return int(fleet.core_rate[row]) * request.cpu_milli // 1000
+    at = np.array([row])
+    return int(_rates(fleet, request, at, filters.fitting_devices(fleet, at, request))[0])

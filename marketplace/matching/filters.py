@@ -1,51 +1,35 @@
 """Filters in the order in which a host is judged, each with the words that explain it.
 
-Terms come first (they do not change with load, so their mask is kept per shape of request), then what is free.
-The order is the order of blame: a host counts against the first filter that it fails, so the ones a consumer can
-do least about (model, memory of the device) stand before those that a relaxation or a little patience would cure.
+Terms come first: they do not change with load, so each shape of request keeps, per host, a bit for every term that
+the host fails. Then comes what is free now. The order is the order of blame: a host counts against the first filter
+that it fails, so what a consumer can do least about (the device itself) stands before what patience would cure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marketplace.matching.fleet import Bools, Fleet
-from marketplace.matching.model import WHOLE, Request
+from marketplace.matching.fleet import Bools, Fleet, Rows
+from marketplace.matching.model import WHOLE, WORDS, Request
 
-Rows = NDArray[np.intp]
+Bits: TypeAlias = NDArray[np.int32]
 
-WORDS: Final = {
-    "devices": "have too few devices",
-    "model": "lack the model",
-    "vram": "lack the device memory",
-    "region": "in the wrong region",
-    "labels": "lack a label",
-    "isolation": "isolate too weakly",
-    "trust": "below the trust tier",
-    "network": "too slow a network",
-    "avoided": "asked to be avoided",
-    "price": "too dear",
-    "maintenance": "in or before maintenance",
-    "draining": "draining",
-    "too_small": "too small even when idle",
-    "cpu": "short of cores now",
-    "memory": "short of memory now",
-    "disk": "short of disk now",
-    "owner": "have room only beside another consumer",
-    "gpu": "have no device free enough now",
-}
-"""Filter name to what it says of hosts; the order is the order of judgement."""
+BIT: Final = {name: 1 << at for at, name in enumerate(WORDS)}
+"""Filter name to its bit in a host's record of failures."""
 
 
-def fitting_devices(fleet: Fleet, rows: Rows | slice, request: Request, *, price: bool) -> Bools:
+def fitting_devices(fleet: Fleet, rows: Rows, request: Request, *, price: bool = True) -> Bools:
     """Per device: present, of a wanted model, with enough memory and, if *price*, not too dear."""
-    fits = fleet.present[rows].copy()
+    fits = fleet.present[rows]
     if request.gpu_models:
-        fits &= np.isin(fleet.model[rows], fleet.models.known(request.gpu_models))
+        known = fleet.models.known(request.gpu_models)
+        table = np.zeros(len(fleet.models), np.bool_)
+        table[known] = True
+        fits &= table[fleet.model[rows]]
     if request.vram_mib:
         fits &= fleet.vram[rows] >= request.vram_mib
     if request.vram_max_mib is not None:
@@ -55,106 +39,7 @@ def fitting_devices(fleet: Fleet, rows: Rows | slice, request: Request, *, price
     return fits
 
 
-def _enough(devices: Bools, request: Request) -> Bools:
-    if not request.gpu_count:
-        return np.ones(len(devices), np.bool_)
-    return np.count_nonzero(devices, axis=1) >= request.gpu_count
-
-
-def _labelled(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    if not request.labels:
-        return np.ones(len(rows), np.bool_)
-    hosts = fleet.hosts
-    return np.fromiter(
-        (host is not None and request.labels <= host.labels for host in (hosts[r] for r in rows)),
-        np.bool_,
-        len(rows),
-    )
-
-
-def _in_region(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    if not request.regions:
-        return np.ones(len(rows), np.bool_)
-    return np.isin(fleet.region[rows], fleet.regions.known(request.regions))
-
-
-def _network(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    return (fleet.upload[rows] >= request.upload_mbps) & (
-        fleet.download[rows] >= request.download_mbps
-    )
-
-
-def _not_avoided(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    good = np.ones(len(rows), np.bool_)
-    if request.avoid:
-        banned = [fleet.row_of[name] for name in request.avoid if name in fleet.row_of]
-        good[np.isin(rows, banned)] = False
-    return good
-
-
-def _affordable(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    good = _enough(fitting_devices(fleet, rows, request, price=True), request)
-    if request.max_core_rate is not None:
-        good &= fleet.core_rate[rows] <= request.max_core_rate
-    return good
-
-
-def _big_enough(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    hosts = fleet.hosts
-    return np.fromiter(
-        (
-            host is not None
-            and host.cpu_milli >= request.cpu_milli
-            and host.memory_mib >= request.memory_mib
-            and host.disk_mib >= request.disk_mib
-            for host in (hosts[r] for r in rows)
-        ),
-        np.bool_,
-        len(rows),
-    )
-
-
-def _open_window(fleet: Fleet, rows: Rows, request: Request, now: int) -> Bools:
-    end = now + max(request.duration_ms, 1)
-
-    def open_at(row: int) -> bool:
-        host = fleet.hosts[row]
-        return host is not None and not any(a < end and now < b for a, b in host.maintenance)
-
-    return np.fromiter((open_at(int(row)) for row in rows), np.bool_, len(rows))
-
-
-TERMS: Final[tuple[tuple[str, Callable[[Fleet, Rows, Request], Bools]], ...]] = (
-    ("devices", lambda f, rows, r: f.count[rows] >= r.gpu_count),
-    ("model", lambda f, rows, r: _enough(_of_model(f, rows, r), r)),
-    ("vram", lambda f, rows, r: _enough(fitting_devices(f, rows, r, price=False), r)),
-    ("region", _in_region),
-    ("labels", _labelled),
-    ("isolation", lambda f, rows, r: f.isolation[rows] >= r.isolation),
-    ("trust", lambda f, rows, r: f.trust[rows] >= r.trust),
-    ("network", _network),
-    ("avoided", _not_avoided),
-    ("price", _affordable),
-)
-"""What does not change while leases come and go."""
-
-
-def _of_model(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    fits = fleet.present[rows].copy()
-    if request.gpu_models:
-        fits &= np.isin(fleet.model[rows], fleet.models.known(request.gpu_models))
-    return fits
-
-
-def eligible(fleet: Fleet, rows: Rows, request: Request) -> Bools:
-    """Rows whose terms satisfy *request*, whatever is free there."""
-    good = fleet.alive[rows].copy()
-    for _, accepts in TERMS:
-        good &= accepts(fleet, rows, request)
-    return good
-
-
-def free_slots(fleet: Fleet, rows: Rows | slice, request: Request, owner: int | None) -> Bools:
+def free_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) -> Bools:
     """Per device: free enough for one device of *request* by *owner* (None: somebody not yet on any device)."""
     free = fleet.free[rows]
     if request.gpu_milli == WHOLE:
@@ -166,33 +51,134 @@ def free_slots(fleet: Fleet, rows: Rows | slice, request: Request, owner: int | 
     return fits & theirs
 
 
-def blame(fleet: Fleet, request: Request, owner: int | None, now: int) -> dict[str, int]:
-    """How many living hosts fall at each filter first; filters that cost nobody are left out."""
-    left = np.flatnonzero(fleet.alive[: fleet.used])
-    fallen: dict[str, int] = {}
+def open_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) -> Bools:
+    """Per device: the request's terms hold and it is free enough now."""
+    anything = request.vram_max_mib is None and request.max_gpu_rate is None
+    if anything and not request.gpu_models and not request.vram_mib:
+        # Absent devices have nothing free, so they need no check of their own.
+        return free_devices(fleet, rows, request, owner)
+    return fitting_devices(fleet, rows, request) & free_devices(fleet, rows, request, owner)
 
-    def judge(name: str, good: Bools) -> None:
-        nonlocal left
-        lost = int(np.count_nonzero(~good))
-        if lost:
-            fallen[name] = lost
-        left = left[good]
 
-    for name, accepts in TERMS:
-        judge(name, accepts(fleet, left, request))
-    judge("maintenance", _open_window(fleet, left, request, now))
-    judge("draining", ~fleet.draining[left])
-    judge("too_small", _big_enough(fleet, left, request))
-    judge("cpu", fleet.cpu[left] >= request.cpu_milli)
-    judge("memory", fleet.mem[left] >= request.memory_mib)
-    judge("disk", fleet.disk[left] >= request.disk_mib)
+def _everything(rows: Rows) -> Bools:
+    return np.ones(len(rows), np.bool_)
+
+
+def _enough(devices: Bools, request: Request) -> Bools:
+    return devices.sum(1) >= request.gpu_count
+
+
+def _of_model(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    if not request.gpu_models:
+        return fleet.count[rows] >= request.gpu_count
+    known = np.array(fleet.models.known(request.gpu_models), np.int32)
+    return _enough(np.isin(fleet.model[rows], known) & fleet.present[rows], request)
+
+
+def _with_vram(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    if not request.vram_mib and request.vram_max_mib is None:
+        return _everything(rows)
+    return _enough(fitting_devices(fleet, rows, request, price=False), request)
+
+
+def _in_region(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    if not request.regions:
+        return _everything(rows)
+    return np.isin(fleet.region[rows], np.array(fleet.regions.known(request.regions), np.int32))
+
+
+def _labelled(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    if not request.labels:
+        return _everything(rows)
+    hosts = (fleet.hosts[int(row)] for row in rows)
+    return np.fromiter((h is not None and request.labels <= h.labels for h in hosts), np.bool_)
+
+
+def _network(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    up = fleet.upload[rows] >= request.upload_mbps
+    return up & (fleet.download[rows] >= request.download_mbps)
+
+
+def _not_avoided(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    if not request.avoid:
+        return _everything(rows)
+    banned = [fleet.row_of[name] for name in request.avoid if name in fleet.row_of]
+    return ~np.isin(rows, np.array(banned, np.int64))
+
+
+def _affordable(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    good = _everything(rows)
+    if request.gpu_count and request.max_gpu_rate is not None:
+        good = _enough(fitting_devices(fleet, rows, request), request)
+    if request.max_core_rate is not None:
+        good &= fleet.core_rate[rows] <= request.max_core_rate
+    return good
+
+
+Term: TypeAlias = Callable[[Fleet, Rows, Request], Bools]
+
+DEVICE_TERMS: Final[tuple[tuple[str, Term], ...]] = (
+    ("devices", lambda fleet, rows, request: fleet.count[rows] >= request.gpu_count),
+    ("model", _of_model),
+    ("vram", _with_vram),
+    ("price", _affordable),
+)
+"""Each of these holds only if the one before does, so a host fails at most one of them."""
+
+HOST_TERMS: Final[tuple[tuple[str, Term], ...]] = (
+    ("region", _in_region),
+    ("labels", _labelled),
+    ("isolation", lambda fleet, rows, request: fleet.isolation[rows] >= request.isolation),
+    ("trust", lambda fleet, rows, request: fleet.trust[rows] >= request.trust),
+    ("network", _network),
+    ("avoided", _not_avoided),
+)
+"""These stand on their own."""
+
+
+def failed_terms(fleet: Fleet, rows: Rows, request: Request) -> Bits:
+    """Bits of the terms that each row fails; 0 where its terms suit; -1 where no host lives."""
+    bits = np.zeros(len(rows), np.int32)
+    for name, accepts in DEVICE_TERMS:
+        bits[(bits == 0) & ~accepts(fleet, rows, request)] = BIT[name]
+    for name, accepts in HOST_TERMS:
+        bits[~accepts(fleet, rows, request)] |= BIT[name]
+    bits[~fleet.alive[rows]] = -1
+    return bits
+
+
+def failed_now(
+    fleet: Fleet, rows: Rows, request: Request, owner: int | None, closed: list[int]
+) -> Bits:
+    """Bits of what each row lacks at this moment, on top of its terms. *closed*: rows in or before maintenance."""
+    bits = np.zeros(len(rows), np.int32)
+    bits[fleet.draining[rows]] = BIT["draining"]
+    if closed:
+        bits[np.isin(rows, np.array(closed, np.int64))] |= BIT["maintenance"]
+    short = (
+        ("cpu", fleet.cpu[rows], fleet.cpu_total[rows], request.cpu_milli),
+        ("memory", fleet.mem[rows], fleet.mem_total[rows], request.memory_mib),
+        ("disk", fleet.disk[rows], fleet.disk_total[rows], request.disk_mib),
+    )
+    for name, free, whole, wanted in short:
+        if wanted:
+            bits[free < wanted] |= BIT[name]
+            bits[whole < wanted] |= BIT["too_small"]
     if request.gpu_count:
-        wanted = fitting_devices(fleet, left, request, price=True)
-        roomy = wanted & (fleet.free[left] >= request.gpu_milli)
-        mine = wanted & free_slots(fleet, left, request, owner)
-        beside = _enough(roomy, request) & ~_enough(mine, request)
-        keep = ~beside
-        mine = mine[keep]
-        judge("owner", keep)
-        judge("gpu", _enough(mine, request))
-    return fallen
+        mine = open_devices(fleet, rows, request, owner)
+        lacking = ~_enough(mine, request)
+        bits[lacking] |= BIT["gpu"]
+        if request.gpu_milli < WHOLE and lacking.any():
+            rooms = fitting_devices(fleet, rows, request)
+            rooms &= fleet.free[rows] >= request.gpu_milli
+            bits[lacking & _enough(rooms, request)] |= BIT["owner"]
+    return bits
+
+
+def blame(bits: Bits) -> dict[str, int]:
+    """Hosts counted against the first filter that each failed, in the order of judgement."""
+    living = bits[bits > 0]
+    first = living & -living
+    values, counts = np.unique(first, return_counts=True)
+    names = {bit: name for name, bit in BIT.items()}
+    return {names[int(v)]: int(c) for v, c in zip(values, counts, strict=True)}

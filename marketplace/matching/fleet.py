@@ -7,15 +7,17 @@ to look at again; it is a bounded window, never a history.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marketplace.matching.model import WHOLE, Host
 
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Bools = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+Small: TypeAlias = NDArray[np.int32]
+Bools: TypeAlias = NDArray[np.bool_]
+Rows: TypeAlias = NDArray[np.signedinteger[Any]]
 
 
 class Names:
@@ -59,7 +61,7 @@ class ChangeLog:
         self._rows[at] = row
         self.end += 1
 
-    def since(self, mark: int) -> Small | None:
+    def since(self, mark: int) -> Rows | None:
         """The distinct rows changed after *mark*; None when that is further back than the window."""
         if mark < self._base:
             return None
@@ -74,9 +76,10 @@ class Fleet:
         self.models, self.regions, self.owners = Names(), Names(), Names()
         self.hosts: list[Host | None] = []
         self.row_of: dict[str, int] = {}
-        self.log = ChangeLog()
+        self.log, self.terms_log = ChangeLog(), ChangeLog(1 << 14)
         self.used = 0
         self.priced = False
+        self.free_of_model = np.zeros(8, np.float64)
         self._free_rows: list[int] = []
         self._allot(64, 1)
 
@@ -90,9 +93,18 @@ class Fleet:
                 fresh[tuple(slice(0, n) for n in old.shape)] = old
             setattr(self, name, fresh)
 
-        for name in ("cpu", "mem", "disk", "core_rate"):
+        for name in ("cpu", "mem", "disk", "core_rate", "cpu_total", "mem_total", "disk_total"):
             grown(name, (rows,), np.int64)
-        for name in ("region", "isolation", "trust", "upload", "download", "count", "model0"):
+        for name in (
+            "region",
+            "isolation",
+            "trust",
+            "upload",
+            "download",
+            "count",
+            "count1",
+            "model0",
+        ):
             grown(name, (rows,), np.int32)
         for name in ("alive", "draining"):
             grown(name, (rows,), np.bool_)
@@ -107,6 +119,9 @@ class Fleet:
     cpu: Ints
     mem: Ints
     disk: Ints
+    cpu_total: Ints
+    mem_total: Ints
+    disk_total: Ints
     core_rate: Ints
     region: Small
     isolation: Small
@@ -114,6 +129,7 @@ class Fleet:
     upload: Small
     download: Small
     count: Small
+    count1: Small
     model0: Small
     alive: Bools
     draining: Bools
@@ -153,7 +169,16 @@ class Fleet:
         self.owners_jobs[row] = 0
         self.draining[row] = False
         self._describe(row, host)
+        self._count_free(row, 1)
         return row
+
+    def _count_free(self, row: int, sign: int) -> None:
+        """Add a row's free devices to, or take them from, what is free of each model."""
+        host = self.at(row)
+        if len(self.models) > len(self.free_of_model):
+            self.free_of_model = np.concatenate([self.free_of_model, np.zeros(len(self.models))])
+        for slot in range(len(host.gpus)):
+            self.free_of_model[self.model[row, slot]] += sign * int(self.free[row, slot])
 
     def _describe(self, row: int, host: Host) -> None:
         """Write what does not depend on who is there."""
@@ -165,6 +190,9 @@ class Fleet:
         self.isolation[row], self.trust[row] = host.isolation, host.trust
         self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps
         self.count[row] = len(host.gpus)
+        self.count1[row] = max(len(host.gpus), 1)
+        self.cpu_total[row], self.mem_total[row] = host.cpu_milli, host.memory_mib
+        self.disk_total[row] = host.disk_mib
         for array in (self.model, self.vram, self.gpu_rate):
             array[row] = 0
         self.present[row] = False
@@ -177,6 +205,7 @@ class Fleet:
             self.sliced[row, slot] = gpu.hardware_slices
         self.model0[row] = self.model[row, 0] if host.gpus else 0
         self.log.add(row)
+        self.terms_log.add(row)
 
     def update(self, host: Host) -> int:
         """New terms or more resources for a known host; leases on it stay. ValueError if they would no longer fit."""
@@ -189,6 +218,7 @@ class Fleet:
         disk = int(self.disk[row]) + host.disk_mib - old.disk_mib
         if min(cpu, mem, disk) < 0:
             raise ValueError(f"host {host.id}: leases hold more than that")
+        self._count_free(row, -1)
         if len(host.gpus) > self.slots:
             self._allot(self.rows, len(host.gpus))
         if len(host.gpus) != len(old.gpus):
@@ -196,17 +226,22 @@ class Fleet:
             self.free[row, : len(host.gpus)] = WHOLE
         self.cpu[row], self.mem[row], self.disk[row] = cpu, mem, disk
         self._describe(row, host)
+        self._count_free(row, 1)
         return row
 
     def remove(self, host_id: str) -> int:
         """Take a host out of the market; its row goes back to the pool."""
         row = self.row_of.pop(host_id)
+        self._count_free(row, -1)
         self.hosts[row] = None
         self.alive[row] = False
+        self.count[row] = 0
+        self.cpu[row] = self.mem[row] = self.disk[row] = 0
         self.present[row] = False
         self.free[row] = 0
         self._free_rows.append(row)
         self.log.add(row)
+        self.terms_log.add(row)
         return row
 
     def at(self, row: int) -> Host:
@@ -236,6 +271,7 @@ class Fleet:
         self.disk[row] -= need[2]
         for slot in slots:
             self.free[row, slot] -= milli
+            self.free_of_model[self.model[row, slot]] -= milli
             self.owner[row, slot] = owner
             self.owners_jobs[row, slot] += 1
         self.log.add(row)
@@ -249,6 +285,7 @@ class Fleet:
         self.disk[row] += need[2]
         for slot in slots:
             self.free[row, slot] += milli
+            self.free_of_model[self.model[row, slot]] += milli
             self.owners_jobs[row, slot] -= 1
             if self.owners_jobs[row, slot] == 0:
                 self.owner[row, slot] = 0

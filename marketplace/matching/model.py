@@ -13,6 +13,28 @@ from typing import Final
 WHOLE: Final = 1000
 """Per-mille of a whole device."""
 
+WORDS: Final = {
+    "devices": "have too few devices",
+    "model": "lack the model",
+    "vram": "lack the device memory",
+    "region": "in the wrong region",
+    "labels": "lack a label",
+    "isolation": "isolate too weakly",
+    "trust": "below the trust tier",
+    "network": "too slow a network",
+    "avoided": "asked to be avoided",
+    "price": "too dear",
+    "maintenance": "in or before maintenance",
+    "draining": "draining",
+    "too_small": "too small even when idle",
+    "cpu": "short of cores now",
+    "memory": "short of memory now",
+    "disk": "short of disk now",
+    "owner": "have room only beside another consumer",
+    "gpu": "have no device free enough now",
+}
+"""Filter name to what it says of hosts; the order is the order of judgement."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:

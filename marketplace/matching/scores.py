@@ -1,9 +1,13 @@
 """What a placement costs the market: how much of the demand to come could no longer use what is left.
 
 A device's free share is *usable* by a kind of demand when that kind could run there: its cores, its memory, its
-model, its share (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4). Here the expectation over
-all kinds is a handful of table look-ups: kinds are summed into cumulative tables over (model, cores, memory,
-share), so that a host is scored exactly in time that does not depend on how many kinds there are.
+model, its share (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4). The expectation over all
+kinds is exact and yet a handful of look-ups: kinds are summed once into cumulative tables over (model, cores,
+memory, share), so the time to score a host does not depend on how many kinds there are.
+
+The value of a host is its usable devices less a little for what tends to strand them: idle devices and cores (so
+that hosts are filled up, not spread over), cores out of proportion to devices, and the count of open devices. The
+cost of a placement is the value that it takes away. ``docs/decisions/0040-scoring.md`` has what each term brought.
 """
 
 from __future__ import annotations
@@ -14,21 +18,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from marketplace.matching.fleet import Bools, Fleet, Ints
+from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
 from marketplace.matching.model import WHOLE, Request
 
 Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Slots = NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The scoring's few numbers, in idle GPUs. See docs/decisions for what each brought."""
+    """The scoring's numbers, in idle GPUs.
 
-    idle_gpu: float = 0.021
-    idle_cpu: float = 0.013
-    imbalance: float = 0.119
-    demand_power: float = 0.5
+    ``count_power`` and ``size_power``: a kind weighs its arrivals and its devices to these powers; below zero, rare
+    kinds count more, which keeps room for everything. ``spare_cores`` and ``short_cores``: cores beyond, and below,
+    what the free devices need at the mix's own cores per device. ``scarcity``: see :mod:`marketplace.matching.demand`.
+    """
+
+    count_power: float = -0.76
+    size_power: float = -0.76
+    idle_gpu: float = 0.118
+    idle_cpu: float = -0.019
+    spare_cores: float = 0.425
+    short_cores: float = 0.63
+    whole: float = -0.08
+    part: float = -0.027
+    scarcity: float = 0.52
+    scarcity_power: float = 0.57
+    cores_per_gpu: float = 12_000.0
 
 
 class Usable:
@@ -39,18 +55,24 @@ class Usable:
     ) -> None:
         kinds = [(r, w) for r, w in mix if r.gpu_count and w > 0]
         self.weights = weights
-        raw = np.array([(r.gpu_demand / WHOLE * w) ** weights.demand_power for r, w in kinds])
+        raw = np.array(
+            [
+                w**weights.count_power * (r.gpu_demand / WHOLE) ** weights.size_power
+                for r, w in kinds
+            ]
+        )
         share = raw / raw.sum() if len(kinds) else raw
         self.cpu_levels = np.unique([r.cpu_milli for r, _ in kinds]).astype(np.int64)
         self.mem_levels = np.unique([r.memory_mib for r, _ in kinds]).astype(np.int64)
         milli = sorted({r.gpu_milli for r, _ in kinds if r.gpu_count == 1})
-        self.level_of = np.searchsorted(np.array(milli, np.int64), np.arange(WHOLE + 1), "right")
+        level_of = np.searchsorted(np.array(milli, np.int64), np.arange(WHOLE + 1), "right")
+        self.level_of = level_of.astype(np.int64)
         most = max((r.gpu_count for r, _ in kinds), default=0)
         self.most = most
         shape = (len(models) + 1, len(self.cpu_levels) + 1, len(self.mem_levels) + 1)
         one = np.zeros((*shape, len(milli) + 1))
         many = np.zeros((*shape, most + 1))
-        everyone = np.arange(shape[0])
+        everyone = list(range(shape[0]))
         for (r, _), w in zip(kinds, share, strict=True):
             ic = int(np.searchsorted(self.cpu_levels, r.cpu_milli)) + 1
             im = int(np.searchsorted(self.mem_levels, r.memory_mib)) + 1
@@ -60,85 +82,168 @@ class Usable:
             else:
                 many[on, ic, im, r.gpu_count] += w
         for axis in (1, 2, 3):
-            one = np.cumsum(one, axis)
-            many = np.cumsum(many, axis)
-        self.one, self.many = one, many
+            np.cumsum(one, axis, out=one)
+            np.cumsum(many, axis, out=many)
+        # Usable GPUs, so that a share in per-mille needs no division later.
+        self.one = one.reshape(-1, len(milli) + 1) / WHOLE
+        self.many = many.reshape(-1, most + 1)
+        self._strides = (shape[1] * shape[2], shape[2])
 
-    def held(
-        self, model: Ints, cpu: Ints, mem: Ints, levels: Ints, free: Ints, whole: Ints
-    ) -> Floats:
-        """Usable GPUs of each host; *levels* and *free* have a column per device, the rest one value per host."""
+    def at(self, model: NDArray[np.int32], cpu: Ints, mem: Ints) -> Ints:
+        """The tables' line for hosts of these models with this much left."""
         ic = np.searchsorted(self.cpu_levels, cpu, "right")
         im = np.searchsorted(self.mem_levels, mem, "right")
-        one = self.one[model[:, None], ic[:, None], im[:, None], levels]
-        many = self.many[model, ic, im, np.minimum(whole, self.most)]
-        return (one * free).sum(1) / WHOLE + many * whole
+        return model * self._strides[0] + ic * self._strides[1] + im
+
+
+class Standing:
+    """What each host is worth as it stands, kept for the rows that changed since the last look."""
+
+    def __init__(self, usable: Usable) -> None:
+        self.usable = usable
+        self._mark = -1
+        self.level: Ints = np.zeros((0, 0), np.int64)
+        self.whole: Ints = np.zeros(0, np.int64)
+        self.part: Ints = np.zeros(0, np.int64)
+        self.total: Ints = np.zeros(0, np.int64)
+        self.value: Floats = np.zeros(0)
+
+    def refresh(self, fleet: Fleet) -> None:
+        """Bring the rows changed in *fleet* up to date."""
+        if self._mark == fleet.log.end:
+            return
+        rows = fleet.log.since(self._mark) if self._mark >= 0 else None
+        if rows is None or self.level.shape != fleet.free.shape:
+            shape = fleet.free.shape
+            self.level = np.zeros(shape, np.int64)
+            self.whole, self.part, self.total = (np.zeros(shape[0], np.int64) for _ in range(3))
+            self.value = np.zeros(shape[0])
+            rows = np.arange(shape[0])
+        self._mark = fleet.log.end
+        free = fleet.free[rows]
+        level = self.usable.level_of[free]
+        whole = (free == WHOLE).sum(1)
+        total = free.sum(1)
+        part = (free > 0).sum(1) - whole
+        self.level[rows], self.whole[rows], self.part[rows] = level, whole, part
+        self.total[rows] = total
+        line = self.usable.at(fleet.model0[rows], fleet.cpu[rows], fleet.mem[rows])
+        held = (self.usable.one[line[:, None], level] * free).sum(1)
+        held += self.usable.many[line, np.minimum(whole, self.usable.most)] * whole
+        strands = stranding(
+            self.usable.weights, fleet.cpu[rows], total, whole, part, fleet.count1[rows]
+        )
+        self.value[rows] = held - strands
+
+
+def stranding(w: Weights, cpu: Ints, total: Ints, whole: Ints, part: Ints, devices: Ints) -> Floats:
+    """What idle devices, idle cores and their disproportion are held to cost; one value per host."""
+    gpus = total * (1 / WHOLE)
+    cores = cpu * (1 / w.cores_per_gpu)
+    apart = cores - gpus
+    uneven = np.where(apart > 0, w.spare_cores * apart, -w.short_cores * apart) / devices
+    return w.idle_gpu * gpus + w.idle_cpu * cores + uneven + w.whole * whole + w.part * part
 
 
 def score(
     fleet: Fleet,
-    usable: Usable,
+    standing: Standing,
+    rows: Rows,
+    request: Request,
+    fits: Bools | None,
+    price_weight: float,
+) -> tuple[Floats, Slots]:
+    """Lowest cost of *request* on each of *rows* and the first device to use; infinite where it does not fit.
+
+    *fits* says per device whether one device of the request may go there; None when it asks for no device.
+    """
+    cpu = fleet.cpu[rows] - request.cpu_milli
+    mem = fleet.mem[rows] - request.memory_mib
+    enough = (cpu >= 0) & (mem >= 0)
+    if request.disk_mib:
+        enough &= fleet.disk[rows] >= request.disk_mib
+    usable = standing.usable
+    line = usable.at(fleet.model0[rows], cpu, mem)
+    if request.gpu_count == 1 and fits is not None:
+        kept, slot = _one(fleet, standing, rows, request, fits, line, cpu, price_weight)
+    else:
+        kept, slot = _several(fleet, standing, rows, request, fits, line, cpu, price_weight)
+    cost = standing.value[rows] - kept
+    cost[~enough] = np.inf
+    return cost, slot
+
+
+def _one(
+    fleet: Fleet,
+    standing: Standing,
     rows: Rows,
     request: Request,
     fits: Bools,
+    line: Ints,
+    cpu: Ints,
     price_weight: float,
-) -> tuple[Floats, NDArray[np.int16]]:
-    """Lowest cost of *request* on each of *rows* and the first device to use; infinite where it does not fit.
+) -> tuple[Floats, Slots]:
+    """Value left after the best single device is taken, and that device."""
+    usable, w = standing.usable, standing.usable.weights
+    free, level = fleet.free[rows], standing.level[rows]
+    was_whole = free == WHOLE
+    after = np.maximum(free - request.gpu_milli, 0)
+    column = line[:, None]
+    now = usable.one[column, level] * free
+    then = usable.one[column, usable.level_of[after]] * after
+    whole = standing.whole[rows]
+    total = standing.total[rows] - request.gpu_milli
+    # Only whether the device was whole matters to what remains of whole ones: two cases, not one per device.
+    fewer = np.maximum(whole - 1, 0)
+    rest_same = usable.many[line, np.minimum(whole, usable.most)] * whole
+    rest_fewer = usable.many[line, np.minimum(fewer, usable.most)] * fewer
+    kept = np.where(was_whole, rest_fewer[:, None], rest_same[:, None])
+    kept += then - now
+    # Opening a whole device: one whole fewer, one part more; finishing a part: one part fewer.
+    kept -= np.where(was_whole, w.part - w.whole, 0.0)
+    kept += np.where(after == 0, w.part, 0.0)
+    if fleet.priced:
+        kept -= price_weight * np.log2(1.0 + fleet.gpu_rate[rows])
+    kept[~fits] = -np.inf
+    slot = kept.argmax(1)
+    best = kept[np.arange(len(rows)), slot] + now.sum(1)
+    best -= stranding(w, cpu, total, whole, standing.part[rows], fleet.count1[rows])
+    return best, slot.astype(np.int16)
 
-    *fits* says per device whether one device of the request may go there.
-    """
-    free = fleet.free[rows]
-    model = fleet.model0[rows]
-    cpu, mem = fleet.cpu[rows], fleet.mem[rows]
-    levels = usable.level_of[free]
-    whole = np.count_nonzero(free == WHOLE, axis=1)
-    before = usable.held(model, cpu, mem, levels, free, whole)
-    cpu2, mem2 = cpu - request.cpu_milli, mem - request.memory_mib
-    enough = (cpu2 >= 0) & (mem2 >= 0) & (fleet.disk[rows] >= request.disk_mib)
-    n = len(rows)
-    if request.gpu_count == 1:
-        ic = np.searchsorted(usable.cpu_levels, cpu2, "right")
-        im = np.searchsorted(usable.mem_levels, mem2, "right")
-        table = usable.one[model, ic, im]
-        at = np.arange(n)[:, None]
-        now = table[at, levels] * free
-        after = free - request.gpu_milli
-        then = table[at, usable.level_of[np.maximum(after, 0)]] * after
-        many = usable.many[model, ic, im]
-        was_whole = free == WHOLE
-        left = np.minimum(whole[:, None] - was_whole, usable.most)
-        rest = many[at, np.maximum(left, 0)] * (whole[:, None] - was_whole)
-        kept = (now.sum(1)[:, None] - now + then) / WHOLE + rest
-        cost = np.where(fits, before[:, None] - kept, np.inf)
-        if fleet.priced:
-            cost += price_weight * np.log2(1.0 + fleet.gpu_rate[rows])
-        slot = cost.argmin(1)
-        best = cost[np.arange(n), slot]
+
+def _several(
+    fleet: Fleet,
+    standing: Standing,
+    rows: Rows,
+    request: Request,
+    fits: Bools | None,
+    line: Ints,
+    cpu: Ints,
+    price_weight: float,
+) -> tuple[Floats, Slots]:
+    """Value left after whole devices, or none, are taken; the devices themselves are chosen at placement."""
+    usable, w = standing.usable, standing.usable.weights
+    taken = request.gpu_count
+    free, level = fleet.free[rows], standing.level[rows]
+    whole = standing.whole[rows] - taken
+    short = np.zeros(len(rows), np.bool_)
+    now = usable.one[line[:, None], level] * free
+    if taken and fits is not None:
+        short = fits.sum(1) < taken
+        now[free == WHOLE] = 0.0
+        top = usable.one[line, usable.level_of[WHOLE]] * WHOLE
+        kept = now.sum(1) + top * np.maximum(whole, 0)
     else:
-        taken = request.gpu_count
-        slot = np.zeros(n, np.int64)
-        if taken:
-            enough &= np.count_nonzero(fits, axis=1) >= taken
-            chosen = fits & (np.cumsum(fits, axis=1) <= taken)
-            free = np.where(chosen, 0, free)
-            levels = usable.level_of[free]
-            slot = fits.argmax(1)
-        best = before - usable.held(
-            model,
-            np.maximum(cpu2, 0),
-            np.maximum(mem2, 0),
-            levels,
-            free,
-            np.maximum(whole - taken, 0),
-        )
-        if fleet.priced:
-            rates = fleet.gpu_rate[rows]
-            paid = np.sort(np.where(fits, rates, rates.max(initial=0)), axis=1)[:, :taken].sum(1)
-            best += price_weight * np.log2(1.0 + (paid if taken else fleet.core_rate[rows]))
-    w = usable.weights
-    total = fleet.free[rows].sum(1) - request.gpu_demand
-    # Small terms: prefer what is nearly full, and leave cores in proportion to devices.
-    cores = cpu2 / 12_000.0
-    best = best + w.idle_gpu * total / WHOLE + w.idle_cpu * cores
-    best += w.imbalance * np.abs(cores - total / WHOLE) / np.maximum(fleet.count[rows], 1)
-    return np.where(enough, best, np.inf), slot.astype(np.int16)
+        kept = now.sum(1)
+    left = np.maximum(whole, 0)
+    kept += usable.many[line, np.minimum(left, usable.most)] * left
+    total = standing.total[rows] - taken * WHOLE
+    kept -= stranding(w, cpu, total, whole, standing.part[rows], fleet.count1[rows])
+    if fleet.priced:
+        rates = fleet.core_rate[rows]
+        if taken and fits is not None:
+            dear = np.where(fits, fleet.gpu_rate[rows], np.iinfo(np.int64).max // 64)
+            rates = np.sort(dear, axis=1)[:, :taken].sum(1)
+        kept -= price_weight * np.log2(1.0 + rates)
+    kept[short] = -np.inf
+    return kept, np.zeros(len(rows), np.int16)
