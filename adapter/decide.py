@@ -1,0 +1,430 @@
+"""The adapter's mind: ``decide(state, event, now, own) -> Outcome``.  Pure.
+
+    market ──Heard──▶        ┌────────┐ ──▶ Send      to the market, by way of the journal
+    chain ──Sighted─▶  state │ decide │ ──▶ Drive     the workload to the lease's wish
+    host ──Measured─▶        └────────┘ ──▶ Settle    the channel on chain
+
+The daemon puts a durable outcome on disk before it performs an effect; every effect may be
+performed twice.  :func:`recover` names the effects that a state found in the journal still needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from adapter import life
+from adapter.events import (
+    ChannelUnfit,
+    Collected,
+    Drain,
+    Drive,
+    Effect,
+    Event,
+    Exited,
+    Failed,
+    Heard,
+    LinkDown,
+    LinkUp,
+    Logged,
+    Measured,
+    Outcome,
+    Passed,
+    Preparing,
+    Removed,
+    Settle,
+    Settled,
+    Sighted,
+    Started,
+    Watch,
+)
+from adapter.proposals import Declined, check
+from adapter.state import Channel, ChannelStage, Lease, Now, Own, PauseCause, State, Wish
+from adapter.ticks import exhausted, fold, pause_cause, receipt, take_voucher
+from adapter.turn import Turn
+from marketplace.domain import wire
+from marketplace.domain.errors import Refusal
+from marketplace.domain.lease import EndReason, LeaseEvent, LeaseState
+from marketplace.domain.terms import SignedTerms
+from marketplace.domain.voucher import End
+
+QUOTE_MARGIN_MS: Final = 60_000
+"""How long after a quote's expiry its devices are kept: a signature may be on its way."""
+
+
+def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
+    """What becomes of *state* through *event*, and what is to be done."""
+    turn = Turn(state, own, now)
+    match event:
+        case Heard(message):
+            _heard(turn, message)
+        case LinkUp():
+            _link_up(turn)
+        case LinkDown():
+            _link_down(turn)
+        case Sighted():
+            _sighted(turn, event)
+        case ChannelUnfit():
+            _unfit(turn, event)
+        case Settled():
+            _settled(turn, event)
+        case Drain(on):
+            turn.state, turn.durable = replace(state, draining=on), True
+            turn.send(wire.OfferPosted(own.offer, on), durable=False)
+        case Passed():
+            _passed(turn)
+        case _:
+            lease = state.leases.get(event.lease)
+            if lease is not None:
+                _of_lease(turn, lease, event)
+    return turn.outcome()
+
+
+def recover(state: State) -> tuple[Effect, ...]:
+    """What a state from the journal still needs done: its effects may have been lost in a kill."""
+    effects: list[Effect] = [
+        Drive(lease.id)
+        for lease in state.leases.values()
+        if lease.wish is not Wish.WAIT and not lease.removed
+    ]
+    for channel in state.channels.values():
+        if channel.stage is not ChannelStage.ENDED:
+            effects.append(Watch(channel.session_vk))
+            if channel.settling:
+                effects.append(Settle(channel.session_vk))
+    return tuple(effects)
+
+
+def wake(state: State, now: Now) -> State:
+    """A state from the journal, as of *now*: the time that the adapter was away is nobody's pause."""
+    leases: dict[str, Lease] = {}
+    for lease in state.leases.values():
+        if lease.pause is PauseCause.UNPAID:
+            lease = replace(lease, pause=PauseCause.OFFLINE)
+        leases[lease.id] = replace(
+            lease, paused_at_ms=now.boot_ms, fault_since_ms=0, idle_since_ms=0,
+            started_at_ms=min(lease.started_at_ms, now.boot_ms),
+        )  # fmt: skip
+    return replace(state, leases=leases, offline_since_ms=now.boot_ms)
+
+
+def _of_lease(
+    turn: Turn,
+    lease: Lease,
+    event: Preparing | Started | Failed | Measured | Exited | Collected | Removed | Logged,
+) -> None:
+    match event:
+        case Preparing():
+            life.preparing(turn, lease, event)
+        case Started():
+            life.started(turn, lease, event)
+        case Failed():
+            life.failed(turn, lease, event)
+        case Measured():
+            _measured(turn, lease, event)
+        case Exited():
+            life.exited(turn, lease, event)
+        case Collected():
+            life.collected(turn, lease, event)
+        case Removed():
+            life.removed(turn, lease)
+        case Logged(_, offset):
+            turn.put(replace(lease, log_offset=offset), durable=False)
+
+
+# ---- the market ----------------------------------------------------------------------------------
+
+
+def _heard(turn: Turn, message: wire.Message) -> None:
+    match message:
+        case wire.LeaseProposed():
+            _proposed(turn, message)
+        case wire.LeaseSigned():
+            _signed(turn, message)
+        case wire.VoucherSent(_, voucher):
+            try:
+                take_voucher(turn, voucher)
+            except Refusal as refusal:
+                turn.alarm(refusal.code, refusal.message)
+                return
+            life.reconsider(turn, voucher.session_vk)
+        case wire.EndSent(end):
+            _end(turn, end)
+        case wire.LeaseCancelled(id_, reason) | wire.StopAsked(id_, reason):
+            lease = turn.state.leases.get(id_)
+            if lease is not None:
+                life.stop(turn, lease, _reason(reason), reason)
+        case _:
+            pass  # blobs, commands and streams are the daemon's: they change nothing here
+
+
+def _reason(text: str) -> EndReason:
+    return EndReason(text) if text in EndReason.__members__ else EndReason.CANCELLED
+
+
+def _proposed(turn: Turn, message: wire.LeaseProposed) -> None:
+    known = turn.state.leases.get(message.lease)
+    if known is not None and known.signed.body == message.terms:
+        turn.send(wire.LeaseAccepted(known.id, known.signed))  # the market asks again
+        return
+    plan = check(turn.state, turn.own, message, turn.now)
+    if isinstance(plan, Declined):
+        turn.send(wire.LeaseDeclined(message.lease, plan.code, plan.message))
+        return
+    signed = SignedTerms(message.terms, turn.own.signer.sign(message.terms))
+    lease = Lease(message.lease, message.job, signed, plan.terms, plan.devices)
+    turn.put(lease)
+    turn.send(wire.LeaseAccepted(lease.id, signed))
+
+
+def _signed(turn: Turn, message: wire.LeaseSigned) -> None:
+    lease = turn.state.leases.get(message.lease)
+    if lease is None:
+        turn.progress(
+            message.lease, "FINISHED", reason=EndReason.QUOTE_EXPIRED.value,
+            message="this adapter no longer holds the quote",
+        )  # fmt: skip
+        return
+    if lease.state is not LeaseState.OFFERED:
+        return
+    try:
+        message.terms.verify()
+    except Refusal as refusal:
+        turn.alarm(refusal.code, f"lease {lease.id}: {refusal.message}")
+        return
+    if message.terms.body != lease.signed.body:
+        turn.alarm("TERMS_REFUSED", f"lease {lease.id}: other terms came back than were signed")
+        return
+    lease = replace(
+        life.step(lease, LeaseEvent.SIGNED),
+        signed=message.terms,
+        secrets=message.secrets,
+        channel_tx=message.channel_tx,
+        signed_wall_ms=turn.now.wall_ms,
+    )
+    turn.put(lease)
+    channel = turn.state.channels.get(lease.channel)
+    if channel is None and not message.channel_tx:
+        life.stop(turn, lease, EndReason.CHANNEL_REFUSED, "the channel to reuse is not known here")
+        return
+    if channel is None:
+        channel = Channel(lease.channel, message.terms.body, message.channel_tx)
+    channel = replace(channel, leases=(*channel.leases, lease.id), idle_since_wall_ms=0)
+    life.watch(turn, channel)
+    if channel.stage is ChannelStage.OPEN:
+        _fund(turn, lease, channel)
+    elif channel.stage is not ChannelStage.AWAITED:
+        life.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
+
+
+def _end(turn: Turn, end: End) -> None:
+    channel = turn.state.channels.get(end.session_vk)
+    if channel is None:
+        return
+    try:
+        end.verify()
+    except Refusal as refusal:
+        turn.alarm(refusal.code, refusal.message)
+        return
+    if channel.settled_tx:
+        _tell_settled(turn, channel)
+        return
+    turn.put_channel(replace(channel, end_asked=True))
+    for lease in list(turn.state.on(end.session_vk)):
+        life.stop(turn, lease, EndReason.CANCELLED, "the consumer ended the channel")
+    life.settle_if_due(turn, end.session_vk)
+
+
+def _link_up(turn: Turn) -> None:
+    turn.state = replace(turn.state, offline_since_ms=None)
+    for lease in list(turn.state.leases.values()):
+        if lease.pause is PauseCause.OFFLINE:
+            lease = life.count_pause(turn, lease)
+            turn.put(replace(lease, pause=PauseCause.UNPAID), durable=False)
+    turn.send(wire.OfferPosted(turn.own.offer, turn.state.draining), durable=False)
+    turn.send(wire.LeasesHeld(sorted(turn.state.leases)), durable=False)
+
+
+def _link_down(turn: Turn) -> None:
+    if turn.state.offline_since_ms is not None:
+        return
+    turn.state = replace(turn.state, offline_since_ms=turn.now.boot_ms)
+    for lease in list(turn.state.leases.values()):
+        if lease.pause is PauseCause.UNPAID:
+            lease = life.count_pause(turn, lease)
+            turn.put(replace(lease, pause=PauseCause.OFFLINE), durable=False)
+
+
+# ---- the chain -----------------------------------------------------------------------------------
+
+
+def _sighted(turn: Turn, event: Sighted) -> None:
+    channel = turn.state.channels.get(event.session_vk)
+    if channel is None or channel.stage is ChannelStage.ENDED:
+        return
+    seen = replace(
+        channel,
+        stage=event.stage,
+        claimed=event.claimed,
+        capacity=event.capacity,
+        limit=event.limit,
+        expire_at_wall_ms=event.expire_at_wall_ms,
+    )
+    if seen != channel:
+        turn.put_channel(seen)
+    if event.stage in (ChannelStage.CLOSING, ChannelStage.ENDED):
+        if channel.stage is not event.stage and not channel.settling:
+            turn.alarm("CHANNEL_CLOSING", f"channel {seen.session_vk.hex()[:16]} is {event.stage}")
+        for lease in list(turn.state.on(event.session_vk)):
+            life.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
+        life.settle_if_due(turn, event.session_vk)
+        return
+    for lease in list(turn.state.on(event.session_vk)):
+        if lease.state is LeaseState.FUNDED and lease.wish is Wish.WAIT:
+            _fund(turn, lease, seen)
+    life.reconsider(turn, event.session_vk)
+
+
+def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
+    """Start it if the channel carries it; wait while the open transaction is too young."""
+    ahead = sum(
+        one.terms.ceiling - one.owed
+        for one in turn.state.on(channel.session_vk)
+        if one.id != lease.id and one.wish is Wish.RUN
+    )
+    left = channel.capacity - channel.owed - ahead
+    if lease.terms.ceiling > left:
+        life.stop(
+            turn, lease, EndReason.CHANNEL_REFUSED,
+            f"{left} lovelace are left on the channel, the ceiling is {lease.terms.ceiling}",
+        )  # fmt: skip
+    elif channel.owed + lease.terms.tick_owed() <= channel.limit:
+        life.begin(turn, lease)
+
+
+def _unfit(turn: Turn, event: ChannelUnfit) -> None:
+    for lease in list(turn.state.on(event.session_vk)):
+        if lease.wish is Wish.WAIT:
+            why = f"{event.code}: {event.message}"
+            life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+
+
+def _settled(turn: Turn, event: Settled) -> None:
+    channel = turn.state.channels.get(event.session_vk)
+    if channel is None or channel.settled_tx:
+        return
+    channel = replace(
+        channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx,
+        claimed=max(channel.claimed, min(channel.paid, channel.capacity)),
+    )  # fmt: skip
+    turn.put_channel(channel)
+    for lease in list(turn.state.on(event.session_vk)):
+        life.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is over")
+    _tell_settled(turn, channel)
+
+
+def _tell_settled(turn: Turn, channel: Channel) -> None:
+    for lease in channel.leases:
+        turn.progress(lease, "SETTLED", tx=channel.settled_tx)
+
+
+# ---- the host ------------------------------------------------------------------------------------
+
+
+def _measured(turn: Turn, lease: Lease, event: Measured) -> None:
+    if not lease.runs:
+        return
+    lease = _idle(turn, _faulty(turn, fold(lease, event.readings)), event)
+    turn.put(lease, durable=False)
+    if event.tick:
+        lease = receipt(turn, lease)
+    channel = turn.channel_of(lease)
+    if channel is None:
+        return
+    if lease.reason is not None:
+        life.harden(turn, lease, channel)
+        return
+    ended = _limit_met(turn, lease, channel)
+    if ended is not None:
+        life.stop(turn, lease, *ended)
+        return
+    cause = pause_cause(turn.state, lease, channel)
+    if cause is not None and lease.state is LeaseState.ACTIVE:
+        life.pause(turn, lease, cause)
+
+
+def _faulty(turn: Turn, lease: Lease) -> Lease:
+    standing = any(meter.fault is not None for meter in lease.meters)
+    since = (lease.fault_since_ms or turn.now.boot_ms) if standing else 0
+    return replace(lease, fault_since_ms=since)
+
+
+def _idle(turn: Turn, lease: Lease, event: Measured) -> Lease:
+    below = lease.job.policy.idle_gpu_below * 10
+    used = [r.evidence.util_permille for r in event.readings]
+    if not below or not lease.devices or lease.state is not LeaseState.ACTIVE:
+        return replace(lease, idle_since_ms=0)
+    if not used or any(one is None for one in used):
+        return lease
+    idle = all(one is not None and one < below for one in used)
+    return replace(lease, idle_since_ms=(lease.idle_since_ms or turn.now.boot_ms) if idle else 0)
+
+
+def _limit_met(turn: Turn, lease: Lease, channel: Channel) -> tuple[EndReason, str] | None:
+    """Why a running lease must end now, the provider's own fault first."""
+    now, terms, limits = turn.now.boot_ms, lease.terms, turn.own.limits
+    latched = [meter.latched for meter in lease.meters if meter.latched is not None]
+    if latched:
+        return EndReason.PROVIDER_FAULT, f"the device failed: {latched[0].value}"
+    if lease.fault_since_ms and now - lease.fault_since_ms > limits.fault_grace_ms:
+        return EndReason.PROVIDER_FAULT, "the device's fault outlasted the grace period"
+    ran = now - lease.started_at_ms - lease.frozen_ms
+    if ran + terms.tick_ms >= terms.max_duration_ms:
+        return EndReason.MAX_DURATION, f"{terms.max_duration_ms} ms were agreed"
+    if exhausted(lease, channel):
+        return EndReason.CEILING, f"{lease.owed} of {terms.ceiling} lovelace are used"
+    idle_for = lease.job.policy.idle_for_ms
+    if lease.idle_since_ms and now - lease.idle_since_ms >= idle_for:
+        return EndReason.IDLE, f"below {lease.job.policy.idle_gpu_below} % for {idle_for} ms"
+    return None
+
+
+# ---- time ----------------------------------------------------------------------------------------
+
+
+def _passed(turn: Turn) -> None:
+    for id_ in list(turn.state.leases):
+        lease = turn.state.leases.get(id_)
+        if lease is not None:
+            _age(turn, lease)
+    for session_vk, channel in list(turn.state.channels.items()):
+        empty = not any(True for _ in turn.state.on(session_vk))
+        if empty and channel.stage is ChannelStage.OPEN and not channel.idle_since_wall_ms:
+            turn.put_channel(replace(channel, idle_since_wall_ms=turn.now.wall_ms))
+        life.settle_if_due(turn, session_vk)
+
+
+def _age(turn: Turn, lease: Lease) -> None:
+    now, limits = turn.now, turn.own.limits
+    if lease.state is LeaseState.OFFERED:
+        if now.wall_ms > lease.terms.expires_at_ms + QUOTE_MARGIN_MS:
+            life.stop(turn, lease, EndReason.QUOTE_EXPIRED)
+        return
+    if lease.state is LeaseState.FUNDED and lease.wish is Wish.WAIT:
+        if now.wall_ms - lease.signed_wall_ms > limits.fund_wait_ms:
+            why = f"no usable channel within {limits.fund_wait_ms} ms"
+            life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+        return
+    if lease.state is LeaseState.PAUSED:
+        lease = life.count_pause(turn, lease)
+        if lease.paused_ms > lease.terms.pause_limit_ms:
+            why = f"no voucher for {lease.paused_ms} ms in all"
+            life.stop(turn, lease, EndReason.UNPAID, why)
+            return
+    offline = turn.state.offline_since_ms
+    if offline is not None and lease.state in (LeaseState.ACTIVE, LeaseState.PAUSED):
+        if now.boot_ms - offline > limits.resume_window_ms:
+            why = f"the market was out of reach for {limits.resume_window_ms} ms"
+            life.stop(turn, lease, EndReason.PROVIDER_LOST, why)
+            return
+    life.close_if_done(turn, lease)

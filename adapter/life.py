@@ -1,0 +1,304 @@
+"""How a lease begins, pauses and ends at the provider.  Pure; a part of ``decide``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from adapter.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
+from adapter.state import Channel, ChannelStage, Lease, PauseCause, Wish
+from adapter.ticks import TICKS_BEYOND, exhausted, fold, overdue, pause_cause, receipt
+from adapter.turn import Turn
+from marketplace.domain import wire
+from marketplace.domain.lease import LEASE, EndReason, LeaseEvent, LeaseState
+from marketplace.domain.metering import Meter, Phase
+from marketplace.domain.workload import ExitReason
+
+CORES: Final = "cores"
+
+_REASONS: Final = {
+    ExitReason.COMPLETED: EndReason.COMPLETED,
+    ExitReason.CRASHED: EndReason.FAILED,
+    ExitReason.OUT_OF_MEMORY: EndReason.OUT_OF_MEMORY,
+    ExitReason.DISK_LIMIT: EndReason.DISK_LIMIT,
+    ExitReason.STOPPED: EndReason.CANCELLED,
+    ExitReason.START_FAILED: EndReason.START_FAILED,
+    ExitReason.PROVIDER_FAULT: EndReason.PROVIDER_FAULT,
+    ExitReason.LOST: EndReason.PROVIDER_FAULT,
+}
+
+
+def step(lease: Lease, event: LeaseEvent) -> Lease:
+    """The lease after *event*, by the market's own table."""
+    return replace(lease, state=LEASE.step(lease.state, event))
+
+
+def new_meters(lease: Lease) -> tuple[Meter, ...]:
+    """Fresh accounts: one for each device, or one for the cores."""
+    units = lease.terms.units_milli
+    if lease.terms.resource == "core":
+        return (Meter("core", CORES, units),)
+    return tuple(Meter("gpu", uuid, units // len(lease.devices)) for uuid in lease.devices)
+
+
+# ---- beginning -----------------------------------------------------------------------------------
+
+
+def begin(turn: Turn, lease: Lease) -> None:
+    """The channel is there: from now on the lease's time counts (unbilled until it runs)."""
+    lease = replace(
+        lease, wish=Wish.RUN, begun_ns=turn.now.boot_ms * 1_000_000, boot_id=turn.now.boot_id
+    )
+    turn.progress(turn.put(lease).id, "CHANNEL_SEEN")
+    turn.drive(lease)
+
+
+def preparing(turn: Turn, lease: Lease, event: Preparing) -> None:
+    """The pull goes on, or is done."""
+    if not event.starting:
+        facts = {"done": event.done, "total": event.total}
+        turn.progress(lease.id, "PULLING", durable=False, **facts)
+        return
+    lost = {**lease.lost_before, "pulling": _since_begun(turn, lease)}
+    turn.put(replace(lease, lost_before=lost))
+    turn.progress(lease.id, "STARTING", durable=False)
+
+
+def started(turn: Turn, lease: Lease, event: Started) -> None:
+    """The workload runs; or it was found again, which changes nothing but the handle."""
+    if lease.exited:
+        return
+    if lease.handle is not None:
+        turn.put(replace(lease, handle=event.handle))
+        return
+    lost = dict(lease.lost_before)
+    lost["starting"] = max(0, _since_begun(turn, lease) - lost.get("pulling", 0))
+    lease = replace(
+        lease,
+        handle=event.handle,
+        secrets={},
+        started_at_ms=turn.now.boot_ms,
+        lost_before=lost,
+    )
+    lease = replace(lease, meters=new_meters(lease))
+    if lease.state is LeaseState.FUNDED:
+        lease = step(lease, LeaseEvent.STARTED)
+        turn.progress(lease.id, "STARTED", workload=event.handle.id, runtime=event.handle.runtime)
+    turn.put(lease)
+
+
+def _since_begun(turn: Turn, lease: Lease) -> int:
+    return max(0, turn.now.boot_ms - lease.begun_ns // 1_000_000)
+
+
+# ---- pausing -------------------------------------------------------------------------------------
+
+
+def pause(turn: Turn, lease: Lease, cause: PauseCause) -> Lease:
+    """Freeze it: nothing is billed until it is resumed."""
+    lease = replace(
+        step(lease, LeaseEvent.PAUSE), wish=Wish.FREEZE, pause=cause, paused_at_ms=turn.now.boot_ms
+    )
+    turn.progress(lease.id, "PAUSED", code=cause.value)
+    turn.drive(lease)
+    return turn.put(lease)
+
+
+def resume(turn: Turn, lease: Lease) -> Lease:
+    """Let it go on."""
+    lease = count_pause(turn, lease)
+    lease = replace(step(lease, LeaseEvent.RESUME), wish=Wish.RUN, pause=None)
+    turn.progress(lease.id, "RESUMED")
+    turn.drive(lease)
+    return turn.put(lease)
+
+
+def count_pause(turn: Turn, lease: Lease) -> Lease:
+    """Put the pause's time so far under its cause: only UNPAID counts against the limit."""
+    spent = max(0, turn.now.boot_ms - lease.paused_at_ms)
+    counted = spent if lease.pause is PauseCause.UNPAID else 0
+    return turn.put(
+        replace(
+            lease,
+            paused_at_ms=turn.now.boot_ms,
+            paused_ms=lease.paused_ms + counted,
+            frozen_ms=lease.frozen_ms + spent,
+        ),
+        durable=False,
+    )
+
+
+def reconsider(turn: Turn, session_vk: bytes) -> None:
+    """After a voucher, or more depth: let everything go on that may."""
+    channel = turn.state.channels.get(session_vk)
+    if channel is None:
+        return
+    for lease in list(turn.state.on(session_vk)):
+        if lease.state is LeaseState.PAUSED and not lease.unpaid:
+            _thaw(turn, lease, channel)
+        close_if_done(turn, lease)
+    settle_if_due(turn, session_vk)
+
+
+def _thaw(turn: Turn, lease: Lease, channel: Channel) -> None:
+    """Everything is paid: go on, unless the ceiling is met or the channel is too young."""
+    if exhausted(lease, channel):
+        stop(turn, lease, EndReason.CEILING, "the ceiling is met")
+    elif pause_cause(turn.state, lease, channel) is None:
+        resume(turn, lease)
+    elif lease.pause is not PauseCause.DEPTH:
+        turn.put(replace(count_pause(turn, lease), pause=PauseCause.DEPTH))
+
+
+# ---- ending --------------------------------------------------------------------------------------
+
+
+def stop(turn: Turn, lease: Lease, reason: EndReason, message: str = "") -> None:
+    """End it, for *reason*: the first reason that was given stands."""
+    if lease.state is LeaseState.OFFERED:
+        turn.drop(step(lease, LeaseEvent.STOP))
+        return
+    if lease.reason is not None or lease.exited:
+        return
+    lease = replace(lease, reason=reason, message=message)
+    if lease.wish is Wish.WAIT:
+        finish(turn, lease, reason, message)
+        return
+    if lease.state is not LeaseState.ENDING:
+        lease = step(lease, LeaseEvent.STOP)
+    hard = reason in (EndReason.UNPAID, EndReason.CHANNEL_CLOSING)
+    lease = replace(lease, wish=Wish.STOP, pause=None, hard=hard)
+    turn.progress(lease.id, "STOPPING", reason=reason.value, message=message or None)
+    turn.drive(turn.put(lease))
+
+
+def grace_ms(lease: Lease, own_ms: int) -> int:
+    """How long a workload may take to end: nothing unpaid is served beyond two ticks."""
+    if lease.hard:
+        return 0
+    if lease.reason is EndReason.CEILING:
+        return min(own_ms, TICKS_BEYOND * lease.terms.tick_ms)
+    return own_ms
+
+
+def harden(turn: Turn, lease: Lease, channel: Channel) -> None:
+    """A workload that is being stopped but not paid for has no grace left."""
+    if not lease.hard and overdue(turn.state, lease, channel):
+        turn.drive(turn.put(replace(lease, hard=True)))
+
+
+def finish(
+    turn: Turn, lease: Lease, reason: EndReason, message: str = "", exit_code: int | None = None
+) -> None:
+    """The workload is gone, or never was: say so, and state the last receipt."""
+    if lease.exited:
+        return
+    ran = lease.handle is not None
+    lease = replace(
+        step(lease, LeaseEvent.FINISHED),
+        wish=Wish.STOP if ran or lease.wish is not Wish.WAIT else Wish.WAIT,
+        reason=reason,
+        message=message,
+        exit_code=exit_code,
+        exited=True,
+        removed=not ran and lease.wish is Wish.WAIT,
+        secrets={},
+        pause=None,
+        final_wall_ms=turn.now.wall_ms,
+    )
+    turn.put(lease)
+    turn.progress(
+        lease.id, "FINISHED", reason=reason.value, message=message or None, exit_code=exit_code
+    )
+    if ran:
+        lease = receipt(turn, lease, final=True)
+    if lease.wish is not Wish.WAIT:
+        turn.drive(lease)
+    close_if_done(turn, lease)
+    settle_if_due(turn, lease.channel)
+
+
+def exited(turn: Turn, lease: Lease, event: Exited) -> None:
+    """The workload's own end, or the one that was asked for."""
+    if lease.exited:
+        return
+    if lease.handle is not None and event.readings:
+        lease = fold(lease, event.readings)
+    by_runtime = _REASONS[event.status.reason or ExitReason.LOST]
+    # A limit that the runtime met is the truth even while we were stopping for another reason.
+    hard = (EndReason.OUT_OF_MEMORY, EndReason.DISK_LIMIT, EndReason.PROVIDER_FAULT)
+    own = lease.reason if by_runtime not in hard else None
+    finish(turn, lease, own or by_runtime, lease.message, event.status.times.exit_code)
+
+
+def failed(turn: Turn, lease: Lease, event: Failed) -> None:
+    """It could not be started: nothing is owed."""
+    if lease.handle is None and not lease.exited:
+        finish(turn, lease, lease.reason or event.reason, f"{event.code}: {event.message}")
+
+
+def collected(turn: Turn, lease: Lease, event: Collected) -> None:
+    """The outputs are safe: every trace of the workload may go."""
+    if lease.wish is Wish.GONE:
+        return
+    if event.sha256:
+        turn.send(wire.OutputReady(lease.id, event.path, event.sha256, event.size))
+    turn.drive(turn.put(replace(lease, wish=Wish.GONE)))
+
+
+def removed(turn: Turn, lease: Lease) -> None:
+    """Its devices are free again."""
+    close_if_done(turn, turn.put(replace(lease, removed=True)))
+
+
+def close_if_done(turn: Turn, lease: Lease) -> None:
+    """Forget a lease that is over and paid, or whose last voucher was waited for long enough."""
+    lease = turn.state.leases.get(lease.id, lease)
+    if not (lease.exited and lease.removed and lease.state is LeaseState.ENDING):
+        return
+    late = turn.now.wall_ms - lease.final_wall_ms >= turn.own.limits.final_wait_ms
+    if lease.unpaid and not late:
+        return
+    if lease.unpaid:
+        turn.alarm("UNPAID_END", f"lease {lease.id} ended with an unanswered receipt")
+    turn.drop(step(lease, LeaseEvent.SETTLED))
+
+
+def settle_if_due(turn: Turn, session_vk: bytes) -> None:
+    """Finish a channel that its consumer ended, closed or left, once nothing runs on it."""
+    channel = turn.state.channels.get(session_vk)
+    live = (ChannelStage.OPEN, ChannelStage.CLOSING)
+    if channel is None or channel.settling or channel.stage not in live:
+        return
+    leases = list(turn.state.on(session_vk))
+    if any(not lease.exited for lease in leases):
+        return
+    if not _wanted(turn, channel, leases):
+        return
+    last_ms = max((lease.final_wall_ms for lease in leases), default=0)
+    waited = turn.now.wall_ms - last_ms >= turn.own.limits.final_wait_ms
+    if channel.paid < channel.owed and leases and not waited:
+        return
+    turn.put_channel(replace(channel, settling=True))
+    turn.effects.append(Settle(session_vk))
+
+
+def _wanted(turn: Turn, channel: Channel, leases: list[Lease]) -> bool:
+    if channel.end_asked or channel.stage is ChannelStage.CLOSING:
+        return True
+    idle = bool(channel.idle_since_wall_ms) and not leases
+    lingered = turn.now.wall_ms - channel.idle_since_wall_ms >= turn.own.limits.linger_ms
+    return idle and lingered and channel.unclaimed > 0
+
+
+def watch(turn: Turn, channel: Channel) -> None:
+    """Follow the channel on chain."""
+    turn.put_channel(channel)
+    turn.effects.append(Watch(channel.session_vk))
+
+
+def phase_of(lease: Lease, running: bool) -> Phase:
+    """What the meter shall call this moment: only what is wished *and* seen running is billed."""
+    if lease.wish is Wish.FREEZE:
+        return Phase.PAUSED
+    return Phase.RUNNING if running else Phase.PAUSED

@@ -1,0 +1,296 @@
+"""Whether the adapter runs a job under proposed terms: filters in order, each with a stable code.
+
+The cheapest and most damning checks stand first: terms that are not ours or of another network need
+no look at the devices; the devices come before the channel, because a rematch helps there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from adapter.state import ChannelStage, Lease, Now, Own, State
+from marketplace.domain import grant, wire
+from marketplace.domain.errors import Refusal
+from marketplace.domain.hardware import Gpu
+from marketplace.domain.job import JobSpec, Resources
+from marketplace.domain.offer import Offer
+from marketplace.domain.terms import Terms
+from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.workload import Egress, EgressMode, WorkloadSpec
+
+DISK_DEFAULT_MIB: Final = 1024
+SHM_MOST_MIB: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """No, with a stable code."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Yes: these terms, on these devices, with this alternative of the job's resources."""
+
+    terms: Terms
+    devices: tuple[str, ...]
+    resources: Resources
+
+
+Rule = tuple[bool, str, str]
+
+
+def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Plan | Declined:
+    """The plan for *proposal*, or the first rule that it breaks."""
+    try:
+        terms = Terms.decode(proposal.terms)
+    except Refusal as refusal:
+        return Declined(refusal.code, refusal.message)
+    job = proposal.job
+    for rules in (_identity, _bargain, _openness):
+        for holds, code, why in rules(state, own, terms, proposal, now):
+            if not holds:
+                return Declined(code, why)
+    chosen = choose(own.offer, terms, job)
+    if isinstance(chosen, Declined):
+        return chosen
+    devices, resources = chosen
+    for rule in (_device_rules, _room_rules):
+        for holds, code, why in rule(state, own, terms, devices, resources):
+            if not holds:
+                return Declined(code, why)
+    try:
+        workload(own.offer, terms, job, devices, resources)
+    except Refusal as refusal:
+        return Declined(refusal.code, refusal.message)
+    for holds, code, why in _channel_rules(state, terms):
+        if not holds:
+            return Declined(code, why)
+    return Plan(terms, devices, resources)
+
+
+def _identity(
+    state: State, own: Own, terms: Terms, proposal: wire.LeaseProposed, now: Now
+) -> Iterator[Rule]:
+    """The terms name this adapter, this network and this job."""
+    offer = own.offer
+    yield terms.magic == offer.magic, "WRONG_NETWORK", f"terms are for network {terms.magic}"
+    yield (
+        terms.lease == proposal.lease and terms.lease not in state.leases,
+        "LEASE_CONFLICT",
+        "the terms name another lease, or the lease is known already",
+    )
+    yield (
+        terms.adapter_vk == own.signer.verify_key
+        and terms.provider == offer.provider
+        and terms.adapter_vkh == offer.adapter_vkh,
+        "NOT_OURS",
+        "the terms name another adapter's keys",
+    )
+    yield terms.payout == offer.payout, "PAYOUT_DIFFERS", "the payout is not the owner's"
+    yield terms.work == proposal.job.hash, "WORK_DIFFERS", "the terms are for another job"
+    yield now.wall_ms < terms.expires_at_ms, "QUOTE_EXPIRED", "the quote has expired"
+
+
+def _bargain(
+    state: State, own: Own, terms: Terms, proposal: wire.LeaseProposed, now: Now
+) -> Iterator[Rule]:
+    """The rules of the offer are those of the terms, and the ceiling is sane."""
+    offer, limits = own.offer, own.limits
+    same = (
+        ("tick_ms", terms.tick_ms, offer.tick_ms),
+        ("grace_ms", terms.grace_ms, offer.grace_ms),
+        ("pause_limit_ms", terms.pause_limit_ms, offer.pause_limit_ms),
+        ("close_period_ms", terms.close_period_ms, offer.close_period_ms),
+        ("fee_bps", terms.fee_bps, offer.fee_bps),
+        ("asset", terms.asset, offer.asset),
+    )
+    for name, theirs, ours in same:
+        yield theirs == ours, "TERMS_DIFFER", f"{name} is {theirs!r}, the offer says {ours!r}"
+    most = owed(unit_ms(terms.max_duration_ms, terms.units_milli), terms.rate_micro) + 1
+    yield (
+        terms.tick_owed() <= terms.ceiling <= max(most, terms.tick_owed()),
+        "CEILING_ODD",
+        f"a ceiling of {terms.ceiling} is less than a tick or more than the longest run costs",
+    )
+    yield (
+        0 < terms.max_duration_ms <= limits.max_lease_ms,
+        "TOO_LONG",
+        f"leases last at most {limits.max_lease_ms} ms here",
+    )
+
+
+def _openness(
+    state: State, own: Own, terms: Terms, proposal: wire.LeaseProposed, now: Now
+) -> Iterator[Rule]:
+    """The owner takes new work, of this kind, now."""
+    yield not state.draining, "DRAINING", "the adapter drains: no new leases"
+    until = now.wall_ms + terms.max_duration_ms
+    for window in own.offer.windows:
+        clear = until < window.start_ms or now.wall_ms >= window.end_ms
+        yield clear, "MAINTENANCE", f"maintenance from {window.start_ms}: {window.notice}"
+    yield (
+        len(state.leases) < own.limits.max_leases,
+        "FULL",
+        f"{own.limits.max_leases} leases are held already",
+    )
+    job, images = proposal.job, own.limits.images
+    repository = job.image.partition("@")[0]
+    yield (
+        not images or any(_covers(pattern, repository) for pattern in images),
+        "IMAGE_REFUSED",
+        f"image {repository!r} is not on the owner's list",
+    )
+    yield (
+        job.placement.isolation in own.offer.isolation,
+        "ISOLATION",
+        f"this host offers {', '.join(own.offer.isolation)}",
+    )
+
+
+def _covers(pattern: str, repository: str) -> bool:
+    """A list entry is a repository, or a prefix that ends with ``/`` or ``*``."""
+    if pattern.endswith("*"):
+        return repository.startswith(pattern[:-1])
+    return repository == pattern or (pattern.endswith("/") and repository.startswith(pattern))
+
+
+def choose(
+    offer: Offer, terms: Terms, job: JobSpec
+) -> tuple[tuple[str, ...], Resources] | Declined:
+    """The devices that the terms' hash names, and the alternative of the job that they serve."""
+    try:
+        found = grant.find(job, offer.host, terms)
+    except Refusal as refusal:
+        return Declined("DEVICES_UNKNOWN", refusal.message)
+    block = next(
+        b for b in range(len(job.resources)) if grant.of_block(job, b, found.gpus) == found
+    )
+    return found.gpus, job.resources[block]
+
+
+def _device_rules(
+    state: State, own: Own, terms: Terms, devices: tuple[str, ...], resources: Resources
+) -> Iterator[Rule]:
+    """Each device is priced, healthy and free."""
+    offer = own.offer
+    if terms.resource == "core":
+        yield offer.core_rate > 0, "CORES_NOT_OFFERED", "cores are not rented alone here"
+        yield terms.rate_micro >= offer.core_rate, "PRICE_BELOW", f"a core is {offer.core_rate}"
+        return
+    share = resources.gpu.share if resources.gpu else 1000
+    for uuid in devices:
+        gpu = offer.host.gpu(uuid)
+        if gpu is None:
+            yield False, "DEVICES_UNKNOWN", f"{uuid} is gone"
+            return
+        rate = offer.gpu_rates.get(gpu.model)
+        yield rate is not None, "PRICE_MISSING", f"{gpu.model} has no price"
+        yield terms.rate_micro >= (rate or 0), "PRICE_BELOW", f"{gpu.model} is {rate} now"
+        yield gpu.rentable, "DEVICE_UNHEALTHY", f"{uuid}: {gpu.health.value} {gpu.health_note}"
+        yield _free(state, terms, gpu, share), "DEVICE_BUSY", f"{uuid} is taken"
+
+
+def _free(state: State, terms: Terms, gpu: Gpu, share: int) -> bool:
+    """Strangers never meet on a device; one owner may fill it where it is divided by software."""
+    holders = [x for x in state.leases.values() if x.occupies and gpu.uuid in x.devices]
+    taken = sum(x.terms.units_milli // len(x.devices) for x in holders)
+    alone = not holders
+    same_owner = all(x.terms.consumer_vkh == terms.consumer_vkh for x in holders)
+    return share <= gpu.share - taken and (alone or (not gpu.sharing.isolates and same_owner))
+
+
+def _room_rules(
+    state: State, own: Own, terms: Terms, devices: tuple[str, ...], resources: Resources
+) -> Iterator[Rule]:
+    """Cores, memory and disk are still there beside what is leased."""
+    host = own.offer.host
+    ask = room(terms, resources)
+    held = [room_of(lease) for lease in state.leases.values() if lease.occupies]
+    for place, (name, has) in enumerate(
+        (("cpu", host.cpu.milli), ("memory", host.memory_mib), ("disk", host.disk_mib))
+    ):
+        taken = sum(one[place] for one in held)
+        yield ask[place] <= has - taken, "NO_ROOM", f"{name}: {has - taken} of {has} are free"
+
+
+def room(terms: Terms, resources: Resources) -> tuple[int, int, int]:
+    """(milli-cores, memory MiB, disk MiB) that a lease holds."""
+    cpu = terms.units_milli if terms.resource == "core" else resources.cpu.least
+    return cpu, resources.memory.least, resources.disk.least or DISK_DEFAULT_MIB
+
+
+def room_of(lease: Lease) -> tuple[int, int, int]:
+    """The same for a lease that was accepted."""
+    return room(lease.terms, resources_of(lease))
+
+
+def resources_of(lease: Lease) -> Resources:
+    """The alternative that an accepted lease serves."""
+    for resources in lease.job.resources:
+        need = resources.gpu
+        if lease.terms.resource == "core" and need is None:
+            if resources.cpu.least <= lease.terms.units_milli <= resources.cpu.most:
+                return resources
+        elif need is not None and len(lease.devices) * need.share == lease.terms.units_milli:
+            return resources
+    return lease.job.resources[0]
+
+
+def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
+    """A session key that was ever seen is good for its own open channel only."""
+    known = state.channels.get(terms.session_vk)
+    if known is None:
+        return
+    usable = known.stage in (ChannelStage.OPEN, ChannelStage.AWAITED)
+    ending = known.end_asked or known.settling
+    yield usable and not ending, "CHANNEL_OVER", "this channel was used and is over"
+    first = Terms.decode(known.terms)
+    yield first.consts() == terms.consts(), "CHANNEL_DIFFERS", "the channel has other constants"
+    if known.stage is ChannelStage.OPEN:
+        ahead = sum(x.terms.ceiling - x.owed for x in state.on(terms.session_vk) if x.occupies)
+        left = known.capacity - known.owed - ahead
+        yield terms.ceiling <= left, "CHANNEL_SHORT", f"{left} lovelace are left on the channel"
+
+
+def workload(
+    offer: Offer,
+    terms: Terms,
+    job: JobSpec,
+    devices: tuple[str, ...],
+    resources: Resources,
+    secrets: Callable[[], dict[str, str]] = dict,
+    files: dict[str, bytes] | None = None,
+    stop_grace_ms: int = 10_000,
+) -> WorkloadSpec:
+    """What the runtime is asked to run; refuses what no adapter runs (``WorkloadRefused``).
+
+    *secrets* opens the sealed values; it is called once, when the workload is about to start.
+    """
+    cpu, memory, disk = room(terms, resources)
+    spec = WorkloadSpec(
+        lease=terms.lease,
+        image=job.image,
+        command=job.command,
+        env=job.env,
+        secrets=secrets(),
+        cpu_milli=cpu,
+        memory_mib=max(memory, 6),
+        disk_mib=disk,
+        shm_mib=max(16, min(memory // 2, SHM_MOST_MIB)),
+        gpus=devices,
+        files=files or {},
+        outputs=job.outputs,
+        ports=tuple(port.port for port in job.ports),
+        root_allowed=offer.allow_root,
+        egress=Egress(EgressMode.OPEN if offer.egress else EgressMode.NONE),
+        labels={"job": terms.job},
+        stop_grace_ms=stop_grace_ms,
+    )
+    if job.image:
+        spec.pinned_image()
+    return spec

@@ -1,0 +1,221 @@
+"""What the adapter knows: its leases, its channels, and whether the market hears it.
+
+Frozen values; ``decide`` makes new ones.  All of it lives in the journal too, so that a killed
+adapter comes back as it was.  Marks named ``*_at_ms`` are the host's boot clock unless ``wall``
+stands in their name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum, auto
+
+from adapter.runtime.base import Handle
+from marketplace.domain.job import JobSpec
+from marketplace.domain.keys import Signer
+from marketplace.domain.lease import EndReason, LeaseState
+from marketplace.domain.metering import Meter
+from marketplace.domain.offer import Offer
+from marketplace.domain.receipt import Receipt
+from marketplace.domain.terms import SignedTerms, Terms
+from marketplace.domain.voucher import Voucher
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One look at the clocks: boot time counts, the wall clock only labels and dates quotes."""
+
+    wall_ms: int
+    boot_ms: int
+    boot_id: str
+
+
+class Wish(Enum):
+    """Where a lease's workload shall be; the driver brings it there, however often it is asked."""
+
+    WAIT = auto()  # nothing yet: the terms or the channel are not there
+    RUN = auto()
+    FREEZE = auto()
+    STOP = auto()
+    GONE = auto()  # outputs are collected: remove every trace
+
+
+class PauseCause(StrEnum):
+    """Why a workload is frozen."""
+
+    UNPAID = "UNPAID"  # two ticks without a voucher
+    OFFLINE = "OFFLINE"  # the same, while the market cannot be reached
+    DEPTH = "DEPTH"  # the channel's transaction is too young for more
+
+
+class ChannelStage(StrEnum):
+    """Where a channel stands on the chain, as far as the adapter saw."""
+
+    AWAITED = "AWAITED"
+    OPEN = "OPEN"
+    CLOSING = "CLOSING"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel that pays this adapter.
+
+    *terms*: the first lease's bytes, whose constants the datum must hold; *origin*: hex id of the
+    open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
+    at the present depth; *voucher*: the greatest; *last*: the last receipt of the channel's chain;
+    *leases*: all that it ever paid.
+    """
+
+    session_vk: bytes
+    terms: bytes
+    origin: str
+    stage: ChannelStage = ChannelStage.AWAITED
+    capacity: int = 0
+    limit: int = 0
+    claimed: int = 0
+    expire_at_wall_ms: int = 0
+    voucher: Voucher | None = None
+    last: Receipt | None = None
+    leases: tuple[str, ...] = ()
+    end_asked: bool = False
+    settling: bool = False
+    settled_tx: str = ""
+    idle_since_wall_ms: int = 0
+
+    @property
+    def owed(self) -> int:
+        """Lovelace owed by all of the channel's leases so far."""
+        return self.last.channel_owed if self.last else 0
+
+    @property
+    def paid(self) -> int:
+        """Lovelace that the greatest voucher makes ours."""
+        return self.voucher.cumulative if self.voucher else 0
+
+    @property
+    def unclaimed(self) -> int:
+        """Lovelace of vouchers that are not on chain yet."""
+        return max(0, min(self.paid, self.capacity) - self.claimed)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One lease at the provider.
+
+    *begun_ns*: boot clock at which the lease's time began (its receipts' zero); *unpaid*: channel
+    totals of its receipts that no voucher covers; *lost_told*: lost milliseconds by cause that
+    receipts stated already; *paused_ms*: pause time that counts against the limit, *frozen_ms*: all of
+    it; *hard*: the stop has no grace left.
+    """
+
+    id: str
+    job: JobSpec
+    signed: SignedTerms
+    terms: Terms
+    devices: tuple[str, ...] = ()
+    state: LeaseState = LeaseState.OFFERED
+    wish: Wish = Wish.WAIT
+    secrets: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    channel_tx: str = ""
+    boot_id: str = ""
+    signed_wall_ms: int = 0
+    begun_ns: int = 0
+    started_at_ms: int = 0
+    handle: Handle | None = None
+    meters: tuple[Meter, ...] = ()
+    last: Receipt | None = None
+    unpaid: tuple[int, ...] = ()
+    lost_told: Mapping[str, int] = field(default_factory=dict[str, int])
+    lost_before: Mapping[str, int] = field(default_factory=dict[str, int])
+    pause: PauseCause | None = None
+    paused_at_ms: int = 0
+    paused_ms: int = 0
+    frozen_ms: int = 0
+    fault_since_ms: int = 0
+    idle_since_ms: int = 0
+    reason: EndReason | None = None
+    message: str = ""
+    exit_code: int | None = None
+    hard: bool = False
+    exited: bool = False
+    removed: bool = False
+    final_wall_ms: int = 0
+    log_offset: int = 0
+
+    @property
+    def channel(self) -> bytes:
+        """The channel that pays it."""
+        return self.terms.session_vk
+
+    @property
+    def owed(self) -> int:
+        """Lovelace by its receipts."""
+        return self.last.lease_owed if self.last else 0
+
+    @property
+    def runs(self) -> bool:
+        """True between its start and its workload's end."""
+        return self.handle is not None and not self.exited
+
+    @property
+    def occupies(self) -> bool:
+        """True while its devices are not anybody else's."""
+        return not self.removed and self.state is not LeaseState.ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The owner's rules beyond the offer; milliseconds.
+
+    *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
+    long a signed lease may wait for its channel; *fault_grace_ms*: how long a passing fault of the
+    device is borne; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
+    which an unused channel with money in it is finished; *images*: allowed prefixes, empty = all.
+    """
+
+    resume_window_ms: int = 600_000
+    fund_wait_ms: int = 300_000
+    fault_grace_ms: int = 180_000
+    final_wait_ms: int = 30_000
+    linger_ms: int = 3_600_000
+    stop_grace_ms: int = 10_000
+    images: tuple[str, ...] = ()
+    max_leases: int = 64
+    max_lease_ms: int = 30 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the adapter brings to every decision: its offer as of now, its key and its rules."""
+
+    offer: Offer
+    signer: Signer
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything.  *offline_since_ms* is None while the market hears us."""
+
+    leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
+    channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
+    offline_since_ms: int | None = None
+    draining: bool = False
+
+    def with_lease(self, lease: Lease) -> State:
+        """The same with *lease* put in its place."""
+        return replace(self, leases={**self.leases, lease.id: lease})
+
+    def with_channel(self, channel: Channel) -> State:
+        """The same with *channel* put in its place."""
+        return replace(self, channels={**self.channels, channel.session_vk: channel})
+
+    def without(self, lease: str) -> State:
+        """The same without that lease."""
+        return replace(self, leases={k: v for k, v in self.leases.items() if k != lease})
+
+    def on(self, session_vk: bytes) -> Iterator[Lease]:
+        """The leases of a channel."""
+        return (lease for lease in self.leases.values() if lease.channel == session_vk)
