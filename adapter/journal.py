@@ -1,0 +1,263 @@
+"""The journal: what the adapter must still know after a ``kill -9`` at any instruction.
+
+SQLite in WAL mode with ``synchronous=FULL``: a commit has reached the disk when it returns.  One
+decision is one transaction: its receipts, the leases and channels that it changed, the greatest
+voucher, and the messages that the market must get.  Either all of it happened or none.
+
+* ``ticks``: primary key (lease, seq), insert-or-ignore, each row's hash over the one before, so a
+  tick cannot be counted twice and a lost or altered row shows;
+* ``vouchers``: only ever replaced by a greater one;
+* ``outbox``: messages until the market has acknowledged them;
+* ``transactions``: bytes and id of everything sent to the chain, stored before it is sent.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from adapter.events import Outcome, Send
+from adapter.records import (
+    JournalFault,
+    channel_from,
+    channel_row,
+    lease_fixed,
+    lease_from,
+    lease_moving,
+)
+from adapter.state import Channel, Lease, State
+from marketplace.domain import wire
+from marketplace.domain.canonical import blake2b_256
+from marketplace.domain.receipt import SignedReceipt
+from marketplace.domain.voucher import Voucher
+
+GENESIS: Final = bytes(32)
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS leases (
+  id TEXT PRIMARY KEY, fixed BLOB NOT NULL, moving BLOB NOT NULL, ended INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ticks (
+  lease TEXT NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, signature BLOB NOT NULL,
+  hash BLOB NOT NULL, PRIMARY KEY (lease, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS channels (session_vk BLOB PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS vouchers (
+  session_vk BLOB PRIMARY KEY, cumulative INTEGER NOT NULL, signature BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outbox (n INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS transactions (
+  id BLOB PRIMARY KEY, session_vk BLOB NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+VERSION: Final = b"1"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTx:
+    """A transaction that was, or was about to be, sent."""
+
+    id: bytes
+    session_vk: bytes
+    body: bytes
+    state: str
+
+
+class Journal:
+    """One file, one writer (the file is locked).  Blocking: call it in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = threading.Lock()
+        with _mapped("open"):
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA)
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('version', ?)", (VERSION,))
+            found = self._db.execute("SELECT value FROM meta WHERE name='version'").fetchone()
+        if found[0] != VERSION:
+            raise JournalFault(f"the journal has version {found[0]!r}, this adapter {VERSION!r}")
+        path.chmod(0o600)
+        self._leases: dict[str, Lease] = {}
+        self._channels: dict[bytes, Channel] = {}
+        self._fixed: dict[str, bytes] = {}
+        self._tails: dict[str, bytes] = {}
+        self._draining = False
+
+    def close(self) -> None:
+        """Release the file."""
+        with self._lock:
+            self._db.close()
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def load(self) -> State:
+        """The state that was last committed; the hash chain of every live lease is verified."""
+        with self._lock, _mapped("load"):
+            vouchers = {
+                vk: Voucher(vk, cumulative, signature)
+                for vk, cumulative, signature in self._db.execute("SELECT * FROM vouchers")
+            }
+            self._channels = {
+                vk: channel_from(vk, row, vouchers.get(vk))
+                for vk, row in self._db.execute("SELECT session_vk, row FROM channels")
+            }
+            rows = self._db.execute("SELECT id, fixed, moving FROM leases WHERE ended=0")
+            self._leases = {id_: lease_from(id_, fixed, moving) for id_, fixed, moving in rows}
+            self._fixed = {id_: lease_fixed(lease) for id_, lease in self._leases.items()}
+            self._tails = {id_: self._tail(id_) for id_ in self._leases}
+            drain = self._db.execute("SELECT value FROM meta WHERE name='draining'").fetchone()
+        for lease in self._leases.values():
+            if lease.last is not None and not self._has(lease.id, lease.last.seq):
+                raise JournalFault(f"lease {lease.id}: its last tick is not in the journal")
+        self._draining = drain is not None and drain[0] == b"1"
+        return State(dict(self._leases), dict(self._channels), draining=self._draining)
+
+    def outbox(self) -> list[tuple[int, bytes]]:
+        """Messages that the market has not acknowledged, oldest first."""
+        with self._lock, _mapped("read the outbox"):
+            return list(self._db.execute("SELECT n, payload FROM outbox ORDER BY n"))
+
+    def ticks(self, lease: str) -> list[SignedReceipt]:
+        """All receipts of a lease, in order."""
+        with self._lock, _mapped("read ticks"):
+            rows = self._db.execute(
+                "SELECT body, signature FROM ticks WHERE lease=? ORDER BY seq", (lease,)
+            )
+            return [SignedReceipt(body, signature) for body, signature in rows]
+
+    def _has(self, lease: str, seq: int) -> bool:
+        found = self._db.execute("SELECT 1 FROM ticks WHERE lease=? AND seq=?", (lease, seq))
+        return found.fetchone() is not None
+
+    def _tail(self, lease: str) -> bytes:
+        """The last row's hash, every row before it verified."""
+        tail = GENESIS
+        rows = self._db.execute(
+            "SELECT seq, body, signature, hash FROM ticks WHERE lease=? ORDER BY seq", (lease,)
+        )
+        for seq, body, signature, stored in rows:
+            tail = _chain(tail, body, signature)
+            if tail != stored:
+                raise JournalFault(f"lease {lease}: the journal was altered at tick {seq}")
+        return tail
+
+    # ---- writing --------------------------------------------------------------------------------
+
+    def write(self, outcome: Outcome) -> list[int]:
+        """Commit *outcome*; the outbox numbers of its durable messages, in their order."""
+        state = outcome.state
+        messages = [e.message for e in outcome.effects if isinstance(e, Send) and e.durable]
+        with self._lock, _mapped("write"), self._transaction():
+            tails = dict(self._tails)
+            for signed in outcome.ticks:
+                self._tick(signed, tails)
+            for id_, lease in state.leases.items():
+                if self._leases.get(id_) is not lease:
+                    self._put_lease(lease)
+            for id_ in self._leases.keys() - state.leases.keys():
+                self._db.execute("UPDATE leases SET ended=1 WHERE id=?", (id_,))
+            for vk, channel in state.channels.items():
+                if self._channels.get(vk) is not channel:
+                    self._put_channel(channel)
+            if state.draining is not self._draining:
+                flag = b"1" if state.draining else b"0"
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES ('draining', ?)", (flag,))
+            numbers = [self._post(message) for message in messages]
+        self._leases, self._channels = dict(state.leases), dict(state.channels)
+        self._tails = {k: v for k, v in tails.items() if k in state.leases}
+        self._draining = state.draining
+        return numbers
+
+    def acknowledged(self, numbers: Iterable[int]) -> None:
+        """The market has these messages; a repetition after a crash here does no harm."""
+        with self._lock, _mapped("clear the outbox"), self._transaction():
+            self._db.executemany("DELETE FROM outbox WHERE n=?", [(n,) for n in numbers])
+
+    def _tick(self, signed: SignedReceipt, tails: dict[str, bytes]) -> None:
+        receipt = signed.receipt
+        tail = _chain(tails.get(receipt.lease, GENESIS), signed.body, signed.signature)
+        done = self._db.execute(
+            "INSERT OR IGNORE INTO ticks VALUES (?,?,?,?,?)",
+            (receipt.lease, receipt.seq, signed.body, signed.signature, tail),
+        )
+        if done.rowcount == 0:
+            raise JournalFault(f"lease {receipt.lease}: tick {receipt.seq} is there already")
+        tails[receipt.lease] = tail
+
+    def _put_lease(self, lease: Lease) -> None:
+        fixed = lease_fixed(lease)
+        if self._fixed.get(lease.id) == fixed:
+            self._db.execute(
+                "UPDATE leases SET moving=? WHERE id=?", (lease_moving(lease), lease.id)
+            )
+            return
+        self._db.execute(
+            "INSERT OR REPLACE INTO leases VALUES (?,?,?,0)", (lease.id, fixed, lease_moving(lease))
+        )
+        self._fixed[lease.id] = fixed
+
+    def _put_channel(self, channel: Channel) -> None:
+        row, vk = channel_row(channel), channel.session_vk
+        self._db.execute("INSERT OR REPLACE INTO channels VALUES (?,?)", (vk, row))
+        if channel.voucher is not None:
+            self._db.execute(
+                "INSERT INTO vouchers VALUES (?,?,?) ON CONFLICT (session_vk) DO UPDATE SET "
+                "cumulative=excluded.cumulative, signature=excluded.signature "
+                "WHERE excluded.cumulative > vouchers.cumulative",
+                (vk, channel.voucher.cumulative, channel.voucher.signature),
+            )
+
+    def _post(self, message: wire.Message) -> int:
+        payload = wire.to_bytes(message)
+        number = self._db.execute("INSERT INTO outbox (payload) VALUES (?)", (payload,)).lastrowid
+        assert number is not None
+        return number
+
+    # ---- transactions ---------------------------------------------------------------------------
+
+    def put_transaction(self, tx: StoredTx) -> None:
+        """Store *tx*, or its new state; durable when this returns."""
+        with self._lock, _mapped("store a transaction"), self._transaction():
+            self._db.execute(
+                "INSERT INTO transactions VALUES (?,?,?,?) "
+                "ON CONFLICT (id) DO UPDATE SET state=excluded.state",
+                (tx.id, tx.session_vk, tx.body, tx.state),
+            )
+
+    def transactions(self, session_vk: bytes) -> list[StoredTx]:
+        """What was sent for a channel."""
+        with self._lock, _mapped("read transactions"):
+            rows = self._db.execute("SELECT * FROM transactions WHERE session_vk=?", (session_vk,))
+            return [StoredTx(*row) for row in rows]
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._fixed.clear()  # what was put is rolled back: write it whole the next time
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+def _chain(previous: bytes, body: bytes, signature: bytes) -> bytes:
+    return blake2b_256(previous + body + signature)
+
+
+@contextmanager
+def _mapped(what: str) -> Generator[None]:
+    """The one door for SQLite's errors."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise JournalFault(f"could not {what}: {error}") from error
