@@ -64,7 +64,7 @@ class Desk:
         spent = {ref for record in pending for ref in record.inputs}
         fresh = {ref: u for ref, u in fresh.items() if ref not in utxos and ref not in spent}
         usable = [u for ref, u in {**utxos, **fresh}.items() if ref not in spent]
-        return Funds.of(self.wallet.address, usable, fresh), fresh
+        return Funds.of(self.wallet.address, usable), fresh
 
     async def look(self) -> tuple[Snapshot, Funds, dict[OutRef, Utxo]]:
         """Everything a builder needs, read now."""
@@ -76,7 +76,8 @@ class Desk:
         """*draft* with exact units."""
         if not draft.scripted:
             return draft.finish()
-        unconfirmed = [u for u in draft.inputs if u.ref in fresh]
+        pledged = (draft.collateral,) if draft.collateral and not draft.pledges_an_input else ()
+        unconfirmed = [u for u in (*draft.inputs, *pledged) if u.ref in fresh]
         return draft.finish(await self.chain.evaluate(draft.bytes, unconfirmed))
 
     async def send(self, unsigned: Unsigned, purpose: str, *keys: Signer) -> Sent:

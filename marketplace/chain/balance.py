@@ -177,6 +177,11 @@ class Draft:
         return _join(body[0], self._stand_ins(), body[1])
 
     @property
+    def pledges_an_input(self) -> bool:
+        """Whether the collateral is spent as well: a wallet that keeps none apart."""
+        return self.collateral is not None and self.collateral in self.inputs
+
+    @property
     def scripted(self) -> bool:
         """Whether there is anything to evaluate."""
         return bool(self.guess)

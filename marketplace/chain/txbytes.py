@@ -66,6 +66,20 @@ def until_of(tx: bytes) -> int | None:
     return _body(tx).get(3)
 
 
+def required_signers_of(tx: bytes) -> tuple[bytes, ...]:
+    """Key hashes that scripts must see (body field 14)."""
+    return tuple(bytes(h) for h in _plain(_body(tx).get(14, [])))
+
+
+def read_utxo(raw: bytes) -> Utxo:
+    """One output of a CIP-30 wallet's ``getUtxos``: CBOR of [[id, index], output]."""
+    try:
+        place, output = cast("tuple[list[Any], Any]", cbor2.loads(raw))
+        return _output(OutRef(bytes(place[0]), int(place[1])), output)
+    except (cbor2.CBORError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise Malformed("not an unspent output as CIP-30 gives it") from error
+
+
 def body_of(tx: bytes) -> dict[int, Any]:
     """The body's fields by number (Conway CDDL)."""
     return _body(tx)

@@ -16,7 +16,7 @@ from marketplace.chain.address import channel_address, join
 from marketplace.chain.balance import Draft, Out, Plan, assemble, least
 from marketplace.chain.connect import deployment_address
 from marketplace.chain.errors import TxRefused
-from marketplace.chain.snapshot import Snapshot
+from marketplace.chain.snapshot import Snapshot, Units
 from marketplace.chain.utxo import OutRef, Utxo, assets_of
 from marketplace.chain.wallet import Funds
 from marketplace.domain.channel import (
@@ -39,6 +39,7 @@ from marketplace.domain.channel import (
 )
 from marketplace.domain.voucher import Voucher
 
+NO_UNITS: Final = Units(0, 0)
 TTL_MS: Final = 15 * 60_000
 """How long a transaction may wait for a block before it can be planned anew."""
 

@@ -45,16 +45,15 @@ class Funds:
     kept_apart: bool = False
 
     @staticmethod
-    def of(change: bytes, utxos: Iterable[Utxo], unconfirmed: Iterable[OutRef] = ()) -> Funds:
+    def of(change: bytes, utxos: Iterable[Utxo]) -> Funds:
         """Set aside the collateral among *utxos*; the rest may be spent.
 
         Without an output of collateral's size the largest plain one serves as both (a ledger allows
-        it) with a return. *unconfirmed* outputs may be spent but not pledged.
+        it) with a return.
         """
-        pending = set(unconfirmed)
         every = sorted(utxos, key=lambda u: (bool(u.assets), -u.lovelace, u.ref))
         usable = [u for u in every if u.script_hash is None and u.datum is None]
-        sure = [u for u in usable if u.plain and u.ref not in pending and u.lovelace >= COLLATERAL]
+        sure = [u for u in usable if u.plain and u.lovelace >= COLLATERAL]
         apart = [u for u in sure if u.lovelace <= COLLATERAL_MOST]
         if apart:
             kept = min(apart, key=lambda u: (u.lovelace, u.ref))
