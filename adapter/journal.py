@@ -52,20 +52,22 @@ CREATE TABLE IF NOT EXISTS vouchers (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (n INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS transactions (
-  id BLOB PRIMARY KEY, session_vk BLOB NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL
-) WITHOUT ROWID;
+  n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
+  purpose TEXT NOT NULL, state TEXT NOT NULL, height INTEGER
+);
 """
 VERSION: Final = b"1"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTx:
-    """A transaction that was, or was about to be, sent."""
+    """A transaction that was, or was about to be, sent: its id, bytes, purpose and state's name."""
 
     id: bytes
-    session_vk: bytes
     body: bytes
+    purpose: str
     state: str
+    height: int | None
 
 
 class Journal:
@@ -227,15 +229,17 @@ class Journal:
         """Store *tx*, or its new state; durable when this returns."""
         with self._lock, _mapped("store a transaction"), self._transaction():
             self._db.execute(
-                "INSERT INTO transactions VALUES (?,?,?,?) "
-                "ON CONFLICT (id) DO UPDATE SET state=excluded.state",
-                (tx.id, tx.session_vk, tx.body, tx.state),
+                "INSERT INTO transactions (id, body, purpose, state, height) VALUES (?,?,?,?,?) "
+                "ON CONFLICT (id) DO UPDATE SET state=excluded.state, height=excluded.height",
+                (tx.id, tx.body, tx.purpose, tx.state, tx.height),
             )
 
-    def transactions(self, session_vk: bytes) -> list[StoredTx]:
-        """What was sent for a channel."""
+    def transactions(self) -> list[StoredTx]:
+        """Everything that was sent, oldest first."""
         with self._lock, _mapped("read transactions"):
-            rows = self._db.execute("SELECT * FROM transactions WHERE session_vk=?", (session_vk,))
+            rows = self._db.execute(
+                "SELECT id, body, purpose, state, height FROM transactions ORDER BY n"
+            )
             return [StoredTx(*row) for row in rows]
 
     @contextmanager

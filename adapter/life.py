@@ -134,7 +134,7 @@ def reconsider(turn: Turn, session_vk: bytes) -> None:
     if channel is None:
         return
     for lease in list(turn.state.on(session_vk)):
-        if lease.state is LeaseState.PAUSED and not lease.unpaid:
+        if lease.state is LeaseState.PAUSED and not overdue(turn.state, lease, channel):
             _thaw(turn, lease, channel)
         close_if_done(turn, lease)
     settle_if_due(turn, session_vk)

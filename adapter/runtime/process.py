@@ -1,0 +1,508 @@
+"""Workloads as plain processes, for bare-metal and multi-node work.
+
+Confined by bubblewrap where it is installed: own mount, pid, IPC and network namespaces, the host's
+programs read-only, an own user, no capabilities.  Weaker than a container: no seccomp filter, the
+host's ``/usr`` is visible, and a workload that is given the host's network (OPEN egress or ports)
+can reach the host's services.  Without bubblewrap a workload is UNCONFINED and is refused unless the
+provider's configuration allows it.
+
+A detached shim (``shim.py``) is each workload's parent, so the adapter may restart at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import anyio
+from anyio import to_thread
+
+from adapter.attribution import start_time
+from adapter.cgroup import CgroupFault, Cgroups
+from adapter.runtime.base import (
+    ExecResult,
+    Handle,
+    LogChunk,
+    Outputs,
+    Progress,
+    RuntimeFault,
+    RuntimeRefused,
+    RuntimeTimeout,
+    Status,
+    Times,
+    WorkloadGone,
+)
+from adapter.runtime.logstore import LogStore
+from adapter.runtime.workspace import Workspace, owner_ids
+from marketplace.domain.workload import (
+    WORKSPACE,
+    EgressMode,
+    ExitReason,
+    WorkloadSpec,
+    WorkloadState,
+    exit_reason,
+)
+
+T = TypeVar("T")
+UNCONFINED: Final = "UNCONFINED"
+_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives",
+                  "/etc/ld.so.cache", "/etc/ssl", "/etc/passwd", "/etc/group")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """What the process runtime may do.
+
+    *unconfined* permits running without bubblewrap; *host_network* permits OPEN egress and ports,
+    which share the host's network; *readable* are further folders shown read-only (a venv, data).
+    """
+
+    state: Path
+    adapter: str
+    unconfined: bool = False
+    host_network: bool = False
+    readable: tuple[str, ...] = ()
+    bubblewrap: str | None = field(default_factory=lambda: shutil.which("bwrap"))
+    deadline_s: float = 30.0
+    driver_proc: Path = Path("/proc/driver/nvidia/gpus")
+
+
+def device_nodes(uuids: tuple[str, ...], driver_proc: Path) -> list[str]:
+    """The device files of these GPUs, by the driver's own table; RuntimeRefused for a missing one."""
+    if not uuids:
+        return []
+    minors: dict[str, str] = {}
+    for path in driver_proc.glob("*/information"):
+        rows = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        facts = {key.strip(): value.strip() for key, value in rows.items()}
+        minors[facts.get("GPU UUID", "")] = facts.get("Device Minor", "")
+    missing = [uuid for uuid in uuids if not minors.get(uuid)]
+    if missing:
+        raise RuntimeRefused(f"no device file for {', '.join(missing)}")
+    shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    return [*shared, *(f"/dev/nvidia{minors[uuid]}" for uuid in uuids)]
+
+
+@dataclass
+class ProcessRuntime:
+    """The bare-metal side of :class:`adapter.runtime.base.Runtime`."""
+
+    config: ProcessConfig
+    cgroups: Cgroups = field(default_factory=Cgroups)
+
+    def __post_init__(self) -> None:
+        self._logs = LogStore(self.config.state)
+
+    @property
+    def name(self) -> str:
+        """The runtime's name in offers and handles."""
+        return "process"
+
+    @property
+    def confinement(self) -> str:
+        """``bubblewrap``, or UNCONFINED: shown with the offer."""
+        return "bubblewrap" if self.config.bubblewrap else UNCONFINED
+
+    async def _run(self, what: str, action: Callable[[], T], deadline_s: float | None = None) -> T:
+        def guarded() -> T:
+            try:
+                return action()
+            except CgroupFault as fault:
+                raise RuntimeFault(f"{what}: {fault}") from fault
+            except OSError as error:
+                raise RuntimeFault(f"{what}: {error}") from error
+
+        try:
+            with anyio.fail_after(deadline_s or self.config.deadline_s):
+                return await to_thread.run_sync(guarded, abandon_on_cancel=True)
+        except TimeoutError as error:
+            raise RuntimeTimeout(f"{what}: no answer within the deadline") from error
+
+    async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
+        """Nothing to fetch: programs are the host's, or come as files.  Refuses an image."""
+        if image:
+            raise RuntimeRefused("the process runtime runs no images")
+        progress(Progress(1, 1, "ready"))
+        return ""
+
+    async def start(self, spec: WorkloadSpec) -> Handle:
+        """Start *spec* under a shim, or return the workload that this lease already has."""
+        return await self._run(f"start {spec.lease}", lambda: self._start(spec))
+
+    async def adopt(self) -> list[Handle]:
+        """Every workload below the state folder."""
+        return await self._run("adopt", self._adopt)
+
+    async def status(self, handle: Handle) -> Status:
+        """From the shim's record; stops the workload at its disk limit."""
+        return await self._run(f"status {handle.lease}", lambda: self._status(handle))
+
+    async def pause(self, handle: Handle) -> None:
+        """Freeze the group."""
+        await self._run("pause", lambda: self.cgroups.freeze(handle.cgroup, True))
+
+    async def resume(self, handle: Handle) -> None:
+        """Thaw the group."""
+        await self._run("resume", lambda: self.cgroups.freeze(handle.cgroup, False))
+
+    async def stop(self, handle: Handle, grace_ms: int) -> Status:
+        """TERM to every process, then KILL after the grace."""
+        deadline = self.config.deadline_s + grace_ms / 1000
+        return await self._run("stop", lambda: self._stop(handle, grace_ms), deadline)
+
+    async def logs(self, handle: Handle, offset: int, limit: int) -> LogChunk:
+        """Read from the kept log, which the shim writes."""
+        return await self._run("logs", lambda: self._logs.read(handle.lease, offset, limit))
+
+    async def exec(
+        self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
+    ) -> ExecResult:
+        """Run a command in the workload's namespaces, as its user."""
+        return await self._run(
+            "exec",
+            lambda: self._exec(handle, command, timeout_ms, limit),
+            self.config.deadline_s + timeout_ms / 1000,
+        )
+
+    async def outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
+        """Collect outputs once the workload has exited."""
+        return await self._run("outputs", lambda: self._outputs(handle, paths, limit_mib), 600.0)
+
+    async def pids(self, handle: Handle) -> frozenset[int]:
+        """The group's processes."""
+        return await self._run("pids", lambda: self.cgroups.pids(handle.cgroup))
+
+    async def remove(self, handle: Handle) -> None:
+        """End what is left, forget the workload, keep its log."""
+        await self._run("remove", lambda: self._remove(handle), 60.0)
+
+    # -- start -------------------------------------------------------------------------------------
+
+    def _folder(self, lease: str) -> Path:
+        return self.config.state / "processes" / lease
+
+    def _check(self, spec: WorkloadSpec) -> None:
+        config = self.config
+        if spec.image:
+            raise RuntimeRefused("the process runtime runs no images", image=spec.image)
+        if not spec.command:
+            raise RuntimeRefused("a process needs a command")
+        if config.bubblewrap is None and not config.unconfined:
+            raise RuntimeRefused(f"bubblewrap is not installed: the workload would be {UNCONFINED}")
+        if spec.egress.mode is EgressMode.LIST:
+            raise RuntimeRefused("the process runtime cannot limit egress to a list")
+        if (spec.egress.mode is EgressMode.OPEN or spec.ports) and not config.host_network:
+            raise RuntimeRefused("this provider shares no host network with processes")
+        if config.bubblewrap is None and spec.egress.mode is EgressMode.NONE:
+            raise RuntimeRefused(f"{UNCONFINED}: egress cannot be denied without bubblewrap")
+
+    def _start(self, spec: WorkloadSpec) -> Handle:
+        folder = self._folder(spec.lease)
+        if (folder / "status.json").exists():
+            return self._handle(folder)
+        self._check(spec)
+        uid, gid = owner_ids(spec.user)
+        workspace = Workspace(self.config.state, spec.lease)
+        workspace.create(spec.files, uid, gid)
+        folder.mkdir(parents=True, exist_ok=True)
+        group = f"tally/{self.config.adapter}-{spec.lease}"
+        self.cgroups.create(group, spec.cpu_milli, spec.memory_mib, spec.pids)
+        nodes = device_nodes(spec.gpus, self.config.driver_proc)
+        (folder / "about.json").write_text(json.dumps(self._about(spec, group)))
+        confined = self.config.bubblewrap is not None
+        plan = {
+            "lease": spec.lease,
+            "group": group,
+            "command": self._command(spec, workspace.path, nodes),
+            "env": self._environment(spec, workspace.path),
+            "cwd": str(workspace.path),
+            "uid": None if confined or os.geteuid() != 0 else uid,
+            "gid": gid,
+            "disk_mib": spec.disk_mib,
+            "log_limit": spec.log_limit_kib << 10,
+            "state": str(self.config.state),
+            "cgroup_root": str(self.cgroups.root),
+        }
+        self._launch(folder, plan)
+        return self._await_start(folder, spec.lease)
+
+    def _about(self, spec: WorkloadSpec, group: str) -> dict[str, object]:
+        return {
+            "lease": spec.lease,
+            "group": group,
+            "user": spec.user,
+            "disk_mib": spec.disk_mib,
+            "gpus": list(spec.gpus),
+            "ports": list(spec.ports),
+            "labels": spec.all_labels(),
+            "boot_id": _boot_id(),
+        }
+
+    def _launch(self, folder: Path, plan: Mapping[str, object]) -> None:
+        """A double fork by ``start_new_session``: the shim is nobody's child to reap in a hurry."""
+        root = str(Path(__file__).resolve().parents[2])
+        search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        shim = subprocess.Popen(
+            [sys.executable, "-m", "adapter.runtime.shim", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "shim.log").open("wb"),
+            start_new_session=True,
+            cwd="/",
+            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": search},
+        )
+        assert shim.stdin is not None
+        with shim.stdin:
+            shim.stdin.write(json.dumps(plan).encode())
+        _SHIMS.append(shim)
+
+    def _await_start(self, folder: Path, lease: str) -> Handle:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            facts = self._facts(folder)
+            if "failed" in facts:
+                said = str(facts["failed"])
+                self._remove(Handle(self.name, lease, "", 0, cgroup=str(facts["group"])))
+                raise RuntimeFault(f"{lease}: {said}")
+            if "started_ms" in facts:
+                return self._handle(folder)
+            time.sleep(0.02)
+        raise RuntimeTimeout(f"{lease}: its shim did not start")
+
+    def _command(self, spec: WorkloadSpec, workspace: Path, nodes: list[str]) -> list[str]:
+        """The command line: bubblewrap, then setpriv to the workload's own user, then the job."""
+        if self.config.bubblewrap is None:
+            return list(spec.command)
+        line = [self.config.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid",
+                "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "tally",
+                "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
+                "--tmpfs", "/tmp"]  # fmt: skip
+        if spec.egress.mode is EgressMode.NONE and not spec.ports:
+            line.append("--unshare-net")
+        else:
+            line += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
+        for path in (*_SYSTEM, *self._python_homes(), *self.config.readable):
+            line += ["--ro-bind-try", path, path]
+        for node in nodes:
+            line += ["--dev-bind-try", node, node]
+        line += ["--bind", str(workspace), WORKSPACE]
+        if os.geteuid() != 0:
+            return [*line, "--chdir", WORKSPACE, "--unshare-user", "--", *spec.command]
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+            line += ["--cap-add", capability]
+        return [*line, "--chmod", "1777", "/tmp", "--", *_as_user(spec.user), *spec.command]
+
+    def _python_homes(self) -> tuple[str, ...]:
+        """This interpreter's own folders, so that ``python3`` means the same one inside."""
+        return (sys.base_prefix,)
+
+    def _environment(self, spec: WorkloadSpec, workspace: Path) -> dict[str, str]:
+        home = str(workspace) if self.config.bubblewrap is None else WORKSPACE
+        search = [str(Path(sys.base_prefix) / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus)}
+        defaults = {"PATH": os.pathsep.join(search), "HOME": home, "TALLY_LEASE": spec.lease}
+        return {**defaults, **spec.env, **spec.secrets, **gpus}
+
+    # -- a running workload ------------------------------------------------------------------------
+
+    def _facts(self, folder: Path) -> dict[str, Any]:
+        try:
+            return cast("dict[str, Any]", json.loads((folder / "status.json").read_text()))
+        except FileNotFoundError:
+            return {}
+
+    def _handle(self, folder: Path) -> Handle:
+        about = cast("dict[str, Any]", json.loads((folder / "about.json").read_text()))
+        facts = self._facts(folder)
+        return Handle(
+            runtime=self.name,
+            lease=about["lease"],
+            id=about["group"].removeprefix("tally/"),
+            started_ms=int(facts.get("started_ms", 0)),
+            pid=int(facts.get("pid", 0)),
+            cgroup=about["group"],
+            gpus=tuple(about["gpus"]),
+            ports={int(port): ("127.0.0.1", int(port)) for port in about["ports"]},
+            labels=about["labels"],
+        )
+
+    def _adopt(self) -> list[Handle]:
+        folders = sorted((self.config.state / "processes").glob("*/status.json"))
+        return [self._handle(path.parent) for path in folders]
+
+    def _status(self, handle: Handle) -> Status:
+        status = self._read_status(handle)
+        if status.state is not WorkloadState.RUNNING:
+            return status
+        about = json.loads((self._folder(handle.lease) / "about.json").read_text())
+        used = Workspace(self.config.state, handle.lease).usage()
+        if used.disk_mib > int(about["disk_mib"]) or used.capped:
+            self._note(handle.lease, ExitReason.DISK_LIMIT)
+            return self._kill(handle)
+        group = self.cgroups.usage(handle.cgroup)
+        memory = 0 if group is None else group.memory_mib
+        return Status(status.state, status.times, None, used.disk_mib, memory)
+
+    def _read_status(self, handle: Handle) -> Status:
+        _reap()
+        folder = self._folder(handle.lease)
+        facts = self._facts(folder)
+        if not facts:
+            raise WorkloadGone(f"{handle.lease} has no record")
+        times = Times(int(facts["started_ms"]), facts.get("finished_ms"), facts.get("exit_code"))
+        if times.finished_ms is None:
+            if start_time(int(facts["shim"])) is None or self._rebooted(folder):
+                return Status(WorkloadState.EXITED, times, self._noted(folder) or ExitReason.LOST)
+            frozen = self.cgroups.frozen(handle.cgroup)
+            return Status(WorkloadState.PAUSED if frozen else WorkloadState.RUNNING, times)
+        killed = bool(facts.get("oom")) and times.exit_code != 0
+        reason = exit_reason(times.exit_code, out_of_memory=killed, stopped=False)
+        return Status(WorkloadState.EXITED, times, self._noted(folder) or reason)
+
+    def _rebooted(self, folder: Path) -> bool:
+        return bool(json.loads((folder / "about.json").read_text())["boot_id"] != _boot_id())
+
+    def _stop(self, handle: Handle, grace_ms: int) -> Status:
+        status = self._read_status(handle)
+        if status.state is WorkloadState.EXITED:
+            return status
+        self._note(handle.lease, ExitReason.STOPPED)
+        self.cgroups.freeze(handle.cgroup, False)
+        self._signal(handle, signal.SIGTERM)
+        deadline = time.monotonic() + grace_ms / 1000
+        while time.monotonic() < deadline:
+            status = self._read_status(handle)
+            if status.state is WorkloadState.EXITED:
+                return status
+            time.sleep(0.05)
+        return self._kill(handle)
+
+    def _kill(self, handle: Handle) -> Status:
+        with contextlib.suppress(CgroupFault):  # the group may be gone with its last process
+            self.cgroups.freeze(handle.cgroup, False)
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            self._signal(handle, signal.SIGKILL)
+            status = self._read_status(handle)
+            if status.state is WorkloadState.EXITED:
+                return status
+            time.sleep(0.05)
+        raise RuntimeTimeout(f"{handle.lease}: does not end")
+
+    def _signal(self, handle: Handle, number: signal.Signals) -> None:
+        """To every process of the group; TERM spares bubblewrap, whose death would be a KILL."""
+        for pid in self.cgroups.pids(handle.cgroup):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if number is signal.SIGKILL or name != "bwrap":
+                    os.kill(pid, number)
+
+    def _exec(
+        self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
+    ) -> ExecResult:
+        about = json.loads((self._folder(handle.lease) / "about.json").read_text())
+        inner = [pid for pid in self.cgroups.pids(handle.cgroup) if _comm(pid) != "bwrap"]
+        if not inner:
+            raise WorkloadGone(f"{handle.lease} runs no process")
+        enter = ["nsenter", "-t", str(min(inner)), "-m", "-u", "-i", "-n", "-p", "--"]
+        line = [*enter, *(_as_user(about["user"]) if os.geteuid() == 0 else []), *command]
+        root = f"/proc/{min(inner)}/cwd" if self.config.bubblewrap is None else "/"
+        with subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=root,
+            start_new_session=True,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORKSPACE},
+        ) as child:
+            self.cgroups.join(handle.cgroup, child.pid)
+            return _bounded(child, timeout_ms / 1000, limit)
+
+    def _outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
+        if self._read_status(handle).state is not WorkloadState.EXITED:
+            raise RuntimeRefused("outputs are collected after the workload has exited")
+        return Workspace(self.config.state, handle.lease).collect(paths, limit_mib)
+
+    def _remove(self, handle: Handle) -> None:
+        folder = self._folder(handle.lease)
+        if (folder / "status.json").exists() and "failed" not in self._facts(folder):
+            if self._read_status(handle).state is not WorkloadState.EXITED:
+                self._kill(handle)
+        deadline = time.monotonic() + 5
+        while handle.cgroup and not self.cgroups.remove(handle.cgroup):
+            if time.monotonic() > deadline:
+                raise RuntimeFault(f"{handle.cgroup} still holds processes")
+            self._signal(handle, signal.SIGKILL)
+            time.sleep(0.05)
+        Workspace(self.config.state, handle.lease).remove()
+        shutil.rmtree(folder, ignore_errors=True)
+        _reap()
+
+    def _note(self, lease: str, reason: ExitReason) -> None:
+        path = self._folder(lease) / "reason"
+        if not path.exists():
+            path.write_text(reason.value)
+
+    def _noted(self, folder: Path) -> ExitReason | None:
+        path = folder / "reason"
+        return ExitReason(path.read_text()) if path.exists() else None
+
+
+def _as_user(user: str) -> list[str]:
+    """Become the workload's user for good, then enter its folder: root without capabilities could
+    not, as the folder is the user's alone."""
+    uid, gid = owner_ids(user)
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs",
+            "--bounding-set=-all", "--inh-caps=-all", "--", "env", "-C", WORKSPACE]  # fmt: skip
+
+
+_SHIMS: list[subprocess.Popen[bytes]] = []
+
+
+def _reap() -> None:
+    """Collect shims that ended, so that none stays a zombie of this process."""
+    _SHIMS[:] = [shim for shim in _SHIMS if shim.poll() is None]
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "bwrap"  # gone: not one to enter
+
+
+def _bounded(child: subprocess.Popen[bytes], timeout_s: float, limit: int) -> ExecResult:
+    """Read at most *limit* bytes within the time, then end the command."""
+    assert child.stdout is not None
+    deadline, kept = time.monotonic() + timeout_s, bytearray()
+    os.set_blocking(child.stdout.fileno(), False)
+    while time.monotonic() < deadline and len(kept) < limit:
+        piece = child.stdout.read(limit - len(kept))
+        if piece:
+            kept += piece
+        elif piece == b"" or child.poll() is not None:
+            break
+        else:
+            time.sleep(0.01)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        code = child.wait(max(0.0, min(1.0, deadline - time.monotonic())))
+        return ExecResult(code if code >= 0 else 128 - code, bytes(kept))
+    with contextlib.suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    return ExecResult(137, bytes(kept))
