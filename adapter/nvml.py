@@ -258,6 +258,20 @@ class Nvml:
         linked = [gpu.uuid for gpu in gpus if gpu.links]
         return [_with_peers(gpu, linked) for gpu in gpus]
 
+    def mig_without_slices(self) -> list[str]:
+        """GPUs with MIG on and nothing to rent: no slice was made yet."""
+        return self.call("mig", self._mig_without_slices, SLOW_DEADLINE_S)
+
+    def _mig_without_slices(self) -> list[str]:
+        found: list[str] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            mode = _optional(lambda handle=handle: pynvml.nvmlDeviceGetMigMode(handle)[0])
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            if mode and all(one.slice is None for one in _describe(handle, index, "")):
+                found.append(uuid)
+        return found
+
     def _handle(self, uuid: str) -> Any:
         found = self._names.get(uuid)
         if found is None:

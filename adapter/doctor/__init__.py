@@ -1,0 +1,1 @@
+"""`tally adapter doctor`: what keeps this host from earning, and what to do about it."""

@@ -1,0 +1,122 @@
+"""What the doctor looks at: files, commands, NVML, the Docker daemon, the market.
+
+Each is a field, so that a test can provoke a finding exactly where it would arise.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import os
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from adapter.nvml import Nvml
+from adapter.runtime.docker import connect
+from marketplace.domain.errors import Fault
+
+
+class ProbeFailed(Fault):
+    """Something that the doctor asked did not answer."""
+
+    code = "PROBE_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorConfig:
+    """The parts of the adapter's configuration that the doctor judges."""
+
+    state: Path = Path("/var/lib/tally")
+    market: str = ""
+    payout: str = ""
+    key: Path | None = None
+    docker_host: str = ""
+    runtimes: tuple[str, ...] = ("docker",)
+    allow: tuple[str, ...] = ("*",)
+    gpu_request: str = "cdi"
+    expect_gpu: bool = True
+    try_container: bool = True
+
+
+def run_command(line: Sequence[str]) -> tuple[int, str]:
+    """Exit status and output of a command, within 4 s; 127 when there is no such command."""
+    if shutil.which(line[0]) is None:
+        return 127, f"{line[0]}: not found"
+    try:
+        done = subprocess.run(line, capture_output=True, timeout=4, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 126, str(error)
+    return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+
+
+def market_time(url: str) -> float:
+    """The market's clock, seconds since 1970, from the Date of any answer."""
+    plain = url.replace("ws://", "http://").replace("wss://", "https://")
+    try:
+        with urllib.request.urlopen(plain, timeout=4) as answer:  # the owner's own configuration
+            stamp = answer.headers.get("Date")
+    except urllib.error.HTTPError as error:
+        stamp = error.headers.get("Date")
+    except (OSError, ValueError) as error:
+        raise ProbeFailed(str(error)) from error
+    if stamp is None:
+        raise ProbeFailed("the answer has no Date")
+    return email.utils.parsedate_to_datetime(stamp).timestamp()
+
+
+def resolves(name: str) -> bool:
+    """True when the name has an address."""
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
+        return False
+
+
+def docker_facts(host: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The daemon's info and version; RuntimeFault when it cannot be reached."""
+    client = connect(host, 4)
+    try:
+        return cast("Mapping[str, Any]", client.info()), cast("Mapping[str, Any]", client.version())
+    finally:
+        client.close()
+
+
+def disk(path: Path) -> tuple[int, int, int]:
+    """Free MiB, and free and total inodes, where *path* is or will be."""
+    while not path.exists():
+        path = path.parent
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize >> 20, stat.f_favail, stat.f_files
+
+
+@dataclass
+class World:
+    """The host as the doctor sees it.  *root* is prefixed to every absolute path."""
+
+    config: DoctorConfig = field(default_factory=DoctorConfig)
+    root: Path = Path("/")
+    command: Callable[[Sequence[str]], tuple[int, str]] = run_command
+    nvml: Callable[[], Nvml] = Nvml
+    docker: Callable[[str], tuple[Mapping[str, Any], Mapping[str, Any]]] = docker_facts
+    market_time: Callable[[str], float] = market_time
+    resolves: Callable[[str], bool] = resolves
+    disk: Callable[[Path], tuple[int, int, int]] = disk
+    uid: Callable[[], int] = os.geteuid
+    container: Callable[[DoctorConfig], list[str]] | None = None
+
+    def path(self, absolute: str) -> Path:
+        """The path of a host file."""
+        return self.root / absolute.lstrip("/")
+
+    def text(self, absolute: str) -> str:
+        """A host file's text; empty when it cannot be read."""
+        try:
+            return self.path(absolute).read_text(errors="replace")
+        except OSError:
+            return ""
