@@ -363,13 +363,16 @@ def _by_consumer(instance: Instance) -> Iterator[Mutation]:
     yield Mutation("upper bound a slot earlier", 10, "close", lambda tx: tx.with_(upper=NOW - 1000))
 
 
-def _finishing() -> Iterator[Mutation]:
+def _finishing(instance: Instance) -> Iterator[Mutation]:
     for control in ("finish", "finish closing", "finish claiming"):
         # Without the adapter a Closing channel is judged by the clock, and there is none here.
         guard = 0 if control == "finish closing" else 18
         yield Mutation("unsigned", guard, control, _signers())
         yield Mutation("signed by the consumer", guard, control, _signers(consumer(0)))
         yield Mutation("signed by another adapter", guard, control, _signers(adapter(1)))
+    odd = c.constr(2, *_stage_fields(controls(instance)["finish expired"]))
+    change = channel_input(0, lambda o: replace(o, datum=c.inline(odd)))
+    yield Mutation("a third stage", 18, "finish expired", change)
     for control in ("finish expired", "finish expired claiming"):
         yield Mutation("a millisecond early", 18, control, lambda tx: tx.with_(lower=NOW - 1))
         yield Mutation("a slot early", 18, control, lambda tx: tx.with_(lower=NOW - 1000))
@@ -380,6 +383,12 @@ def _finishing() -> Iterator[Mutation]:
             control,
             lambda tx: tx.with_(lower=None, upper=NOW + PERIOD),
         )
+
+
+def _stage_fields(scene: Scene) -> list[c.Data]:
+    data = stage_data(scene.channels[0].stage)
+    assert isinstance(data, u.PlutusConstr)
+    return list(data.fields)
 
 
 def _transaction(instance: Instance) -> Iterator[Mutation]:
@@ -488,14 +497,52 @@ def mutations(instance: Instance) -> list[Mutation]:
         *_payout(instance, "two of one payout", scenes["two of one payout"], 2),
         *_payout(instance, "interleaved payouts", scenes["interleaved payouts"], 1),
         *_payout(instance, "finish claiming", scenes["finish claiming"], 1),
+        Mutation(
+            "payout of 1, one less",
+            12,
+            "claim a little",
+            output(1, more(-1, instance.unit or c.ADA)),
+        ),
         *_vouchers("claim", 0),
         *_vouchers("claim closing", 0),
         *_vouchers("finish claiming", 1),
         *_taking(instance),
         *_fees(instance),
         *_by_consumer(instance),
-        *_finishing(),
+        *_finishing(instance),
         *_transaction(instance),
         *_order(),
     ]
     return found
+
+
+@cache
+def variants(instance: Instance) -> dict[str, tuple[str, Change]]:
+    """Changes of a control that do no harm, and are accepted."""
+    unit = instance.unit or c.ADA
+    sister = ((instance.unit or (h28("p"), b""))[0], b"A")
+    plain = c.In(b"\x02" * 32, 7, funding(3))
+    settle = c.script_credential(instance.scripts.settle_hash)
+    stranger = h28("stranger")
+    return {
+        "a token of the least policy in the channel": (
+            "claim",
+            channel_input(0, more(1, (bytes(28), b""))),
+        ),
+        "a sister name in the channel": ("claim", channel_input(0, more(1, sister))),
+        "dust in a finished channel": ("finish", channel_input(0, more(7, (bytes(28), b"x")))),
+        "a reference script in the channel": (
+            "claim",
+            channel_input(0, lambda o: replace(o, script=h28("s"))),
+        ),
+        "a payout of one more": ("claim", output(1, more(1, unit))),
+        "the payout has more lovelace": ("claim", output(1, more(10**6, c.ADA))),
+        "free outputs after": ("claim", lambda tx: tx.with_(outputs=[*tx.outputs, *tx.outputs])),
+        "more signers": (
+            "finish",
+            lambda tx: tx.with_(signers=[*tx.signers, stranger, bytes(28), b"\xff" * 28]),
+        ),
+        "a reward balance": ("claim", lambda tx: tx.with_(withdrawals=[(settle, 7)])),
+        "more key inputs": ("two payouts", lambda tx: tx.with_(inputs=[*tx.inputs, plain])),
+        "bounds of any size": ("claim", lambda tx: tx.with_(lower=0, upper=2**60)),
+    }

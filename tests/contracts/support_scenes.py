@@ -195,9 +195,12 @@ def as_output(instance: Instance, expected: twin.Expected) -> twin.Output:
             return twin.Output(PROVIDERS[payout], held)
 
 
-def funding(n: int = 0, lovelace: int = 20_000_000) -> c.Out:
+CHANGE = 20_000_000
+
+
+def funding(n: int = 0) -> c.Out:
     """A plain output of a settler's key."""
-    return c.Out(c.address(c.key_credential(h28("settler", n))), {c.ADA: lovelace})
+    return c.Out(c.address(c.key_credential(h28("settler", n))), {c.ADA: CHANGE})
 
 
 # --- scenes -----------------------------------------------------------------------------------
@@ -230,8 +233,12 @@ class Scene:
         return replace(self, outputs=[as_output(self.instance, e) for e in twin.expect(wills)])
 
     def judged(self) -> twin.Transaction:
+        """As the twin sees it, change included."""
+        held = twin.Held(CHANGE, None if self.instance.unit is None else 0)
+        change = twin.Output(twin.Address(twin.Credential(h28("settler", 0))), held)
+        outputs = [*self.outputs, change] if self.funded else self.outputs
         return twin.Transaction(
-            self.channels, self.steps, self.outputs, self.witness, self.mints, self.withdrawals
+            self.channels, self.steps, outputs, self.witness, self.mints, self.withdrawals
         )
 
     def tx(self) -> c.Tx:
@@ -310,6 +317,13 @@ def controls(instance: Instance) -> dict[str, Scene]:
             [*everyone, consumer(3)],
             lower_ms=NOW - 5000,
             upper_ms=NOW + 5000,
+        ),
+        "claim everything": Scene(
+            [ch(0)], [claim(0, 50_000_000 + (instance.unit is not None) * 10**6)]
+        ),
+        "claim a little": Scene([ch(0)], [claim(0, 1_000_001)]),
+        "top up an empty one": Scene(
+            [ch(0, amount=0 if instance.unit is not None else 2_000_000)], [top], [consumer(0)]
         ),
         "whole fee": Scene([ch(0, fee_bps=10_000)], [claim(0, 4_000_000)]),
     }

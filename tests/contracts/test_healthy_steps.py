@@ -6,6 +6,7 @@ import pytest
 
 from marketplace.domain import channel as twin
 from tests.contracts import support_context as c
+from tests.contracts.support_mutations import variants
 from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls, judge
 
 INSTANCES = [pytest.param(i, id=i.name) for i in (ADA, TOKEN)]
@@ -17,6 +18,16 @@ def test_accepted(instance: Instance, name: str) -> None:
     scene = controls(instance)[name]
     assert judge(instance, scene.tx()).ok
     assert len(twin.settle(scene.judged())) == len(scene.channels)
+
+
+@pytest.mark.parametrize("instance", INSTANCES)
+@pytest.mark.parametrize("label", variants(ADA))
+def test_harmless_variants_are_accepted(instance: Instance, label: str) -> None:
+    name, change = variants(instance)[label]
+    tx = controls(instance)[name].tx()
+    changed = change(tx)
+    assert changed != tx
+    assert judge(instance, changed).ok
 
 
 @pytest.mark.parametrize("instance", INSTANCES)
