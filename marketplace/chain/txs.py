@@ -139,14 +139,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Settlement:
-    """A batch as it would be: its draft, each channel's consequence, and what payouts were topped
-    up by (*subsidy*: lovelace beyond what is owed, because an output must hold a least amount).
+    """A batch as it would be: its draft, each channel's consequence, and what payouts (by hash) were
+    topped up by: lovelace beyond what is owed, because an output must hold a least amount.
     """
 
     draft: Draft
     moves: tuple[Move, ...]
     wills: tuple[Will, ...]
-    subsidy: int
+    topped_up: tuple[tuple[bytes, int], ...]
+
+    @property
+    def subsidy(self) -> int:
+        """All that payouts were topped up by."""
+        return sum(n for _, n in self.topped_up)
 
 
 def settle(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
@@ -162,7 +167,7 @@ def settle(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
         snapshot.ms_at(until),
     )
     wills = tuple(will(datum.read_channel(m.utxo, batch.unit), m.step, witness) for m in moves)
-    outs, subsidy = _outputs(snapshot, batch, moves, expect(wills))
+    outs, topped_up = _outputs(snapshot, batch, moves, expect(wills))
     plan = Plan(
         outputs=tuple(outs),
         channels=tuple(m.utxo for m in moves),
@@ -172,14 +177,14 @@ def settle(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
         until=until,
         reserve_collateral=batch.reserve_collateral,
     )
-    return Settlement(assemble(snapshot, plan, funds), moves, wills, subsidy)
+    return Settlement(assemble(snapshot, plan, funds), moves, wills, tuple(topped_up))
 
 
 def _outputs(
     snapshot: Snapshot, batch: Batch, moves: Sequence[Move], expected: Sequence[Expected]
-) -> tuple[list[Out], int]:
+) -> tuple[list[Out], list[tuple[bytes, int]]]:
     outs: list[Out] = []
-    subsidy = 0
+    topped_up: list[tuple[bytes, int]] = []
     for each in expected:
         match each:
             case Continuing(channel):
@@ -189,9 +194,11 @@ def _outputs(
                 outs.append(Out(join(address, snapshot.mainnet), held.lovelace, tokens))
             case Payout(payout, owed):
                 out = _payout(snapshot, batch, payout, owed)
-                subsidy += out.lovelace - (0 if batch.unit else owed)
+                added = out.lovelace - (0 if batch.unit else owed)
+                if added:
+                    topped_up.append((payout, added))
                 outs.append(out)
-    return outs, subsidy
+    return outs, topped_up
 
 
 def _continuing(snapshot: Snapshot, channel: Channel, unit: bytes) -> Out:

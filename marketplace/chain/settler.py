@@ -1,0 +1,329 @@
+"""The settlement loop: idempotent, indifferent to restarts, and never stopped by one bad channel.
+
+Each round looks after what is in flight, finds every channel anew, plans, and sends. A channel whose
+output one of our own unfinished transactions spends is left alone, so a round repeated (after a
+crash, a rollback or an indexer's lag) sends nothing twice. When a transaction is refused, the channel
+that is in the way is taken out and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import anyio
+import structlog
+
+from marketplace.chain import settle, txbytes, txs
+from marketplace.chain.actions import Desk, Settled
+from marketplace.chain.balance import Unsigned
+from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
+from marketplace.chain.datum import read_stage
+from marketplace.chain.errors import ChainFault, FundsShort, ScriptRefused, TxRefused
+from marketplace.chain.follow import FINAL_DEPTH, Change, Follower
+from marketplace.chain.settle import Due, Plan, Policy, Why
+from marketplace.chain.snapshot import Snapshot
+from marketplace.chain.submit import MemoryLog, TxRecord
+from marketplace.chain.txs import Batch, Settlement
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.chain.wallet import Funds
+from marketplace.domain.channel import ChannelRefused
+from marketplace.domain.errors import TallyError
+from marketplace.domain.keys import Signer
+from marketplace.domain.transaction import TxState
+from marketplace.domain.voucher import Voucher
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A channel that somebody wants settled: where it was opened, its greatest voucher, where its
+    provider is paid. *end* and *drain* as in :class:`~marketplace.chain.settle.Due`.
+    """
+
+    session_vk: bytes
+    origin: OutRef
+    voucher: Voucher | None
+    payout_address: bytes
+    end: bool = False
+    drain: bool = False
+
+
+@dataclass
+class Round:
+    """What one round did. By session key: why a channel waits, what is wrong with it, how it ended."""
+
+    sent: list[Settled] = field(default_factory=list[Settled])
+    changes: list[Change] = field(default_factory=list[Change])
+    waiting: dict[bytes, Why] = field(default_factory=dict[bytes, Why])
+    refused: dict[bytes, TallyError] = field(default_factory=dict[bytes, TallyError])
+    ended: dict[bytes, ChannelEnded] = field(default_factory=dict[bytes, ChannelEnded])
+    views: dict[bytes, ChannelView] = field(default_factory=dict[bytes, ChannelView])
+    in_flight: set[bytes] = field(default_factory=set[bytes])
+
+    @property
+    def idle(self) -> bool:
+        """Nothing was sent, moved, or is on its way."""
+        return not self.sent and not self.changes and not self.in_flight
+
+
+class Settler:
+    """Settles with the money of *desk*'s wallet; *adapter*'s key lets it finish that adapter's channels.
+
+    The desk's log decides what survives a restart: a store's, or a
+    :class:`~marketplace.chain.submit.FileLog`.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        policy: Policy | None = None,
+        *,
+        adapter: Signer | None = None,
+        final_depth: int = FINAL_DEPTH,
+    ) -> None:
+        self._log = desk.log or MemoryLog()
+        self._desk = replace(desk, log=self._log)
+        self._policy = policy or Policy()
+        self._adapter = adapter
+        self._finder = ChannelFinder(desk.chain, desk.scripts, desk.unit)
+        self._follower = Follower(desk.chain, self._log, final_depth=final_depth)
+
+    async def run(
+        self,
+        source: Callable[[], Awaitable[Sequence[Wanted]]],
+        *,
+        every_s: float = 20.0,
+        seen: Callable[[Round], Awaitable[None]] | None = None,
+    ) -> None:
+        """Rounds until cancelled. A round that fails is logged and the next one tries again."""
+        while True:
+            try:
+                done = await self.round(await source())
+                if seen is not None:
+                    await seen(done)
+            except TallyError as error:
+                _log.warning("settlement_round_failed", code=error.code, cause=str(error))
+            await anyio.sleep(every_s)
+
+    async def round(self, wanted: Sequence[Wanted]) -> Round:
+        """One pass. :class:`ChainFault` only when the chain cannot be asked at all."""
+        done = Round()
+        done.changes = await self._follower.look()
+        snapshot = await self._desk.chain.snapshot(self._desk.scripts)
+        dues = await self._find(wanted, snapshot, done)
+        if not dues:
+            return done
+        key = self._adapter.key_hash if self._adapter else None
+        wish = settle.plan(dues, snapshot, self._policy, key)
+        self._note(wish, done)
+        if wish.batches:
+            snapshot = await self._after_pending(snapshot)
+        for batch in wish.batches:
+            snapshot = await self._send_all(batch, snapshot, done)
+        return done
+
+    async def _find(self, wanted: Sequence[Wanted], snapshot: Snapshot, done: Round) -> list[Due]:
+        """Views of every channel that is not in flight; one that cannot be read is noted and left."""
+        busy = await self._busy()
+        dues: list[Due] = []
+        for want in wanted:
+            try:
+                if want.voucher is not None:
+                    want.voucher.verify()
+                found = await self._finder.find(want.session_vk, want.origin, snapshot.tip.height)
+            except TallyError as error:
+                done.refused[want.session_vk] = error
+                continue
+            if isinstance(found, ChannelEnded):
+                done.ended[want.session_vk] = found
+                continue
+            done.views[want.session_vk] = found
+            if found.utxo.ref in busy:
+                done.in_flight.add(want.session_vk)
+                continue
+            dues.append(Due(found, want.voucher, want.payout_address, want.end, want.drain))
+        return dues
+
+    async def _busy(self) -> set[OutRef]:
+        pending = await self._log.pending()
+        return {ref for record in pending for ref in record.inputs}
+
+    def _note(self, wish: Plan, done: Round) -> None:
+        done.waiting |= wish.waiting
+        done.refused |= wish.refused
+        for session_vk, error in wish.refused.items():
+            _log.warning("channel_refused", channel=session_vk.hex(), code=error.code)
+
+    async def _after_pending(self, snapshot: Snapshot) -> Snapshot:
+        """Settle's rewards are taken by the first of a chain; the rest withdraw 0."""
+        pending = await self._log.pending()
+        taken = any(r.state is not TxState.SEEN and _withdraws(r) for r in pending)
+        return replace(snapshot, rewards=0) if taken and snapshot.rewards else snapshot
+
+    async def _send_all(self, batch: Batch, snapshot: Snapshot, done: Round) -> Snapshot:
+        """*batch* in as many transactions as its size needs. Money short ends the round quietly."""
+        rest = batch
+        while rest.moves:
+            try:
+                settled = await self._send_some(rest, snapshot, done)
+            except FundsShort as short:
+                _log.warning("settler_short_of_funds", missing=short.missing)
+                done.refused |= {_id_of(m.utxo): short for m in rest.moves}
+                break
+            if settled is None:
+                break
+            rest = rest.without([m.utxo.ref for m in settled.moves])
+            snapshot = replace(snapshot, rewards=0)
+        return snapshot
+
+    async def _send_some(self, batch: Batch, snapshot: Snapshot, done: Round) -> Settled | None:
+        """The first transaction's worth of *batch*, without whatever is in its way; None if nothing
+        is left. What is taken out is noted and comes back, read anew, in the next round.
+        """
+        while batch.moves:
+            funds, fresh = await self._desk.funds()
+            planned = fit(snapshot, funds, batch)
+            dust = self._too_dear(planned)
+            if dust:
+                done.waiting |= {_id_of(u): Why.BELOW_LEAST for u in dust}
+                batch = batch.without([u.ref for u in dust])
+                continue
+            try:
+                unsigned = await self._desk.finish(planned.draft, fresh)
+                sent = await self._desk.send(unsigned, "settle", *self._keys(unsigned))
+            except (ScriptRefused, TxRefused, ChannelRefused) as no:
+                blocked = await self._in_the_way(planned, funds, fresh, snapshot, batch)
+                if not blocked:
+                    done.refused |= {_id_of(m.utxo): no for m in planned.moves}
+                    _log.warning("settlement_refused", channels=len(planned.moves), cause=str(no))
+                    return None
+                done.refused |= {_id_of(u): no for u in blocked}
+                _log.info("channels_left_out", count=len(blocked), cause=str(no)[:200])
+                batch = batch.without([u.ref for u in blocked])
+                continue
+            settled = Settled(sent, planned.moves, planned.wills, planned.subsidy)
+            done.sent.append(settled)
+            return settled
+        return None
+
+    def _too_dear(self, planned: Settlement) -> list[Utxo]:
+        """Channels of strangers' payouts that this transaction would top up by more than it may."""
+        gifts = [(p, n) for p, n in planned.topped_up if p not in self._policy.own_payouts]
+        allowed = self._policy.gift_most * len(gifts) + sum(w.bounty for w in planned.wills)
+        if sum(n for _, n in gifts) <= allowed:
+            return []
+        strangers = {p for p, _ in gifts}
+        return [
+            m.utxo
+            for m, w in zip(planned.moves, planned.wills, strict=True)
+            if w.payout in strangers and w.pay
+        ]
+
+    def _keys(self, unsigned: Unsigned) -> tuple[Signer, ...]:
+        ours = self._adapter is not None and self._adapter.key_hash in unsigned.signers
+        return (self._adapter,) if ours and self._adapter else ()
+
+    async def _in_the_way(
+        self,
+        planned: Settlement,
+        funds: Funds,
+        fresh: Mapping[OutRef, Utxo],
+        snapshot: Snapshot,
+        batch: Batch,
+    ) -> list[Utxo]:
+        """Channels of *planned* that another transaction has spent, or else that a script refuses."""
+        spent: list[Utxo] = []
+        for move in planned.moves:
+            output = await self._desk.chain.output(move.utxo.ref)
+            if output is None or output.spent_by is not None:
+                spent.append(move.utxo)
+        if spent:
+            return spent
+        return await self._refused_among(list(planned.moves), funds, fresh, snapshot, batch)
+
+    async def _refused_among(
+        self,
+        moves: list[txs.Move],
+        funds: Funds,
+        fresh: Mapping[OutRef, Utxo],
+        snapshot: Snapshot,
+        batch: Batch,
+    ) -> list[Utxo]:
+        """By halves: the channels without which the others would be accepted."""
+        part = replace(batch, moves=tuple(moves))
+        try:
+            await self._desk.finish(txs.settle(snapshot, funds, part).draft, fresh)
+        except (ScriptRefused, TxRefused, ChannelRefused):
+            if len(moves) == 1:
+                return [moves[0].utxo]
+            half = len(moves) // 2
+            first = await self._refused_among(moves[:half], funds, fresh, snapshot, batch)
+            return first + await self._refused_among(moves[half:], funds, fresh, snapshot, batch)
+        return []
+
+
+def fit(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
+    """As much of *batch*, from its beginning in ledger order, as one transaction may hold.
+
+    A run that the size cuts in two is left whole for the next transaction if its part here would
+    not clear the least output.
+    """
+    moves = sorted(batch.moves, key=lambda m: m.utxo.ref)
+    limit = snapshot.params.max_tx_size
+    best: Settlement | None = None
+    count, too_many = len(moves), len(moves) + 1
+    while too_many - (len(best.moves) if best else 0) > 1:
+        planned = txs.settle(snapshot, funds, replace(batch, moves=tuple(moves[:count])))
+        size = planned.draft.size
+        if size <= limit:
+            best = planned
+        else:
+            too_many = count
+        fitting = len(best.moves) if best else 0
+        count = min(max(count * limit // size, fitting + 1), too_many - 1)
+    if best is None:
+        raise TxRefused("one channel alone exceeds a transaction")
+    whole = _whole_runs(best.moves, moves)
+    if best.subsidy and 0 < whole < len(best.moves):
+        return txs.settle(snapshot, funds, replace(batch, moves=tuple(moves[:whole])))
+    return best
+
+
+def _whole_runs(taken: Sequence[txs.Move], moves: Sequence[txs.Move]) -> int:
+    """How many of *taken* are in runs that end within it."""
+    count = len(taken)
+    if count == len(moves):
+        return count
+    payouts = [read_stage(m.utxo.datum or b"").consts.payout for m in moves[: count + 1]]
+    while count and payouts[count - 1] == payouts[-1]:
+        count -= 1
+    return count
+
+
+def _withdraws(record: TxRecord) -> bool:
+    withdrawals = txbytes.body_of(record.cbor).get(5) or {}
+    return any(amount for amount in withdrawals.values())
+
+
+def _id_of(utxo: Utxo) -> bytes:
+    return read_stage(utxo.datum or b"").consts.session_vk
+
+
+async def settle_until_quiet(
+    settler: Settler, wanted: Sequence[Wanted], *, poll_s: float = 1.0
+) -> list[Settled]:
+    """Rounds until nothing is due, in flight or unfinished; for commands and tests. The caller sets
+    the deadline. :class:`ChainFault` as from :meth:`Settler.round`.
+    """
+    sent: list[Settled] = []
+    while True:
+        done = await settler.round(wanted)
+        sent += done.sent
+        if done.idle:
+            return sent
+        await anyio.sleep(poll_s)
+
+
+__all__ = ["ChainFault", "Round", "Settler", "Wanted", "fit", "settle_until_quiet"]
