@@ -173,13 +173,22 @@ def decide(book: Book, signed: SignedReceipt, now_ms: int) -> Outcome | Missing:
     if receipt.seq > seq + 1:
         return Missing(seq + 1, receipt.seq - 1)
     _follows(book, lease, receipt)
-    if lease.since_ms is None:  # its start was not seen: this receipt's tick, and the time from now on
+    if (
+        lease.since_ms is None
+    ):  # its start was not seen: this receipt's tick, and the time from now on
         lease = replace(lease, since_ms=now_ms)
     if receipt.final and lease.ended_ms is None:
         lease = replace(lease, ended_ms=now_ms)
     lease = replace(lease, last=receipt)
-    kept = (*book.answered, (receipt.seq, receipt.hash))[-_REMEMBERED:]
+    kept = remember(book.answered, receipt)
     return _approve(replace(book, last=receipt, answered=kept), lease, now_ms)
+
+
+def remember(
+    answered: tuple[tuple[int, bytes], ...], receipt: Receipt
+) -> tuple[tuple[int, bytes], ...]:
+    """The numbers and hashes of the last answered receipts, *receipt* among them."""
+    return (*answered, (receipt.seq, receipt.hash))[-_REMEMBERED:]
 
 
 def approve_more(book: Book, now_ms: int) -> Outcome:

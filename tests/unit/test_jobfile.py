@@ -64,7 +64,7 @@ def test_every_key_means_what_is_written() -> None:
     assert spec.secrets == ("HF_TOKEN",) and spec.outputs == ("/workspace/out",)
     assert (spec.price.max_gpu_rate, spec.price.max_core_rate) == (2_000_000_000, 500_000)
     assert spec.price.budget == 40_000_000 and spec.policy.max_duration_ms == 21_600_000
-    assert (spec.policy.retry_on, spec.policy.retry_max) == (("PROVIDER_LOST",), 2)
+    assert (spec.policy.retry_on, spec.policy.retry_max) == (("provider_lost",), 2)
     assert (spec.policy.idle_gpu_below, spec.policy.idle_for_ms) == (5, 600_000)
     assert spec.policy.queue and spec.policy.priority == 7
     assert spec.placement.labels == {"rack": "a"} and spec.placement.min_trust == 2

@@ -40,10 +40,7 @@ TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
     "ports", "outputs", "placement", "price", "policy",
 )  # fmt: skip
-RETRY_ON: Final = (
-    EndReason.PROVIDER_LOST, EndReason.PROVIDER_FAULT, EndReason.PREEMPTED, EndReason.SUSPENDED,
-    EndReason.START_FAILED, EndReason.FAILED,
-)  # fmt: skip
+RETRY_ON: Final = (EndReason.PROVIDER_LOST, EndReason.PROVIDER_FAULT, EndReason.START_FAILED)
 """Ends after which the same job elsewhere may succeed; written in lower case in the file."""
 
 _image: Final = matching(
@@ -284,7 +281,7 @@ def _policy(top: Section) -> Policy:
     no_reasons: tuple[str, ...] = ()
     return Policy(
         max_duration_ms=s.take("max_duration", values.duration, Policy().max_duration_ms),
-        retry_on=tuple(r.upper() for r in _wanted(retry, "on", many(reasons, 16), no_reasons)),
+        retry_on=_wanted(retry, "on", many(reasons, 16), no_reasons),
         retry_max=_wanted(retry, "max", whole(1, 10), 0),
         idle_gpu_below=_wanted(idle, "gpu_below", whole(1, 100), 0),
         idle_for_ms=_wanted(idle, "for", values.duration, 0),

@@ -1,0 +1,157 @@
+"""The market's HTTP face, as a client sees it: JSON in and out, problems as our own errors.
+
+A problem (RFC 9457) becomes a :class:`MarketRefused` or, for 5xx, a :class:`MarketFault` of its own
+subclass, so that ``error.code`` is the market's stable code. Reads are repeated on transport
+errors; writes carry an Idempotency-Key and are therefore repeated too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, cast
+
+import anyio
+import httpx
+
+from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
+
+_TRIES: Final = 4
+_DEADLINE_S: Final = 30.0
+_STATUS_FAULT: Final = 500
+
+
+class MarketRefused(Refusal):
+    """The market said no; ``code`` is the market's."""
+
+    code = "MARKET_REFUSED"
+
+
+class MarketFault(Fault):
+    """The market failed, or cannot be reached."""
+
+    code = "MARKET_UNREACHABLE"
+    remedy = "check the market's address and that it runs; the call is safe to repeat"
+
+
+def problem(status: int, body: bytes) -> TallyError:
+    """The error that a problem document stands for."""
+    try:
+        value = json.loads(body)
+        row = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    except ValueError:
+        row = {}
+    kind: type[TallyError] = MarketFault if status >= _STATUS_FAULT else MarketRefused
+    code, remedy = str(row.get("code") or kind.code), str(row.get("remedy") or "")
+    message = str(row.get("detail") or row.get("title") or f"the market answered {status}")
+    made = type(kind.__name__, (kind,), {"code": code, "remedy": remedy})
+    fields = row.get("fields")
+    extra = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
+    return made(message, **{**{str(k): v for k, v in extra.items()}, "status": status})
+
+
+class Http:
+    """One market's address and this client's credential."""
+
+    def __init__(
+        self, base: str, token: str = "", transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.base = base.rstrip("/")
+        self.token = token
+        self._client = httpx.AsyncClient(
+            base_url=self.base,
+            timeout=httpx.Timeout(_DEADLINE_S, connect=5.0),
+            transport=transport,
+            limits=httpx.Limits(max_connections=32),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def get(self, path: str, **query: object) -> Any:
+        """JSON of a read."""
+        params = {k: str(v) for k, v in query.items() if v is not None}
+        return _json(await self._request("GET", path, params=params))
+
+    async def text(self, path: str, **query: object) -> bytes:
+        """The bytes of a read."""
+        params = {k: str(v) for k, v in query.items() if v is not None}
+        return (await self._request("GET", path, params=params)).content
+
+    async def post(self, path: str, body: Mapping[str, Any], key: str = "") -> Any:
+        """JSON of a write; *key* names it, so that a repetition does nothing twice."""
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+        return _json(await self._request("POST", path, json=dict(body), headers=headers))
+
+    async def put(self, path: str, data: bytes) -> Any:
+        """JSON of an upload."""
+        headers = {"Content-Type": "application/octet-stream"}
+        return _json(await self._request("PUT", path, content=data, headers=headers))
+
+    async def delete(self, path: str) -> Any:
+        """JSON of a removal."""
+        return _json(await self._request("DELETE", path))
+
+    async def lines(self, path: str, **query: object) -> AsyncIterator[tuple[str, str]]:
+        """(event, data) of a stream of server-sent events, until it ends."""
+        params = {k: str(v) for k, v in query.items() if v is not None}
+        timeout = httpx.Timeout(_DEADLINE_S, read=60.0)  # the market sends a comment now and then
+        headers = {**self._headers(), "Accept": "text/event-stream"}
+        try:
+            async with self._client.stream(
+                "GET", path, params=params, headers=headers, timeout=timeout
+            ) as response:
+                if response.status_code >= 400:
+                    raise problem(response.status_code, await response.aread())
+                event, data = "message", list[str]()
+                async for line in response.aiter_lines():
+                    if not line:
+                        if data:
+                            yield event, "\n".join(data)
+                        event, data = "message", []
+                        continue
+                    name, _, value = line.partition(":")
+                    if name == "event":
+                        event = value.removeprefix(" ")
+                    elif name == "data":
+                        data.append(value.removeprefix(" "))
+        except httpx.HTTPError as error:
+            raise MarketFault(f"{self.base}: {_why(error)}") from error
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        headers = {**self._headers(), **options.pop("headers", {})}
+        last = ""
+        for turn in range(_TRIES):
+            if turn:
+                await anyio.sleep(0.2 * 2**turn * (0.5 + random.random()))
+            try:
+                response = await self._client.request(method, path, headers=headers, **options)
+            except httpx.HTTPError as error:
+                last = _why(error)
+                continue
+            if response.status_code < 400:
+                return response
+            error = problem(response.status_code, response.content)
+            if response.status_code not in (502, 503, 504) or turn == _TRIES - 1:
+                raise error
+            last = error.message
+        raise MarketFault(f"{self.base}: {last}")
+
+
+def _json(response: httpx.Response) -> Any:
+    if not response.content:
+        return {}
+    try:
+        return response.json()
+    except ValueError as error:
+        raise Malformed(f"the market's answer to {response.url.path} is not JSON") from error
+
+
+def _why(error: httpx.HTTPError) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

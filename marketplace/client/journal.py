@@ -1,0 +1,317 @@
+"""A channel's book on disk: appended and fsynced before anything is sent, and locked by its holder.
+
+One file of JSON lines and one lock file for each session key. Whoever wants to sign for a channel
+takes the lock *first* and reads the book afterwards: a book read before that may be old. A last
+line that a crash cut short was never acted on and is dropped. What was signed is never forgotten:
+of the receipts only those that the book needs are kept when the file is rewritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from marketplace.client import payer
+from marketplace.client.clock import Stamp
+from marketplace.client.payer import Book, LeaseBook
+from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.receipt import SignedReceipt
+from marketplace.domain.terms import SignedTerms
+
+_COMPACT_BYTES: Final = 8 << 20
+
+
+class ChannelHeld(Conflict):
+    """Another payer process signs for this channel."""
+
+    code = "CHANNEL_HELD"
+    remedy = "one payer holds a session key: leave it to that one, or stop it first"
+
+
+class ChannelNotMine(NotFound):
+    """No book of that channel in this home."""
+
+    code = "CHANNEL_NOT_MINE"
+    remedy = "use the --home in which the channel was opened"
+
+
+class JournalDamaged(Malformed):
+    """A line in the middle of a book cannot be read."""
+
+    code = "JOURNAL_DAMAGED"
+    remedy = "restore the file; meanwhile sign nothing on this channel"
+
+
+@dataclass(frozen=True)
+class ChannelFacts:
+    """What a payer must know about a channel beside its book. *amount* is what was put in.
+
+    *open_tx* is hex, empty before the open transaction was sent; *state* is OPENING, OPEN or ENDED;
+    *finish* asks for its end once its last lease is over; *keep* leaves it open for other jobs.
+    """
+
+    session_vk: bytes
+    market: str
+    magic: int
+    provider: str
+    asset: str
+    amount: int
+    open_tx: str = ""
+    index: int = 0
+    state: str = "OPENING"
+    settled_tx: str = ""
+    keep: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """For the journal and for ``--json``."""
+        return {**vars(self), "session_vk": self.session_vk.hex()}
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> ChannelFacts:
+        """The reverse."""
+        fields: dict[str, Any] = {**row, "session_vk": bytes.fromhex(str(row["session_vk"]))}
+        return ChannelFacts(**fields)
+
+
+@dataclass
+class Loaded:
+    """A book as the journal has it, in this process's monotonic time."""
+
+    facts: ChannelFacts | None = None
+    book: Book = field(default_factory=lambda: Book(b""))
+    terms: dict[str, SignedTerms] = field(default_factory=dict[str, SignedTerms])
+    latest: dict[str, SignedReceipt] = field(default_factory=dict[str, SignedReceipt])
+    final: set[str] = field(default_factory=set[str])
+    end_sent: bool = False
+
+
+class Journal:
+    """The locked book of one channel. Made by :meth:`hold`; ``close`` gives the lock back."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self._path = path
+        self._lock = lock
+        self._file: int | None = None
+
+    @staticmethod
+    def hold(folder: Path, session_vk: bytes) -> tuple[Journal, Loaded]:
+        """Lock, then read. :class:`ChannelHeld` if another process has the lock."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(folder / f"{session_vk.hex()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise ChannelHeld(f"another payer holds channel {session_vk.hex()[:16]}") from error
+        journal = Journal(folder / f"{session_vk.hex()}.jsonl", lock)
+        try:
+            rows = journal._recover()
+            loaded = fold(session_vk, rows)
+            journal._open(loaded, rows)
+        except BaseException:
+            journal.close()
+            raise
+        return journal, loaded
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        os.close(self._lock)
+
+    def write(self, *rows: Mapping[str, Any]) -> None:
+        """Append and reach the disk; all of *rows* or, after a crash, a prefix of them."""
+        assert self._file is not None
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+        os.fsync(self._file)
+
+    def _recover(self) -> list[dict[str, Any]]:
+        """The rows; a cut last line is removed from the file."""
+        if not self._path.exists():
+            return []
+        data = self._path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            os.truncate(self._path, len(whole))
+        return list(_rows(whole, self._path.name))
+
+    def _open(self, loaded: Loaded, rows: list[dict[str, Any]]) -> None:
+        if self._path.exists() and self._path.stat().st_size > _COMPACT_BYTES:
+            self._compact(loaded, rows)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def _compact(self, loaded: Loaded, rows: list[dict[str, Any]]) -> None:
+        """Rewrite without the receipts that later ones replaced; the greatest amount stays."""
+        needed = {signed.body.hex() for signed in loaded.latest.values()}
+        kept = [row for row in rows if row["k"] != "tick" or row["receipt"][0] in needed]
+        kept.append({"k": "signed", "signed": loaded.book.signed})
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.writelines(json.dumps(row).encode() + b"\n" for row in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(fresh, 0o600)
+        os.replace(fresh, self._path)
+
+
+def channels_in(folder: Path) -> list[bytes]:
+    """The session keys that have a book in *folder*; says nothing about who holds them."""
+    found: list[bytes] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        with contextlib.suppress(ValueError):
+            found.append(bytes.fromhex(path.stem))
+    return found
+
+
+def peek(folder: Path, session_vk: bytes) -> Loaded:
+    """For showing only: the book as it is now, without the lock. Never sign after a peek."""
+    path = folder / f"{session_vk.hex()}.jsonl"
+    if not path.exists():
+        raise ChannelNotMine(f"there is no channel {session_vk.hex()[:16]} in {folder}")
+    data = path.read_bytes()
+    return fold(session_vk, list(_rows(data[: data.rfind(b"\n") + 1], path.name)))
+
+
+def _rows(data: bytes, name: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            yield cast("dict[str, Any]", json.loads(line))
+        except ValueError as error:
+            raise JournalDamaged(f"{name}, line {number}: {error}") from error
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def channel_row(facts: ChannelFacts) -> dict[str, Any]:
+    """The channel as it is now; the last such row counts."""
+    return {"k": "channel", **facts.to_json()}
+
+
+def lease_row(terms: SignedTerms, cap: int, at: Stamp) -> dict[str, Any]:
+    """Terms that the session key signed, and the most that may be approved under them."""
+    parts = [bytes(cast(bytes, part)).hex() for part in terms.to_wire()]
+    return {"k": "lease", "terms": parts, "cap": cap, "at": at.to_wire()}
+
+
+def clock_row(lease: str, what: str, at: Stamp) -> dict[str, Any]:
+    """*what*: started, paused, resumed or ended."""
+    return {"k": "clock", "lease": lease, "what": what, "at": at.to_wire()}
+
+
+def tick_row(signed: SignedReceipt, book: Book, lease: str, at: Stamp) -> dict[str, Any]:
+    """A receipt that was accepted, and what is signed for it."""
+    return {
+        "k": "tick",
+        "lease": lease,
+        "receipt": [signed.body.hex(), signed.signature.hex()],
+        "approved": book.leases[lease].approved,
+        "signed": book.signed,
+        "at": at.to_wire(),
+    }
+
+
+def signed_row(book: Book) -> dict[str, Any]:
+    """What is signed beyond the last receipt's answer."""
+    approved = {name: lease.approved for name, lease in book.leases.items()}
+    return {"k": "signed", "signed": book.signed, "approved": approved}
+
+
+def stopped_row(code: str, evidence: SignedReceipt) -> dict[str, Any]:
+    """Why nothing more is signed, with the receipt that proves it."""
+    return {
+        "k": "stopped", "code": code, "receipt": [evidence.body.hex(), evidence.signature.hex()],
+    }  # fmt: skip
+
+
+def final_row(lease: str) -> dict[str, Any]:
+    """The lease is over and its last receipt was answered."""
+    return {"k": "final", "lease": lease}
+
+
+def end_row() -> dict[str, Any]:
+    """The signed wish to end was sent."""
+    return {"k": "end"}
+
+
+# --- folding --------------------------------------------------------------------------------------
+
+
+def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None) -> Loaded:
+    """The book that *rows* add up to, its times moved to this process's clock."""
+    now = now or Stamp.now()
+    loaded = Loaded(book=Book(session_vk))
+    for number, row in enumerate(rows, start=1):
+        try:
+            _fold(loaded, row, now)
+        except (KeyError, TypeError, ValueError, Malformed) as error:
+            raise JournalDamaged(f"row {number}: {error}") from error
+    return loaded
+
+
+def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
+    book = loaded.book
+    match row["k"]:
+        case "channel":
+            loaded.facts = ChannelFacts.from_json({k: v for k, v in row.items() if k != "k"})
+        case "lease":
+            signed = SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]])
+            terms = signed.terms
+            loaded.terms[terms.lease] = signed
+            loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
+        case "clock":
+            at = Stamp.from_wire(row["at"]).mono_at(now)
+            moves = {
+                "started": payer.started,
+                "paused": payer.paused,
+                "resumed": payer.resumed,
+                "ended": payer.ended,
+            }
+            loaded.book = moves[row["what"]](book, str(row["lease"]), at)
+        case "tick":
+            _fold_tick(loaded, row, now)
+        case "signed":
+            for name, approved in row.get("approved", {}).items():
+                lease = loaded.book.leases[name]
+                more = replace(lease, approved=max(lease.approved, int(approved)))
+                loaded.book = loaded.book.with_lease(more)
+            loaded.book = replace(loaded.book, signed=max(loaded.book.signed, int(row["signed"])))
+        case "stopped":
+            loaded.book = replace(book, stopped=str(row["code"]))
+        case "final":
+            loaded.final.add(str(row["lease"]))
+        case "end":
+            loaded.end_sent = True
+        case unknown:
+            raise Malformed(f"unknown row {unknown!r}")
+
+
+def _fold_tick(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
+    body, signature = row["receipt"]
+    signed = SignedReceipt(bytes.fromhex(body), bytes.fromhex(signature))
+    receipt = signed.receipt
+    at = Stamp.from_wire(row["at"]).mono_at(now)
+    book = payer.started(loaded.book, receipt.lease, at)
+    if receipt.final:
+        book = payer.ended(book, receipt.lease, at)
+    lease = replace(book.leases[receipt.lease], last=receipt)
+    lease = replace(lease, approved=max(lease.approved, int(row["approved"])))
+    answered = payer.remember(book.answered, receipt)
+    book = replace(
+        book, last=receipt, answered=answered, signed=max(book.signed, int(row["signed"]))
+    )
+    loaded.book = book.with_lease(lease)
+    loaded.latest[receipt.lease] = signed
