@@ -53,15 +53,18 @@ class Demand:
         known = self._mix.get(key)
         self._mix[key] = (request, weight + (known[1] if known else 0.0))
 
-    def arrived(self, request: Request) -> None:
-        """Count an arrival; tables follow at doubling intervals at first, then every 4,096 arrivals, fading by half."""
+    def arrived(self, request: Request, hosts: int) -> None:
+        """Count an arrival. Tables follow at doubling intervals at first, then at steady ones, and the past fades by half.
+
+        New tables mean that every shape is scored anew on every host, so a large market learns in longer steps.
+        """
         if not self.learning:
             return
         self._count(request, 1.0)
         self._arrived += 1
         if self._arrived < self._next:
             return
-        self._next = self._arrived + min(self._arrived, 4096)
+        self._next = self._arrived + min(self._arrived, max(4096, hosts // 2))
         if self._arrived > 8192 or len(self._mix) > 2 * KEPT:
             kept = sorted(self._mix.items(), key=lambda item: -item[1][1])[:KEPT]
             self._mix = {key: (r, w / 2) for key, (r, w) in kept}

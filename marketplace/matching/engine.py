@@ -149,7 +149,7 @@ class Matchmaker:
     def place(self, request: Request, now: int = 0) -> Placement | NoMatch:
         """The best host for *request*, taken; or why there is none. *now* only matters to maintenance windows."""
         found = self._find(request, now)
-        self.demand.arrived(request)
+        self.demand.arrived(request, self.fleet.used)
         if found is None:
             self.recent.append((request, None, 0))
             return self.refusal(request, now)

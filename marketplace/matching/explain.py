@@ -179,6 +179,8 @@ def _relax(
 
 def _rates(fleet: Fleet, request: Request, rows: Rows, fits: Bools) -> Ints:
     """Micro-lovelace per second on each row, on its cheapest fitting devices."""
+    if not fleet.priced:
+        return np.zeros(len(rows), np.int64)
     if not request.gpu_count:
         return fleet.core_rate[rows] * request.cpu_milli // 1000
     rates = np.sort(np.where(fits, fleet.gpu_rate[rows], _DEAR), axis=1)

@@ -45,6 +45,8 @@ def free_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) 
     if request.gpu_milli == WHOLE:
         return free == WHOLE
     fits = free >= request.gpu_milli
+    if owner == 0 and not fleet.named:
+        return fits
     theirs = fleet.sliced[rows] | (fleet.owners_jobs[rows] == 0)
     if owner is not None:
         theirs |= fleet.owner[rows] == owner
@@ -168,7 +170,7 @@ def failed_now(
         mine = open_devices(fleet, rows, request, owner)
         lacking = ~_enough(mine, request)
         bits[lacking] |= BIT["gpu"]
-        if request.gpu_milli < WHOLE and lacking.any():
+        if request.gpu_milli < WHOLE and (owner != 0 or fleet.named) and lacking.any():
             rooms = fitting_devices(fleet, rows, request)
             rooms &= fleet.free[rows] >= request.gpu_milli
             bits[lacking & _enough(rooms, request)] |= BIT["owner"]

@@ -62,11 +62,12 @@ class ChangeLog:
         self.end += 1
 
     def since(self, mark: int) -> Rows | None:
-        """The distinct rows changed after *mark*; None when that is further back than the window."""
+        """The rows changed after *mark*; None when that is further back than the window."""
         if mark < self._base:
             return None
         rows = self._rows[mark - self._base : self.end - self._base]
-        return np.unique(rows) if len(rows) > 1 else rows
+        # Looking at a row twice is harmless, so few rows are not worth sorting.
+        return np.unique(rows) if len(rows) > 96 else rows
 
 
 class Fleet:
@@ -79,6 +80,7 @@ class Fleet:
         self.log, self.terms_log = ChangeLog(), ChangeLog(1 << 14)
         self.used = 0
         self.priced = False
+        self.named = 0
         self.free_of_model = np.zeros(8, np.float64)
         self._free_rows: list[int] = []
         self._allot(64, 1)
@@ -114,6 +116,7 @@ class Fleet:
             grown(name, (rows, slots), np.int32)
         for name in ("present", "sliced"):
             grown(name, (rows, slots), np.bool_)
+        self.count1[self.count1 == 0] = 1
         self.rows, self.slots = rows, slots
 
     cpu: Ints
@@ -273,6 +276,7 @@ class Fleet:
             self.free[row, slot] -= milli
             self.free_of_model[self.model[row, slot]] -= milli
             self.owner[row, slot] = owner
+            self.named += owner > 0
             self.owners_jobs[row, slot] += 1
         self.log.add(row)
 
@@ -287,6 +291,7 @@ class Fleet:
             self.free[row, slot] += milli
             self.free_of_model[self.model[row, slot]] += milli
             self.owners_jobs[row, slot] -= 1
+            self.named -= int(self.owner[row, slot]) > 0
             if self.owners_jobs[row, slot] == 0:
                 self.owner[row, slot] = 0
         self.log.add(row)

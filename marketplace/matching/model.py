@@ -165,9 +165,7 @@ class NoMatch:
     def __str__(self) -> str:
         """The sentence a consumer reads."""
         told = ", ".join(
-            f"{count} {self.details.get(name, name)}"
-            for name, count in self.reasons.items()
-            if count
+            f"{count} {self.details.get(name, WORDS[name])}" for name, count in self.reasons.items()
         )
         text = f"0 of {self.hosts} hosts: {told or 'the market is empty'}"
         for way in self.relaxations[:1]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,22 +30,25 @@ Slots = NDArray[np.int16]
 class Weights:
     """The scoring's numbers, in idle GPUs.
 
-    ``count_power`` and ``size_power``: a kind weighs its arrivals and its devices to these powers; below zero, rare
-    kinds count more, which keeps room for everything. ``spare_cores`` and ``short_cores``: cores beyond, and below,
-    what the free devices need at the mix's own cores per device. ``scarcity``: see :mod:`marketplace.matching.demand`.
+    ``count_power`` and ``size_power``: a kind weighs its number of arrivals and the devices of one to these powers,
+    so that room is kept for the small and the rare too. ``spare_cores`` and ``short_cores``: cores beyond, and below,
+    what the free devices need at the mix's own cores per device. ``open_device``: for each device with anything
+    free. ``scarcity``: see :mod:`marketplace.matching.demand`.
     """
 
-    count_power: float = -0.76
-    size_power: float = -0.76
-    idle_gpu: float = 0.118
-    idle_cpu: float = -0.019
-    spare_cores: float = 0.425
-    short_cores: float = 0.63
-    whole: float = -0.08
-    part: float = -0.027
-    scarcity: float = 0.52
-    scarcity_power: float = 0.57
-    cores_per_gpu: float = 12_000.0
+    count_power: float = 0.15
+    size_power: float = -0.44
+    idle_gpu: float = 0.135
+    idle_cpu: float = -0.046
+    spare_cores: float = 0.317
+    short_cores: float = 0.614
+    open_device: float = -0.018
+    scarcity: float = 0.78
+    scarcity_power: float = 0.93
+
+
+CORES_PER_GPU: Final = 12_000.0
+"""Milli-cores taken to go with a device while the mix says nothing."""
 
 
 class Usable:
@@ -55,6 +59,9 @@ class Usable:
     ) -> None:
         kinds = [(r, w) for r, w in mix if r.gpu_count and w > 0]
         self.weights = weights
+        devices = sum(r.gpu_demand * w for r, w in kinds) / WHOLE
+        cores = sum(r.cpu_milli * w for r, w in mix if w > 0)
+        self.cores_per_gpu = max(cores / devices, 1.0) if devices else CORES_PER_GPU
         raw = np.array(
             [
                 w**weights.count_power * (r.gpu_demand / WHOLE) ** weights.size_power
@@ -104,7 +111,7 @@ class Standing:
         self._mark = -1
         self.level: Ints = np.zeros((0, 0), np.int64)
         self.whole: Ints = np.zeros(0, np.int64)
-        self.part: Ints = np.zeros(0, np.int64)
+        self.opened: Ints = np.zeros(0, np.int64)
         self.total: Ints = np.zeros(0, np.int64)
         self.value: Floats = np.zeros(0)
 
@@ -116,7 +123,7 @@ class Standing:
         if rows is None or self.level.shape != fleet.free.shape:
             shape = fleet.free.shape
             self.level = np.zeros(shape, np.int64)
-            self.whole, self.part, self.total = (np.zeros(shape[0], np.int64) for _ in range(3))
+            self.whole, self.opened, self.total = (np.zeros(shape[0], np.int64) for _ in range(3))
             self.value = np.zeros(shape[0])
             rows = np.arange(shape[0])
         self._mark = fleet.log.end
@@ -124,25 +131,26 @@ class Standing:
         level = self.usable.level_of[free]
         whole = (free == WHOLE).sum(1)
         total = free.sum(1)
-        part = (free > 0).sum(1) - whole
-        self.level[rows], self.whole[rows], self.part[rows] = level, whole, part
+        opened = (free > 0).sum(1)
+        self.level[rows], self.whole[rows], self.opened[rows] = level, whole, opened
         self.total[rows] = total
         line = self.usable.at(fleet.model0[rows], fleet.cpu[rows], fleet.mem[rows])
         held = (self.usable.one[line[:, None], level] * free).sum(1)
         held += self.usable.many[line, np.minimum(whole, self.usable.most)] * whole
-        strands = stranding(
-            self.usable.weights, fleet.cpu[rows], total, whole, part, fleet.count1[rows]
-        )
+        strands = stranding(self.usable, fleet.cpu[rows], total, opened, fleet.count1[rows])
         self.value[rows] = held - strands
 
 
-def stranding(w: Weights, cpu: Ints, total: Ints, whole: Ints, part: Ints, devices: Ints) -> Floats:
+def stranding(
+    usable: Usable, cpu: Ints, total: Ints, opened: Ints, devices: NDArray[np.int32]
+) -> Floats:
     """What idle devices, idle cores and their disproportion are held to cost; one value per host."""
+    w = usable.weights
     gpus = total * (1 / WHOLE)
-    cores = cpu * (1 / w.cores_per_gpu)
+    cores = cpu * (1 / usable.cores_per_gpu)
     apart = cores - gpus
-    uneven = np.where(apart > 0, w.spare_cores * apart, -w.short_cores * apart) / devices
-    return w.idle_gpu * gpus + w.idle_cpu * cores + uneven + w.whole * whole + w.part * part
+    uneven = np.maximum(w.spare_cores * apart, -w.short_cores * apart) / devices
+    return w.idle_gpu * gpus + w.idle_cpu * cores + uneven + w.open_device * opened
 
 
 def score(
@@ -199,15 +207,13 @@ def _one(
     rest_fewer = usable.many[line, np.minimum(fewer, usable.most)] * fewer
     kept = np.where(was_whole, rest_fewer[:, None], rest_same[:, None])
     kept += then - now
-    # Opening a whole device: one whole fewer, one part more; finishing a part: one part fewer.
-    kept -= np.where(was_whole, w.part - w.whole, 0.0)
-    kept += np.where(after == 0, w.part, 0.0)
+    kept += w.open_device * (after == 0)
     if fleet.priced:
         kept -= price_weight * np.log2(1.0 + fleet.gpu_rate[rows])
     kept[~fits] = -np.inf
     slot = kept.argmax(1)
     best = kept[np.arange(len(rows)), slot] + now.sum(1)
-    best -= stranding(w, cpu, total, whole, standing.part[rows], fleet.count1[rows])
+    best -= stranding(usable, cpu, total, standing.opened[rows], fleet.count1[rows])
     return best, slot.astype(np.int16)
 
 
@@ -222,7 +228,7 @@ def _several(
     price_weight: float,
 ) -> tuple[Floats, Slots]:
     """Value left after whole devices, or none, are taken; the devices themselves are chosen at placement."""
-    usable, w = standing.usable, standing.usable.weights
+    usable = standing.usable
     taken = request.gpu_count
     free, level = fleet.free[rows], standing.level[rows]
     whole = standing.whole[rows] - taken
@@ -238,7 +244,7 @@ def _several(
     left = np.maximum(whole, 0)
     kept += usable.many[line, np.minimum(left, usable.most)] * left
     total = standing.total[rows] - taken * WHOLE
-    kept -= stranding(w, cpu, total, whole, standing.part[rows], fleet.count1[rows])
+    kept -= stranding(usable, cpu, total, standing.opened[rows] - taken, fleet.count1[rows])
     if fleet.priced:
         rates = fleet.core_rate[rows]
         if taken and fits is not None:
