@@ -1,0 +1,50 @@
+"""``tally watch``: a watchtower without anybody's key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from marketplace.chain.settler import Round
+from marketplace.chain.watchtower import EVERY_S, Alarm, watch
+from marketplace.cli.common import ChainUrl, Home, ProjectId, out
+from marketplace.cli.desk import desk
+
+app = typer.Typer(help="Rescue sleeping providers: a keyless watchtower.", rich_markup_mode=None)
+
+
+@app.command()
+def tower(
+    book: Annotated[Path, typer.Argument(help="Vouchers to watch, JSON lines (docs/operator.md).")],
+    home: Home,
+    key: Annotated[str, typer.Option(help="Whose wallet pays the fees.")] = "tower",
+    every_s: Annotated[float, typer.Option(help="Seconds between two looks.")] = EVERY_S,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+) -> None:
+    """Watch the channels of BOOK until Ctrl-C; when one closes, claim what its provider is owed."""
+
+    async def seen(rounds: Sequence[Round], alarms: Sequence[Alarm]) -> None:
+        for done in rounds:
+            for settled in done.sent:
+                out.print(
+                    f"claimed {settled.claimed} in {settled.sent.tx_id.hex()}, "
+                    f"fee {settled.sent.fee}",
+                    markup=False,
+                )
+        for alarm in alarms:
+            out.print(
+                f"ALARM {alarm.session_vk.hex()}: {alarm.unclaimed} unclaimed after "
+                f"{alarm.passed_bps // 100} % of the close period",
+                markup=False,
+            )
+
+    async def run() -> None:
+        mine = await desk(home, key, chain_url, project_id)
+        await watch(mine, book, every_s=every_s, seen=seen)
+
+    anyio.run(run)
