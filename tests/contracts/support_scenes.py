@@ -226,6 +226,11 @@ class Scene:
     def witness(self) -> twin.Witness:
         return twin.Witness(frozenset(self.signers), self.lower_ms, self.upper_ms)
 
+    @property
+    def owners(self) -> list[bytes]:
+        """The consumers of the channels."""
+        return [each.stage.consts.consumer_vkh for each in self.channels]
+
     def laid_out(self) -> Scene:
         """With the outputs that the steps demand."""
         pairs = zip(self.channels, self.steps, strict=True)

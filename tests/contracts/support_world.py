@@ -14,6 +14,7 @@ from marketplace.domain import channel as twin
 from tests.contracts.support_scenes import (
     NOW,
     PERIOD,
+    PROVIDERS,
     Instance,
     Scene,
     adapter,
@@ -222,6 +223,34 @@ def _wrong_address(rng: random.Random, out: twin.Output) -> twin.Output:
     return replace(out, address=moved)
 
 
+def _take_above(rng: random.Random, step: twin.Step) -> twin.Step:
+    match step:
+        case twin.Claim():
+            return replace(step, take_to=step.cum + rng.choice([1, 10**6]))
+        case twin.Finish(twin.Claim() as last):
+            return twin.Finish(replace(last, take_to=last.cum + 1))
+        case _:
+            return step
+
+
+def _consumers_want(rng: random.Random, scene: Scene) -> Scene:
+    """One step becomes the consumer's, who signs, whatever the stage."""
+    steps = list(scene.steps)
+    if steps:
+        steps[rng.randrange(len(steps))] = rng.choice([twin.TopUp(5), twin.TopUp(0), twin.Close()])
+    return replace(scene, steps=steps, signers=[*scene.signers, *scene.owners])
+
+
+def _pay_less(_: random.Random, scene: Scene) -> Scene:
+    """Every payout is one short."""
+
+    def short(out: twin.Output) -> twin.Output:
+        paid = out.address.payout() in PROVIDERS
+        return replace(out, held=out.held.plus(-1)) if paid else out
+
+    return replace(scene, outputs=[short(out) for out in scene.outputs])
+
+
 def _shuffle(rng: random.Random, scene: Scene) -> Scene:
     outputs = list(scene.outputs)
     rng.shuffle(outputs)
@@ -245,6 +274,9 @@ _SPOILERS: list[Spoiler] = [
     _output(_wrong_address),
     _step(_wrong_step),
     _step(_wrong_step),
+    _step(_take_above),
+    _consumers_want,
+    _pay_less,
     lambda _, s: replace(s, steps=list(reversed(s.steps))),
     lambda _, s: replace(s, steps=[*s.steps, twin.Finish()]),
     lambda _, s: replace(s, steps=s.steps[:-1]),

@@ -1,0 +1,48 @@
+"""Two independent machines, one verdict and the same units: every step, and every refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contracts import support_context as c
+from tests.contracts.support_aiken import REWARD, SPEND, Refused, aiken, need_aiken, transaction
+from tests.contracts.support_mutations import mutations, variants
+from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls, judge
+
+pytestmark = pytest.mark.prove
+INSTANCES = [pytest.param(i, id=i.name) for i in (ADA, TOKEN)]
+
+
+def _units(instance: Instance, tx: c.Tx) -> dict[tuple[int, int], tuple[int, int]]:
+    return aiken().evaluate(*transaction(instance, tx))
+
+
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_units_agree_on_every_step(instance: Instance) -> None:
+    need_aiken()
+    accepted = {name: scene.tx() for name, scene in controls(instance).items()}
+    accepted |= {
+        label: change(accepted[name]) for label, (name, change) in variants(instance).items()
+    }
+    for name, tx in accepted.items():
+        units = _units(instance, tx)
+        ours = judge(instance, tx)
+        assert units[REWARD, 0] == (ours.mem, ours.steps), name
+        spending = c.constr(1, c.constr(0, c.octets(bytes(32)), c.integer(0)), c.maybe(None))
+        stub = c.run(instance.scripts.stub_cbor, tx.context(spending, c.integer(0)))
+        spent = {each for (purpose, _), each in units.items() if purpose == SPEND}
+        assert spent == {(stub.mem, stub.steps)}, name
+
+
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_refusals_agree(instance: Instance) -> None:
+    need_aiken()
+    tried = 0
+    for mutation in mutations(instance):
+        tx = mutation.change(controls(instance)[mutation.control].tx())
+        if any(0 in o.value.values() for o in tx.outputs):
+            continue  # no ledger value holds a zero, so no transaction can say this
+        tried += 1
+        with pytest.raises(Refused):
+            _units(instance, tx)
+    assert tried >= 150
