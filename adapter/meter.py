@@ -179,7 +179,9 @@ class Metering:
 
     def _processes(self, subject: Subject, uuid: str) -> tuple[tuple[int, ...], int]:
         now = self._clock.boot_ns()
-        if self._devices is None or now - self._listed.get(uuid, -now - 1) < PROCESSES_EVERY_NS:
+        last = self._listed.get(uuid)
+        fresh = last is not None and now - last < PROCESSES_EVERY_NS
+        if self._devices is None or fresh:
             return self._owners.get(uuid, ((), 0))
         self._listed[uuid] = now
         try:

@@ -243,7 +243,11 @@ class Nvml:
 
     def inventory(self) -> list[Gpu]:
         """Every whole GPU, or in its place its MIG devices when it has any."""
-        return self.call("inventory", self._inventory, SLOW_DEADLINE_S)
+        return self.inventory_within(SLOW_DEADLINE_S)
+
+    def inventory_within(self, deadline_s: float) -> list[Gpu]:
+        """The same with a deadline of the caller's."""
+        return self.call("inventory", self._inventory, deadline_s)
 
     def _inventory(self) -> list[Gpu]:
         driver = pynvml.nvmlSystemGetDriverVersion()

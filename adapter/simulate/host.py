@@ -187,7 +187,6 @@ class SimHost:
         self.clock = clock or SimClock(HostClock())
         self.lock = threading.RLock()
         self.driver = DRIVER
-        self.released = threading.Event()
         self._start_ns = self._script_ns()
         self._script = list(script)
         self._done: set[int] = set()
@@ -222,7 +221,6 @@ class SimHost:
         with self.lock:
             self._script.clear()
             self._done.clear()
-            self.released.set()
 
     def set_load(self, device: int, per_cent: int) -> None:
         """Let a device work at *per_cent*."""

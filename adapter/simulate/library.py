@@ -10,6 +10,7 @@ Over 400 lines: one function per exported symbol, kept in one place like the hea
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -66,11 +67,8 @@ class SimulatedNvml:
         self.calls += 1
         host = self.host
         host.advance_script()
-        hang = host.active(FaultKind.HANG)
-        if hang is not None:
-            host.released.clear()
-            while host.active(FaultKind.HANG) is not None:
-                host.released.wait(0.02)
+        while host.active(FaultKind.HANG) is not None:
+            time.sleep(0.01)
         if name not in ("nvmlInitWithFlags", "nvmlErrorString"):
             if host.active(FaultKind.NVML_GONE):
                 return pynvml.NVML_ERROR_UNINITIALIZED

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Final, cast
 
 from marketplace.domain import canonical
+from marketplace.domain.canonical import want_int
 from marketplace.domain.errors import Malformed
 from marketplace.domain.units import WHOLE, Resource
 
@@ -470,8 +471,9 @@ def meter_from_wire(wire: Mapping[str, object]) -> Meter:
         size, peaks = cast("tuple[int, list[bytes]]", wire["log"])
         lost = cast("list[tuple[str, int]]", wire["lost_ns"])
         latched = cast("str | None", wire["latched"])
-        s = cast("list[int]", wire["summary"])
-        xids = cast("list[int]", s[5])
+        row_of = cast("list[object]", wire["summary"])
+        xids = [want_int(xid, "xid") for xid in cast("list[object]", row_of[5])]
+        s = [want_int(value, "summary") for value in (*row_of[:5], *row_of[6:])]
         row = cast("list[object] | None", wire["last"])
         return Meter(
             resource=_resource(wire["resource"]),
@@ -482,10 +484,10 @@ def meter_from_wire(wire: Mapping[str, object]) -> Meter:
             last=None if row is None else _reading_from(row),
             good_ns=cast("int | None", wire["good_ns"]),
             latched=None if latched is None else Cause(latched),
-            summary=Summary(s[0], s[1], s[2], s[3], s[4], tuple(xids), s[6], s[7]),
+            summary=Summary(s[0], s[1], s[2], s[3], s[4], tuple(xids), s[5], s[6]),
             log=MerkleLog(size, tuple(peaks)),
         )
-    except (KeyError, ValueError, TypeError, IndexError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, Malformed) as error:
         raise MeterMalformed(f"not a meter: {error}") from error
 
 
