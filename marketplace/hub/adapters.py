@@ -1,0 +1,158 @@
+"""Adapters' sockets: the outbox is delivered here, and port streams and calls find their answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import structlog
+
+from marketplace.domain import wire
+from marketplace.hub.sockets import Connection, Hub
+from marketplace.service.adapters import Adapters
+from marketplace.service.blobs import Blobs
+from marketplace.service.errors import Offline
+from marketplace.service.market import Market
+from marketplace.service.records import Lease, OfferRecord, Sent, VoucherRecord
+
+log = structlog.get_logger("hub")
+
+
+@dataclass(eq=False)
+class Stream:
+    """One connection to a port of a workload."""
+
+    incoming: Any  # anyio memory object stream of bytes
+    lease: str
+    provider: str
+
+
+class AdapterHub:
+    """``Providers`` of the service."""
+
+    def __init__(self, market: Market, adapters: Adapters, blobs: Blobs) -> None:
+        self.market, self.adapters, self.blobs = market, adapters, blobs
+        self.hub = Hub(market, "adapter", self._message)
+        self.hub.opened, self.hub.closed = self._opened, self._closed
+        self.calls: dict[str, Any] = {}
+        self.streams: dict[str, Stream] = {}
+        self.wanted: set[str] = set()
+        self.event = anyio.Event()
+        market.bus.on("adapter:", self._wake, remote_only=True)
+        market.bus.on("voucher:", self._wake, remote_only=True)
+
+    def connected(self, provider: str) -> bool:
+        """True when its socket ends here."""
+        return bytes.fromhex(provider) in self.hub.live
+
+    def tell(self, provider: str, message: wire.Message) -> bool:
+        """Without the outbox; False when it is not connected here."""
+        return self.hub.tell(bytes.fromhex(provider), message)
+
+    def committed(self, sent: list[Sent]) -> None:
+        """Messages that were just committed here go out at once."""
+        for one in sent:
+            key = bytes.fromhex(one.target.removeprefix("adapter:"))
+            self.hub.tell(key, wire.from_bytes(one.payload), one.id)
+
+    def _wake(self, topic: str) -> None:
+        kind, _, name = topic.partition(":")
+        if kind == "voucher" or bytes.fromhex(name) in self.hub.live:
+            self.wanted.add(topic)
+            self.event.set()
+
+    async def deliver(self) -> None:
+        """Run for ever: what other processes wrote for adapters that are connected here."""
+        while True:
+            with anyio.move_on_after(5):
+                await self.event.wait()
+            topics, self.wanted, self.event = self.wanted, set(), anyio.Event()
+            for topic in topics:
+                kind, _, name = topic.partition(":")
+                if kind == "voucher":
+                    await self._voucher(bytes.fromhex(name))
+                else:
+                    await self._outbox(name)
+
+    async def _outbox(self, provider: str) -> None:
+        for one in await self.market.store.find(Sent, target=f"adapter:{provider}"):
+            self.hub.tell(bytes.fromhex(provider), wire.from_bytes(one.payload), one.id)
+
+    async def _voucher(self, session_vk: bytes) -> None:
+        record = await self.market.store.get(VoucherRecord, session_vk)
+        lease = await self.market.store.get(Lease, record.lease) if record is not None else None
+        if record is None or lease is None:
+            return
+        connection = self.hub.live.get(bytes.fromhex(lease.provider))
+        if connection is None:
+            return
+        told = connection.extra.setdefault("vouchers", {})
+        if told.get(session_vk, -1) < record.cumulative:
+            told[session_vk] = record.cumulative
+            self.tell(lease.provider, wire.VoucherSent(record.lease, record.voucher))
+
+    async def _opened(self, connection: Connection) -> None:
+        await self._outbox(connection.key.hex())
+
+    async def _closed(self, connection: Connection) -> None:
+        provider = connection.key.hex()
+        await self.adapters.gone(provider)
+        for name, stream in list(self.streams.items()):
+            if stream.provider == provider:
+                stream.incoming.close()
+                self.streams.pop(name, None)
+
+    async def _message(self, connection: Connection, message: wire.Message) -> None:
+        provider = connection.key.hex()
+        match message:
+            case wire.ExecDone(_, call):
+                answer = self.calls.get(call)
+                if answer is not None:
+                    answer.send_nowait(message)
+            case wire.StreamData(_, stream_id, data):
+                stream = self.streams.get(stream_id)
+                if stream is not None and stream.provider == provider:
+                    await _feed(stream, data)
+            case wire.StreamClosed(_, stream_id):
+                stream = self.streams.pop(stream_id, None)
+                if stream is not None and stream.provider == provider:
+                    stream.incoming.close()
+            case wire.BlobWanted():
+                part = await self.blobs.part(provider, message)
+                connection.put(part)
+            case wire.BlobPart(lease, sha256, offset):
+                call = self.calls.get(f"{lease}/{sha256}/{offset}")
+                if call is not None:
+                    call.send_nowait(message)
+            case _:
+                await self.adapters.handle(provider, message)
+
+    async def ask(self, provider: str, name: str, message: wire.Message, seconds: float) -> Any:
+        """Send *message* and wait for the answer that arrives under *name*; Offline."""
+        send, receive = anyio.create_memory_object_stream[Any](1)
+        self.calls[name] = send
+        try:
+            if not self.tell(provider, message):
+                raise Offline("the provider is not connected to this process")
+            with anyio.move_on_after(seconds):
+                return await receive.receive()
+            raise Offline("the provider did not answer in time")
+        finally:
+            self.calls.pop(name, None)
+            send.close()
+            receive.close()
+
+    async def where(self, provider: str) -> str:
+        """The market process that holds the provider's connection, empty when none does."""
+        found = await self.market.store.find(OfferRecord, provider=provider, limit=1)
+        return found[0].process if found and not found[0].away_ms else ""
+
+
+async def _feed(stream: Stream, data: bytes) -> None:
+    """A reader that stands still for long loses its stream; the socket must go on for the others."""
+    try:
+        with anyio.fail_after(20):
+            await stream.incoming.send(data)
+    except (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        stream.incoming.close()

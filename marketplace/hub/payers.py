@@ -1,0 +1,116 @@
+"""Payers' sockets: each speaks for the channels whose session key signed its subscription."""
+
+from __future__ import annotations
+
+import anyio
+import structlog
+
+from marketplace.domain import wire
+from marketplace.domain.conversation import subscribe_message
+from marketplace.domain.errors import Forbidden, NotFound, Unauthenticated
+from marketplace.domain.keys import verifies
+from marketplace.domain.lease import EndReason, LeaseState
+from marketplace.hub.sockets import Connection, Hub
+from marketplace.service import decide, settle, ticks
+from marketplace.service.market import Market
+from marketplace.service.records import Lease
+
+log = structlog.get_logger("hub")
+
+
+class PayerHub:
+    """``Payers`` of the service."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+        self.hub = Hub(market, "payer", self._message)
+        self.hub.closed = self._closed
+        self.by_channel: dict[bytes, set[Connection]] = {}
+        self.wanted: set[bytes] = set()
+        self.event = anyio.Event()
+        market.bus.on("channel:", self._wake, remote_only=True)
+
+    def tell(self, session_vk: bytes, message: wire.Message) -> bool:
+        """To every payer that speaks for this channel; False when none is here."""
+        heard = False
+        for connection in list(self.by_channel.get(session_vk, ())):
+            if isinstance(message, wire.ReceiptSent):
+                _note(connection, session_vk, message.receipt.receipt.seq)
+            heard = self.hub.tell(connection.key, message) or heard
+        return heard
+
+    def _wake(self, topic: str) -> None:
+        session_vk = bytes.fromhex(topic.partition(":")[2])
+        if session_vk in self.by_channel:
+            self.wanted.add(session_vk)
+            self.event.set()
+
+    async def deliver(self) -> None:
+        """Run for ever: receipts that other processes stored for payers that are connected here."""
+        while True:
+            with anyio.move_on_after(5):
+                await self.event.wait()
+            wanted, self.wanted, self.event = self.wanted, set(), anyio.Event()
+            for session_vk in wanted:
+                await self._catch_up(session_vk)
+
+    async def _catch_up(self, session_vk: bytes) -> None:
+        latest = await ticks.unanswered(self.market, session_vk)
+        for connection in list(self.by_channel.get(session_vk, ())):
+            told = connection.extra.setdefault("told", {})
+            for record in latest:
+                if told.get(session_vk, 0) < record.seq:
+                    _note(connection, session_vk, record.seq)
+                    message = wire.ReceiptSent(record.lease, record.signed)
+                    self.hub.tell(connection.key, message)
+
+    async def _closed(self, connection: Connection) -> None:
+        for session_vk, speaking in list(self.by_channel.items()):
+            speaking.discard(connection)
+            if not speaking:
+                del self.by_channel[session_vk]
+
+    async def _message(self, connection: Connection, message: wire.Message) -> None:
+        match message:
+            case wire.Subscribe(session_vk, signature):
+                await self._subscribe(connection, session_vk, signature)
+            case wire.VoucherSent(lease, voucher):
+                self._speaks(connection, voucher.session_vk)
+                await ticks.take_voucher(self.market, lease, voucher)
+                await settle.maybe(self.market, lease)
+            case wire.EndSent(end):
+                end.verify()
+                await ticks.take_end(self.market, end)
+            case wire.StopAsked(lease, reason):
+                await self._stop(connection, lease, reason)
+            case _:
+                raise NotFound(f"{type(message).__name__} is not for a payer to send")
+
+    async def _subscribe(self, connection: Connection, session_vk: bytes, signature: bytes) -> None:
+        message = subscribe_message(connection.server.nonce, session_vk)
+        if not verifies(session_vk, message, signature):
+            raise Unauthenticated("the subscription is not signed by the channel's session key")
+        self.by_channel.setdefault(session_vk, set()).add(connection)
+        connection.put(wire.Subscribed(session_vk))
+        connection.extra.setdefault("told", {}).pop(session_vk, None)
+        await self._catch_up(session_vk)
+
+    def _speaks(self, connection: Connection, session_vk: bytes) -> None:
+        if connection not in self.by_channel.get(session_vk, ()):
+            raise Forbidden("subscribe to the channel first")
+
+    async def _stop(self, connection: Connection, lease_id: str, reason: str) -> None:
+        lease = await self.market.store.get(Lease, lease_id)
+        if lease is None:
+            raise NotFound(f"no lease {lease_id}")
+        self._speaks(connection, lease.session_vk)
+        why = reason if reason in {r.value for r in EndReason} else EndReason.CANCELLED
+        if lease.state is not LeaseState.ENDED:
+            await self.market.change(
+                lease_id, lambda at, of: decide.stop(at, of, why, self.market.now)
+            )
+
+
+def _note(connection: Connection, session_vk: bytes, seq: int) -> None:
+    told = connection.extra.setdefault("told", {})
+    told[session_vk] = max(told.get(session_vk, 0), seq)

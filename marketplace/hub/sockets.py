@@ -1,0 +1,244 @@
+"""The sockets of adapters and payers: frames in and out, one numbering a client, acknowledgement
+only after the effect is durable. What the messages mean is the service's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import anyio
+import structlog
+
+from marketplace.domain import wire
+from marketplace.domain.conversation import Backlog, HelloRefused, Numbering, Server
+from marketplace.domain.errors import Fault, Refusal
+from marketplace.service.market import Market
+from marketplace.service.ports import Change
+from marketplace.service.records import Sent
+
+log = structlog.get_logger("hub")
+HELLO_SECONDS: Final = 15
+QUEUE: Final = 2_000
+FAULT_TRIES: Final = 6
+
+
+class Socket(Protocol):
+    """One websocket with binary frames; both raise :class:`Closed` when it is over."""
+
+    async def receive(self) -> bytes:
+        """The next frame."""
+        ...
+
+    async def send(self, frame: bytes) -> None:
+        """Write one frame."""
+        ...
+
+    async def close(self) -> None:
+        """Close it; nothing if it is closed."""
+        ...
+
+
+class Closed(Exception):
+    """The socket is over."""
+
+
+Handler = Callable[["Connection", wire.Message], Awaitable[None]]
+
+
+@dataclass(eq=False)
+class Connection:
+    """One client's live socket: its conversation and what waits to be written."""
+
+    server: Server
+    socket: Socket
+    outgoing: Any = None  # anyio memory object stream of frames
+    owed: dict[int, str] = field(default_factory=dict[int, str])  # seq → outbox id
+    seen: set[str] = field(default_factory=set[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def key(self) -> bytes:
+        """Who it is: the Ed25519 key of its hello."""
+        assert self.server.hello is not None
+        return self.server.hello.key
+
+    def put(self, message: wire.Message, outbox: str = "") -> None:
+        """Number it and queue it for writing; Backlog when the other side never answers."""
+        if outbox:
+            if outbox in self.seen:
+                return
+            self.seen.add(outbox)
+        frame = self.server.send(message)
+        if outbox:
+            assert self.server.numbering is not None
+            self.owed[self.server.numbering.sent] = outbox
+        self.write(frame)
+
+    def write(self, frame: bytes) -> None:
+        """Queue one frame; a client that does not read is cut off, its numbering is kept."""
+        try:
+            self.outgoing.send_nowait(frame)
+        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self.extra["slow"] = True
+
+    def acked(self, seq: int) -> list[str]:
+        """The outbox ids that are done."""
+        done = [s for s in self.owed if s <= seq]
+        return [self.owed.pop(s) for s in done]
+
+
+class Hub:
+    """All live connections of one role in this process."""
+
+    def __init__(self, market: Market, role: str, handler: Handler) -> None:
+        self.market, self.role, self.handler = market, role, handler
+        self.numberings: dict[tuple[bytes, bytes], Numbering] = {}
+        self.sessions: dict[bytes, bytes] = {}
+        self.live: dict[bytes, Connection] = {}
+        self.opened: Callable[[Connection], Awaitable[None]] | None = None
+        self.closed: Callable[[Connection], Awaitable[None]] | None = None
+
+    async def serve(self, socket: Socket) -> None:
+        """One connection from its hello to its end."""
+        server = Server(
+            self.market.settings.magic, self.market.ids.secret(32), b"", self.numberings
+        )
+        connection = Connection(server, socket)
+        try:
+            await self._greet(connection)
+        except (Refusal, TimeoutError) as refused:
+            await self._reject(socket, refused)
+            return
+        except Closed:
+            return
+        old = self.live.get(connection.key)
+        if old is not None:
+            await old.socket.close()
+        self.live[connection.key] = connection
+        try:
+            await self._converse(connection)
+        finally:
+            if self.live.get(connection.key) is connection:
+                del self.live[connection.key]
+                if self.closed is not None:
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(10):
+                        await self.closed(connection)
+
+    async def _greet(self, connection: Connection) -> None:
+        server, socket = connection.server, connection.socket
+        with anyio.fail_after(HELLO_SECONDS):
+            for _ in range(2):
+                frame = await socket.receive()
+                if server.hello is not None:
+                    server.session = self._session(server.hello.key)
+                frames, _ = server.receive(frame, self.market.now)
+                if server.hello is not None and server.hello.role != self.role:
+                    raise HelloRefused(f"this address is for the role {self.role}")
+                for answer in frames:
+                    await socket.send(answer)
+
+    def _session(self, key: bytes) -> bytes:
+        """The market's session towards one client: a new one means that numbers start anew."""
+        if key not in self.sessions:
+            self.sessions[key] = self.market.ids.secret(16)
+        return self.sessions[key]
+
+    async def _converse(self, connection: Connection) -> None:
+        send, receive = anyio.create_memory_object_stream[bytes](QUEUE)
+        connection.outgoing = send
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write, connection, receive, tasks.cancel_scope)
+            try:
+                if self.opened is not None:
+                    await self.opened(connection)
+                await self._read(connection)
+            except Closed:
+                pass
+            except Refusal as refused:
+                log.warning("connection", role=self.role, error=refused.line())
+                await self._reject(connection.socket, refused)
+            tasks.cancel_scope.cancel()
+        send.close()
+        receive.close()
+
+    async def _write(self, connection: Connection, frames: Any, scope: anyio.CancelScope) -> None:
+        try:
+            async for frame in frames:
+                with anyio.fail_after(30):
+                    await connection.socket.send(frame)
+                if connection.extra.get("slow"):
+                    break
+        except (Closed, TimeoutError):
+            pass
+        await connection.socket.close()
+        scope.cancel()
+
+    async def _read(self, connection: Connection) -> None:
+        server = connection.server
+        while True:
+            frame = await connection.socket.receive()
+            frames, message = server.receive(frame, self.market.now)
+            for answer in frames:
+                connection.write(answer)
+            if message is None:
+                await self._maybe_acked(connection, frame)
+                continue
+            await self._handle(connection, message)
+            connection.write(server.handled())
+
+    async def _maybe_acked(self, connection: Connection, frame: bytes) -> None:
+        """Delivered outbox messages leave the outbox."""
+        told = wire.from_bytes(frame)
+        if isinstance(told, wire.Ack):
+            done = connection.acked(told.seq)
+            if done:
+                drops = [Sent(outbox, "", b"", 0) for outbox in done]
+                await self.market.store.apply(Change(drops=[*drops]))
+                connection.seen.difference_update(done)
+        else:
+            connection.write(connection.server.handled())
+
+    async def _handle(self, connection: Connection, message: wire.Message) -> None:
+        """A refusal goes back; a fault is tried again, and in the end the numbering is given up."""
+        for attempt in range(FAULT_TRIES):
+            try:
+                await self.handler(connection, message)
+                return
+            except Refusal as no:
+                kind = type(message).__name__
+                log.warning("refused", role=self.role, kind=kind, error=no.line())
+                lease = str(getattr(message, "lease", ""))
+                text = f"{kind} {lease}: {no.message}"[:1000]
+                connection.put(wire.Rejected(no.code, text, no.remedy))
+                return
+            except Fault as fault:
+                log.error("fault", role=self.role, error=fault.line(), attempt=attempt)
+                await anyio.sleep(min(0.2 * 2**attempt, 5))
+        # Never acknowledged, so the client still has it: a new session makes it say it again.
+        self.sessions.pop(connection.key, None)
+        for name in [n for n in self.numberings if n[0] == connection.key]:
+            del self.numberings[name]
+        raise Closed
+
+    async def _reject(self, socket: Socket, error: Exception) -> None:
+        refused = error if isinstance(error, Refusal) else HelloRefused("no hello in time")
+        answer = wire.Rejected(refused.code, str(refused)[:1000], refused.remedy)
+        try:
+            await socket.send(wire.to_bytes(answer))
+        except Closed:
+            return
+        await socket.close()
+
+    def tell(self, key: bytes, message: wire.Message, outbox: str = "") -> bool:
+        """Send if it is connected here; False if not."""
+        connection = self.live.get(key)
+        if connection is None:
+            return False
+        try:
+            connection.put(message, outbox)
+        except Backlog as full:
+            log.error("backlog", role=self.role, error=full.line())
+            return False
+        return True

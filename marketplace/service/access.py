@@ -1,0 +1,157 @@
+"""Who asks, and what they may do: accounts, sign-in, API keys with verbs, budget and expiry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from marketplace.domain.errors import Forbidden, Malformed, NotFound, Unauthenticated
+from marketplace.service.errors import OverBudget, Suspended
+from marketplace.service.market import Market, digest
+from marketplace.service.ports import Change
+from marketplace.service.records import Account, ApiKey, Audit, Login
+
+VERBS: Final = ("read", "jobs", "channels", "blobs", "webhooks", "keys")
+"""What an API key may do; a signed-in session may do all of it."""
+KEY_PREFIX: Final = "tally_"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A signed-in account, or one of its API keys."""
+
+    account: str
+    verbs: frozenset[str]
+    key: ApiKey | None = None
+
+    def may(self, verb: str) -> None:
+        """Forbidden unless *verb* is among the verbs."""
+        if verb not in self.verbs:
+            raise Forbidden(f"this key may not {verb}", verb=verb)
+
+    def commit(self, budget: int) -> ApiKey:
+        """The key with *budget* more committed; OverBudget beyond its hard cap."""
+        key = self.key
+        assert key is not None
+        left = key.budget - key.committed
+        if budget > left:
+            raise OverBudget(f"the key has {left} lovelace left of its budget", left=left)
+        return replace(key, committed=key.committed + budget)
+
+
+async def challenge(market: Market, address: str) -> tuple[str, str]:
+    """(nonce, message): what the wallet at *address* signs within a few minutes, once."""
+    nonce = market.ids.secret(32).hex()
+    login = Login(digest(nonce), address, "", market.now + market.settings.challenge_ttl_ms)
+    await market.store.apply(Change(puts=[login]))
+    return nonce, sign_in_text(nonce, market.settings.magic)
+
+
+def sign_in_text(nonce: str, magic: int) -> str:
+    """What a person reads in the wallet's window."""
+    return f"Sign in to Tally\nnetwork: {magic}\nnonce: {nonce}\nThis costs nothing and moves no money."
+
+
+async def admit(market: Market, nonce: str, address: str, account: str) -> tuple[str, int]:
+    """(token, expires_ms) after the signature was verified; the nonce is spent either way."""
+    waiting = await market.store.get(Login, digest(nonce))
+    if waiting is None or waiting.account or waiting.address != address:
+        raise Unauthenticated("no such challenge for this address, or it was used")
+    known = await market.store.get(Account, account)
+    if known is not None and known.suspended:
+        raise Suspended(f"this account is suspended: {known.suspended}")
+    token = KEY_PREFIX + "s_" + market.ids.secret(32).hex()
+    now = market.now
+    expires = now + market.settings.token_ttl_ms
+    change = Change(drops=[waiting], puts=[Login(digest(token), address, account, expires)])
+    change.puts.append(Audit(market.ids.new("audit"), now, account, "sign-in", account, {}))
+    if known is None:
+        change.puts.append(Account(account, now))
+    if now > waiting.expires_ms:
+        await market.store.apply(Change(drops=[waiting]))
+        raise Unauthenticated("the challenge is too old")
+    await market.store.apply(change)
+    return token, expires
+
+
+async def spend_nonce(market: Market, nonce: str) -> None:
+    """A failed attempt uses its challenge up."""
+    await market.store.apply(Change(drops=[Login(digest(nonce), "", "", 0)]))
+
+
+async def caller_of(market: Market, token: str) -> Caller:
+    """Whose token or API key this is. Unauthenticated, Suspended."""
+    hashed, now = digest(token), market.now
+    if token.startswith(KEY_PREFIX + "s_"):
+        login = await market.store.get(Login, hashed)
+        if login is None or not login.account or now >= login.expires_ms:
+            raise Unauthenticated("the session is over; sign in again")
+        return Caller(await _standing(market, login.account), frozenset(VERBS))
+    found = await market.store.find(ApiKey, hash=hashed, limit=1)
+    if not found or found[0].revoked_ms:
+        raise Unauthenticated("no such API key")
+    key = found[0]
+    if now >= key.expires_ms:
+        raise Unauthenticated("the API key has expired")
+    return Caller(await _standing(market, key.account), frozenset(key.verbs), key)
+
+
+async def _standing(market: Market, account: str) -> str:
+    known = await market.store.get(Account, account)
+    if known is None:
+        raise Unauthenticated("no such account")
+    if known.suspended:
+        raise Suspended(f"this account is suspended: {known.suspended}")
+    return account
+
+
+async def sign_out(market: Market, token: str) -> None:
+    """The token is worth nothing any more."""
+    await market.store.apply(Change(drops=[Login(digest(token), "", "", 0)]))
+
+
+async def new_key(
+    market: Market, who: Caller, name: str, verbs: list[str], budget: int, expires_ms: int
+) -> tuple[ApiKey, str]:
+    """(key, secret): the secret is shown this once. Never wider than the caller itself."""
+    who.may("keys")
+    unknown = set(verbs) - set(VERBS)
+    if unknown or not verbs:
+        raise Malformed(f"verbs are some of {', '.join(VERBS)}")
+    for verb in verbs:
+        who.may(verb)
+    if expires_ms <= market.now:
+        raise Malformed("expires_at_ms lies in the past")
+    if who.key is not None:
+        free = who.key.budget - who.key.committed
+        if budget > free or expires_ms > who.key.expires_ms:
+            raise Forbidden("a key cannot make one with more budget or a longer life than its own")
+    secret = KEY_PREFIX + "k_" + market.ids.secret(32).hex()
+    key = ApiKey(
+        market.ids.new("key"), who.account, digest(secret), name, sorted(set(verbs)), budget,
+        market.now, expires_ms,
+    )  # fmt: skip
+    change = Change(puts=[key, audit(market, who, "key.new", key.id, {"verbs": key.verbs})])
+    if who.key is not None:
+        change.sets.append(who.commit(budget))
+    await market.store.apply(change)
+    return key, secret
+
+
+async def revoke_key(market: Market, who: Caller, key_id: str) -> None:
+    """At once. NotFound for another account's."""
+    who.may("keys")
+    key = await market.store.get(ApiKey, key_id)
+    if key is None or key.account != who.account:
+        raise NotFound(f"no key {key_id}")
+    gone = replace(key, revoked_ms=market.now)
+    note = audit(market, who, "key.revoke", key.id, {})
+    await market.store.apply(Change(sets=[gone], puts=[note]))
+
+
+def audit(
+    market: Market, who: Caller, action: str, subject: str, detail: dict[str, object]
+) -> Audit:
+    """A line for the audit log."""
+    actor = who.key.id if who.key is not None else who.account
+    return Audit(market.ids.new("audit"), market.now, actor, action, subject, dict(detail))

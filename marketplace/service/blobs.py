@@ -1,0 +1,96 @@
+"""Files in and outputs back: content-addressed bytes in a folder, who may see them in the store.
+
+A blob's name is the hash of its bytes, checked when it is written; nothing of what a user calls a
+file ever becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from marketplace.domain import wire
+from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.service.errors import BlobMismatch, TooLarge
+from marketplace.service.market import Market
+from marketplace.service.ports import Change
+from marketplace.service.records import Blob, Job, Lease
+
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+PART: Final = 256 * 1024
+
+
+class Blobs:
+    """The folder and its rules."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+        self.folder = Path(market.settings.blob_folder or ".")
+
+    def path(self, sha256: str) -> Path:
+        """Where the bytes lie; Malformed for anything but 64 hex digits."""
+        if not _HASH.fullmatch(sha256):
+            raise Malformed("a blob is named by its sha256 in lower-case hex")
+        return self.folder / sha256[:2] / sha256
+
+    async def put(self, account: str, sha256: str, chunks: AsyncIterator[bytes]) -> Blob:
+        """Store and check; TooLarge, BlobMismatch. Storing twice is storing once."""
+        final, limit = self.path(sha256), self.market.settings.blob_limit
+        part = final.with_suffix(f".{self.market.ids.secret(8).hex()}")
+        hasher, size = hashlib.sha256(), 0
+        await anyio.Path(final.parent).mkdir(parents=True, exist_ok=True)
+        try:
+            async with await anyio.open_file(part, "wb") as file:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > limit:
+                        raise TooLarge(f"a blob has at most {limit} bytes", limit=limit)
+                    hasher.update(chunk)
+                    await file.write(chunk)
+                await file.flush()
+                await anyio.to_thread.run_sync(os.fsync, file.wrapped.fileno())
+            if hasher.hexdigest() != sha256:
+                raise BlobMismatch("the bytes do not hash to the name")
+            await anyio.Path(part).replace(final)
+        finally:
+            await anyio.Path(part).unlink(missing_ok=True)
+        blob = Blob(account, sha256, size, self.market.now)
+        try:
+            await self.market.store.apply(Change(puts=[blob]))
+        except Conflict:
+            return await self.market.store.get(Blob, account, sha256) or blob
+        return blob
+
+    async def owned(self, account: str, sha256: str) -> Path:
+        """The file of a blob that *account* put or got; NotFound otherwise."""
+        path = self.path(sha256)
+        blob = await self.market.store.get(Blob, account, sha256)
+        if blob is None or not await anyio.Path(path).exists():
+            raise NotFound(f"no blob {sha256}")
+        return path
+
+    async def part(self, provider: str, asked: wire.BlobWanted) -> wire.BlobPart:
+        """A part of a file for the workload of one of the provider's leases; NotFound otherwise."""
+        lease = await self.market.store.get(Lease, asked.lease)
+        job = await self.market.store.get(Job, lease.job) if lease is not None else None
+        if lease is None or job is None or lease.provider != provider:
+            raise NotFound(f"no lease {asked.lease}")
+        if asked.sha256 not in {f.sha256 for f in job.parsed.files}:
+            raise NotFound("the job names no such file")
+        path = await self.owned(job.account, asked.sha256)
+        length, offset = min(max(asked.length, 0), PART), max(asked.offset, 0)
+
+        def read() -> tuple[bytes, int]:
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read(length), path.stat().st_size
+
+        data, total = await anyio.to_thread.run_sync(read)
+        return wire.BlobPart(asked.lease, asked.sha256, offset, total, data)

@@ -1,0 +1,82 @@
+"""What the market refuses, beyond the domain's own refusals."""
+
+from __future__ import annotations
+
+from marketplace.domain.errors import Fault, Forbidden, Refusal
+
+
+class NothingMatches(Refusal):
+    """No offer fits the job now; ``fields["explain"]`` counts why and names what would."""
+
+    code = "NO_MATCH"
+    remedy = "relax what `explain` names, or set policy.queue and wait"
+
+
+class OverBudget(Refusal):
+    """The API key's budget, or the job's own, does not cover this."""
+
+    code = "OVER_BUDGET"
+    remedy = "lower the job's budget, or use a key with more budget left"
+
+
+class RateLimited(Refusal):
+    """Too many requests from one account or address."""
+
+    code = "RATE_LIMITED"
+    remedy = "wait for `retry_after_ms` and try again"
+
+
+class TooLarge(Refusal):
+    """A body or a file beyond the limit."""
+
+    code = "TOO_LARGE"
+    remedy = "send less, or split it"
+
+
+class NotOffered(Refusal):
+    """A shape of job that this market does not run yet."""
+
+    code = "NOT_OFFERED"
+    remedy = "change the field that is named"
+
+
+class Suspended(Forbidden):
+    """The market's operator suspended this account or provider."""
+
+    code = "SUSPENDED"
+    remedy = "ask the operator of this market; what was earned or is locked stays yours on chain"
+
+
+class QuoteGone(Refusal):
+    """The quote lapsed, was declined or was signed already."""
+
+    code = "QUOTE_GONE"
+    remedy = "post the job again for a fresh quote"
+
+
+class NoChain(Fault):
+    """This market has no chain configured, so it builds and settles nothing."""
+
+    code = "NO_CHAIN"
+    remedy = "start the market with --chain-url, or use a client with its own chain URL"
+
+
+class HookRefused(Refusal):
+    """A webhook that points where the market must not call."""
+
+    code = "WEBHOOK_REFUSED"
+    remedy = "use an https URL on a public address"
+
+
+class BlobMismatch(Refusal):
+    """The bytes are not those of the hash in the URL."""
+
+    code = "BLOB_MISMATCH"
+    remedy = "hash the file again and send all of it"
+
+
+class Offline(Fault):
+    """The provider is not connected just now."""
+
+    code = "PROVIDER_OFFLINE"
+    remedy = "wait until it reconnects; the job page says since when it is away"

@@ -1,0 +1,185 @@
+"""The shell of all use cases: what they share. Load, decide, apply, and only then act."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import structlog
+
+from marketplace.domain import wire
+from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.job import JobState
+from marketplace.service.bus import Bus
+from marketplace.service.decide import Outcome
+from marketplace.service.matcher import Matcher
+from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
+from marketplace.service.records import ApiKey, Event, Job, Lease, ReceiptRecord
+from marketplace.service.ticks import Book
+
+log = structlog.get_logger("market")
+MATCHER: Final = "matcher"
+TRIES: Final = 8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator may choose; times in ms, sizes in bytes."""
+
+    magic: int = 42
+    quote_ttl_ms: int = 300_000
+    propose_ttl_ms: int = 10_000
+    resume_window_ms: int = 600_000
+    process_lease_ms: int = 10_000
+    end_grace_ms: int = 3_000
+    unpaid_grace_ms: int = 600_000
+    lost_grace_ms: int = 86_400_000
+    log_limit: int = 4 << 20
+    blob_limit: int = 64 << 20
+    settle_every_ms: int = 30_000
+    token_ttl_ms: int = 43_200_000
+    challenge_ttl_ms: int = 300_000
+    requests_per_minute: int = 1_200
+    logins_per_minute: int = 30
+    blob_folder: str = ""
+    allow_private_hooks: bool = False
+
+
+class NoProviders:
+    """No adapter is connected here: the command line's view, and before the start."""
+
+    def connected(self, provider: str) -> bool:
+        """Never."""
+        return False
+
+    def tell(self, provider: str, message: wire.Message) -> bool:
+        """To nobody."""
+        return False
+
+
+class NoPayers:
+    """No payer is connected here."""
+
+    def tell(self, session_vk: bytes, message: wire.Message) -> bool:
+        """To nobody."""
+        return False
+
+
+@dataclass
+class Market:
+    """Everything a use case may touch."""
+
+    store: Store
+    clock: Clock
+    ids: Ids
+    process: str
+    settings: Settings = Settings()
+    ledger: Ledger | None = None
+    bus: Bus = field(default_factory=Bus)
+    matcher: Matcher = field(default_factory=Matcher)
+    providers: Providers = field(default_factory=NoProviders)
+    payers: Payers = field(default_factory=NoPayers)
+    epoch: int = 0  # of the matcher's lock while this process holds it, else 0
+    book: Book = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.book = Book(self.store)
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return self.clock.now_ms()
+
+    @property
+    def fence(self) -> tuple[str, int] | None:
+        """What a change that leases something must carry."""
+        return (MATCHER, self.epoch) if self.epoch else None
+
+    def event(self, job: Job, kind: str, detail: dict[str, Any], lease: str = "") -> Event:
+        """A line of the job's story."""
+        return Event(
+            self.ids.new("ev"), job.id, lease or job.lease, job.account, self.now, kind, detail
+        )
+
+    async def lease(self, lease_id: str) -> tuple[Lease, Job]:
+        """Both, or NotFound."""
+        lease = await self.store.get(Lease, lease_id)
+        job = await self.store.get(Job, lease.job) if lease is not None else None
+        if lease is None or job is None:
+            raise NotFound(f"no lease {lease_id}")
+        return lease, job
+
+    async def change(
+        self,
+        lease_id: str,
+        decide: Callable[[Lease, Job], Outcome],
+        extra: Callable[[Outcome], Change] | None = None,
+    ) -> Outcome:
+        """Load, decide and apply until nobody else was faster; then release and rematch."""
+        for attempt in range(TRIES):
+            lease, job = await self.lease(lease_id)
+            out = decide(lease, job)
+            change = extra(out) if extra is not None else Change()
+            if out.lease == lease and out.job == job and not out.sends and extra is None:
+                return out
+            await self._fill(change, out, lease, job)
+            try:
+                await self.store.apply(change)
+            except Conflict:
+                if attempt == TRIES - 1:
+                    raise
+                continue
+            self.after(out)
+            return out
+        raise Conflict(f"{lease_id} keeps changing")
+
+    async def _fill(self, change: Change, out: Outcome, lease: Lease, job: Job) -> None:
+        if out.lease != lease:
+            change.sets.append(out.lease)
+        if out.job != job:
+            change.sets.append(out.job)
+            if out.job.state is JobState.ENDED and job.state is not JobState.ENDED:
+                change.sets += await self.freed_budget(out.job, out.lease)
+        change.sends += [(f"adapter:{lease.provider}", message) for message in out.sends]
+        if out.kind:
+            change.puts.append(self.event(out.job, out.kind, out.detail, lease.id))
+        change.topics += [f"job:{job.id}", f"lease:{lease.id}"]
+        if out.released or out.rematch:
+            change.topics.append(MATCHER)
+
+    def after(self, out: Outcome) -> None:
+        """The acts that follow a commit."""
+        if out.released:
+            self.matcher.release(out.lease.id, self.now)
+        log.info(
+            "lease", lease=out.lease.id, state=out.lease.state.name, job=out.job.id,
+            job_state=out.job.state.name, what=out.kind,
+        )  # fmt: skip
+
+    async def freed_budget(self, job: Job, lease: Lease | None) -> list[ApiKey]:
+        """The job's API key with what the job did not spend given back."""
+        if not job.api_key:
+            return []
+        key = await self.store.get(ApiKey, job.api_key)
+        if key is None:
+            return []
+        spent = job.spent_before + (lease.owed if lease is not None else 0)
+        unspent = max(job.parsed.price.budget - spent, 0)
+        return [replace(key, committed=max(key.committed - unspent, 0))]
+
+    async def owed_by(self, lease_id: str) -> int:
+        """What the lease owes by its latest receipt."""
+        last = await self.last_receipt(lease_id)
+        return last.lease_owed if last is not None else 0
+
+    async def last_receipt(self, lease_id: str) -> ReceiptRecord | None:
+        """The lease's latest receipt."""
+        found = await self.store.find(ReceiptRecord, lease=lease_id, order=("-tick",), limit=1)
+        return found[0] if found else None
+
+
+def digest(secret: str) -> str:
+    """sha256 in hex: how secrets are kept."""
+    return hashlib.sha256(secret.encode()).hexdigest()

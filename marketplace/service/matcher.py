@@ -1,0 +1,368 @@
+"""Offers and jobs in the words of ``marketplace.matching``, and what every live lease holds there.
+
+One process's view; the store decides. Whoever holds the matcher's lock plans here and commits with
+the lock as fence, so two processes can never lease one device twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from marketplace.domain.errors import Malformed
+from marketplace.domain.grant import Grant, model_matches, of_block
+from marketplace.domain.hardware import Gpu as Device
+from marketplace.domain.hardware import Sharing
+from marketplace.domain.job import UNLIMITED, JobSpec, Resources
+from marketplace.domain.offer import Offer, OfferState
+from marketplace.domain.units import WHOLE, Resource
+from marketplace.matching import FairQueue, Gpu, Host, Matchmaker, NoMatch, Placement, Request
+from marketplace.service.records import Lease, OfferRecord
+
+ISOLATION: Final = {"process": 0, "container": 1, "sandbox": 2, "gvisor": 2, "vm": 3}
+MOST_GPUS: Final = 64
+_CORES: Final = "rents=cores"
+_NOWHERE: Final = "\0none"
+
+
+@dataclass(frozen=True)
+class Match:
+    """An offer and the grant on it; *rate_micro* per GPU- or core-second."""
+
+    offer: Offer
+    grant: Grant
+    block: int
+    placement: Placement
+    rate_micro: int
+
+    @property
+    def resource(self) -> Resource:
+        """What is billed."""
+        return self.grant.resource
+
+
+@dataclass
+class _Listed:
+    record: OfferRecord
+    offer: Offer
+    slots: tuple[Device, ...]
+
+
+@dataclass(frozen=True)
+class _Held:
+    offer: str
+    grant: Grant
+    account: str
+
+
+class Matcher:
+    """The matchmaker with names: offers by id, holdings by lease, waiting jobs by id."""
+
+    def __init__(self) -> None:
+        self.market = Matchmaker()
+        self.queue = FairQueue(self.market)
+        self._offers: dict[str, _Listed] = {}
+        self._held: dict[str, _Held] = {}
+        self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
+        self._waiting: dict[str, tuple[JobSpec, str, frozenset[str]]] = {}
+
+    # ---- supply ------------------------------------------------------------------------------
+
+    def set_offer(self, record: OfferRecord) -> None:
+        """The offer as it is now: listed, draining, or gone from the market."""
+        known = self._offers.get(record.id)
+        gone = record.state not in (OfferState.LISTED, OfferState.DRAINING) or record.away_ms
+        if gone:
+            if known is not None:
+                self._unlist(record.id)
+            return
+        draining = record.state is OfferState.DRAINING
+        if known is not None and known.record.body == record.body:
+            known.record = record
+            self.market.drain(record.id, draining)
+            return
+        if known is not None:
+            self._unlist(record.id)
+        offer = record.offer
+        slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
+        slots = tuple(g for g in slots if g.share == WHOLE)
+        self._offers[record.id] = _Listed(record, offer, slots)
+        self.market.add(_host(offer, slots))
+        for lease, held in self._held.items():
+            if held.offer == record.id:
+                self._place_held(lease, held)
+        self.market.drain(record.id, draining)
+
+    def _unlist(self, offer_id: str) -> None:
+        for lease in [x for x, held in self._held.items() if held.offer == offer_id]:
+            self._give_back(lease)
+        self.market.remove(offer_id)
+        del self._offers[offer_id]
+
+    def offers(self) -> list[tuple[OfferRecord, Offer]]:
+        """Everything listed now."""
+        return [(one.record, one.offer) for one in self._offers.values()]
+
+    def free(self, offer_id: str) -> dict[str, int]:
+        """Per device the per-mille that nobody holds; empty for an unknown offer."""
+        listed = self._offers.get(offer_id)
+        if listed is None:
+            return {}
+        row = self.market.fleet.row_of[offer_id]
+        return {g.uuid: int(self.market.fleet.free[row, i]) for i, g in enumerate(listed.slots)}
+
+    # ---- demand ------------------------------------------------------------------------------
+
+    def request(self, spec: JobSpec, account: str, avoid: frozenset[str]) -> Request:
+        """The job as one request with its alternatives; *avoid* are providers."""
+        plain = self._alternatives(spec, account, avoid)
+        return replace(plain[0], any_of=tuple(plain[1:]))
+
+    def place(
+        self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str
+    ) -> Match | NoMatch:
+        """The best match, held for *lease*; or why there is none."""
+        placed = self.market.place(self.request(spec, account, avoid), now)
+        if isinstance(placed, NoMatch):
+            return placed
+        match = self._named(spec, account, avoid, placed)
+        self._held[lease] = _Held(match.offer.id, match.grant, account)
+        self._count(lease, placed)
+        return match
+
+    def wait(self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int) -> None:
+        """Put a job in the fair queue; nothing if it stands there already."""
+        if job not in self._waiting:
+            self._waiting[job] = (spec, account, avoid)
+            self.queue.submit(job, self.request(spec, account, avoid), now)
+
+    def leave(self, job: str) -> None:
+        """Take a job out of the queue, if it waits."""
+        if self._waiting.pop(job, None) is not None:
+            self.queue.cancel(job)
+
+    def waiting(self, job: str) -> bool:
+        """True while it stands in the queue."""
+        return job in self._waiting
+
+    def expected_wait_ms(self, job: str, now: int) -> int | None:
+        """None while it does not wait or nothing has ended yet."""
+        return self.queue.expected_wait_ms(job, now) if job in self._waiting else None
+
+    def round(self, now: int, lease_for: Callable[[], str]) -> list[tuple[str, str, Match]]:
+        """(job, lease, match) of every waiting job that fits now, fairest first; each is held."""
+        begun: list[tuple[str, str, Match]] = []
+        for started in self.queue.round(now):
+            spec, account, avoid = self._waiting.pop(started.job)
+            match = self._named(spec, account, avoid, started.placement)
+            lease = lease_for()
+            self._held[lease] = _Held(match.offer.id, match.grant, account)
+            self._placed[lease] = started.job
+            begun.append((started.job, lease, match))
+        return begun
+
+    def quote(
+        self, spec: JobSpec, account: str, avoid: frozenset[str], now: int
+    ) -> Match | NoMatch:
+        """The same with nothing held."""
+        placed = self.market.quote(self.request(spec, account, avoid), now)
+        return placed if isinstance(placed, NoMatch) else self._named(spec, account, avoid, placed)
+
+    def others(
+        self, spec: JobSpec, account: str, chosen: Match, now: int, limit: int = 3
+    ) -> list[dict[str, Any]]:
+        """The next best offers, and what they cost beside the chosen one."""
+        avoid, found = frozenset({chosen.offer.provider}), list[dict[str, Any]]()
+        while len(found) < limit:
+            other = self.quote(spec, account, avoid, now)
+            if isinstance(other, NoMatch):
+                break
+            dearer = other.rate_micro - chosen.rate_micro
+            found.append(
+                {
+                    "offer": other.offer.id,
+                    "provider": other.offer.provider,
+                    "rate_micro": other.rate_micro,
+                    "why": f"{dearer * 100 // max(chosen.rate_micro, 1)} % dearer"
+                    if dearer > 0
+                    else "fits less tightly",
+                }
+            )
+            avoid |= {other.offer.provider}
+        return found
+
+    def _named(
+        self, spec: JobSpec, account: str, avoid: frozenset[str], placed: Placement
+    ) -> Match:
+        listed = self._offers[placed.host]
+        for block, plain in self._blocks(spec, account, avoid):
+            fixed = replace(plain, gpu_count=placed.request.gpu_count, gpu_count_max=None)
+            if fixed == replace(placed.request, any_of=()):
+                devices = [listed.slots[s] for s in placed.gpus]
+                grant = of_block(spec, block, tuple(d.uuid for d in devices))
+                rates = [listed.offer.gpu_rates[d.model] for d in devices]
+                rate = max(rates) if rates else listed.offer.core_rate
+                return Match(listed.offer, grant, block, placed, rate)
+        raise RuntimeError(f"a placement on {placed.host} answers none of the job's blocks")
+
+    def _alternatives(self, spec: JobSpec, account: str, avoid: frozenset[str]) -> list[Request]:
+        return [plain for _, plain in self._blocks(spec, account, avoid)]
+
+    def _blocks(
+        self, spec: JobSpec, account: str, avoid: frozenset[str]
+    ) -> list[tuple[int, Request]]:
+        hosts = {
+            o.record.id: o.offer.provider
+            for o in self._offers.values()
+            if o.offer.provider in avoid or o.offer.provider in spec.placement.not_providers
+        }
+        made: list[tuple[int, Request]] = []
+        for block, resources in enumerate(spec.resources):
+            plain = self._request(spec, resources, account, frozenset(hosts))
+            only = [f"provider={p}" for p in spec.placement.providers]
+            made += [(block, replace(plain, labels=plain.labels | {x})) for x in only] or [
+                (block, plain)
+            ]
+        return made
+
+    def _request(self, spec: JobSpec, r: Resources, account: str, avoid: frozenset[str]) -> Request:
+        place, price, need = spec.placement, spec.price, r.gpu
+        if place.isolation not in ISOLATION:
+            known = ", ".join(ISOLATION)
+            raise Malformed(f"isolation {place.isolation!r} is not one of {known}")
+        labels = {f"{k}={v}" for k, v in place.labels.items()}
+        gpus = need is not None and need.count.most > 0
+        if need is None or not gpus:
+            labels.add(_CORES)
+        common = Request(
+            cpu_milli=r.cpu.least,
+            memory_mib=r.memory.least,
+            disk_mib=r.disk.least,
+            regions=frozenset(place.regions),
+            labels=frozenset(labels),
+            isolation=ISOLATION[place.isolation],
+            trust=place.min_trust,
+            max_core_rate=None if gpus else price.max_core_rate or None,
+            owner=account,
+            priority=spec.policy.priority,
+            duration_ms=spec.policy.max_duration_ms,
+            avoid=avoid,
+        )
+        if need is None or not gpus:
+            return common
+        return replace(
+            common,
+            gpu_count=max(need.count.least, 1),
+            gpu_count_max=_most(need.count.least, need.count.most, need.share),
+            gpu_milli=need.share,
+            gpu_models=self._models(need.models),
+            vram_mib=need.vram.least,
+            vram_max_mib=None if need.vram.most >= UNLIMITED else need.vram.most,
+            max_gpu_rate=price.max_gpu_rate or None,
+        )
+
+    def _models(self, asked: tuple[str, ...]) -> frozenset[str]:
+        if not asked:
+            return frozenset()
+        known = {g.model for one in self._offers.values() for g in one.slots}
+        return frozenset(m for m in known if any(model_matches(a, m) for a in asked)) or frozenset(
+            {_NOWHERE}
+        )
+
+    # ---- holding -----------------------------------------------------------------------------
+
+    def adopt(self, lease: Lease) -> None:
+        """A lease from the store: hold what it holds; nothing if it is held already."""
+        if lease.id in self._held:
+            return
+        held = self._held[lease.id] = _Held(lease.offer, lease.grant, lease.account)
+        if lease.offer in self._offers:
+            self._place_held(lease.id, held)
+
+    def _place_held(self, lease: str, held: _Held) -> None:
+        listed, grant = self._offers[held.offer], held.grant
+        index = {g.uuid: i for i, g in enumerate(listed.slots)}
+        slots = [index[u] for u in grant.gpus if u in index]
+        request = Request(
+            cpu_milli=grant.cpu_milli,
+            memory_mib=grant.memory_mib,
+            disk_mib=grant.disk_mib,
+            gpu_count=len(slots),
+            gpu_milli=grant.share if slots else WHOLE,
+            owner=held.account,
+        )
+        # ValueError: the host shrank under a running lease. Its adapter ends what no longer fits;
+        # until then the host has, to us, no room that this lease could be taken from.
+        try:
+            placed = self.market.adopt(held.offer, slots, request)
+        except ValueError:
+            self.market.drain(held.offer)
+            return
+        self._count(lease, placed)
+
+    def _count(self, lease: str, placed: Placement) -> None:
+        self.queue.adopt(lease, placed, 0)
+        self._placed[lease] = lease
+
+    def _give_back(self, lease: str, now: int = 0) -> None:
+        name = self._placed.pop(lease, None)
+        if name is not None:
+            self.queue.finished(name, now)
+
+    def release(self, lease: str, now: int) -> bool:
+        """Give back what *lease* holds; False when it holds nothing."""
+        if self._held.pop(lease, None) is None:
+            return False
+        self._give_back(lease, now)
+        return True
+
+    def holders(self) -> set[str]:
+        """The leases that hold something."""
+        return set(self._held)
+
+
+def _most(least: int, most: int, share: int) -> int | None:
+    if share != WHOLE or most <= least:
+        return None
+    return min(most, MOST_GPUS)
+
+
+def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
+    host = offer.host
+    labels = {f"{k}={v}" for k, v in offer.labels.items()} | {f"provider={offer.provider}"}
+    if offer.core_rate > 0:
+        labels.add(_CORES)
+    return Host(
+        id=offer.id,
+        cpu_milli=host.cpu.milli,
+        memory_mib=host.memory_mib,
+        disk_mib=host.disk_mib,
+        gpus=tuple(
+            Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.sharing is Sharing.MIG)
+            for g in slots
+        ),
+        core_rate=offer.core_rate,
+        region=offer.region or host.region,
+        labels=frozenset(labels),
+        isolation=max((ISOLATION.get(x, 0) for x in offer.isolation), default=0),
+        trust=offer.trust,
+        upload_mbps=host.up_kbit // 1000,
+        download_mbps=host.down_kbit // 1000,
+        provider=offer.provider,
+        maintenance=tuple((w.start_ms, w.end_ms) for w in offer.windows if w.start_ms < w.end_ms),
+    )
+
+
+def explained(no: NoMatch) -> dict[str, Any]:
+    """A NoMatch as JSON: the sentence, the counts and the nearest relaxations with their price."""
+    return {
+        "text": str(no),
+        "hosts": no.hosts,
+        "reasons": dict(no.reasons),
+        "words": {name: no.details.get(name, name) for name in no.reasons},
+        "relaxations": [
+            {"change": w.change, "hosts": w.hosts, "rate_micro_per_s": w.rate}
+            for w in no.relaxations
+        ],
+    }

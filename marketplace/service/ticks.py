@@ -1,0 +1,180 @@
+"""Receipts and vouchers: verified, durable before they are acknowledged, relayed, kept for ever."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from marketplace.domain import wire
+from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.receipt import Receipt, ReceiptRefused, SignedReceipt, check_next
+from marketplace.domain.terms import Terms
+from marketplace.domain.voucher import End, Voucher, VoucherRefused
+from marketplace.service.ports import Change, Store
+from marketplace.service.records import Channel, Lease, ReceiptRecord, VoucherRecord
+
+if TYPE_CHECKING:
+    from marketplace.service.market import Market
+
+KEPT: Final = 10_000
+
+
+@dataclass(eq=False)
+class Page:
+    """What the next receipt of one channel is checked against."""
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    loaded: bool = False
+    last: Receipt | None = None
+    leases: dict[str, Receipt] = field(default_factory=dict[str, Receipt])
+    ticks: dict[str, int] = field(default_factory=dict[str, int])
+    terms: dict[str, tuple[Terms, str]] = field(default_factory=dict[str, tuple[Terms, str]])
+
+
+class Book:
+    """The last pages of every channel in use; whatever is not here is read from the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pages: OrderedDict[bytes, Page] = OrderedDict()
+
+    def page(self, session_vk: bytes) -> Page:
+        """The channel's page, possibly not loaded."""
+        page = self._pages.get(session_vk)
+        if page is None:
+            page = self._pages[session_vk] = Page()
+            while len(self._pages) > KEPT:
+                self._pages.popitem(last=False)
+        self._pages.move_to_end(session_vk)
+        return page
+
+    def forget(self, session_vk: bytes) -> None:
+        """Another process wrote: read it again."""
+        page = self._pages.get(session_vk)
+        if page is not None:
+            page.loaded = False
+
+    async def load(self, session_vk: bytes, page: Page) -> None:
+        """From the store, unless it is loaded."""
+        if page.loaded:
+            return
+        newest = await self._store.find(
+            ReceiptRecord, session_vk=session_vk, order=("-seq",), limit=1
+        )
+        page.last = newest[0].signed.receipt if newest else None
+        page.leases, page.ticks = {}, {}
+        page.loaded = True
+
+    async def lease(self, page: Page, lease_id: str) -> tuple[Terms, str]:
+        """(terms, provider) of a lease, and its last receipt into *page*."""
+        known = page.terms.get(lease_id)
+        if known is None:
+            lease = await self._store.get(Lease, lease_id)
+            if lease is None:
+                raise NotFound(f"no lease {lease_id}")
+            known = page.terms[lease_id] = (lease.agreed, lease.provider)
+        if lease_id not in page.ticks:
+            last = await self._store.find(ReceiptRecord, lease=lease_id, order=("-tick",), limit=1)
+            page.ticks[lease_id] = last[0].tick if last else 0
+            if last:
+                page.leases[lease_id] = last[0].signed.receipt
+        return known
+
+
+async def take_receipt(
+    market: Market, provider: str, lease_id: str, signed: SignedReceipt
+) -> ReceiptRecord | None:
+    """Verify, store, relay. None for one that is known already; ReceiptRefused or NotFound."""
+    session_vk = signed.receipt.session_vk
+    page = market.book.page(session_vk)
+    async with page.lock:
+        await market.book.load(session_vk, page)
+        terms, owner = await market.book.lease(page, lease_id)
+        if owner != provider:
+            raise NotFound(f"no lease {lease_id}")
+        receipt = signed.verify(terms.adapter_vk)
+        if page.last is not None and receipt.seq <= page.last.seq:
+            return await _repeated(market, receipt, signed)
+        _check_terms(receipt, lease_id, terms)
+        before = page.leases.get(lease_id)
+        check_next(receipt, page.last, before, terms.rate_micro)
+        record = ReceiptRecord(
+            session_vk, receipt.seq, lease_id, page.ticks[lease_id] + 1, signed.body,
+            signed.signature, receipt.unit_ms_total, receipt.lease_owed, receipt.channel_owed,
+            receipt.final, market.now,
+        )  # fmt: skip
+        try:
+            await market.store.apply(Change(puts=[record], topics=[f"channel:{session_vk.hex()}"]))
+        except Conflict:
+            page.loaded = False  # another process holds this provider now
+            raise
+        page.last, page.leases[lease_id] = receipt, receipt
+        page.ticks[lease_id] = record.tick
+    return record
+
+
+def _check_terms(receipt: Receipt, lease_id: str, terms: Terms) -> None:
+    rules = (
+        (receipt.lease == lease_id, "another lease"),
+        (receipt.session_vk == terms.session_vk, "another channel than the terms name"),
+        (receipt.device == terms.devices, "other devices than the terms name"),
+        (receipt.resource == terms.resource, "another resource than the terms name"),
+        (receipt.lease_owed <= terms.ceiling, "more than the ceiling"),
+    )
+    for holds, why in rules:
+        if not holds:
+            raise ReceiptRefused(why, seq=receipt.seq, lease=lease_id)
+
+
+async def _repeated(market: Market, receipt: Receipt, signed: SignedReceipt) -> None:
+    stored = await market.store.get(ReceiptRecord, receipt.session_vk, receipt.seq)
+    if stored is None or stored.body != signed.body:
+        raise ReceiptRefused("the hash chain forks", seq=receipt.seq, lease=receipt.lease)
+
+
+async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> VoucherRecord:
+    """Verify and store; the greatest counts, a lower one is void. VoucherRefused, NotFound."""
+    voucher.verify()
+    channel = await market.store.get(Channel, voucher.session_vk)
+    if channel is None:
+        raise NotFound("no such channel")
+    record = VoucherRecord(
+        voucher.session_vk, voucher.cumulative, voucher.signature, lease_id, market.now
+    )
+    topic = f"voucher:{voucher.session_vk.hex()}"
+    await market.store.apply(Change(raises=[record], topics=[topic]))
+    market.providers.tell(channel.provider, wire.VoucherSent(lease_id, voucher))
+    return record
+
+
+async def take_end(market: Market, end: End) -> Channel:
+    """The consumer's signed wish to finish: kept, and brought to the adapter by the outbox."""
+    end.verify()
+    channel = await market.store.get(Channel, end.session_vk)
+    if channel is None:
+        raise NotFound("no such channel")
+    if channel.end_signature:
+        return channel
+    if channel.state == "ENDED":
+        raise VoucherRefused("the channel has ended already")
+    ended = replace(channel, end_cumulative=end.cumulative, end_signature=end.signature)
+    await market.store.apply(
+        Change(sets=[ended], sends=[(f"adapter:{channel.provider}", wire.EndSent(end))])
+    )
+    return ended
+
+
+async def unanswered(market: Market, session_vk: bytes) -> list[ReceiptRecord]:
+    """The latest receipt of each lease of the channel that no voucher covers yet."""
+    voucher = await market.store.get(VoucherRecord, session_vk)
+    covered = voucher.cumulative if voucher is not None else -1
+    leases = await market.store.find(Lease, session_vk=session_vk)
+    found: list[ReceiptRecord] = []
+    for lease in leases:
+        last = await market.last_receipt(lease.id)
+        if last is not None and (last.channel_owed > covered or last.final):
+            found.append(last)
+    return sorted(found, key=lambda record: record.seq)
