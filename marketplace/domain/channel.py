@@ -283,10 +283,6 @@ class Channel:
         """Where its remainder goes."""
         return Address(Credential(self.stage.consts.consumer_vkh), self.address.stake)
 
-    def capacity(self, reserve: int) -> int:
-        """The greatest cumulative amount that payer and adapter accept; *reserve* stays inside."""
-        return self.held.amount + self.stage.claimed - reserve
-
 
 def check_channel(channel: Channel, address: Address, consts: Consts, deposit: int) -> None:
     """What adapter and payer both demand before they serve or sign; :class:`ChannelUnfit`.

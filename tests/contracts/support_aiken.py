@@ -104,9 +104,9 @@ def transaction(instance: Instance, tx: c.Tx) -> tuple[bytes, list[tuple[bytes, 
         body[3] = tx.upper
     accounts = [(*_credential(who), amount) for who, amount in tx.withdrawals]
     if accounts:
-        rewards = sorted(
-            (bytes([0xE0 | kind << 4]) + who, amount) for kind, who, amount in accounts
-        )
+        # The ledger orders credentials with scripts before keys.
+        ordered = sorted(accounts, key=lambda a: (not a[0], a[1]))
+        rewards = [(bytes([0xE0 | kind << 4]) + who, amount) for kind, who, amount in ordered]
         body[5] = dict(rewards)
     if tx.lower is not None:
         body[8] = tx.lower
@@ -114,7 +114,7 @@ def transaction(instance: Instance, tx: c.Tx) -> tuple[bytes, list[tuple[bytes, 
         body[9] = _assets(tx.mint)
     if tx.signers:
         body[14] = sorted(tx.signers)
-    rewarded = [reward for reward, _ in sorted(body.get(5, {}).items())]
+    rewarded = list(body.get(5, {}))
     ours = bytes([0xF0]) + instance.scripts.settle_hash
     redeemers: dict[tuple[int, int], Any] = {}
     for at, each in enumerate(inputs):
