@@ -268,7 +268,7 @@ class Draft:
                     self.snapshot.params.script_data_hash(redeemers)
                 ),
                 "reference_inputs": [
-                    _input(r) for r in sorted((deployment.settle, deployment.stub))
+                    input_of(r) for r in sorted((deployment.settle, deployment.stub))
                 ],
                 **self._pledge(fee),
             }
@@ -279,7 +279,7 @@ class Draft:
                 StakeRegistration(StakeCredential(ScriptHash(self.plan.registers)))
             ]
         whole = TransactionBody(
-            inputs=[_input(u.ref) for u in self.inputs],
+            inputs=[input_of(u.ref) for u in self.inputs],
             outputs=[out.to_pycardano() for out in outs],
             fee=fee,
             ttl=self.plan.until,
@@ -290,15 +290,17 @@ class Draft:
 
     def _pledge(self, fee: int) -> dict[str, Any]:
         if self.collateral is None:
-            raise FundsShort("no plain output of 5 ADA to pledge as collateral", missing=COLLATERAL)
+            raise FundsShort("no output of 5 ADA to pledge as collateral", missing=COLLATERAL)
         percent = self.snapshot.params.collateral_percent
         need = -(-fee * percent // 100)
-        pledge: dict[str, Any] = {"collateral": [_input(self.collateral.ref)]}
-        if self.collateral.lovelace <= COLLATERAL_MOST:
+        pledge: dict[str, Any] = {"collateral": [input_of(self.collateral.ref)]}
+        if self.collateral.plain and self.collateral.lovelace <= COLLATERAL_MOST:
             if self.collateral.lovelace < need:
                 raise FundsShort("the collateral is below what this fee needs", missing=need)
             return pledge
-        back = Out(self.funds.change, self.collateral.lovelace - need)
+        back = Out(self.funds.change, self.collateral.lovelace - need, self.collateral.assets)
+        if back.lovelace < least(self.snapshot, back):
+            raise FundsShort("the collateral's return would be below the least", missing=need)
         return pledge | {"collateral_return": back.to_pycardano(), "total_collateral": need}
 
 
@@ -407,7 +409,8 @@ def _join(body: bytes, witnesses: Sequence[tuple[bytes, bytes]], redeemers: byte
     return b"\x84" + body + plutus.head(5, len(parts)) + b"".join(parts) + b"\xf5\xf6"
 
 
-def _input(ref: OutRef) -> TransactionInput:
+def input_of(ref: OutRef) -> TransactionInput:
+    """As the library encodes it."""
     return TransactionInput(TransactionId(ref.tx_id), ref.index)
 
 

@@ -33,7 +33,7 @@ def payment_key_hash(address: str, mainnet: bool) -> str:
         )
         part = parsed.payment_part
         network = parsed.network
-    except Exception as error:  # noqa: BLE001 (the library raises whatever its parsers raise)
+    except Exception as error:
         raise SignInRefused("this is not a Cardano address") from error
     if not isinstance(part, VerificationKeyHash):
         raise SignInRefused("only an address of a payment key can sign in")
@@ -42,8 +42,10 @@ def payment_key_hash(address: str, mainnet: bool) -> str:
     return part.payload.hex()
 
 
-def verify_sign_in(address: str, signature: str, key: str, message: str, mainnet: bool) -> str:
-    """The account (hex payment key hash) that signed *message*; SignInRefused otherwise.
+def verify_sign_in(address: str, signature: str, key: str, mainnet: bool) -> tuple[str, str]:
+    """(account, message): which payment key hash signed what; SignInRefused for anything else.
+
+    The caller compares the message with its challenge.
 
     *signature* and *key*: hex of COSE_Sign1 and COSE_Key, as CIP-30's ``signData`` returns them.
     """
@@ -56,12 +58,12 @@ def verify_sign_in(address: str, signature: str, key: str, message: str, mainnet
         signer = result["signing_address"]
         verified, said = result["verified"], result["message"]
         part = signer.payment_part
-    except Exception as error:  # noqa: BLE001 (malformed COSE raises many kinds of exceptions)
+    except Exception as error:
         raise SignInRefused("the signature does not parse") from error
     if verified is not True:
         raise SignInRefused("the signature is not by the key of the address")
     if not isinstance(part, VerificationKeyHash) or part.payload.hex() != account:
         raise SignInRefused("another key signed than that of the address")
-    if said != message:
-        raise SignInRefused("another message was signed than the challenge's")
-    return account
+    if not isinstance(said, str):
+        raise SignInRefused("the signed message is not text")
+    return account, said

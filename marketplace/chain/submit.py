@@ -138,17 +138,23 @@ async def send(chain: ChainReader, log: TransactionLog, signed: Signed, purpose:
     :class:`TxRefused` says whether it was a conflict; the record is then EXPIRED. On a
     :class:`ChainFault` it stays as it is and :class:`~marketplace.chain.follow.Follower` sends it again.
     """
-    record = TxRecord(signed.tx_id, signed.bytes, purpose)
+    await send_bytes(chain, log, signed.bytes, purpose)
+    return Sent(signed.tx_id, signed.fee, signed.size, signed.made, signed.inputs)
+
+
+async def send_bytes(chain: ChainReader, log: TransactionLog, tx: bytes, purpose: str) -> bytes:
+    """:func:`send` for signed bytes from elsewhere (a wallet); the transaction's id."""
+    record = TxRecord(txbytes.split(tx).tx_id, tx, purpose)
     await log.put(record)
     try:
-        await chain.submit(signed.bytes)
+        await chain.submit(tx)
     except TxRefused as refused:
-        if await chain.transaction(signed.tx_id) is None:
+        if await chain.transaction(record.tx_id) is None:
             conflict = bool(await spent_elsewhere(chain, record))
             await log.put(record.step(TxEvent.IMPOSSIBLE))
             raise TxRefused(str(refused), conflict=conflict) from refused
     await log.put(record.step(TxEvent.SENT))
-    return Sent(signed.tx_id, signed.fee, signed.size, signed.made, signed.inputs)
+    return record.tx_id
 
 
 async def spent_elsewhere(chain: ChainReader, record: TxRecord) -> list[OutRef]:

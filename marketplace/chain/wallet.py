@@ -48,13 +48,13 @@ class Funds:
     def of(change: bytes, utxos: Iterable[Utxo]) -> Funds:
         """Set aside the collateral among *utxos*; the rest may be spent.
 
-        Without an output of collateral's size the largest plain one serves as both (a ledger allows
-        it) with a return.
+        Without an output of collateral's size the largest one serves as both, with a return that
+        takes the rest, tokens included, back (a ledger allows it).
         """
         every = sorted(utxos, key=lambda u: (bool(u.assets), -u.lovelace, u.ref))
         usable = [u for u in every if u.script_hash is None and u.datum is None]
-        sure = [u for u in usable if u.plain and u.lovelace >= COLLATERAL]
-        apart = [u for u in sure if u.lovelace <= COLLATERAL_MOST]
+        sure = [u for u in usable if u.lovelace >= COLLATERAL]  # plain ones first
+        apart = [u for u in sure if u.plain and u.lovelace <= COLLATERAL_MOST]
         if apart:
             kept = min(apart, key=lambda u: (u.lovelace, u.ref))
             return Funds(change, tuple(u for u in usable if u is not kept), kept, True)
