@@ -145,10 +145,11 @@ def replay(
             at[reached].append(100 * placed / capacity)
     micro = spent / 1000
     return Result(
-        *(float(np.mean(at[k])) for k in READ_AT),
-        voluntary,
-        float(micro.mean()),
-        float(np.percentile(micro, 99)),
+        a100=float(np.mean(at[100])),
+        a130=float(np.mean(at[130])),
+        voluntary=voluntary,
+        us_mean=float(micro.mean()),
+        us_p99=float(np.percentile(micro, 99)),
     )
 
 

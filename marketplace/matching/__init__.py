@@ -13,6 +13,8 @@ from marketplace.matching.model import (
     Relaxation,
     Request,
 )
+from marketplace.matching.preemption import Preemption, plan_preemption
+from marketplace.matching.scores import Weights
 
 __all__ = [
     "FairQueue",
@@ -24,8 +26,11 @@ __all__ = [
     "NoMatch",
     "Placement",
     "Policy",
+    "Preemption",
     "Quota",
     "Relaxation",
     "Request",
     "Started",
+    "Weights",
+    "plan_preemption",
 ]

@@ -2,8 +2,7 @@
 
 A model is scarce when those who can use nothing else would want more of it, while the market fills up, than is left
 of it: pressure = (their part of all demand x all that is free, spread over the models that they accept) / what is
-free of the model. At 1 nothing is to spare for the flexible. A request pays ``scarcity x pressure ** power`` per
-device, so flexible work drifts to plentiful models in good time, and no device is refused to anybody.
+free of the model. At 1 nothing is to spare for the flexible. A request pays ``scarcity x pressure`` per device, so flexible work drifts to plentiful models in good time, and no device is refused to anybody.
 """
 
 from __future__ import annotations
@@ -111,4 +110,4 @@ class Demand:
         free = fleet.free_of_model[: accepts.shape[1]]
         reach = np.maximum(accepts @ free, 1.0)
         pressure = np.minimum((part * free.sum() / reach) @ accepts, MOST_PRESSURE)
-        return self.weights.scarcity * pressure**self.weights.scarcity_power
+        return self.weights.scarcity * pressure

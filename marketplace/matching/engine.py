@@ -371,6 +371,16 @@ class Matchmaker:
             return sum(int(self.fleet.gpu_rate[row, s]) for s in slots) * request.gpu_milli // WHOLE
         return int(self.fleet.core_rate[row]) * request.cpu_milli // 1000
 
+    def fits_on(self, host_id: str, request: Request, now: int = 0) -> bool:
+        """Whether a plain *request* fits on one host now. KeyError when the host is unknown."""
+        at = np.array([self.fleet.row_of[host_id]])
+        owner = self.owner_number(request.owner)
+        closed = self.closed(request, now)
+        return not (
+            filters.failed_terms(self.fleet, at, request)[0]
+            or filters.failed_now(self.fleet, at, request, owner, closed)[0]
+        )
+
     def why_lost(self, host_id: str) -> explain.Losses:
         """Why a provider's host got no work lately. KeyError when it is unknown."""
         return explain.losses(self, host_id)

@@ -5,9 +5,8 @@ model, its share (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, secti
 kinds is exact and yet a handful of look-ups: kinds are summed once into cumulative tables over (model, cores,
 memory, share), so the time to score a host does not depend on how many kinds there are.
 
-The value of a host is its usable devices less a little for what tends to strand them: idle devices and cores (so
-that hosts are filled up, not spread over), cores out of proportion to devices, and the count of open devices. The
-cost of a placement is the value that it takes away. ``docs/decisions/0040-scoring.md`` has what each term brought.
+The value of a host is its usable devices less a little for cores out of proportion to them, which strand one or the
+other in the end. The cost of a placement is the value that it takes away. ``docs/decisions/0040-scoring.md`` has what each term brought.
 """
 
 from __future__ import annotations
@@ -28,23 +27,19 @@ Slots = NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The scoring's numbers, in idle GPUs.
+    """The scoring's numbers.
 
-    ``count_power`` and ``size_power``: a kind weighs its number of arrivals and the devices of one to these powers,
-    so that room is kept for the small and the rare too. ``spare_cores`` and ``short_cores``: cores beyond, and below,
-    what the free devices need at the mix's own cores per device. ``open_device``: for each device with anything
-    free. ``scarcity``: see :mod:`marketplace.matching.demand`.
+    ``share_power`` and ``many_power``: every kind of demand counts the same, however often it comes, times its share
+    of a device and its number of devices to these powers; below zero, room is kept for the small, which can use what
+    others leave. ``spare_cores`` and ``short_cores`` are idle GPUs per core-equivalent beyond, and below, what the
+    free devices need at the mix's own cores per device. ``scarcity``: see :mod:`marketplace.matching.demand`.
     """
 
-    count_power: float = 0.15
-    size_power: float = -0.44
-    idle_gpu: float = 0.135
-    idle_cpu: float = -0.046
-    spare_cores: float = 0.317
-    short_cores: float = 0.614
-    open_device: float = -0.018
-    scarcity: float = 0.78
-    scarcity_power: float = 0.93
+    share_power: float = -1.0
+    many_power: float = -0.15
+    spare_cores: float = 0.16
+    short_cores: float = 0.45
+    scarcity: float = 0.8
 
 
 CORES_PER_GPU: Final = 12_000.0
@@ -64,8 +59,8 @@ class Usable:
         self.cores_per_gpu = max(cores / devices, 1.0) if devices else CORES_PER_GPU
         raw = np.array(
             [
-                w**weights.count_power * (r.gpu_demand / WHOLE) ** weights.size_power
-                for r, w in kinds
+                (r.gpu_milli / WHOLE) ** weights.share_power * r.gpu_count**weights.many_power
+                for r, _ in kinds
             ]
         )
         share = raw / raw.sum() if len(kinds) else raw
@@ -111,7 +106,6 @@ class Standing:
         self._mark = -1
         self.level: Ints = np.zeros((0, 0), np.int64)
         self.whole: Ints = np.zeros(0, np.int64)
-        self.opened: Ints = np.zeros(0, np.int64)
         self.total: Ints = np.zeros(0, np.int64)
         self.value: Floats = np.zeros(0)
 
@@ -123,7 +117,7 @@ class Standing:
         if rows is None or self.level.shape != fleet.free.shape:
             shape = fleet.free.shape
             self.level = np.zeros(shape, np.int64)
-            self.whole, self.opened, self.total = (np.zeros(shape[0], np.int64) for _ in range(3))
+            self.whole, self.total = (np.zeros(shape[0], np.int64) for _ in range(2))
             self.value = np.zeros(shape[0])
             rows = np.arange(shape[0])
         self._mark = fleet.log.end
@@ -131,26 +125,20 @@ class Standing:
         level = self.usable.level_of[free]
         whole = (free == WHOLE).sum(1)
         total = free.sum(1)
-        opened = (free > 0).sum(1)
-        self.level[rows], self.whole[rows], self.opened[rows] = level, whole, opened
+        self.level[rows], self.whole[rows] = level, whole
         self.total[rows] = total
         line = self.usable.at(fleet.model0[rows], fleet.cpu[rows], fleet.mem[rows])
         held = (self.usable.one[line[:, None], level] * free).sum(1)
         held += self.usable.many[line, np.minimum(whole, self.usable.most)] * whole
-        strands = stranding(self.usable, fleet.cpu[rows], total, opened, fleet.count1[rows])
+        strands = stranding(self.usable, fleet.cpu[rows], total, fleet.count1[rows])
         self.value[rows] = held - strands
 
 
-def stranding(
-    usable: Usable, cpu: Ints, total: Ints, opened: Ints, devices: NDArray[np.int32]
-) -> Floats:
-    """What idle devices, idle cores and their disproportion are held to cost; one value per host."""
+def stranding(usable: Usable, cpu: Ints, total: Ints, devices: NDArray[np.int32]) -> Floats:
+    """What cores out of proportion to free devices are held to cost, per device of the host; one value per host."""
     w = usable.weights
-    gpus = total * (1 / WHOLE)
-    cores = cpu * (1 / usable.cores_per_gpu)
-    apart = cores - gpus
-    uneven = np.maximum(w.spare_cores * apart, -w.short_cores * apart) / devices
-    return w.idle_gpu * gpus + w.idle_cpu * cores + uneven + w.open_device * opened
+    apart = cpu * (1 / usable.cores_per_gpu) - total * (1 / WHOLE)
+    return np.maximum(w.spare_cores * apart, -w.short_cores * apart) / devices
 
 
 def score(
@@ -192,7 +180,7 @@ def _one(
     price_weight: float,
 ) -> tuple[Floats, Slots]:
     """Value left after the best single device is taken, and that device."""
-    usable, w = standing.usable, standing.usable.weights
+    usable = standing.usable
     free, level = fleet.free[rows], standing.level[rows]
     was_whole = free == WHOLE
     after = np.maximum(free - request.gpu_milli, 0)
@@ -207,13 +195,12 @@ def _one(
     rest_fewer = usable.many[line, np.minimum(fewer, usable.most)] * fewer
     kept = np.where(was_whole, rest_fewer[:, None], rest_same[:, None])
     kept += then - now
-    kept += w.open_device * (after == 0)
     if fleet.priced:
         kept -= price_weight * np.log2(1.0 + fleet.gpu_rate[rows])
     kept[~fits] = -np.inf
     slot = kept.argmax(1)
     best = kept[np.arange(len(rows)), slot] + now.sum(1)
-    best -= stranding(usable, cpu, total, standing.opened[rows], fleet.count1[rows])
+    best -= stranding(usable, cpu, total, fleet.count1[rows])
     return best, slot.astype(np.int16)
 
 
@@ -244,7 +231,7 @@ def _several(
     left = np.maximum(whole, 0)
     kept += usable.many[line, np.minimum(left, usable.most)] * left
     total = standing.total[rows] - taken * WHOLE
-    kept -= stranding(usable, cpu, total, standing.opened[rows] - taken, fleet.count1[rows])
+    kept -= stranding(usable, cpu, total, fleet.count1[rows])
     if fleet.priced:
         rates = fleet.core_rate[rows]
         if taken and fits is not None:
