@@ -172,7 +172,7 @@ def _proposed(turn: Turn, message: wire.LeaseProposed) -> None:
         turn.send(wire.LeaseDeclined(message.lease, plan.code, plan.message))
         return
     signed = SignedTerms(message.terms, turn.own.signer.sign(message.terms))
-    lease = Lease(message.lease, message.job, signed, plan.terms, plan.devices)
+    lease = Lease(message.lease, message.job, signed, plan.terms, plan.grant)
     turn.put(lease)
     turn.send(wire.LeaseAccepted(lease.id, signed))
 

@@ -35,10 +35,10 @@ def step(lease: Lease, event: LeaseEvent) -> Lease:
 
 def new_meters(lease: Lease) -> tuple[Meter, ...]:
     """Fresh accounts: one for each device, or one for the cores."""
-    units = lease.terms.units_milli
-    if lease.terms.resource == "core":
-        return (Meter("core", CORES, units),)
-    return tuple(Meter("gpu", uuid, units // len(lease.devices)) for uuid in lease.devices)
+    grant = lease.grant
+    if not grant.gpus:
+        return (Meter("core", CORES, grant.cpu_milli),)
+    return tuple(Meter("gpu", uuid, grant.share) for uuid in grant.gpus)
 
 
 # ---- beginning -----------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ class Link:
         self._waiting: deque[tuple[wire.Message, int | None]] = deque()
         self._out: deque[bytes] = deque()
         self._stir = anyio.Event()
+        self._acked = anyio.Event()
         self._welcomed = False
 
     @property
@@ -95,6 +96,11 @@ class Link:
         """Now, or after the next welcome; in order."""
         self._waiting.append((message, number))
         self._refill()
+
+    async def drained(self, below: int) -> None:
+        """Wait until fewer than *below* messages are unacknowledged."""
+        while self.backlog >= below:
+            await self._acked.wait()
 
     def _refill(self) -> None:
         while self._waiting and len(self._numbers) < WINDOW:
@@ -170,6 +176,8 @@ class Link:
             number = self._numbers.popleft()
             if number is not None:
                 done.append(number)
+            self._acked.set()
+            self._acked = anyio.Event()
         if done:
             await self._listener.acknowledged(done)
         self._refill()

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapter.state import ChannelStage, Lease, Now, Own, State
-from marketplace.domain import grant, wire
+from adapter.state import ChannelStage, Now, Own, State
+from marketplace.domain import grant as grants
+from marketplace.domain import wire
 from marketplace.domain.errors import Refusal
+from marketplace.domain.grant import Grant
 from marketplace.domain.hardware import Gpu
-from marketplace.domain.job import JobSpec, Resources
+from marketplace.domain.job import JobSpec
 from marketplace.domain.offer import Offer
 from marketplace.domain.terms import Terms
 from marketplace.domain.units import owed, unit_ms
@@ -22,6 +24,7 @@ from marketplace.domain.workload import Egress, EgressMode, WorkloadSpec
 
 DISK_DEFAULT_MIB: Final = 1024
 SHM_MOST_MIB: Final = 8192
+MEMORY_LEAST_MIB: Final = 6  # the least that a container takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,10 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Yes: these terms, on these devices, with this alternative of the job's resources."""
+    """Yes: these terms, with these devices, cores, memory and disk."""
 
     terms: Terms
-    devices: tuple[str, ...]
-    resources: Resources
+    grant: Grant
 
 
 Rule = tuple[bool, str, str]
@@ -55,22 +57,22 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
         for holds, code, why in rules(state, own, terms, proposal, now):
             if not holds:
                 return Declined(code, why)
-    chosen = choose(own.offer, terms, job)
-    if isinstance(chosen, Declined):
-        return chosen
-    devices, resources = chosen
+    try:
+        grant = grants.find(job, own.offer.host, terms)
+    except Refusal as refusal:
+        return Declined("DEVICES_UNKNOWN", refusal.message)
     for rule in (_device_rules, _room_rules):
-        for holds, code, why in rule(state, own, terms, devices, resources):
+        for holds, code, why in rule(state, own, terms, grant):
             if not holds:
                 return Declined(code, why)
     try:
-        workload(own.offer, terms, job, devices, resources)
+        workload(own.offer, terms, job, grant)
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message)
     for holds, code, why in _channel_rules(state, terms):
         if not holds:
             return Declined(code, why)
-    return Plan(terms, devices, resources)
+    return Plan(terms, grant)
 
 
 def _identity(
@@ -159,31 +161,14 @@ def _covers(pattern: str, repository: str) -> bool:
     return repository == pattern or (pattern.endswith("/") and repository.startswith(pattern))
 
 
-def choose(
-    offer: Offer, terms: Terms, job: JobSpec
-) -> tuple[tuple[str, ...], Resources] | Declined:
-    """The devices that the terms' hash names, and the alternative of the job that they serve."""
-    try:
-        found = grant.find(job, offer.host, terms)
-    except Refusal as refusal:
-        return Declined("DEVICES_UNKNOWN", refusal.message)
-    block = next(
-        b for b in range(len(job.resources)) if grant.of_block(job, b, found.gpus) == found
-    )
-    return found.gpus, job.resources[block]
-
-
-def _device_rules(
-    state: State, own: Own, terms: Terms, devices: tuple[str, ...], resources: Resources
-) -> Iterator[Rule]:
+def _device_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterator[Rule]:
     """Each device is priced, healthy and free."""
     offer = own.offer
     if terms.resource == "core":
         yield offer.core_rate > 0, "CORES_NOT_OFFERED", "cores are not rented alone here"
         yield terms.rate_micro >= offer.core_rate, "PRICE_BELOW", f"a core is {offer.core_rate}"
         return
-    share = resources.gpu.share if resources.gpu else 1000
-    for uuid in devices:
+    for uuid in grant.gpus:
         gpu = offer.host.gpu(uuid)
         if gpu is None:
             yield False, "DEVICES_UNKNOWN", f"{uuid} is gone"
@@ -192,53 +177,29 @@ def _device_rules(
         yield rate is not None, "PRICE_MISSING", f"{gpu.model} has no price"
         yield terms.rate_micro >= (rate or 0), "PRICE_BELOW", f"{gpu.model} is {rate} now"
         yield gpu.rentable, "DEVICE_UNHEALTHY", f"{uuid}: {gpu.health.value} {gpu.health_note}"
-        yield _free(state, terms, gpu, share), "DEVICE_BUSY", f"{uuid} is taken"
+        yield _free(state, terms, gpu, grant.share), "DEVICE_BUSY", f"{uuid} is taken"
 
 
 def _free(state: State, terms: Terms, gpu: Gpu, share: int) -> bool:
     """Strangers never meet on a device; one owner may fill it where it is divided by software."""
-    holders = [x for x in state.leases.values() if x.occupies and gpu.uuid in x.devices]
-    taken = sum(x.terms.units_milli // len(x.devices) for x in holders)
+    holders = [x for x in state.leases.values() if x.occupies and gpu.uuid in x.grant.gpus]
+    taken = sum(x.grant.share for x in holders)
     alone = not holders
     same_owner = all(x.terms.consumer_vkh == terms.consumer_vkh for x in holders)
     return share <= gpu.share - taken and (alone or (not gpu.sharing.isolates and same_owner))
 
 
-def _room_rules(
-    state: State, own: Own, terms: Terms, devices: tuple[str, ...], resources: Resources
-) -> Iterator[Rule]:
+def _room_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterator[Rule]:
     """Cores, memory and disk are still there beside what is leased."""
     host = own.offer.host
-    ask = room(terms, resources)
-    held = [room_of(lease) for lease in state.leases.values() if lease.occupies]
-    for place, (name, has) in enumerate(
-        (("cpu", host.cpu.milli), ("memory", host.memory_mib), ("disk", host.disk_mib))
-    ):
-        taken = sum(one[place] for one in held)
-        yield ask[place] <= has - taken, "NO_ROOM", f"{name}: {has - taken} of {has} are free"
-
-
-def room(terms: Terms, resources: Resources) -> tuple[int, int, int]:
-    """(milli-cores, memory MiB, disk MiB) that a lease holds."""
-    cpu = terms.units_milli if terms.resource == "core" else resources.cpu.least
-    return cpu, resources.memory.least, resources.disk.least or DISK_DEFAULT_MIB
-
-
-def room_of(lease: Lease) -> tuple[int, int, int]:
-    """The same for a lease that was accepted."""
-    return room(lease.terms, resources_of(lease))
-
-
-def resources_of(lease: Lease) -> Resources:
-    """The alternative that an accepted lease serves."""
-    for resources in lease.job.resources:
-        need = resources.gpu
-        if lease.terms.resource == "core" and need is None:
-            if resources.cpu.least <= lease.terms.units_milli <= resources.cpu.most:
-                return resources
-        elif need is not None and len(lease.devices) * need.share == lease.terms.units_milli:
-            return resources
-    return lease.job.resources[0]
+    held = [lease.grant for lease in state.leases.values() if lease.occupies]
+    rows = (
+        ("cpu", grant.cpu_milli, host.cpu.milli - sum(g.cpu_milli for g in held)),
+        ("memory", grant.memory_mib, host.memory_mib - sum(g.memory_mib for g in held)),
+        ("disk", grant.disk_mib, host.disk_mib - sum(g.disk_mib for g in held)),
+    )
+    for name, ask, free in rows:
+        yield ask <= free, "NO_ROOM", f"{name}: {ask} asked, {free} free"
 
 
 def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
@@ -257,12 +218,16 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
         yield terms.ceiling <= left, "CHANNEL_SHORT", f"{left} lovelace are left on the channel"
 
 
+def _simulated(offer: Offer, uuid: str) -> bool:
+    gpu = offer.host.gpu(uuid)
+    return gpu is not None and gpu.simulated
+
+
 def workload(
     offer: Offer,
     terms: Terms,
     job: JobSpec,
-    devices: tuple[str, ...],
-    resources: Resources,
+    grant: Grant,
     secrets: Callable[[], dict[str, str]] = dict,
     files: dict[str, bytes] | None = None,
     stop_grace_ms: int = 10_000,
@@ -271,18 +236,19 @@ def workload(
 
     *secrets* opens the sealed values; it is called once, when the workload is about to start.
     """
-    cpu, memory, disk = room(terms, resources)
+    # A simulated device cannot be handed into a container; it is metered all the same.
+    real = tuple(uuid for uuid in grant.gpus if not _simulated(offer, uuid))
     spec = WorkloadSpec(
         lease=terms.lease,
         image=job.image,
         command=job.command,
         env=job.env,
         secrets=secrets(),
-        cpu_milli=cpu,
-        memory_mib=max(memory, 6),
-        disk_mib=disk,
-        shm_mib=max(16, min(memory // 2, SHM_MOST_MIB)),
-        gpus=devices,
+        cpu_milli=grant.cpu_milli,
+        memory_mib=max(grant.memory_mib, MEMORY_LEAST_MIB),
+        disk_mib=grant.disk_mib or DISK_DEFAULT_MIB,
+        shm_mib=max(16, min(grant.memory_mib // 2, SHM_MOST_MIB)),
+        gpus=real,
         files=files or {},
         outputs=job.outputs,
         ports=tuple(port.port for port in job.ports),

@@ -13,6 +13,7 @@ import cbor2
 from adapter.runtime.base import Handle
 from adapter.state import Channel, ChannelStage, Lease, PauseCause, Wish
 from marketplace.domain.errors import Fault, Malformed
+from marketplace.domain.grant import Grant
 from marketplace.domain.job import JobSpec
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.metering import meter_from_wire, meter_to_wire
@@ -30,7 +31,10 @@ class JournalFault(Fault):
 
 def lease_fixed(lease: Lease) -> bytes:
     """The part that changes with the signature and the start only."""
-    return cbor2.dumps([lease.job.to_wire(), lease.signed.to_wire(), dict(lease.secrets)])
+    g = lease.grant
+    granted = [list(g.gpus), g.share, g.cpu_milli, g.memory_mib, g.disk_mib]
+    secrets = dict(lease.secrets)
+    return cbor2.dumps([lease.job.to_wire(), lease.signed.to_wire(), secrets, granted])
 
 
 def lease_moving(lease: Lease) -> bytes:
@@ -38,7 +42,6 @@ def lease_moving(lease: Lease) -> bytes:
     h = lease.handle
     return cbor2.dumps(
         {
-            "devices": list(lease.devices),
             "state": lease.state.name,
             "wish": lease.wish.name,
             "channel_tx": lease.channel_tx,
@@ -71,7 +74,7 @@ def lease_moving(lease: Lease) -> bytes:
 def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
     """The reverse of both."""
     try:
-        job, signed, secrets = cast(tuple[object, object, dict[str, bytes]], cbor2.loads(fixed))
+        job, signed, secrets, granted = cast(list[Any], cbor2.loads(fixed))
         m = cast(dict[str, Any], cbor2.loads(moving))
         terms = SignedTerms.from_wire(signed)
         return Lease(
@@ -80,7 +83,7 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
             signed=terms,
             terms=terms.terms,
             secrets=secrets,
-            devices=tuple(m["devices"]),
+            grant=Grant(tuple(granted[0]), *granted[1:]),
             state=LeaseState[m["state"]],
             wish=Wish[m["wish"]],
             channel_tx=m["channel_tx"],

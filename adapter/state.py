@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 
 from adapter.runtime.base import Handle
+from marketplace.domain.grant import Grant
 from marketplace.domain.job import JobSpec
 from marketplace.domain.keys import Signer
 from marketplace.domain.lease import EndReason, LeaseState
@@ -114,7 +115,7 @@ class Lease:
     job: JobSpec
     signed: SignedTerms
     terms: Terms
-    devices: tuple[str, ...] = ()
+    grant: Grant
     state: LeaseState = LeaseState.OFFERED
     wish: Wish = Wish.WAIT
     secrets: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
@@ -143,6 +144,11 @@ class Lease:
     removed: bool = False
     final_wall_ms: int = 0
     log_offset: int = 0
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """UUIDs of its GPUs; empty for a lease of cores."""
+        return self.grant.gpus
 
     @property
     def channel(self) -> bytes:

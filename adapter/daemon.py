@@ -1,0 +1,449 @@
+"""The daemon: one loop of decisions, and the tasks that feed it and act for it.
+
+``handle`` is the only door to the state: it decides, puts a durable outcome on disk, and only then
+performs the effects.  A journal that cannot be written ends the process: an adapter that forgets
+is worse than one that stands still.  Tasks: the link, the ticker, the clock, the inventory, the
+chain's eye, one driver for each lease.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import structlog
+
+from adapter.decide import decide, recover, wake
+from adapter.driver import Driver
+from adapter.events import (
+    Alarm,
+    Collected,
+    Drain,
+    Drive,
+    Effect,
+    Event,
+    Exited,
+    Heard,
+    LinkDown,
+    LinkUp,
+    Measured,
+    Outcome,
+    Passed,
+    Send,
+    Settle,
+    Watch,
+)
+from adapter.keys import Keys
+from adapter.life import phase_of
+from adapter.link import Link
+from adapter.meter import Subject
+from adapter.ports import Chain, Parts
+from adapter.proposals import workload
+from adapter.runtime.base import Handle, Runtime, RuntimeFault, Status, Times, WorkloadGone
+from adapter.shipping import Shipping, logged
+from adapter.state import Channel, Lease, Now, Own, State
+from adapter.telemetry import Gauges, telemetry
+from marketplace.domain import wire
+from marketplace.domain.conversation import Client, Numbering
+from marketplace.domain.errors import Fault
+from marketplace.domain.metering import Phase, Reading
+from marketplace.domain.offer import Offer
+from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
+
+PERIOD_MS: Final = 1000
+INVENTORY_S: Final = 15.0
+OUTPUT_MIB: Final = 4096
+SOFTWARE: Final = "tally-adapter/0.1.0"
+
+_log = structlog.get_logger("adapter")
+
+
+class Daemon:
+    """One adapter.  *make_offer* turns an inventory into the offer as of now."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        own: Own,
+        keys: Keys,
+        market: str,
+        session: bytes,
+        outputs: tuple[Path, ...],
+        make_offer: Callable[[], Offer],
+    ) -> None:
+        self._parts = parts
+        self._own = own
+        self._keys = keys
+        self._make_offer = make_offer
+        self._lock = anyio.Lock()
+        self._state = State()
+        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, Numbering(session))
+        self.link = Link(market, client, self)
+        self.shipping = Shipping(self.link, outputs, self.runtime, self.lease)
+        self.gauges = Gauges()
+        self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
+        self._drivers: dict[str, Driver] = {}
+        self._found: dict[str, Handle] = {}
+        self._due: dict[str, int] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+        self._chain: Chain | None = None
+
+    # ---- what others read -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state as it stands."""
+        return self._state
+
+    @property
+    def own(self) -> Own:
+        """The offer and the rules as they stand."""
+        return self._own
+
+    def now(self) -> Now:
+        """One look at the clocks."""
+        clock = self._parts.clock
+        return Now(clock.wall_ms(), clock.boot_ns() // 1_000_000, clock.boot_id())
+
+    def lease(self, id_: str) -> Lease | None:
+        """The lease as it stands."""
+        return self._state.leases.get(id_)
+
+    def channel(self, session_vk: bytes) -> Channel | None:
+        """The channel as it stands."""
+        return self._state.channels.get(session_vk)
+
+    def runtime(self, lease: Lease) -> Runtime:
+        """Containers run images; what has none is a plain process."""
+        name = (
+            lease.handle.runtime if lease.handle else ("docker" if lease.job.image else "process")
+        )
+        try:
+            return self._parts.runtimes[name]
+        except KeyError:
+            raise RuntimeFault(f"this host has no {name} runtime") from None
+
+    def adopted(self, id_: str) -> Handle | None:
+        """A workload of that lease that was found on the host."""
+        return self._found.get(id_)
+
+    # ---- the one door ---------------------------------------------------------------------------
+
+    async def handle(self, event: Event) -> None:
+        """Decide, persist, act.  Durable when it returns."""
+        async with self._lock:
+            outcome = decide(self._state, event, self.now(), self._own)
+            numbers: list[int] = []
+            with anyio.CancelScope(shield=True):
+                if outcome.durable:
+                    numbers = await anyio.to_thread.run_sync(self._parts.journal.write, outcome)
+                self._state = outcome.state
+                self._perform_all(outcome, numbers)
+
+    def _perform_all(self, outcome: Outcome, numbers: list[int]) -> None:
+        pending = deque(numbers)
+        for effect in outcome.effects:
+            durable = isinstance(effect, Send) and effect.durable
+            self._perform(effect, pending.popleft() if durable else None)
+
+    def _perform(self, effect: Effect, number: int | None = None) -> None:
+        match effect:
+            case Send(message):
+                self.link.send(message, number)
+            case Drive(lease):
+                self._drive(lease)
+            case Watch(session_vk):
+                if self._chain is not None:
+                    self._chain.watch(session_vk)
+            case Settle(session_vk):
+                if self._chain is not None:
+                    self._chain.settle(session_vk)
+            case Alarm(code, message):
+                self.raise_alarm(code, message)
+
+    def raise_alarm(self, code: str, message: str) -> None:
+        """Tell the owner: in the log and in ``tally adapter status``."""
+        _log.warning("alarm", code=code, cause=message)
+        self.alarms.append((self._parts.clock.wall_ms(), code, message))
+
+    def _drive(self, id_: str) -> None:
+        driver = self._drivers.get(id_)
+        if driver is not None:
+            driver.wake()
+        elif self._group is not None and self.lease(id_) is not None:
+            driver = self._drivers[id_] = Driver(id_, self, self._own.limits.stop_grace_ms)
+            self._group.start_soon(self._run_driver, id_, driver)
+
+    async def _run_driver(self, id_: str, driver: Driver) -> None:
+        try:
+            await driver.run()
+        finally:
+            self._drivers.pop(id_, None)
+            self._found.pop(id_, None)
+            self._due.pop(id_, None)
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    async def run(self, chain: Chain, *, started: Callable[[], None] = lambda: None) -> None:
+        """Come back to what the journal holds, then serve until cancelled."""
+        self._chain = chain
+        journal = self._parts.journal
+        state = await anyio.to_thread.run_sync(journal.load)
+        self._state = wake(state, self.now())
+        for number, payload in await anyio.to_thread.run_sync(journal.outbox):
+            self.link.send(wire.from_bytes(payload), number)
+        await self._adopt()
+        async with anyio.create_task_group() as group:
+            self._group = group
+            for effect in recover(self._state):
+                self._perform(effect)
+            group.start_soon(chain.run)
+            group.start_soon(self.link.run)
+            group.start_soon(self._tick)
+            group.start_soon(self._refresh)
+            started()
+
+    async def _adopt(self) -> None:
+        """Find every workload that still runs; what belongs to no lease is ended."""
+        for name, runtime in self._parts.runtimes.items():
+            try:
+                handles = await runtime.adopt()
+            except Fault as fault:
+                self.raise_alarm(fault.code, f"{name}: {fault.message}")
+                continue
+            for handle in handles:
+                lease = self.lease(handle.lease)
+                if lease is None:
+                    await self._end_orphan(runtime, handle)
+                    continue
+                self._found[handle.lease] = handle
+                if lease.runs:
+                    self._state = self._state.with_lease(replace(lease, handle=handle))
+        _log.info("adopted", leases=len(self._state.leases), workloads=len(self._found))
+
+    async def _end_orphan(self, runtime: Runtime, handle: Handle) -> None:
+        """A workload that no lease pays for."""
+        try:
+            await runtime.stop(handle, 0)
+            await runtime.remove(handle)
+        except Fault as fault:
+            self.raise_alarm(fault.code, f"workload {handle.lease}: {fault.message}")
+
+    async def drain(self, on: bool) -> None:
+        """Take no new leases, or take them again; running ones go on."""
+        await self.handle(Drain(on))
+
+    # ---- the link's listener ----------------------------------------------------------------------
+
+    async def connected(self) -> None:
+        """The market hears us: say what we offer and what we hold."""
+        await self.handle(LinkUp())
+
+    async def disconnected(self) -> None:
+        """The market does not."""
+        await self.handle(LinkDown())
+
+    async def acknowledged(self, numbers: list[int]) -> None:
+        """Forget what the market has."""
+        await anyio.to_thread.run_sync(self._parts.journal.acknowledged, numbers)
+
+    async def heard(self, message: wire.Message) -> None:
+        """Money and lives of leases are decided; bytes are shipped."""
+        assert self._group is not None
+        match message:
+            case wire.BlobPart():
+                self.shipping.part(message)
+            case wire.BlobWanted():
+                self._group.start_soon(self.shipping.give, message)
+            case wire.ExecAsked():
+                self._group.start_soon(self.shipping.execute, message)
+            case wire.StreamOpened():
+                self._group.start_soon(self.shipping.stream, message)
+            case wire.StreamData():
+                await self.shipping.stream_data(message)
+            case wire.StreamClosed():
+                await self.shipping.stream_closed(message)
+            case wire.Rejected(code, text, _):
+                self.raise_alarm(code, f"the market refused a message: {text}")
+            case _:
+                await self.handle(Heard(message))
+
+    # ---- the ticker -----------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Once a second by absolute deadlines: readings, receipts, limits, logs."""
+        deadline = anyio.current_time()
+        while True:
+            await self.measure_all()
+            await self.handle(Passed())
+            await self._ship_logs()
+            deadline = max(deadline + PERIOD_MS / 1000, anyio.current_time())
+            await anyio.sleep_until(deadline)
+
+    async def measure_all(self) -> None:
+        """Look at every running workload, read its meters, and decide."""
+        leases = [lease for lease in self._state.leases.values() if lease.runs]
+        seen: dict[str, Status] = {}
+
+        async def look(lease: Lease) -> None:
+            status = await self._status(lease)
+            if status is not None:
+                seen[lease.id] = status
+
+        async with anyio.create_task_group() as group:
+            for lease in leases:
+                group.start_soon(look, lease)
+        over = {k for k, status in seen.items() if status.state is WorkloadState.EXITED}
+        for id_ in over:
+            lease = self.lease(id_)
+            if lease is not None:
+                await self.exited(lease, seen[id_])
+        subjects = [
+            self._subject(lease, seen[lease.id].state is WorkloadState.RUNNING)
+            for id_ in seen.keys() - over
+            if (lease := self.lease(id_)) is not None and lease.runs
+        ]
+        for id_, readings in (await self._poll(subjects)).items():
+            await self._measured(id_, readings, self._is_due(id_))
+
+    async def measure(self, lease: str) -> None:
+        """Read one lease's meters now, next to a change of phase."""
+        found = self.lease(lease)
+        if found is None or not found.runs:
+            return
+        status = await self._status(found)
+        if status is None or status.state is WorkloadState.EXITED:
+            return  # the ticker reports the end
+        subject = self._subject(found, status.state is WorkloadState.RUNNING)
+        for uuid in found.devices:
+            self._parts.meters.relist(uuid)
+        for readings in (await self._poll([subject])).values():
+            await self._measured(lease, readings, False)
+
+    async def _measured(self, id_: str, readings: list[Reading], due: bool) -> None:
+        await self.handle(Measured(id_, tuple(readings), due))
+        lease = self.lease(id_)
+        if lease is not None:
+            values = telemetry(lease, readings)
+            self.gauges.note(id_, values)
+            if self.link.up and self.link.backlog < 50:
+                self.link.send(wire.Telemetry(id_, self._parts.clock.wall_ms(), values))
+
+    async def _status(self, lease: Lease) -> Status | None:
+        """What its runtime says; None while the runtime cannot be asked (then nothing is read)."""
+        assert lease.handle is not None
+        try:
+            return await self.runtime(lease).status(lease.handle)
+        except WorkloadGone:
+            times = Times(lease.handle.started_ms)
+            return Status(WorkloadState.EXITED, times, ExitReason.LOST)
+        except RuntimeFault as fault:
+            _log.warning("no status", lease=lease.id, code=fault.code, cause=fault.message)
+            return None
+
+    async def _poll(self, subjects: list[Subject]) -> dict[str, list[Reading]]:
+        if not subjects:
+            return {}
+        return await anyio.to_thread.run_sync(self._parts.meters.poll, subjects)
+
+    def _subject(self, lease: Lease, running: bool, status: Status | None = None) -> Subject:
+        handle = lease.handle
+        assert handle is not None
+        return Subject(
+            lease=lease.id,
+            workload=handle.id,
+            started_ms=handle.started_ms,
+            phase=Phase.EXITED if status is not None else phase_of(lease, running),
+            devices=lease.devices,
+            cgroup=handle.cgroup,
+            finished_ms=None if status is None else status.times.finished_ms,
+        )
+
+    def _is_due(self, id_: str) -> bool:
+        """Whether this reading makes a tick: by absolute deadlines, half a period early at most."""
+        lease, now = self.lease(id_), self.now().boot_ms
+        if lease is None:
+            return False
+        tick = lease.terms.tick_ms
+        due = self._due.setdefault(id_, now + tick)
+        if now < due - PERIOD_MS // 4:
+            return False
+        self._due[id_] = due + tick if now - due < tick else now + tick
+        return True
+
+    async def exited(self, lease: Lease, status: Status) -> None:
+        """The workload's end, with its meters' last readings."""
+        if not lease.runs:
+            return
+        subject = self._subject(lease, False, status)
+        found = await self._poll([subject])
+        self._parts.meters.forget(subject)
+        await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
+
+    # ---- what drivers ask -------------------------------------------------------------------------
+
+    async def spec(self, lease: Lease) -> WorkloadSpec:
+        """What to run: files fetched, secrets opened; they live in this value alone."""
+        files = await self.shipping.fetch(lease)
+        return workload(
+            self._own.offer,
+            lease.terms,
+            lease.job,
+            lease.grant,
+            secrets=lambda: self._keys.open_secrets(lease.secrets),
+            files=files,
+            stop_grace_ms=self._own.limits.stop_grace_ms,
+        )
+
+    async def archive(self, lease: Lease) -> Collected:
+        """Collect outputs; send what is left of the log."""
+        if lease.handle is None:
+            return Collected(lease.id)
+        await self._ship_log(lease)
+        if not lease.job.outputs:
+            return Collected(lease.id)
+        try:
+            made = await self.runtime(lease).outputs(lease.handle, lease.job.outputs, OUTPUT_MIB)
+        except WorkloadGone as gone:
+            return Collected(lease.id, note=gone.message)
+        for skipped in made.skipped:
+            _log.info("output skipped", lease=lease.id, why=skipped)
+        digest = made.digest.removeprefix("sha256:")
+        return Collected(lease.id, ",".join(lease.job.outputs), digest, made.size)
+
+    async def cleanse(self, lease: Lease) -> None:
+        """Make its devices fit for the next tenant."""
+        if lease.devices:
+            await anyio.to_thread.run_sync(self._parts.cleaner.cleanse, lease.devices)
+
+    # ---- logs and inventory -----------------------------------------------------------------------
+
+    async def _ship_logs(self) -> None:
+        for lease in list(self._state.leases.values()):
+            if lease.runs and self.link.up:
+                await self._ship_log(lease)
+
+    async def _ship_log(self, lease: Lease) -> None:
+        event = logged(lease, await self.shipping.pump(lease, lease.log_offset))
+        if event is not None:
+            await self.handle(event)
+
+    async def _refresh(self) -> None:
+        """Health, prices and windows change: say so."""
+        while True:
+            await anyio.sleep(INVENTORY_S)
+            try:
+                offer = await anyio.to_thread.run_sync(self._make_offer)
+            except Fault as fault:
+                self.raise_alarm(fault.code, fault.message)
+                continue
+            if offer != self._own.offer:
+                self._own = replace(self._own, offer=offer)
+                if self.link.up:
+                    self.link.send(wire.OfferPosted(offer, self._state.draining))

@@ -1,0 +1,68 @@
+"""The adapter's three keys, encrypted at rest by the keystore; no key of the payout among them.
+
+* ``meter``: Ed25519, signs terms and receipts; its public key is the provider's name;
+* ``hot``: Ed25519, ends channels and pays their fees: stolen, it can end channels with an old
+  voucher and spend its own small balance, nothing more;
+* ``seal``: X25519, opens secrets that consumers sealed to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nacl.exceptions import CryptoError
+from nacl.public import PrivateKey, SealedBox
+
+from marketplace.domain.errors import Refusal
+from marketplace.domain.keys import Signer
+from marketplace.keystore import Keystore, passphrase
+
+
+class SecretSealedElsewhere(Refusal):
+    """A secret that this adapter's key does not open."""
+
+    code = "SECRET_NOT_OURS"
+    remedy = "seal the secret to the key in the quote's offer, and post the job again"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Private keys in memory; never printed."""
+
+    meter: Signer
+    hot: Signer
+    seal: PrivateKey = field(repr=False)
+
+    @property
+    def provider(self) -> str:
+        """The provider's name everywhere: hex of the metering key."""
+        return self.meter.verify_key.hex()
+
+    @property
+    def seal_vk(self) -> bytes:
+        """X25519 public key, 32 bytes."""
+        return bytes(self.seal.public_key)
+
+    def open_secrets(self, sealed: Mapping[str, bytes]) -> dict[str, str]:
+        """The values, in clear; keep them out of logs and stores.  :class:`SecretSealedElsewhere`."""
+        opened: dict[str, str] = {}
+        for name, box in sealed.items():
+            try:
+                opened[name] = SealedBox(self.seal).decrypt(box).decode()
+            except (CryptoError, ValueError, TypeError) as error:
+                raise SecretSealedElsewhere(f"secret {name} does not open") from error
+        return opened
+
+
+def load_keys(folder: Path, phrase: str | None = None) -> Keys:
+    """The keys in *folder*, made at first use; *phrase* defaults to the process's passphrase."""
+    store = Keystore(folder)
+    secret = phrase if phrase is not None else passphrase(confirm=not store.exists)
+    unlocked = store.unlock(secret)
+    return Keys(
+        meter=unlocked.load_or_create("meter"),
+        hot=unlocked.load_or_create("hot"),
+        seal=PrivateKey(unlocked.load_or_create("seal").seed),
+    )
