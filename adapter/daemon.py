@@ -209,6 +209,10 @@ class Daemon:
             group.start_soon(self._refresh)
             started()
 
+    def close(self) -> None:
+        """Release the journal."""
+        self._parts.journal.close()
+
     async def _adopt(self) -> None:
         """Find every workload that still runs; what belongs to no lease is ended."""
         for name, runtime in self._parts.runtimes.items():
