@@ -88,13 +88,16 @@ class ChannelView:
 
 @dataclass(frozen=True)
 class ChannelEnded:
-    """A finished channel: what was claimed over its life, where, and at which block."""
+    """A finished channel: what was claimed over its life, where, and at which block; *funded* is what
+    open and top-ups had put in.
+    """
 
     session_vk: bytes
     claimed: int
     refunded: int
     finished_by: bytes
     height: int
+    funded: int = 0
 
 
 @dataclass
@@ -170,7 +173,7 @@ class ChannelFinder:
                 )
             step, continued = self._replay(output.utxo, onward, raw)
             if continued is None:
-                return await self._ended(session_vk, output.utxo, step, output.spent_by)
+                return await self._ended(trail, output.utxo, step, output.spent_by)
             if isinstance(step, twin.TopUp):
                 trail.funded.append((output.spent_by, step.amount))
             trail.at, moves = continued.ref, onward
@@ -196,15 +199,15 @@ class ChannelFinder:
         return steps[mine], moves.outputs[position].utxo
 
     async def _ended(
-        self, session_vk: bytes, utxo: Utxo, step: Step, finished_by: bytes
+        self, trail: _Trail, utxo: Utxo, step: Step, finished_by: bytes
     ) -> ChannelEnded:
         stage = datum.read_stage(utxo.datum or b"")
         last = step.claim.take_to if isinstance(step, twin.Finish) and step.claim else stage.claimed
         refunded = utxo.quantity(self._unit) - (last - stage.claimed)
         included = await self._chain.transaction(finished_by)
-        return ChannelEnded(
-            session_vk, last, refunded, finished_by, included.height if included else 0
-        )
+        height = included.height if included else 0
+        funded = sum(amount for _, amount in trail.funded)
+        return ChannelEnded(stage.consts.session_vk, last, refunded, finished_by, height, funded)
 
     async def _view(self, session_vk: bytes, trail: _Trail, utxo: Utxo, height: int) -> ChannelView:
         fundings: list[Funding] = []

@@ -46,7 +46,7 @@ def problem(status: int, body: bytes) -> TallyError:
     kind: type[TallyError] = MarketFault if status >= _STATUS_FAULT else MarketRefused
     code, remedy = str(row.get("code") or kind.code), str(row.get("remedy") or "")
     message = str(row.get("detail") or row.get("title") or f"the market answered {status}")
-    made = type(kind.__name__, (kind,), {"code": code, "remedy": remedy})
+    made = cast("type[TallyError]", type(kind.__name__, (kind,), {"code": code, "remedy": remedy}))
     fields = row.get("fields")
     extra = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
     return made(message, **{**{str(k): v for k, v in extra.items()}, "status": status})

@@ -1,0 +1,430 @@
+"""Taking jobs from a file to a paid end: post, check the quote, fund a channel, follow, retry.
+
+Used by the SDK and by the payer daemon alike: :meth:`Runner.follow` needs nothing but the job's id
+and the books, so a daemon goes on where a client stopped. A retry signs the new quote by itself, with
+what is left of the budget: approved amounts and the new ceiling together never exceed it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import anyio
+import structlog
+from nacl.exceptions import CryptoError
+from nacl.public import PublicKey, SealedBox
+
+from marketplace.chain.channels import ChannelEnded
+from marketplace.chain.errors import ChainFault, ChannelRefused, ChannelUnknown
+from marketplace.chain.utxo import OutRef
+from marketplace.client import quotes
+from marketplace.client.http import Http
+from marketplace.client.jobfiles import LoadedJob
+from marketplace.client.journal import ChannelFacts
+from marketplace.client.payers import ChannelPayer, Payers
+from marketplace.client.purse import Purse, Till
+from marketplace.client.quotes import Quote, QuoteRefused, Wanted
+from marketplace.domain.channel import ChannelUnfit
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.job import JobSpec
+from marketplace.domain.voucher import Voucher
+
+log = structlog.get_logger("tally.client")
+Json = dict[str, Any]
+QUOTE_WITHIN_S: Final = 120.0
+_FAST_S, _SLOW_S = 0.1, 0.5
+
+
+class JobOver(Refusal):
+    """The job ended before it could run; its reason says why."""
+
+    code = "JOB_OVER"
+    remedy = "`tally job show` tells the story; `tally job quote` what would match now"
+
+
+class SecretMissing(Refusal):
+    """A secret that the job names is not in this process's environment."""
+
+    code = "SECRET_MISSING"
+    remedy = "export it before the job is run; its value is sealed to the provider here"
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What is about to be agreed to: shown before anything is spent. Money in lovelace."""
+
+    job: str
+    quote: Quote
+    amount: int
+    reserve: int
+    spent: int
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a channel has to be opened (one transaction fee)."""
+        return self.quote.fresh
+
+
+Confirm = Callable[[Offered], Awaitable[bool]]
+
+
+@dataclass
+class Runner:
+    """One purse at one market and one chain."""
+
+    http: Http
+    purse: Purse
+    till: Till
+    payers: Payers
+    keep: bool = False
+    _specs: dict[str, JobSpec] = field(default_factory=dict[str, JobSpec])
+    _busy: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
+    _unsure: set[str] = field(default_factory=set[str])
+
+    # ---- posting ---------------------------------------------------------------------------
+
+    async def post(self, loaded: LoadedJob, *, key: str = "") -> Json:
+        """Upload the job's files and post it; the market's view of it. *key* makes it idempotent."""
+        secrets_here(loaded.spec.secrets)
+        for sha256, path in loaded.blobs.items():
+            data = await anyio.Path(path).read_bytes()
+            await self.http.put(f"/v1/blobs/{sha256}", data)
+        session = self.purse.new_session()
+        spares = [self.purse.new_session() for _ in range(loaded.spec.policy.retry_max)]
+        body = {
+            "spec": loaded.spec.to_wire(),
+            "session_vk": session.verify_key.hex(),
+            "spares": [spare.verify_key.hex() for spare in spares],
+            "consumer_vkh": self.purse.signer.key_hash.hex(),
+            "channels": [held.session_vk.hex() for held in self._reusable()],
+        }
+        try:
+            job = cast(Json, await self.http.post("/v1/jobs", body, key))
+        except Refusal:
+            for unused in (session, *spares):
+                self.purse.forget_session(unused.verify_key)
+            raise
+        self._specs[str(job["id"])] = loaded.spec
+        return job
+
+    def _reusable(self) -> list[ChannelPayer]:
+        """Open channels that this process holds and nobody has asked to end."""
+        return [
+            held
+            for held in self.payers.all
+            if held.facts.keep and held.facts.state == "OPEN" and not held.end_sent
+            and not held.book.stopped
+        ]  # fmt: skip
+
+    async def view(self, job: str) -> Json:
+        """The market's view of the job."""
+        return cast(Json, await self.http.get(f"/v1/jobs/{job}"))
+
+    async def quoted(self, job: str, within_s: float = QUOTE_WITHIN_S) -> Json:
+        """The job once it has a quote; :class:`JobOver` if it ended instead."""
+        with anyio.fail_after(within_s):
+            while True:
+                view = await self.view(job)
+                if view["state"] == "QUOTED" and view.get("quote"):
+                    return view
+                if view["state"] == "ENDED":
+                    raise JobOver(
+                        f"{job} ended: {view.get('reason')} {view.get('message') or ''}".strip(),
+                        reason=view.get("reason"),
+                    )
+                if view["state"] not in ("POSTED", "QUEUED", "QUOTED"):
+                    return view
+                await anyio.sleep(_FAST_S)
+
+    # ---- agreeing --------------------------------------------------------------------------
+
+    def spent(self, job: str) -> int:
+        """What all leases of the job were approved for, on whichever channels."""
+        return sum(
+            lease.approved
+            for held in self.payers.all
+            for lease in held.book.leases.values()
+            if lease.terms.job == job
+        )
+
+    def ticks(self, job: str) -> int:
+        """Receipts answered so far on the job's channels (all leases of them)."""
+        return sum(
+            held.book.last.seq
+            for held in self.payers.all
+            if held.book.last is not None
+            and any(lease.terms.job == job for lease in held.book.leases.values())
+        )
+
+    async def examine(self, view: Json) -> Offered:
+        """The quote of *view*, checked against the job; nothing is signed yet."""
+        job = str(view["id"])
+        spec = self._spec(view)
+        quote = Quote.read(view.get("quote"))
+        fresh = {bytes.fromhex(key.name.removeprefix("session-")) for key in self.purse.sessions()}
+        held = {payer.session_vk for payer in self._reusable()}
+        spent = self.spent(job)
+        wanted = Wanted(
+            job=job,
+            spec=spec,
+            magic=self.till.chain.magic,
+            consumer_vkh=self.purse.signer.key_hash,
+            session_vks=frozenset(fresh | held),
+            spent=spent,
+        )
+        quotes.check(quote, wanted, time.time_ns() // 1_000_000)
+        if quote.fresh and self.payers.held(quote.terms.session_vk) is not None:
+            held_one = self.payers.held(quote.terms.session_vk)
+            if held_one is not None and held_one.facts.open_tx:
+                raise QuoteRefused("the quote calls a channel fresh that is open already")
+        if not quote.fresh and quote.terms.session_vk not in held:
+            raise QuoteRefused("the quote reuses a channel that this payer does not hold")
+        reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
+        amount = quote.terms.ceiling + reserve if quote.fresh else await self._lacking(quote)
+        return Offered(job, quote, amount, reserve, spent)
+
+    async def _lacking(self, quote: Quote) -> int:
+        """What a reused channel has to be topped up by, so that it can pay the new ceiling."""
+        held = self.payers.held(quote.terms.session_vk)
+        if held is None or held.book.capacity is None:
+            return 0
+        open_ceilings = sum(
+            lease.cap - lease.approved
+            for name, lease in held.book.leases.items()
+            if name not in held.final
+        )
+        needed = held.book.spent + open_ceilings + quote.terms.ceiling
+        return max(0, needed - held.book.capacity)
+
+    async def accept(self, offered: Offered, seal_vk: bytes | None = None) -> ChannelPayer:
+        """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened again."""
+        quote = offered.quote
+        terms = quote.terms
+        held = await self._book(quote, offered.amount)
+        signed = held.terms.get(terms.lease)
+        if signed is None:
+            signed = await held.agree(quote.signed, terms.ceiling)
+        if quote.fresh and not held.facts.open_tx:
+            ref = await self._open(offered)
+            await held.opened(ref.tx_id.hex(), ref.index, None)
+        elif not quote.fresh and offered.amount:
+            at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+            capacity = await self.till.top_up(terms.session_vk, at, offered.amount, terms.asset)
+            await held.topped_up(offered.amount, capacity)
+        assert signed.session_signature is not None
+        body = {
+            "session_signature": signed.session_signature.hex(),
+            "channel_tx": held.facts.open_tx if quote.fresh else "",
+            "secrets": self._sealed(offered, seal_vk),
+        }
+        await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
+        return held
+
+    async def _book(self, quote: Quote, amount: int) -> ChannelPayer:
+        terms = quote.terms
+        known = self.payers.held(terms.session_vk)
+        if known is not None:
+            return known
+        facts = ChannelFacts(
+            session_vk=terms.session_vk,
+            market=self.payers.market,
+            magic=terms.magic,
+            provider=terms.provider,
+            asset=terms.asset,
+            amount=amount,
+            keep=self.keep,
+        )
+        return await self.payers.create(facts, self.purse.session(terms.session_vk))
+
+    async def _open(self, offered: Offered) -> OutRef:
+        """The channel on chain: found if a crash came after its transaction, else opened."""
+        terms = offered.quote.terms
+        if terms.session_vk.hex() in self._unsure:
+            found = await self.till.find_open(terms)
+            if found is not None:
+                return found
+        self._unsure.add(terms.session_vk.hex())
+        return await self.till.open(terms, offered.amount)
+
+    def _sealed(self, offered: Offered, seal_vk: bytes | None) -> dict[str, str]:
+        spec = self._specs[offered.job]
+        if not spec.secrets:
+            return {}
+        if seal_vk is None or len(seal_vk) != 32:
+            raise QuoteRefused("the quote names no key to seal secrets to")
+        values = secrets_here(spec.secrets)
+        try:
+            box = SealedBox(PublicKey(seal_vk))
+            return {name: box.encrypt(value.encode()).hex() for name, value in values.items()}
+        except (CryptoError, ValueError) as error:
+            raise QuoteRefused("the provider's sealing key is not one") from error
+
+    async def decline(self, view: Json) -> None:
+        """The quote is not wanted: the job ends, nothing was paid."""
+        lease = str(view["quote"]["lease"])
+        await self.http.post(f"/v1/leases/{lease}/decline", {}, f"decline-{lease}")
+
+    def _spec(self, view: Json) -> JobSpec:
+        job = str(view["id"])
+        if job not in self._specs:
+            self._specs[job] = JobSpec.from_wire(view["spec"])
+        return self._specs[job]
+
+    # ---- following -------------------------------------------------------------------------
+
+    async def follow(
+        self, job: str, on_view: Callable[[Json], Awaitable[None]] | None = None
+    ) -> Json:
+        """Until the job has ended: confirms its channels, signs retries, ends what is over."""
+        lock = self._busy.setdefault(job, anyio.Lock())
+        async with lock:
+            pause = _FAST_S
+            while True:
+                view = await self.view(job)
+                if on_view is not None:
+                    await on_view(view)
+                await self._step(job, view)
+                if view["state"] == "ENDED":
+                    return view
+                pause = _SLOW_S if view["state"] == "RUNNING" else _FAST_S
+                await anyio.sleep(pause)
+
+    async def _step(self, job: str, view: Json) -> None:
+        """One look: what the market wants, and what the chain shows of the job's channels."""
+        lease = str(view.get("lease") or "")
+        await self._bury(job, "" if view["state"] == "ENDED" else lease)
+        if view.get("needs") == "session_vk":
+            fresh = self.purse.new_session().verify_key.hex()
+            await self.http.post(f"/v1/jobs/{job}/resume", {"session_vk": fresh})
+        elif view["state"] == "QUOTED" and view.get("quote"):
+            await self._again(view)
+        for held in self._of(job):
+            await self.confirm(held)
+
+    async def _again(self, view: Json) -> None:
+        """A retry's quote, or one that a crash left half agreed: signed by rule, no question asked.
+
+        Only a job that has paid before, or whose terms this purse signed, is agreed to here.
+        """
+        quote = Quote.read(view["quote"])
+        held = self.payers.held(quote.terms.session_vk)
+        begun = held is not None and quote.terms.lease in held.terms
+        if not begun and not self._of(str(view["id"])):
+            return
+        try:
+            offered = await self.examine(view)
+            await self.accept(offered, seal_key(view))
+        except (QuoteRefused, SecretMissing) as refusal:
+            log.warning("retry_refused", job=view["id"], code=refusal.code, why=refusal.message)
+            await self.decline(view)
+
+    async def _bury(self, job: str, living: str) -> None:
+        """Leases of *job* that the market has given up: their last receipt will not come."""
+        for held in self._of(job):
+            for name, lease in list(held.book.leases.items()):
+                if lease.terms.job != job or name == living or name in held.final:
+                    continue
+                row = cast(Json, await self.http.get(f"/v1/leases/{name}"))
+                if row.get("state") == "ENDED" or row.get("reason") in _GONE:
+                    await held.lease_over(name)
+
+    def _of(self, job: str) -> list[ChannelPayer]:
+        return [
+            held
+            for held in self.payers.all
+            if any(lease.terms.job == job for lease in held.book.leases.values())
+        ]
+
+    async def confirm(self, held: ChannelPayer) -> bool:
+        """Compare the channel with the chain, once it is there; True once it has ended there."""
+        facts = held.facts
+        if facts.state == "ENDED":
+            return True
+        if not facts.open_tx or (held.book.capacity is not None and not held.end_sent):
+            return False
+        at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
+        try:
+            if held.book.capacity is None:
+                terms = next(iter(held.terms.values())).terms
+                await held.opened(facts.open_tx, facts.index, await self.till.checked(terms, at))
+            found = await self.till.look(held.session_vk, at, facts.asset)
+        except ChannelUnknown:
+            return False  # not in a block yet, or rolled back and sent again by its log
+        except ChainFault as fault:
+            log.info("chain_unread", why=fault.message)
+            return False
+        except (ChannelRefused, ChannelUnfit) as refusal:
+            log.error("channel_refused", channel=facts.session_vk.hex(), why=refusal.message)
+            await held.end()
+            return False
+        if isinstance(found, ChannelEnded):
+            await held.ended(found.finished_by.hex())
+            return True
+        return False
+
+    async def settled(self, job: str) -> list[ChannelPayer]:
+        """The job's channels, once each that asked for its end has ended on chain."""
+        while True:
+            mine = [held for held in self._of(job) if held.end_sent]
+            done = [await self.confirm(held) for held in mine]
+            if all(done):
+                return mine
+            await anyio.sleep(_SLOW_S)
+
+    async def resume(self, held: ChannelPayer) -> None:
+        """What a restarted payer does first with each channel: learn what it may have forgotten."""
+        if not held.facts.open_tx and held.terms:
+            terms = next(iter(held.terms.values())).terms
+            found = await self.till.find_open(terms)
+            if found is not None:
+                await held.opened(found.tx_id.hex(), found.index, None)
+        voucher, claimed = None, 0
+        try:
+            row = cast(Json, await self.http.get(f"/v1/channels/{held.session_vk.hex()}"))
+            voucher = _voucher(held.session_vk, row.get("voucher"))
+        except Refusal as refusal:
+            log.info("channel_unread", code=refusal.code, why=refusal.message)
+        if held.facts.open_tx:
+            at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+            try:
+                claimed = (await self.till.look(held.session_vk, at, held.facts.asset)).claimed
+            except (ChannelUnknown, ChainFault) as error:
+                log.info("channel_unseen", why=error.message)
+        await held.catch_up(voucher, claimed)
+
+
+_GONE: Final = frozenset({"PROVIDER_LOST", "QUOTE_EXPIRED", "DECLINED"})
+
+
+def seal_key(view: Mapping[str, Any]) -> bytes | None:
+    """The provider's sealing key as the quote has it."""
+    quote = cast(Json, view.get("quote") or {})
+    offer = cast(Json, quote.get("offer") or {})
+    text = str(quote.get("seal_vk") or offer.get("seal_vk") or "")
+    try:
+        return bytes.fromhex(text) or None
+    except ValueError as error:
+        raise Malformed("the quote's seal_vk is not hex") from error
+
+
+def secrets_here(names: Sequence[str]) -> dict[str, str]:
+    """The values of *names* from the environment; :class:`SecretMissing`."""
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise SecretMissing(f"not set in the environment: {', '.join(missing)}")
+    return {name: os.environ[name] for name in names}
+
+
+def _voucher(session_vk: bytes, value: object) -> Voucher | None:
+    """The market's latest voucher, if it has one; its signature is checked by who uses it."""
+    if not isinstance(value, dict):
+        return None
+    row = cast(Json, value)
+    try:
+        return Voucher(session_vk, int(row["cumulative"]), bytes.fromhex(str(row["signature"])))
+    except (KeyError, ValueError) as error:
+        raise Malformed(f"the channel's voucher cannot be read: {error}") from error
