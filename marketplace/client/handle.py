@@ -1,0 +1,266 @@
+"""A job in one's hand: its story, logs, outputs, bill. Reads come from the market, money from the books."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import posixpath
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio
+import anyio.to_thread
+
+from marketplace.chain.connect import ChainReader
+from marketplace.client import verifier
+from marketplace.client.http import Http
+from marketplace.client.runner import Runner
+from marketplace.domain.errors import Fault, Malformed, Refusal
+from marketplace.domain.invoice import Evidence, Invoice, evidence_from_json, reconcile
+
+Json = dict[str, Any]
+_POLL_S: Final = 0.3
+
+
+class OutputRefused(Refusal):
+    """An output that does not hash to its name, or would lie outside the folder."""
+
+    code = "OUTPUT_REFUSED"
+    remedy = "nothing was written; ask the provider's market for it again"
+
+
+class Job:
+    """One job. ``await job.wait()`` until it ended; ``job.view`` is the market's latest picture."""
+
+    def __init__(
+        self,
+        http: Http,
+        name: str,
+        runner: Runner | None,
+        chain: Callable[[], Awaitable[ChainReader]],
+    ) -> None:
+        self.id = name
+        self.view: Json = {"id": name}
+        self._http = http
+        self._runner = runner
+        self._chain = chain
+        self._over = anyio.Event()
+        self._error: Refusal | None = None
+        self._followed = False
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, state={self.view.get('state')!r})"
+
+    # ---- fed by whoever follows it ---------------------------------------------------------
+
+    async def saw(self, view: Json) -> None:
+        """A new picture of it."""
+        self.view, self._followed = view, True
+
+    def seen(self, view: Json) -> None:
+        """Its last picture: it has ended."""
+        self.view = view
+        self._over.set()
+
+    def failed(self, refusal: Refusal) -> None:
+        """Following it is over; the reason is raised by :meth:`wait`."""
+        self._error = refusal
+        self._over.set()
+
+    # ---- its story -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """As last seen."""
+        return str(self.view.get("state", ""))
+
+    @property
+    def reason(self) -> str:
+        """Why it ended; empty while it has not."""
+        return str(self.view.get("reason") or "")
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the workload; None while it runs or if it never exited by itself."""
+        code = self.view.get("exit_code")
+        return int(code) if code is not None else None
+
+    @property
+    def completed(self) -> bool:
+        """It ended as it should."""
+        return self.reason == "COMPLETED"
+
+    @property
+    def spent(self) -> int:
+        """Lovelace approved so far: by the own book, else as the market says."""
+        if self._runner is not None:
+            own = self._runner.spent(self.id)
+            if own:
+                return own
+        return int(self.view.get("spent") or 0)
+
+    async def refresh(self) -> Json:
+        """Ask the market now."""
+        self.view = cast(Json, await self._http.get(f"/v1/jobs/{self.id}"))
+        return self.view
+
+    async def wait(self) -> Json:
+        """Until it has ended; its last picture. Raises what stopped the payer from following it."""
+        if self._runner is not None and (self._followed or self.state in ("", "STARTING")):
+            await self._until_over()
+        while self.state != "ENDED":
+            await self.refresh()
+            if self.state != "ENDED":
+                await anyio.sleep(_POLL_S)
+        return self.view
+
+    async def _until_over(self) -> None:
+        while not self._over.is_set():
+            with anyio.move_on_after(_POLL_S):
+                await self._over.wait()
+            if not self._followed and not self._over.is_set():
+                await self.refresh()
+                if self.state == "ENDED":
+                    return
+        if self._error is not None:
+            raise self._error
+
+    async def running(self) -> Json:
+        """Until its workload runs, or it has ended before."""
+        while self.state not in ("RUNNING", "PAUSED", "ENDING", "ENDED"):
+            await self.refresh()
+            await anyio.sleep(_POLL_S / 3)
+        return self.view
+
+    async def stop(self) -> Json:
+        """Ask for its end; what was delivered until then is owed."""
+        self.view = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/stop", {}))
+        return self.view
+
+    async def settled(self, within_s: float = 60.0) -> bool:
+        """Whether its channels have ended on chain in time; False leaves that to the settler."""
+        if self._runner is None:
+            return False
+        with anyio.move_on_after(within_s):
+            await self._runner.settled(self.id)
+            return True
+        return False
+
+    # ---- what it says ----------------------------------------------------------------------
+
+    async def logs(self, *, follow: bool = True) -> AsyncIterator[str]:
+        """Lines of its output, from the beginning; they outlive the lease."""
+        if not follow:
+            text = (await self._http.text(f"/v1/jobs/{self.id}/logs")).decode("utf-8", "replace")
+            for line in text.splitlines():
+                yield line
+            return
+        held, offset, done = "", 0, False
+        while not done:
+            try:
+                stream = self._http.lines(
+                    f"/v1/jobs/{self.id}/logs", **{"from": offset, "follow": True}
+                )
+                async for event, data in stream:
+                    if event in ("end", "ended", "done"):
+                        done = True
+                        break
+                    text, offset = _log_event(data, offset)
+                    *lines, held = (held + text).split("\n")
+                    for line in lines:
+                        yield line
+                else:
+                    done = (await self.refresh())["state"] == "ENDED"
+            except Fault:  # the market was restarted, or the line was cut: go on where it stopped
+                await anyio.sleep(_POLL_S)
+        if held:
+            yield held
+
+    async def events(self) -> AsyncIterator[Json]:
+        """Its story as it happens."""
+        async for _, data in self._http.lines(f"/v1/jobs/{self.id}/events"):
+            yield cast(Json, json.loads(data))
+
+    async def execute(self, command: list[str]) -> tuple[int, str]:
+        """Run *command* inside the workload: its exit code and what it printed."""
+        answer = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/exec", {"command": command}))
+        return int(answer.get("exit_code", -1)), _exec_output(answer)
+
+    async def outputs(self) -> list[Json]:
+        """What it gave back: path, sha256, size."""
+        page = cast(Json, await self._http.get(f"/v1/jobs/{self.id}/outputs"))
+        return cast("list[Json]", page.get("items", []))
+
+    async def download(self, folder: Path | str) -> list[Path]:
+        """All outputs into *folder*, each checked against its hash; existing files are replaced."""
+        written: list[Path] = []
+        for item in await self.outputs():
+            sha256 = str(item["sha256"])
+            data = await self._http.text(f"/v1/jobs/{self.id}/outputs/{sha256}")
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise OutputRefused(f"output {item.get('path')} does not hash to {sha256}")
+            path = safe_path(Path(folder), str(item["path"]))
+            await anyio.to_thread.run_sync(_write, path, data)
+            written.append(path)
+        return written
+
+    # ---- its bill --------------------------------------------------------------------------
+
+    async def evidence(self) -> Evidence:
+        """Terms, receipts and vouchers of every channel it ran on."""
+        return evidence_from_json(await self._http.get(f"/v1/jobs/{self.id}/invoice"))
+
+    async def invoice(self, *, verify: bool = False) -> Invoice:
+        """The bill, recomputed here; with *verify* compared with the ledger as well."""
+        evidence = await self.evidence()
+        if verify:
+            return await verifier.verify(evidence, await self._chain())
+        return reconcile(evidence)
+
+
+def _log_event(data: str, offset: int) -> tuple[str, int]:
+    """(text, next offset) of one event of the log stream."""
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise Malformed("the log stream holds something that is not JSON") from error
+    row = cast(Json, value) if isinstance(value, dict) else {}
+    if "data" in row:
+        raw = base64.b64decode(str(row["data"])) if row.get("encoding") == "base64" else None
+        text = raw.decode("utf-8", "replace") if raw is not None else str(row["data"])
+    else:
+        text = str(row.get("text", ""))
+    following = row.get("next", int(row.get("offset", offset)) + len(text.encode()))
+    return text, int(following)
+
+
+def _exec_output(answer: Json) -> str:
+    output = str(answer.get("output", ""))
+    if answer.get("encoding") == "base64":
+        return base64.b64decode(output).decode("utf-8", "replace")
+    return output
+
+
+def safe_path(folder: Path, name: str) -> Path:
+    """Where output *name* goes below *folder*; :class:`OutputRefused` for one that would leave it."""
+    inner = name.removeprefix("/workspace/").lstrip("/")
+    normal = posixpath.normpath(inner) if inner else ""
+    if not normal or normal.startswith("..") or normal == "." or "\x00" in normal:
+        raise OutputRefused(f"output {name[:100]!r} does not lie inside the folder")
+    root = folder.resolve()
+    path = root / normal
+    if not path.parent.resolve().is_relative_to(root):
+        raise OutputRefused(f"output {name[:100]!r} leads out of the folder by a link")
+    return path
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tally-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(name, path)

@@ -1,0 +1,326 @@
+"""The SDK: one market, one purse, one chain.
+
+    async with Market("http://localhost:8000", wallet=Purse.load()) as market:
+        job = await market.run("job.yaml")
+        async for line in job.logs():
+            print(line)
+        print(await job.invoice())
+
+The payer runs inside, for as long as the ``async with`` lasts; ``tally payer run`` takes over jobs
+that outlive it. The chain is the client's own (*chain_url*, ``TALLY_CHAIN_URL``); what the market
+says about money is never taken on trust. Reads need no purse. :class:`marketplace.client.sync.Market`
+is the same without ``async``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, cast
+
+import anyio
+import httpx
+import structlog
+
+from marketplace.chain.connect import ChainReader, connect
+from marketplace.chain.errors import ChainFault
+from marketplace.client import jobfiles
+from marketplace.client.handle import Job
+from marketplace.client.http import Http
+from marketplace.client.jobfiles import LoadedJob
+from marketplace.client.payers import ChannelPayer, HttpReceipts, Paid, Payers
+from marketplace.client.purse import Purse, Till
+from marketplace.client.runner import Confirm, Offered, Runner, seal_key
+from marketplace.domain.errors import Fault, Malformed, Refusal
+from marketplace.domain.job import JobSpec
+
+log = structlog.get_logger("tally.client")
+Json = dict[str, Any]
+DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
+_FOLLOW_CHAIN_S: Final = 5.0
+
+
+class PurseNeeded(Refusal):
+    """This needs a key that signs and pays."""
+
+    code = "PURSE_NEEDED"
+    remedy = "Market(url, wallet=Purse.load()), after `tally purse fund`"
+
+
+class WrongNetwork(Refusal):
+    """The market and the chain of this client are different networks."""
+
+    code = "WRONG_NETWORK"
+    remedy = "point --chain-url at the network of the market"
+
+
+class Market:
+    """A market and, with a *wallet*, everything that a consumer does there."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        wallet: Purse | None = None,
+        chain_url: str | None = None,
+        project_id: str | None = None,
+        token: str = "",
+        keep: bool = False,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs."""
+        self.url = (url or os.environ.get("TALLY_MARKET") or DEFAULT_MARKET).rstrip("/")
+        self.purse = wallet
+        self.http = Http(self.url, token, transport)
+        self.network: Json = {}
+        self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
+        self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
+        self._keep = keep
+        self._stack = AsyncExitStack()
+        self._chain: ChainReader | None = None
+        self._runner: Runner | None = None
+        self._tasks: Any = None
+
+    async def __aenter__(self) -> Market:
+        try:
+            await self._stack.__aenter__()
+            self._stack.push_async_callback(self.http.aclose)
+            if self.purse is not None:
+                await self._open(self.purse)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+        return await self._stack.__aexit__(kind, error, trace)
+
+    # ---- the connection --------------------------------------------------------------------
+
+    async def chain(self) -> ChainReader:
+        """The client's own chain; the market's public one only where none was named."""
+        if self._chain is None:
+            url = self._chain_url
+            if not url:
+                network = await self._network()
+                url = str(network.get("chain_url") or "")
+                log.info("chain_of_market", url=url)
+            if not url:
+                raise Malformed("no chain URL: set TALLY_CHAIN_URL or pass chain_url")
+            self._chain = await connect(url, self._project_id)
+        return self._chain
+
+    async def _network(self) -> Json:
+        if not self.network:
+            self.network = cast(Json, await self.http.get("/v1/network"))
+        return self.network
+
+    async def _open(self, purse: Purse) -> None:
+        network = await self._network()
+        chain = await self.chain()
+        if int(network.get("magic", chain.magic)) != chain.magic:
+            raise WrongNetwork(
+                f"the market is on network {network.get('magic')}, the chain is {chain.magic}"
+            )
+        if not self.http.token:
+            await self.sign_in()
+        payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
+        till = Till(purse, chain)
+        self._runner = Runner(self.http, purse, till, payers, self._keep)
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._tasks.start_soon(payers.run)
+        self._tasks.start_soon(self._follow_chain, till)
+
+    async def _follow_chain(self, till: Till) -> None:
+        while True:
+            try:
+                await till.follow()
+            except (ChainFault, Refusal) as error:
+                log.info("chain_unread", why=error.message)
+            await anyio.sleep(_FOLLOW_CHAIN_S)
+
+    async def sign_in(self) -> str:
+        """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money."""
+        purse = self._purse()
+        chain = await self.chain()
+        address = purse.address(mainnet=chain.mainnet)
+        asked = cast(Json, await self.http.post("/v1/auth/challenge", {"address": address}))
+        message = bytes.fromhex(str(asked["message"]))
+        signed = purse.sign_in(message, mainnet=chain.mainnet)
+        body = {"address": address, "signature": signed.signature, "key": signed.key}
+        if "nonce" in asked:
+            body["nonce"] = str(asked["nonce"])
+        answer = cast(Json, await self.http.post("/v1/auth/verify", body))
+        self.http.token = str(answer["token"])
+        return str(answer.get("account", ""))
+
+    def _purse(self) -> Purse:
+        if self.purse is None:
+            raise PurseNeeded("no wallet was given")
+        return self.purse
+
+    @property
+    def runner(self) -> Runner:
+        """Posting, funding and following; :class:`PurseNeeded` without a wallet."""
+        if self._runner is None:
+            raise PurseNeeded("no wallet was given, or the market was not entered")
+        return self._runner
+
+    @property
+    def payers(self) -> Payers:
+        """The payer of this process."""
+        return self.runner.payers
+
+    # ---- reading ---------------------------------------------------------------------------
+
+    async def offers(self, **filters: object) -> list[Json]:
+        """Standing offers; filters as ``GET /v1/offers`` has them."""
+        return await self._all("/v1/offers", **filters)
+
+    async def quote(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+        """Price, ceiling and alternatives; nothing is reserved. A refusal carries ``explain``."""
+        return cast(
+            Json, await self.http.post("/v1/quotes", {"spec": self._load(job).spec.to_wire()})
+        )
+
+    async def explain(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+        """Why the others lost, or why nothing matches."""
+        return cast(
+            Json, await self.http.post("/v1/explain", {"spec": self._load(job).spec.to_wire()})
+        )
+
+    async def jobs(self, **filters: object) -> list[Json]:
+        """This account's jobs, newest first."""
+        return await self._all("/v1/jobs", **filters)
+
+    def job(self, name: str) -> Job:
+        """A job that exists, by its id."""
+        return Job(self.http, name, self._runner, self.chain)
+
+    async def _all(self, path: str, **query: object) -> list[Json]:
+        limit = query.pop("limit", None)
+        most = int(str(limit)) if limit is not None else None
+        found: list[Json] = []
+        cursor: str | None = None
+        while True:
+            page = cast(Json, await self.http.get(path, cursor=cursor, **query))
+            found += cast("list[Json]", page.get("items", []))
+            cursor = page.get("next")
+            if not cursor or (most is not None and len(found) >= most):
+                return found[:most]
+
+    @staticmethod
+    def _load(job: Path | str | JobSpec | LoadedJob) -> LoadedJob:
+        if isinstance(job, LoadedJob):
+            return job
+        if isinstance(job, JobSpec):
+            return LoadedJob(job, {})
+        return jobfiles.load(job)
+
+    # ---- running ---------------------------------------------------------------------------
+
+    async def run(
+        self,
+        job: Path | str | JobSpec | LoadedJob,
+        *,
+        confirm: Confirm | None = None,
+        key: str = "",
+    ) -> Job:
+        """Post, check the quote, fund, and start; the job goes on in the background.
+
+        *confirm* sees what it will cost before anything is signed; without it the job's own limits
+        decide. *key* makes the posting idempotent.
+        """
+        runner = self.runner
+        posted = await runner.post(self._load(job), key=key)
+        view = await runner.quoted(str(posted["id"]))
+        if view["state"] == "QUOTED":
+            try:
+                offered = await runner.examine(view)
+                if confirm is not None and not await confirm(offered):
+                    await runner.decline(view)
+                    raise QuoteDeclined(f"{posted['id']}: the quote was declined")
+                await runner.accept(offered, seal_key(view))
+            except Fault:
+                raise  # the quote stands: accepting again is safe
+            except Refusal as refusal:
+                if not isinstance(refusal, QuoteDeclined):
+                    await self._let_go(view)
+                raise
+        return self.attach(str(posted["id"]))
+
+    async def _let_go(self, view: Json) -> None:
+        try:
+            await self.runner.decline(view)
+        except Refusal as refusal:  # it has lapsed, or ended meanwhile
+            log.info("not_declined", code=refusal.code, why=refusal.message)
+
+    def attach(self, name: str) -> Job:
+        """A job of this purse, followed by this process from now on: retries, ends, settlement."""
+        handle = self.job(name)
+        self._tasks.start_soon(self._follow, name, handle)
+        return handle
+
+    async def _follow(self, name: str, handle: Job) -> None:
+        while True:
+            try:
+                handle.seen(await self.runner.follow(name, handle.saw))
+                return
+            except Fault as fault:
+                log.warning("market_away", job=name, why=fault.message)
+                await anyio.sleep(1.0)
+            except Refusal as refusal:
+                handle.failed(refusal)
+                return
+
+    async def resume_all(self) -> list[str]:
+        """Take every channel that nobody holds, and follow its unfinished jobs: a daemon's start."""
+        runner = self.runner
+        purse = self._purse()
+        begun: list[str] = []
+        for held in await runner.payers.take_all(purse.session):
+            await runner.resume(held)
+            for name, lease in held.book.leases.items():
+                if lease.terms.job not in begun and (name not in held.final or not held.end_sent):
+                    begun.append(lease.terms.job)
+                    self.attach(lease.terms.job)
+            if held.end_sent or set(held.terms) <= held.final:
+                self._tasks.start_soon(self._watch_end, held)
+        return begun
+
+    async def _watch_end(self, held: ChannelPayer) -> None:
+        while True:
+            if await self.runner.confirm(held):
+                return
+            await anyio.sleep(2.0)
+
+    def listen(self, listener: Callable[[Paid], Awaitable[None]]) -> Callable[[], None]:
+        """Hear every tick, note and stage of this process's channels."""
+        return self.payers.listen(listener)
+
+    async def settled(self, job: str, within_s: float = 60.0) -> bool:
+        """Whether all channels of *job* that were asked to end have ended on chain in time."""
+        with anyio.move_on_after(within_s):
+            await self.runner.settled(job)
+            return True
+        return False
+
+
+class QuoteDeclined(Refusal):
+    """The caller did not want the quote; nothing was spent."""
+
+    code = "QUOTE_DECLINED"
+    remedy = "nothing was signed or paid"
+
+
+__all__ = ["Job", "Market", "Offered", "Purse", "PurseNeeded", "QuoteDeclined", "WrongNetwork"]
