@@ -408,7 +408,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="ADA, one and ten channels")
     chosen = parser.parse_args(list(argv))
     report = (
-        run(sizes=SIZES[:2], assets=("ADA",), maximum=False) if chosen.quick else run(building=20)
+        run(sizes=SIZES[:2], assets=("ADA",), maximum=False)
+        if chosen.quick
+        else run(repeats=3, building=20)
     )
     if chosen.markdown:
         DOCUMENT.write_text(markdown(report), encoding="utf-8")
