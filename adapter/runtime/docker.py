@@ -358,7 +358,9 @@ class DockerRuntime:
         names: dict[str, str] = {}
         if spec.egress.mode is EgressMode.LIST:
             names = {target.name: target.address for target in resolve(spec.egress.allow)}
-        servers = {} if spec.egress.mode is EgressMode.OPEN else {"dns": [_NOWHERE]}
+        servers: dict[str, list[str]] = {}
+        if spec.egress.mode is not EgressMode.OPEN:
+            servers = {"dns": [_NOWHERE], "dns_opt": ["timeout:1", "attempts:1"]}
         return {"network": network, "extra_hosts": names, **servers}
 
     def _gpu_request(self, spec: WorkloadSpec) -> dict[str, Any]:
