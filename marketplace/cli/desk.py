@@ -7,17 +7,8 @@ from pathlib import Path
 from marketplace.chain.actions import Desk
 from marketplace.chain.connect import ChainReader, connect
 from marketplace.chain.submit import FileLog
-from marketplace.chain.wallet import Wallet
 from marketplace.cli.common import UsageError, private_folder
-from marketplace.domain.keys import Signer
-from marketplace.keystore import Keystore, passphrase
-
-
-def key(home: Path, name: str, *, create: bool = False) -> Signer:
-    """The key *name* in *home*'s keystore; asks for the passphrase where it must."""
-    store = Keystore(private_folder(home) / "keys")
-    keys = store.unlock(passphrase(confirm=create and not store.exists))
-    return keys.load_or_create(name) if create else keys.load(name)
+from marketplace.client.purse import Purse
 
 
 async def chain(url: str, project_id: str) -> ChainReader:
@@ -29,7 +20,7 @@ async def chain(url: str, project_id: str) -> ChainReader:
 
 async def desk(home: Path, name: str, url: str, project_id: str, *, asset: str = "") -> Desk:
     """A wallet of key *name* on the chain at *url*, with its transaction log in *home*."""
-    signer = key(home, name)
+    purse = Purse.load(home, name=name)
     reader = await chain(url, project_id)
     log = FileLog(private_folder(home) / f"{name}.transactions")
-    return Desk(reader, Wallet(signer, reader.mainnet), asset, log)
+    return Desk(reader, purse.wallet(mainnet=reader.mainnet), asset, log)
