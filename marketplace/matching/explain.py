@@ -87,7 +87,7 @@ def refusal(market: Matchmaker, request: Request, now: int) -> NoMatch:
     bits[(terms & _DEVICE) != 0] &= ~_FREE
     bits |= terms
     fallen = filters.blame(bits)
-    ways = _relaxations(market, plain, rows, bits)
+    ways = _relaxations(market, plain, rows, bits, now)
     details: dict[str, str] = {}
     if "vram" in fallen and plain.vram_mib:
         details["vram"] = f"lack {plain.vram_mib / 1024:g} GB"
@@ -111,10 +111,12 @@ def _per_cent(value: int, cap: int) -> int:
 
 
 def _relaxations(
-    market: Matchmaker, request: Request, rows: Rows, bits: filters.Bits
+    market: Matchmaker, request: Request, rows: Rows, bits: filters.Bits, now: int
 ) -> tuple[Relaxation, ...]:
     """The nearest ways, at most three, that change as few things as possible."""
-    bits = bits & ~(BIT["too_small"] | BIT["owner"])
+    bits = np.where(bits & BIT["owner"], bits | BIT["gpu"], bits) & ~(
+        BIT["too_small"] | BIT["owner"]
+    )
     masks = sorted({int(m) for m in np.unique(bits)}, key=lambda m: (m.bit_count(), m))
     found: list[tuple[float, Relaxation]] = []
     size = 0
@@ -124,7 +126,7 @@ def _relaxations(
         if found and mask.bit_count() > size:
             break
         names = [name for name in LOOSE if mask & BIT[name]]
-        way = _relax(market, request, rows[bits == mask], names)
+        way = _relax(market, request, rows[bits == mask], names, now)
         if way is not None:
             size = mask.bit_count()
             found.append(way)
@@ -133,7 +135,7 @@ def _relaxations(
 
 
 def _relax(
-    market: Matchmaker, request: Request, rows: Rows, names: list[str]
+    market: Matchmaker, request: Request, rows: Rows, names: list[str], now: int
 ) -> tuple[float, Relaxation] | None:
     """The least change of what *names* say that one of *rows* could serve, and its distance."""
     loose: dict[str, Any] = {}
@@ -165,16 +167,31 @@ def _relax(
     if distance[best] == np.inf:
         return None
     changed = {field: value for field, value in loose.items() if field not in have}
-    good = distance < np.inf
     for field, values in have.items():
         asked, given = getattr(request, field), int(values[best])
-        upward = field.startswith("max_")
-        changed[field] = max(given, asked) if upward else min(given, asked)
-        good &= values <= changed[field] if upward else values >= changed[field]
+        changed[field] = max(given, asked) if field.startswith("max_") else min(given, asked)
     relaxed = replace(request, **changed)
     words = " and ".join(_words(request, relaxed, market, int(rows[best])))
-    least = _rates(fleet, relaxed, rows[good], fits[good])
-    return float(distance[best]), Relaxation(words, relaxed, int(good.sum()), int(least.min()))
+    every, least = _serving(market, relaxed, now)
+    return float(distance[best]), Relaxation(words, relaxed, every, least)
+
+
+def _serving(market: Matchmaker, request: Request, now: int) -> tuple[int, int]:
+    """How many hosts a plain *request* would fit on now, and the lowest rate among them."""
+    fleet = market.fleet
+    owner = market.owner_number(request.owner)
+    rows = np.flatnonzero(
+        (fleet.cpu[: fleet.used] >= request.cpu_milli)
+        & (fleet.mem[: fleet.used] >= request.memory_mib)
+    )
+    if request.gpu_count:
+        open_now = filters.open_devices(fleet, rows, request, owner).sum(1) >= request.gpu_count
+        rows = rows[open_now]
+    rows = rows[filters.failed_terms(fleet, rows, request) == 0]
+    closed = market.closed(request, now)
+    rows = rows[filters.failed_now(fleet, rows, request, owner, closed) == 0]
+    fits = filters.open_devices(fleet, rows, request, owner)
+    return len(rows), int(_rates(fleet, request, rows, fits).min())
 
 
 def _rates(fleet: Fleet, request: Request, rows: Rows, fits: Bools) -> Ints:

@@ -275,8 +275,9 @@ class Fleet:
         for slot in slots:
             self.free[row, slot] -= milli
             self.free_of_model[self.model[row, slot]] -= milli
-            self.owner[row, slot] = owner
-            self.named += owner > 0
+            if owner and not self.sliced[row, slot]:
+                self.owner[row, slot] = owner
+                self.named += 1
             self.owners_jobs[row, slot] += 1
         self.log.add(row)
 
@@ -291,7 +292,7 @@ class Fleet:
             self.free[row, slot] += milli
             self.free_of_model[self.model[row, slot]] += milli
             self.owners_jobs[row, slot] -= 1
-            self.named -= int(self.owner[row, slot]) > 0
+            self.named -= int(self.owner[row, slot] > 0)
             if self.owners_jobs[row, slot] == 0:
                 self.owner[row, slot] = 0
         self.log.add(row)

@@ -29,16 +29,15 @@ Slots = NDArray[np.int16]
 class Weights:
     """The scoring's numbers.
 
-    ``share_power`` and ``many_power``: every kind of demand counts the same, however often it comes, times its share
-    of a device and its number of devices to these powers; below zero, room is kept for the small, which can use what
-    others leave. ``spare_cores`` and ``short_cores`` are idle GPUs per core-equivalent beyond, and below, what the
+    ``share_power``: every kind of demand counts the same, however often it comes and however many devices it takes,
+    times its share of a device to this power; below zero, room is kept for small shares, which can use what others
+    leave. ``spare_cores`` and ``short_cores`` are idle GPUs per core-equivalent beyond, and below, what the
     free devices need at the mix's own cores per device. ``scarcity``: see :mod:`marketplace.matching.demand`.
     """
 
     share_power: float = -1.0
-    many_power: float = -0.15
-    spare_cores: float = 0.16
-    short_cores: float = 0.45
+    spare_cores: float = 0.2
+    short_cores: float = 0.5
     scarcity: float = 0.8
 
 
@@ -57,12 +56,7 @@ class Usable:
         devices = sum(r.gpu_demand * w for r, w in kinds) / WHOLE
         cores = sum(r.cpu_milli * w for r, w in mix if w > 0)
         self.cores_per_gpu = max(cores / devices, 1.0) if devices else CORES_PER_GPU
-        raw = np.array(
-            [
-                (r.gpu_milli / WHOLE) ** weights.share_power * r.gpu_count**weights.many_power
-                for r, _ in kinds
-            ]
-        )
+        raw = np.array([(r.gpu_milli / WHOLE) ** weights.share_power for r, _ in kinds])
         share = raw / raw.sum() if len(kinds) else raw
         self.cpu_levels = np.unique([r.cpu_milli for r, _ in kinds]).astype(np.int64)
         self.mem_levels = np.unique([r.memory_mib for r, _ in kinds]).astype(np.int64)
