@@ -139,17 +139,16 @@ def _output(asset: Asset) -> Term:
     For ADA *ada* is absent.  For a token it is the lovelace entry to carry over, and an amount
     of 0 leaves no entry, as in the ledger.
     """
-    amount = cons(pair(data(_EMPTY), data_int(var("amount"))), var("no_pairs"))
+    names = "address amount datum"
     if isinstance(asset, Ada):
-        pairs, names = (
-            cons(pair(data(_EMPTY), data_map(amount)), var("no_pairs")),
-            "address amount datum",
-        )
+        amount = cons(pair(data(_EMPTY), data_int(var("amount"))), var("no_pairs"))
+        pairs = cons(pair(data(_EMPTY), data_map(amount)), var("no_pairs"))
     else:
+        names = "address ada amount datum"
         amount = cons(pair(var("name"), data_int(var("amount"))), var("no_pairs"))
         entry = cons(pair(var("policy"), data_map(amount)), var("no_pairs"))
         some = choose(eq_int(var("amount"), integer(0)), var("no_pairs"), entry)
-        pairs, names = cons(var("ada"), some), "address ada amount datum"
+        pairs = cons(var("ada"), some)
     parts = cons(var("address"), cons(data_map(pairs), cons(var("datum"), data_list(_NOTHING))))
     return fn(names, constr(0, parts))
 
@@ -163,33 +162,13 @@ def _make(asset: Asset, address: Term, value: Term, amount: Term, datum: Term) -
 # --- helpers of the walk --------------------------------------------------------------------
 def _flush(asset: Asset, build: Build) -> Term:
     """outs payee owed -> the outputs left once the run's payout is consumed."""
-    take = together(
-        {
-            "address": head(var("out")),
-            "value": un_map(head(tail(var("out")))),
-        },
-        let(
-            {"paid": _amount(asset, var("value"))},
-            build.require(
-                PAYOUT_ADDRESS,
-                eq_bytes(blake2b_224(serialise(var("address"))), var("payee")),
-                build.require(
-                    PAYOUT_AMOUNT,
-                    less_eq(var("owed"), var("paid")),
-                    build.require(
-                        PAYOUT_SHAPE,
-                        eq_data(
-                            head(var("outs")),
-                            _make(
-                                asset, var("address"), var("value"), var("paid"), data(_NO_DATUM)
-                            ),
-                        ),
-                        tail(var("outs")),
-                    ),
-                ),
-            ),
-        ),
-    )
+    rebuilt = _make(asset, var("address"), var("value"), var("paid"), data(_NO_DATUM))
+    plain = build.require(PAYOUT_SHAPE, eq_data(head(var("outs")), rebuilt), tail(var("outs")))
+    enough = build.require(PAYOUT_AMOUNT, less_eq(var("owed"), var("paid")), plain)
+    hashed = blake2b_224(serialise(var("address")))
+    theirs = build.require(PAYOUT_ADDRESS, eq_bytes(hashed, var("payee")), enough)
+    output = {"address": head(var("out")), "value": un_map(head(tail(var("out"))))}
+    take = together(output, let({"paid": _amount(asset, var("value"))}, theirs))
     owing = let({"out": fields(head(var("outs")))}, take)
     return fn("outs payee owed", choose(eq_int(var("owed"), integer(0)), var("outs"), owing))
 
@@ -251,31 +230,23 @@ def _taking(build: Build, then: Term) -> Term:
 
     The step carries [cum, take_to, signature]; the key signs "tally/v1" and cum in 8 bytes.
     """
-    message = append(byte_string(VOUCHER_TAG), big_endian(8, var("cum")))
-    bps = un_int(head(tail(var("consts"), 5)))
-    bounty = div(mul(var("diff"), bps), integer(10000))
-    guarded = build.require(
-        TAKE_GROWS,
-        less(var("claimed"), var("upto")),
-        build.require(
-            TAKE_WITHIN_VOUCHER,
-            less_eq(var("upto"), var("cum")),
-            build.require(
-                VOUCHER_SIGNED,
-                ed25519(un_bytes(head(var("consts"))), message, un_bytes(head(tail(var("more"))))),
-                let(
-                    {"diff": sub(var("upto"), var("claimed")), "pay": sub(var("diff"), bounty)},
-                    build.require(PAY_NOT_NEGATIVE, less_eq(integer(0), var("pay")), then),
-                ),
-            ),
-        ),
-    )
-    bindings = {
+    voucher = {
         "cum": un_int(head(var("args"))),
         "more": tail(var("args")),
         "upto": un_int(head(var("more"))),
     }
-    return let(bindings, guarded)
+    message = append(byte_string(VOUCHER_TAG), big_endian(8, var("cum")))
+    signature = un_bytes(head(tail(var("more"))))
+    signed = ed25519(un_bytes(head(var("consts"))), message, signature)
+
+    bps = un_int(head(tail(var("consts"), 5)))
+    bounty = div(mul(var("diff"), bps), integer(10000))
+    shares = {"diff": sub(var("upto"), var("claimed")), "pay": sub(var("diff"), bounty)}
+
+    paid = build.require(PAY_NOT_NEGATIVE, less_eq(integer(0), var("pay")), then)
+    genuine = build.require(VOUCHER_SIGNED, signed, let(shares, paid))
+    within = build.require(TAKE_WITHIN_VOUCHER, less_eq(var("upto"), var("cum")), genuine)
+    return let(voucher, build.require(TAKE_GROWS, less(var("claimed"), var("upto")), within))
 
 
 def _in_run(step: Term, pay: Term) -> Term:
@@ -328,33 +299,25 @@ def _close() -> Term:
 
 def _step(build: Build) -> Term:
     """Dispatch on the step's constructor."""
-    finish_claiming = _finish(sub(var("amount"), var("diff")))
+
+    def is_(constructor: int) -> Term:
+        return eq_int(var("kind"), integer(constructor))
+
     may_finish = _may_finish()
-    taking = _taking(
-        build,
-        _in_run(
-            choose(
-                eq_int(var("kind"), integer(CLAIM)),
-                _claim(),
-                build.require(MAY_FINISH, may_finish, finish_claiming),
-            ),
-            var("pay"),
-        ),
-    )
-    finish = build.require(MAY_FINISH, may_finish, _in_run(_finish(var("amount")), integer(0)))
+    last_claim = _finish(sub(var("amount"), var("diff")))
+    claims = choose(is_(CLAIM), _claim(), build.require(MAY_FINISH, may_finish, last_claim))
+    with_voucher = _taking(build, _in_run(claims, var("pay")))
+
+    finishes = build.require(MAY_FINISH, may_finish, _in_run(_finish(var("amount")), integer(0)))
+
+    closes = build.require(KNOWN_STEP, is_(CLOSE), _close())
+    tops_up_or_closes = choose(is_(TOP_UP), _top_up(build), closes)
+    from_open = build.require(STAGE_OPEN, eq_int(var("stage"), integer(OPEN)), tops_up_or_closes)
     consumer = un_bytes(head(tail(var("consts"), 3)))
-    closes = build.require(KNOWN_STEP, eq_int(var("kind"), integer(CLOSE)), _close())
-    by_consumer = build.require(
-        CONSUMER_SIGNED,
-        call(var("signed"), consumer),
-        build.require(
-            STAGE_OPEN,
-            eq_int(var("stage"), integer(OPEN)),
-            choose(eq_int(var("kind"), integer(TOP_UP)), _top_up(build), closes),
-        ),
-    )
-    rest = choose(eq_int(var("kind"), integer(FINISH)), finish, by_consumer)
-    return choose(less(var("kind"), integer(FINISH)), taking, rest)
+    by_consumer = build.require(CONSUMER_SIGNED, call(var("signed"), consumer), from_open)
+
+    without_voucher = choose(is_(FINISH), finishes, by_consumer)
+    return choose(less(var("kind"), integer(FINISH)), with_voucher, without_voucher)
 
 
 def _channel(asset: Asset, build: Build) -> Term:

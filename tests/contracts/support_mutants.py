@@ -138,13 +138,13 @@ MUTANTS: list[Mutant] = [
         "ada, accepts: finish",
     ),
     Mutant(
-        'finish_claiming = _finish(sub(var("amount"), var("diff")))',
-        'finish_claiming = _finish(var("amount"))',
+        'last_claim = _finish(sub(var("amount"), var("diff")))',
+        'last_claim = _finish(var("amount"))',
         "ada, accepts: finish claiming",
     ),
     Mutant(
-        'finish_claiming = _finish(sub(var("amount"), var("diff")))',
-        'finish_claiming = _finish(sub(var("amount"), var("pay")))',
+        'last_claim = _finish(sub(var("amount"), var("diff")))',
+        'last_claim = _finish(sub(var("amount"), var("pay")))',
         "ada, accepts: finish claiming",
     ),
     Mutant(
@@ -273,8 +273,8 @@ MUTANTS: list[Mutant] = [
         "ada, claim: payout 1, one less",
     ),
     Mutant(
-        '                        tail(var("outs")),\n                    ),',
-        '                        var("outs"),\n                    ),',
+        'eq_data(head(var("outs")), rebuilt), tail(var("outs"))',
+        'eq_data(head(var("outs")), rebuilt), var("outs")',
         "ada, accepts: two payouts",
     ),
     Mutant(
@@ -308,13 +308,13 @@ MUTANTS: list[Mutant] = [
         "ada, accepts: top up",
     ),
     Mutant(
-        'choose(less(var("kind"), integer(FINISH)), taking, rest)',
-        'choose(less_eq(var("kind"), integer(FINISH)), taking, rest)',
+        'return choose(less(var("kind"), integer(FINISH)), with_voucher',
+        'return choose(less_eq(var("kind"), integer(FINISH)), with_voucher',
         "ada, accepts: finish",
     ),
     Mutant(
-        'choose(eq_int(var("kind"), integer(TOP_UP)), _top_up(build), closes)',
-        'choose(eq_int(var("kind"), integer(CLOSE)), _top_up(build), closes)',
+        "choose(is_(TOP_UP), _top_up(build), closes)",
+        "choose(is_(CLOSE), _top_up(build), closes)",
         "ada, accepts: top up",
     ),
     Mutant(

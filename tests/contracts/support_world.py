@@ -7,7 +7,7 @@ which some are harmless.  The world moves on only by what was accepted.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from marketplace.domain import channel as twin
@@ -36,6 +36,7 @@ class Account:
     paid: int = 0
     bounty: int = 0
     refunded: int = 0
+    signed: int = 0  # the greatest amount of a voucher that was used
 
 
 @dataclass
@@ -115,12 +116,14 @@ class World:
         take_to = claimed + (spare if rng.random() < 0.1 else rng.randint(1, max(1, spare // 3)))
         return claim(n, take_to + rng.choice([0, 0, 1, 10**6]), take_to)
 
-    def apply(self, numbers: list[int], wills: list[twin.Will]) -> None:
+    def apply(self, numbers: list[int], steps: Sequence[twin.Step], wills: list[twin.Will]) -> None:
         """The chain after an accepted transaction; money is counted, channels replaced."""
-        for n, will in zip(numbers, wills, strict=True):
+        for n, step, will in zip(numbers, steps, wills, strict=True):
             before, account = self.channels[n], self.accounts[n]
             account.paid += will.pay
             account.bounty += will.bounty
+            account.signed = max(account.signed, _cum(step))
+            assert account.paid + account.bounty <= account.signed
             match will.output:
                 case twin.Continuing(after):
                     account.deposited += after.held.amount - before.held.amount + will.taken
@@ -141,6 +144,15 @@ class World:
         for _ in range(self.rng.choice([1, 1, 2])):
             scene = self.rng.choice(_SPOILERS)(self.rng, scene)
         return scene
+
+
+def _cum(step: twin.Step) -> int:
+    """What the session key signed for, in a step with a voucher."""
+    match step:
+        case twin.Claim(cum) | twin.Finish(twin.Claim(cum)):
+            return cum
+        case _:
+            return 0
 
 
 Spoiler = Callable[[random.Random, Scene], Scene]

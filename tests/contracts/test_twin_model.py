@@ -55,7 +55,7 @@ def _agree(world: World, numbers: list[int], scene: Scene, tally: Counter[str]) 
     added = sum(step.amount for step in scene.steps if isinstance(step, twin.TopUp))
     assert sum(c.held.amount for c in scene.channels) + added == left + taken
     assert taken == sum(w.pay + w.bounty for w in opinion)
-    world.apply(numbers, opinion)
+    world.apply(numbers, scene.steps, opinion)
     tally["accepted"] += 1
     tally["channels"] += len(numbers)
 
