@@ -396,13 +396,12 @@ class Daemon:
         """What to run: files fetched, secrets opened; they live in this value alone."""
         files = await self.shipping.fetch(lease)
         return workload(
-            self._own.offer,
+            self._own,
             lease.terms,
             lease.job,
             lease.grant,
             secrets=lambda: self._keys.open_secrets(lease.secrets),
             files=files,
-            stop_grace_ms=self._own.limits.stop_grace_ms,
         )
 
     async def archive(self, lease: Lease) -> Collected:

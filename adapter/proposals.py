@@ -66,7 +66,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
             if not holds:
                 return Declined(code, why)
     try:
-        workload(own.offer, terms, job, grant)
+        workload(own, terms, job, grant)
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message)
     for holds, code, why in _channel_rules(state, terms):
@@ -148,6 +148,11 @@ def _openness(
         f"image {repository!r} is not on the owner's list",
     )
     yield (
+        bool(job.image) or not job.ports or own.limits.host_network,
+        "PORTS_REFUSED",
+        "plain processes get no network here: use an image",
+    )
+    yield (
         job.placement.isolation in own.offer.isolation,
         "ISOLATION",
         f"this host offers {', '.join(own.offer.isolation)}",
@@ -224,18 +229,19 @@ def _simulated(offer: Offer, uuid: str) -> bool:
 
 
 def workload(
-    offer: Offer,
+    own: Own,
     terms: Terms,
     job: JobSpec,
     grant: Grant,
     secrets: Callable[[], dict[str, str]] = dict,
     files: dict[str, bytes] | None = None,
-    stop_grace_ms: int = 10_000,
 ) -> WorkloadSpec:
     """What the runtime is asked to run; refuses what no adapter runs (``WorkloadRefused``).
 
     *secrets* opens the sealed values; it is called once, when the workload is about to start.
     """
+    offer = own.offer
+    networked = offer.egress and (bool(job.image) or own.limits.host_network)
     # A simulated device cannot be handed into a container; it is metered all the same.
     real = tuple(uuid for uuid in grant.gpus if not _simulated(offer, uuid))
     spec = WorkloadSpec(
@@ -253,9 +259,9 @@ def workload(
         outputs=job.outputs,
         ports=tuple(port.port for port in job.ports),
         root_allowed=offer.allow_root,
-        egress=Egress(EgressMode.OPEN if offer.egress else EgressMode.NONE),
+        egress=Egress(EgressMode.OPEN if networked else EgressMode.NONE),
         labels={"job": terms.job},
-        stop_grace_ms=stop_grace_ms,
+        stop_grace_ms=own.limits.stop_grace_ms,
     )
     if job.image:
         spec.pinned_image()

@@ -178,7 +178,8 @@ class Limits:
     *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
     long a signed lease may wait for its channel; *fault_grace_ms*: how long a passing fault of the
     device is borne; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
-    which an unused channel with money in it is finished; *images*: allowed prefixes, empty = all.
+    which an unused channel with money in it is finished; *images*: allowed prefixes, empty = all;
+    *host_network*: plain processes may use the host's network.
     """
 
     resume_window_ms: int = 600_000
@@ -190,6 +191,7 @@ class Limits:
     images: tuple[str, ...] = ()
     max_leases: int = 64
     max_lease_ms: int = 30 * 86_400_000
+    host_network: bool = False
 
 
 @dataclass(frozen=True, slots=True)

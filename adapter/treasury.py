@@ -1,0 +1,283 @@
+"""The adapter's own eye and hand on the chain: it believes no market about money.
+
+It looks at every channel that pays it, through its own chain URL, at least every 30 s: finds it from
+its open transaction, checks it against the terms, tells how far it may be relied upon, and sees a
+Close.  It finishes channels with transactions that it built and signed itself; their bytes lie in
+the journal before they are sent, and the same bytes are sent until a block holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from adapter.events import ChannelUnfit, Event, Settled, Sighted
+from adapter.journal import Journal, StoredTx
+from adapter.state import Channel, ChannelStage
+from marketplace.chain import address as addresses
+from marketplace.chain.actions import Desk, claim, finish_channels
+from marketplace.chain.channels import (
+    ChannelEnded,
+    ChannelFinder,
+    ChannelView,
+    channel_capacity,
+    check_channel,
+)
+from marketplace.chain.connect import ChainReader
+from marketplace.chain.errors import ChannelUnknown, FundsShort
+from marketplace.chain.follow import Follower
+from marketplace.chain.snapshot import Snapshot
+from marketplace.chain.submit import TxRecord
+from marketplace.chain.utxo import OutRef
+from marketplace.chain.wallet import Wallet
+from marketplace.domain.channel import ChannelUnfit as Unfit
+from marketplace.domain.channel import Closing
+from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.keys import Signer
+from marketplace.domain.terms import Terms
+from marketplace.domain.transaction import TxState
+
+WATCH_MOST_S: Final = 30.0
+AWAITED_S: Final = 5.0
+ALARMS: Final = (25, 50)
+"""Per cent of the close period after which an unsettled Closing channel is shouted about."""
+
+_log = structlog.get_logger("adapter.treasury")
+
+
+class JournalLog:
+    """``TransactionLog`` in the adapter's journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def put(self, record: TxRecord) -> None:
+        """Durable when it returns."""
+        row = StoredTx(record.tx_id, record.cbor, record.purpose, record.state.name, record.height)
+        await anyio.to_thread.run_sync(self._journal.put_transaction, row)
+
+    async def pending(self) -> Sequence[TxRecord]:
+        """Every record that is neither FINAL nor EXPIRED, oldest first."""
+        over = (TxState.FINAL.name, TxState.EXPIRED.name)
+        rows = await anyio.to_thread.run_sync(self._journal.transactions)
+        return [
+            TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height)
+            for row in rows
+            if row.state not in over
+        ]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """*watch_s*: between looks, at most 30; *claim_above*: unclaimed lovelace worth a claim of its
+    own while the channel goes on; *claim_drained*: the same while the adapter drains."""
+
+    watch_s: float = 20.0
+    claim_above: int = 100_000_000
+    claim_drained: int = 3_000_000
+
+
+class Treasury:
+    """One per daemon.  *handle* is the daemon's door, *channel* reads its state."""
+
+    def __init__(
+        self,
+        chain: ChainReader,
+        hot: Signer,
+        payout_address: str,
+        journal: Journal,
+        handle: Callable[[Event], Awaitable[None]],
+        channel: Callable[[bytes], Channel | None],
+        alarm: Callable[[str, str], None],
+        *,
+        asset: str = "",
+        rules: Rules | None = None,
+        draining: Callable[[], bool] = lambda: False,
+    ) -> None:
+        payout = addresses.from_text(payout_address)
+        self._payouts = {addresses.payout_hash(payout): payout}
+        self._hot = hot
+        self._log = JournalLog(journal)
+        self._desk = Desk(chain, Wallet(hot, chain.mainnet), asset, self._log)
+        self._chain = chain
+        self._finder = ChannelFinder(chain, self._desk.scripts, self._desk.unit)
+        self._follower = Follower(chain, self._log)
+        self._handle = handle
+        self._channel = channel
+        self._alarm = alarm
+        self._rules = rules or Rules()
+        self._draining = draining
+        self._watched: set[bytes] = set()
+        self._finishing: set[bytes] = set()
+        self._origins: dict[bytes, OutRef] = {}
+        self._alarmed: set[tuple[bytes, int]] = set()
+        self._stir = anyio.Event()
+        self.balance = 0
+
+    @property
+    def fee_address(self) -> str:
+        """Where a little ADA must lie for the fees of Finish."""
+        return addresses.to_text(self._desk.wallet.address)
+
+    def watch(self, session_vk: bytes) -> None:
+        """Look at this channel now, and again and again."""
+        self._watched.add(session_vk)
+        self._stir.set()
+
+    def settle(self, session_vk: bytes) -> None:
+        """Finish this channel; repeated until the chain shows it."""
+        self._watched.add(session_vk)
+        self._finishing.add(session_vk)
+        self._stir.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled; the chain's failures are waited out."""
+        while True:
+            self._stir = anyio.Event()
+            try:
+                await self.look()
+            except Fault as fault:
+                _log.warning("chain unreachable", code=fault.code, cause=fault.message)
+            with anyio.move_on_after(self._pause_s()):
+                await self._stir.wait()
+
+    def _pause_s(self) -> float:
+        watch = min(self._rules.watch_s, WATCH_MOST_S)
+        eager = bool(self._finishing) or any(
+            (found := self._channel(vk)) is not None and found.stage is ChannelStage.AWAITED
+            for vk in self._watched
+        )
+        return min(watch, AWAITED_S) if eager else watch
+
+    async def look(self) -> None:
+        """One pass over our transactions and every watched channel."""
+        await (
+            self._follower.look()
+        )  # a rolled-back Finish is sent again, its channel watched or not
+        if not self._watched:
+            return
+        height = (await self._chain.tip()).height
+        snapshot = await self._chain.snapshot(self._desk.scripts)
+        for session_vk in sorted(self._watched):
+            known = self._channel(session_vk)
+            if known is None or known.stage is ChannelStage.ENDED:
+                self._watched.discard(session_vk)
+                self._finishing.discard(session_vk)
+                continue
+            try:
+                await self._look_at(known, height, snapshot)
+            except Fault as fault:
+                _log.warning("channel not read", code=fault.code, cause=fault.message)
+
+    async def _look_at(self, known: Channel, height: int, snapshot: Snapshot) -> None:
+        vk = known.session_vk
+        try:
+            view = await self._find(known, height)
+        except ChannelUnknown as unknown:
+            await self._missing(known, unknown)
+            return
+        if isinstance(view, ChannelEnded):
+            await self._handle(Settled(vk, view.finished_by.hex()))
+            return
+        try:
+            await self._report(known, view, snapshot)
+        except Unfit as unfit:
+            await self._handle(ChannelUnfit(vk, unfit.code, unfit.message))
+            return
+        known = self._channel(vk) or known
+        if vk in self._finishing:
+            await self._finish(known, view)
+        elif self._worth_claiming(known, view):
+            await self._claim(known, view)
+
+    async def _find(self, known: Channel, height: int) -> ChannelView | ChannelEnded:
+        """The channel behind its open transaction, whichever output of it it is."""
+        vk = known.session_vk
+        if vk in self._origins:
+            return await self._finder.find(vk, self._origins[vk], height)
+        tx_id = bytes.fromhex(known.origin)
+        moves = await self._chain.moves(tx_id)
+        for output in moves.outputs if moves is not None else ():
+            try:
+                view = await self._finder.find(vk, output.utxo.ref, height)
+            except ChannelUnknown:
+                continue
+            self._origins[vk] = output.utxo.ref
+            return view
+        raise ChannelUnknown(f"no output of {known.origin} is this channel yet")
+
+    async def _missing(self, known: Channel, unknown: ChannelUnknown) -> None:
+        """Not there yet; or gone again by a rollback: then nothing more is relied upon."""
+        if known.stage is ChannelStage.OPEN and known.limit:
+            self._alarm(unknown.code, f"{unknown.message} (rolled back?)")
+            await self._handle(
+                Sighted(known.session_vk, known.stage, known.claimed, known.capacity, 0)
+            )
+
+    async def _report(self, known: Channel, view: ChannelView, snapshot: Snapshot) -> None:
+        """Tell what stands there, after every check."""
+        if isinstance(view.stage, Closing):
+            can = channel_capacity(snapshot, view)
+            expire = view.stage.expire_at_ms
+            self._shout(known, view.consts.close_period_ms, expire, snapshot.tip.time_ms)
+            stage = ChannelStage.CLOSING
+        else:
+            can, expire = check_channel(Terms.decode(known.terms), view, snapshot), 0
+            stage = ChannelStage.OPEN
+        await self._handle(
+            Sighted(known.session_vk, stage, view.claimed, can.most, can.now, expire)
+        )
+
+    def _shout(self, known: Channel, period_ms: int, expire_ms: int, now_ms: int) -> None:
+        gone = max(0, now_ms - (expire_ms - period_ms))
+        for per_cent in ALARMS:
+            key = (known.session_vk, per_cent)
+            if gone * 100 >= per_cent * period_ms and key not in self._alarmed:
+                self._alarmed.add(key)
+                self._alarm(
+                    "CLOSE_PERIOD",
+                    f"channel {known.session_vk.hex()[:16]} is closing, {per_cent} % of the close"
+                    f" period is over and {known.unclaimed} lovelace are not claimed",
+                )
+
+    def _worth_claiming(self, known: Channel, view: ChannelView) -> bool:
+        """Enough to be worth a fee of its own; a Close makes everything urgent elsewhere."""
+        rules = self._rules
+        least = rules.claim_drained if self._draining() else rules.claim_above
+        return known.paid - view.claimed >= least
+
+    async def _finish(self, known: Channel, view: ChannelView) -> None:
+        """Take what the voucher gives and send the rest home, in one transaction of ours."""
+        if await self._on_its_way(view):
+            return
+        try:
+            done = await finish_channels(
+                self._desk, [(view, known.voucher)], self._payouts, self._hot
+            )
+        except FundsShort as short:
+            self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
+            return
+        except Refusal as refusal:
+            self._alarm(refusal.code, f"finish of {known.origin[:16]}: {refusal.message}")
+            return
+        _log.info("finish sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee)
+
+    async def _claim(self, known: Channel, view: ChannelView) -> None:
+        if known.voucher is None or await self._on_its_way(view):
+            return
+        try:
+            done = await claim(self._desk, [(view, known.voucher)], self._payouts)
+        except Refusal as refusal:  # the market's settler, or the next look, may do better
+            _log.warning("claim refused", code=refusal.code, cause=refusal.message)
+            return
+        _log.info("claim sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee)
+
+    async def _on_its_way(self, view: ChannelView) -> bool:
+        """Whether a transaction of ours already spends this output."""
+        pending = await self._log.pending()
+        return any(view.utxo.ref in record.inputs for record in pending)
