@@ -91,6 +91,8 @@ class Engine:
 
     def __init__(self, source: str, zero_time_ms: int) -> None:
         self._v8 = py_mini_racer.MiniRacer()
+        # Left to the interpreter's end, V8's own destructor would wait for a thread that no longer runs.
+        self._free = weakref.finalize(self, self._v8.close)
         self._released: list[int] = []
         for script in (_SHIM, source, (Path(__file__).resolve().parent / "glue.js").read_text()):
             self._v8.eval(script)
@@ -134,7 +136,7 @@ class Engine:
 
     def close(self) -> None:
         """Frees V8; no state may be used afterwards."""
-        self._v8.close()
+        self._free()
 
     def _kept(self, number: int) -> State:
         state = State(number)

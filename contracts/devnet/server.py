@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -100,6 +101,8 @@ def serve(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the devnet until SIGINT or SIGTERM. Returns the exit status."""
     options = _options(argv)
+    # uvicorn ends its loop on a signal and then raises the signal again, for whoever handled it before: close the chain in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.fetch:
             fetch_ledger()
