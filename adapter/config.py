@@ -58,7 +58,8 @@ class ConfigRefused(Refusal):
 class Config:
     """Everything that the owner decides.  *chain_url*, *project_id*, *market*, *home*: where.
 
-    *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: auto, docker or process;
+    *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: auto (Docker if it answers, else
+    processes), docker, process or both;
     *unconfined*: lets the process runtime run without bubblewrap; *host_network*: gives processes the
     host's network, which open egress and ports need there; *metrics_port*: 0 = none.
     """
@@ -144,7 +145,10 @@ def load(
 def check(config: Config) -> Config:
     """*config*, if nothing in it is impossible."""
     rules = (
-        (config.runtime in ("auto", "docker", "process"), "runtime is auto, docker or process"),
+        (
+            config.runtime in ("auto", "docker", "process", "both"),
+            "runtime is auto, docker, process or both",
+        ),
         (config.gpu_request in ("cdi", "legacy"), "gpu_request is cdi or legacy"),
         (1000 <= config.tick_ms <= 60_000, "tick is 1 s to 60 s"),
         (0 <= config.fee_bps <= 100, "fee_bps is 0 to 100"),

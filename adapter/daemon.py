@@ -421,9 +421,12 @@ class Daemon:
         return Collected(lease.id, ",".join(lease.job.outputs), digest, made.size)
 
     async def cleanse(self, lease: Lease) -> None:
-        """Make its devices fit for the next tenant."""
-        if lease.devices:
-            await anyio.to_thread.run_sync(self._parts.cleaner.cleanse, lease.devices)
+        """Make its devices fit for the next tenant; what another lease still uses is left alone."""
+        others = [x for x in self._state.leases.values() if x.id != lease.id and x.occupies]
+        used = {uuid for other in others for uuid in other.devices}
+        free = tuple(uuid for uuid in lease.devices if uuid not in used)
+        if free:
+            await anyio.to_thread.run_sync(self._parts.cleaner.cleanse, free)
 
     # ---- logs and inventory -----------------------------------------------------------------------
 

@@ -1,0 +1,300 @@
+"""The adapter's process: the only place that knows all of its parts.
+
+``main(config)`` serves until SIGTERM or Ctrl-C and returns the exit code; workloads live on and are
+taken over by the next run.  ``python -m adapter`` and ``tally adapter run`` both end here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from adapter import metrics
+from adapter.clock import Clock, HostClock
+from adapter.config import Config, ConfigRefused
+from adapter.daemon import Daemon
+from adapter.inventory import Inventory, Place
+from adapter.journal import Journal
+from adapter.keys import Keys, load_keys
+from adapter.meter import Metering
+from adapter.nvml import Nvml, NvmlFault
+from adapter.ports import Parts
+from adapter.runtime.base import Runtime, RuntimeFault
+from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
+from adapter.runtime.process import ProcessConfig, ProcessRuntime
+from adapter.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
+from adapter.simulate.cuda import simulated_wiper
+from adapter.simulate.host import SimClock, SimHost
+from adapter.simulate.library import SimulatedNvml
+from adapter.state import Limits, Own
+from adapter.status import StatusSocket
+from adapter.treasury import Treasury
+from marketplace.chain import address as addresses
+from marketplace.chain.connect import ChainReader
+from marketplace.chain.connect import connect as connect_chain
+from marketplace.chain.errors import ChainFault
+from marketplace.domain.errors import Refusal, TallyError
+from marketplace.domain.hardware import HostHardware
+from marketplace.domain.offer import DEVNET_MAGIC, Offer
+
+DISK_STEP_MIB: Final = 10_240
+CHAIN_WAIT_S: Final = 5.0
+EXIT_REFUSED: Final = 3
+EXIT_FAULT: Final = 4
+
+_log = structlog.get_logger("adapter")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The GPUs of the host: NVML (None without a driver), its clock, and what cleans memory."""
+
+    nvml: Nvml | None
+    clock: Clock
+    wiper: Wiper
+    simulated: bool = False
+
+
+def devices(config: Config) -> Devices:
+    """Real ones, or the simulated host that the configuration names."""
+    if config.simulate:
+        clock = SimClock(HostClock())
+        host = SimHost(config.simulate, clock)
+        nvml = Nvml(SimulatedNvml(host))
+        nvml.open()
+        return Devices(nvml, clock, simulated_wiper(host), True)
+    nvml = Nvml()
+    try:
+        _log.info("NVML", driver=nvml.open())
+    except NvmlFault as fault:
+        nvml.close()
+        _log.info("no GPUs", code=fault.code, cause=fault.message)
+        return Devices(None, HostClock(), wipe_in_child)
+    return Devices(nvml, HostClock(), wipe_in_child)
+
+
+class Scrubber:
+    """Scrubs each device, or leaves it quarantined."""
+
+    def __init__(self, nvml: Nvml | None, wiper: Wiper, quarantine: Quarantine) -> None:
+        self._nvml = nvml
+        self._wiper = wiper
+        self._quarantine = quarantine
+
+    def cleanse(self, devices: tuple[str, ...]) -> None:
+        """One after the other; blocks for seconds."""
+        for uuid in devices if self._nvml is not None else ():
+            assert self._nvml is not None
+            try:
+                done = scrub(uuid, self._nvml, self._wiper, self._quarantine)
+                _log.info("scrubbed", device=uuid, mib=done.checked_mib)
+            except ScrubFailed as failed:
+                _log.error("quarantined", device=uuid, cause=failed.message)
+
+
+def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
+    """What can run workloads here, by name."""
+    found: dict[str, Runtime] = {}
+    folder = config.folder / "runtime"
+    allow = config.limits.images or ("*",)
+    if config.runtime in ("auto", "docker", "both"):
+        try:
+            connect(config.docker_host).close()
+            found["docker"] = DockerRuntime(
+                DockerConfig(
+                    folder, adapter, config.docker_host, allow,
+                    gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
+                )
+            )  # fmt: skip
+        except RuntimeFault as fault:
+            if config.runtime != "auto":
+                raise
+            _log.warning("no Docker: plain processes instead", cause=fault.message)
+    if config.runtime in ("process", "both") or not found:
+        process = ProcessRuntime(
+            ProcessConfig(folder, adapter, config.unconfined, config.host_network)
+        )
+        _log.info("process runtime", confinement=process.confinement)
+        found["process"] = process
+    return found
+
+
+def offer_id(provider: str) -> str:
+    """One adapter has one offer: ``offer_`` and 26 characters that follow from its key."""
+    digest = hashlib.blake2b(provider.encode(), digest_size=17).digest()
+    return "offer_" + base64.b32encode(digest).decode().lower()[:26]
+
+
+def payout_address(config: Config, keys: Keys, chain: ChainReader) -> str:
+    """The owner's, checked against the network; on a devnet the hot key's own will do."""
+    if not config.payout:
+        if chain.magic != DEVNET_MAGIC:
+            raise ConfigRefused("payout: name the address at which you want to be paid")
+        return addresses.to_text(addresses.key_address(keys.hot.key_hash, None, False))
+    if addresses.is_mainnet(addresses.from_text(config.payout)) is not chain.mainnet:
+        raise ConfigRefused(f"payout: {config.payout[:20]}… belongs to another network")
+    return config.payout
+
+
+def make_offer(
+    config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int
+) -> Offer:
+    """The offer as of now.  Disk is told in steps, so that it does not change with every file."""
+    names = {"docker": "container", "process": "process"}
+    steps = host.disk_mib // DISK_STEP_MIB * DISK_STEP_MIB
+    shown = HostHardware(
+        host.host, host.cpu, host.memory_mib, steps or host.disk_mib, host.gpus, host.region,
+        host.up_kbit, host.down_kbit, host.runtimes,
+    )  # fmt: skip
+    return Offer(
+        id=offer_id(keys.provider),
+        provider=keys.provider,
+        magic=magic,
+        adapter_vkh=keys.hot.key_hash,
+        payout=addresses.payout_hash(addresses.from_text(payout)),
+        payout_address=payout,
+        seal_vk=keys.seal_vk,
+        host=shown,
+        gpu_rates=config.prices.gpu_rates(host.gpus, wall_ms),
+        core_rate=config.prices.core(wall_ms),
+        asset=config.asset,
+        tick_ms=config.tick_ms,
+        grace_ms=config.grace_ms,
+        pause_limit_ms=config.pause_limit_ms,
+        close_period_ms=config.close_period_ms,
+        fee_bps=config.fee_bps,
+        isolation=tuple(names[name] for name in host.runtimes),
+        region=config.region,
+        labels=config.labels,
+        allow_root=config.allow_root,
+        egress=config.egress,
+        windows=tuple(w for w in config.windows if w.end_ms > wall_ms),
+    )
+
+
+async def connect_patiently(config: Config) -> ChainReader:
+    """The chain, however long it takes to come up."""
+    while True:
+        try:
+            return await connect_chain(config.chain_url, config.project_id)
+        except ChainFault as fault:
+            _log.warning("waiting for the chain", url=config.chain_url, cause=fault.message)
+            await anyio.sleep(CHAIN_WAIT_S)
+
+
+async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -> None:
+    """Put the parts together and serve until cancelled."""
+    chain = await connect_patiently(config)
+    payout = payout_address(config, keys, chain)
+    hands = await anyio.to_thread.run_sync(devices, config)
+    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16])
+    inventory = Inventory(
+        hands.nvml,
+        config.folder,
+        Place(config.host, config.region, config.up_kbit, config.down_kbit, tuple(able)),
+        config.reserve,
+    )
+
+    def offer_now() -> Offer:
+        wall_ms = hands.clock.wall_ms()
+        return make_offer(config, keys, chain.magic, payout, inventory.take(), wall_ms)
+
+    offer = await anyio.to_thread.run_sync(offer_now)
+    journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
+    parts = Parts(
+        journal=journal,
+        clock=hands.clock,
+        meters=Metering(hands.clock, hands.nvml),
+        inventory=inventory,
+        cleaner=Scrubber(
+            hands.nvml, hands.wiper, Quarantine(config.folder / "quarantine.json")
+        ),
+        runtimes=able,
+    )  # fmt: skip
+    limits = _limits(config)
+    daemon = Daemon(
+        parts, Own(offer, keys.meter, limits), keys, config.market, os.urandom(16),
+        (config.folder / "runtime" / "outputs",), offer_now,
+    )  # fmt: skip
+    treasury = Treasury(
+        chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
+        asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
+    )  # fmt: skip
+    try:
+        await _run(config, daemon, treasury, started)
+    finally:
+        daemon.close()
+        if hands.nvml is not None:
+            hands.nvml.close()
+
+
+def _limits(config: Config) -> Limits:
+    return replace(config.limits, host_network=config.host_network)
+
+
+async def _run(
+    config: Config, daemon: Daemon, treasury: Treasury, started: Callable[[Daemon], None]
+) -> None:
+    def extra() -> dict[str, Any]:
+        return {"fee_address": treasury.fee_address, "chain_url": config.chain_url}
+
+    status = StatusSocket(daemon, config.status_path, extra)
+    server = metrics.serve(daemon, config.metrics_port)[0] if config.metrics_port else None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(status.run)
+            group.start_soon(_stop_on_signal, group.cancel_scope)
+            await daemon.run(treasury, started=lambda: started(daemon))
+    finally:
+        if server is not None:
+            server.shutdown()
+
+
+async def _stop_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            _log.info("stopping; workloads live on", signal=signal.Signals(number).name)
+            scope.cancel()
+            return
+
+
+def main(config: Config, started: Callable[[Daemon], None] = lambda _daemon: None) -> int:
+    """Serve until asked to stop; the process's exit code."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        folder = config.folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        anyio.run(serve, config, load_keys(folder / "keys"), started)
+    except TallyError as error:
+        return _report(error)
+    except BaseExceptionGroup as group:
+        known, other = group.split(TallyError)
+        if other is not None:
+            raise
+        assert known is not None
+        return _report(_first(known))
+    return 0
+
+
+def _first(group: BaseExceptionGroup[TallyError]) -> TallyError:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _report(error: TallyError) -> int:
+    _log.error("adapter stopped", code=error.code, cause=error.message, remedy=error.remedy)
+    return EXIT_REFUSED if isinstance(error, Refusal) else EXIT_FAULT
