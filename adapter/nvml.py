@@ -203,9 +203,9 @@ class Nvml:
             self._stuck = future
             raise NvmlHung(f"{what}: no answer within the deadline") from None
 
-    def open(self) -> str:
+    def open(self, deadline_s: float = SLOW_DEADLINE_S) -> str:
         """Load the library and register for Xid events; the driver's version."""
-        return self.call("init", self._open, SLOW_DEADLINE_S)
+        return self.call("init", self._open, deadline_s)
 
     def _open(self) -> str:
         if self._library is not None or not self._ready:

@@ -67,7 +67,7 @@ class Quarantine:
     def _read(self) -> dict[str, str]:
         try:
             return cast("dict[str, str]", json.loads(self._path.read_text()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except ValueError as error:
             raise ScrubFailed(f"{self._path} is damaged: {error}") from error

@@ -25,8 +25,8 @@ def check_devices(world: World) -> Iterator[Finding]:
     """NVML answers, and every device is fit to be rented."""
     nvml = world.nvml()
     try:
-        driver = nvml.open()
-        gpus = nvml.inventory()
+        driver = nvml.open(world.nvml_deadline_s)
+        gpus = nvml.inventory_within(world.nvml_deadline_s)
         yield from _driver(world, driver)
         if not gpus:
             yield from _no_devices(world)

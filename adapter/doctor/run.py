@@ -82,7 +82,7 @@ _SECRET: Final = re.compile(
     r"(\"?\s*[:=]\s*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,}\n]+)"
 )
 _BARE: Final = re.compile(
-    r"(?i)\b(?:[0-9a-f]{64,}|[a-z]+_sk1[0-9a-z]{20,}|eyJ[\w-]{10,}\.[\w.-]+)\b|"
+    r"(?i)\b(?:[0-9a-f]{64,}|[a-z0-9_]*(?:sk|prv)1[0-9a-z]{20,}|eyJ[\w-]{10,}\.[\w.-]+)\b|"
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)|"
     r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)",
     re.DOTALL,

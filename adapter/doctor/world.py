@@ -103,6 +103,7 @@ class World:
     root: Path = Path("/")
     command: Callable[[Sequence[str]], tuple[int, str]] = run_command
     nvml: Callable[[], Nvml] = Nvml
+    nvml_deadline_s: float = 4.0
     docker: Callable[[str], tuple[Mapping[str, Any], Mapping[str, Any]]] = docker_facts
     market_time: Callable[[str], float] = market_time
     resolves: Callable[[str], bool] = resolves

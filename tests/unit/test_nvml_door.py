@@ -38,7 +38,7 @@ def host() -> SimHost:
 
 @pytest.fixture
 def nvml(host: SimHost) -> Iterator[Nvml]:
-    made = Nvml(SimulatedNvml(host), deadline_s=0.3)
+    made = Nvml(SimulatedNvml(host), deadline_s=20)
     made.open()
     yield made
     host.clear_faults()
