@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -20,7 +19,13 @@ from marketplace.client import verifier
 from marketplace.client.http import Http
 from marketplace.client.runner import Runner
 from marketplace.domain.errors import Fault, Malformed, Refusal
-from marketplace.domain.invoice import Evidence, Invoice, evidence_from_json, reconcile
+from marketplace.domain.invoice import (
+    Evidence,
+    Invoice,
+    evidence_from_json,
+    reconcile,
+    strange_leases,
+)
 
 Json = dict[str, Any]
 _POLL_S: Final = 0.3
@@ -159,22 +164,21 @@ class Job:
             for line in text.splitlines():
                 yield line
             return
-        held, offset, done = "", 0, False
+        held, done = "", False
+        heard: dict[
+            str, int
+        ] = {}  # offset of the last piece by lease: a retry's log follows the first's
         while not done:
             try:
-                stream = self._http.lines(
-                    f"/v1/jobs/{self.id}/logs", **{"from": offset, "follow": True}
-                )
-                async for event, data in stream:
-                    if event in ("end", "ended", "done"):
+                async for event, data in self._http.lines(
+                    f"/v1/jobs/{self.id}/logs", follow="true"
+                ):
+                    if event == "end":
                         done = True
                         break
-                    text, offset = _log_event(data, offset)
-                    *lines, held = (held + text).split("\n")
+                    *lines, held = (held + _fresh(data, heard)).split("\n")
                     for line in lines:
                         yield line
-                else:
-                    done = (await self.refresh())["state"] == "ENDED"
             except Fault:  # the market was restarted, or the line was cut: go on where it stopped
                 await anyio.sleep(_POLL_S)
         if held:
@@ -188,7 +192,7 @@ class Job:
     async def execute(self, command: list[str]) -> tuple[int, str]:
         """Run *command* inside the workload: its exit code and what it printed."""
         answer = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/exec", {"command": command}))
-        return int(answer.get("exit_code", -1)), _exec_output(answer)
+        return int(answer["exit_code"]), str(answer["output"])
 
     async def outputs(self) -> list[Json]:
         """What it gave back: path, sha256, size."""
@@ -211,8 +215,15 @@ class Job:
     # ---- its bill --------------------------------------------------------------------------
 
     async def evidence(self) -> Evidence:
-        """Terms, receipts and vouchers of every channel it ran on."""
-        return evidence_from_json(await self._http.get(f"/v1/jobs/{self.id}/invoice"))
+        """Terms, receipts and vouchers of every channel it ran on.
+
+        A channel that served other jobs as well needs their terms too: its receipts are one chain.
+        """
+        given = cast(Json, await self._http.get(f"/v1/jobs/{self.id}/invoice"))
+        rows = cast("list[Json]", given["leases"])
+        for name in strange_leases(given):
+            rows.append(cast(Json, await self._http.get(f"/v1/leases/{name}")))
+        return evidence_from_json(given)
 
     async def invoice(self, *, verify: bool = False) -> Invoice:
         """The bill, recomputed here; with *verify* compared with the ledger as well."""
@@ -222,27 +233,17 @@ class Job:
         return reconcile(evidence)
 
 
-def _log_event(data: str, offset: int) -> tuple[str, int]:
-    """(text, next offset) of one event of the log stream."""
+def _fresh(data: str, heard: dict[str, int]) -> str:
+    """The text of one event of the log stream, or nothing if it was heard before a reconnect."""
     try:
-        value = json.loads(data)
-    except ValueError as error:
-        raise Malformed("the log stream holds something that is not JSON") from error
-    row = cast(Json, value) if isinstance(value, dict) else {}
-    if "data" in row:
-        raw = base64.b64decode(str(row["data"])) if row.get("encoding") == "base64" else None
-        text = raw.decode("utf-8", "replace") if raw is not None else str(row["data"])
-    else:
-        text = str(row.get("text", ""))
-    following = row.get("next", int(row.get("offset", offset)) + len(text.encode()))
-    return text, int(following)
-
-
-def _exec_output(answer: Json) -> str:
-    output = str(answer.get("output", ""))
-    if answer.get("encoding") == "base64":
-        return base64.b64decode(output).decode("utf-8", "replace")
-    return output
+        row = cast(Json, json.loads(data))
+        lease, offset, text = str(row["lease"]), int(row["offset"]), str(row["text"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed("the log stream holds something else than text") from error
+    if offset <= heard.get(lease, -1):
+        return ""
+    heard[lease] = offset
+    return text
 
 
 def safe_path(folder: Path, name: str) -> Path:

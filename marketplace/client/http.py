@@ -138,9 +138,10 @@ class Http:
             if response.status_code < 400:
                 return response
             error = problem(response.status_code, response.content)
-            if response.status_code not in (502, 503, 504) or turn == _TRIES - 1:
+            if response.status_code not in (429, 502, 503, 504) or turn == _TRIES - 1:
                 raise error
             last = error.message
+            await anyio.sleep(_asked_to_wait(response))
         raise MarketFault(f"{self.base}: {last}")
 
 
@@ -151,6 +152,12 @@ def _json(response: httpx.Response) -> Any:
         return response.json()
     except ValueError as error:
         raise Malformed(f"the market's answer to {response.url.path} is not JSON") from error
+
+
+def _asked_to_wait(response: httpx.Response) -> float:
+    """Seconds of a Retry-After, within reason."""
+    text = response.headers.get("Retry-After", "")
+    return min(float(text), 10.0) if text.isdecimal() else 0.0
 
 
 def _why(error: httpx.HTTPError) -> str:

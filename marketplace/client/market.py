@@ -158,8 +158,6 @@ class Market:
         message = bytes.fromhex(str(asked["message"]))
         signed = purse.sign_in(message, mainnet=chain.mainnet)
         body = {"address": address, "signature": signed.signature, "key": signed.key}
-        if "nonce" in asked:
-            body["nonce"] = str(asked["nonce"])
         answer = cast(Json, await self.http.post("/v1/auth/verify", body))
         self.http.token = str(answer["token"])
         return str(answer.get("account", ""))

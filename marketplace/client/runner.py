@@ -25,7 +25,7 @@ from marketplace.client import quotes
 from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.journal import ChannelFacts
-from marketplace.client.payers import ChannelPayer, Payers
+from marketplace.client.payers import ChannelPayer, Paid, Payers
 from marketplace.client.purse import Purse, Till
 from marketplace.client.quotes import Quote, QuoteRefused, Wanted
 from marketplace.domain.channel import ChannelUnfit
@@ -282,16 +282,27 @@ class Runner:
         """Until the job has ended: confirms its channels, signs retries, ends what is over."""
         lock = self._busy.setdefault(job, anyio.Lock())
         async with lock:
-            pause = _FAST_S
-            while True:
-                view = await self.view(job)
-                if on_view is not None:
-                    await on_view(view)
-                await self._step(job, view)
-                if view["state"] == "ENDED":
-                    return view
-                pause = _SLOW_S if view["state"] == "RUNNING" else _FAST_S
-                await anyio.sleep(pause)
+            nudge = anyio.Event()
+
+            async def heard(paid: Paid) -> None:
+                if paid.kind in ("stage", "final"):
+                    nudge.set()
+
+            silence = self.payers.listen(heard)
+            try:
+                while True:
+                    nudge = anyio.Event()
+                    view = await self.view(job)
+                    if on_view is not None:
+                        await on_view(view)
+                    await self._step(job, view)
+                    if view["state"] == "ENDED":
+                        return view
+                    # The payer's socket tells of every change; looking is for what it missed.
+                    with anyio.move_on_after(_pause(view)):
+                        await nudge.wait()
+            finally:
+                silence()
 
     async def _step(self, job: str, view: Json) -> None:
         """One look: what the market wants, and what the chain shows of the job's channels."""
@@ -395,6 +406,11 @@ class Runner:
             except (ChannelUnknown, ChainFault) as error:
                 log.info("channel_unseen", why=error.message)
         await held.catch_up(voucher, claimed)
+
+
+def _pause(view: Json) -> float:
+    """Seconds until the next look at a job."""
+    return 2.0 if view["state"] in ("RUNNING", "PAUSED") else _SLOW_S
 
 
 _GONE: Final = frozenset({"PROVIDER_LOST", "QUOTE_EXPIRED", "DECLINED"})

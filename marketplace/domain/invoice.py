@@ -353,61 +353,93 @@ def _line(terms: Terms, receipts: list[Receipt]) -> Line:
 
 
 def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
-    """As ``GET /v1/jobs/{id}/invoice`` gives it, the ledger left out: signed bytes as hex."""
+    """The form of ``docs/invoice.md``, the ledger left out: signed bytes as hex."""
+    leases = [(channel, signed) for channel in evidence.channels for signed in channel.terms]
     return {
         "job": evidence.job,
+        "leases": [
+            {
+                "channel": channel.session_vk.hex(),
+                "terms": signed.body.hex(),
+                "adapter_signature": signed.adapter_signature.hex(),
+                "session_signature": (signed.session_signature or b"").hex(),
+            }
+            for channel, signed in leases
+        ],
         "channels": [
             {
                 "session_vk": channel.session_vk.hex(),
                 "open_tx": channel.open_tx,
                 "index": channel.index,
-                "terms": [[_hex(part) for part in signed.to_wire()] for signed in channel.terms],
-                "receipts": [[_hex(part) for part in signed.to_wire()] for signed in channel.receipts],
+                "receipts": [
+                    {"body": signed.body.hex(), "signature": signed.signature.hex()}
+                    for signed in channel.receipts
+                ],
                 "voucher": None
                 if channel.voucher is None
-                else [channel.voucher.cumulative, channel.voucher.signature.hex()],
+                else {
+                    "cumulative": channel.voucher.cumulative,
+                    "signature": channel.voucher.signature.hex(),
+                },
             }
             for channel in evidence.channels
         ],
-    }  # fmt: skip
+    }
 
 
 def evidence_from_json(value: object) -> Evidence:
-    """The reverse; :class:`Malformed` for anything else. Checks no signature."""
+    """The reverse; further keys are ignored; :class:`Malformed` for anything else.
+
+    Checks no signature: :func:`reconcile` does.
+    """
     top = _map(value, "invoice")
-    return Evidence(
-        job=want_text(top.get("job"), "job", 64),
-        channels=tuple(_channel(_map(item, "channel")) for item in _list(top.get("channels"))),
-    )
-
-
-def _channel(item: Mapping[str, Any]) -> ChannelEvidence:
-    session_vk = _bytes(item.get("session_vk"), "session_vk")
-    voucher = item.get("voucher")
-    signed = None
-    if voucher is not None:
-        cumulative, signature = _pair(voucher, 2, "voucher")
-        signed = Voucher(
-            session_vk, want_int(cumulative, "cumulative"), _bytes(signature, "signature")
+    terms: dict[bytes, list[SignedTerms]] = {}
+    for item in _list(top.get("leases")):
+        row = _map(item, "lease")
+        signed = SignedTerms.from_wire(
+            [_bytes(row.get(x), x) for x in ("terms", "adapter_signature", "session_signature")]
         )
+        terms.setdefault(_bytes(row.get("channel"), "channel"), []).append(signed)
+    channels = tuple(_channel(_map(x, "channel"), terms) for x in _list(top.get("channels")))
+    return Evidence(want_text(top.get("job"), "job", 64), channels)
+
+
+def strange_leases(value: object) -> list[str]:
+    """Leases that have receipts in this evidence and no terms: their jobs shared a channel."""
+    top = _map(value, "invoice")
+    known = {
+        SignedTerms(_bytes(_map(x, "lease").get("terms"), "terms"), b"").terms.lease
+        for x in _list(top.get("leases"))
+    }
+    found: dict[str, None] = {}
+    for item in _list(top.get("channels")):
+        for receipt in _list(_map(item, "channel").get("receipts")):
+            body = _bytes(_map(receipt, "receipt").get("body"), "receipt")
+            found.setdefault(Receipt.decode(body).lease)
+    return [lease for lease in found if lease not in known]
+
+
+def _channel(item: Mapping[str, Any], terms: Mapping[bytes, list[SignedTerms]]) -> ChannelEvidence:
+    session_vk = _bytes(item.get("session_vk"), "session_vk")
+    voucher = None
+    if item.get("voucher") is not None:
+        row = _map(item["voucher"], "voucher")
+        cumulative = want_int(row.get("cumulative"), "cumulative")
+        voucher = Voucher(session_vk, cumulative, _bytes(row.get("signature"), "signature"))
+    receipts = [_map(x, "receipt") for x in _list(item.get("receipts"))]
     return ChannelEvidence(
         session_vk=session_vk,
         open_tx=want_text(item.get("open_tx"), "open_tx", 64),
-        index=want_int(item.get("index"), "index", 0, 65_535),
-        terms=tuple(
-            SignedTerms.from_wire([_bytes(part, "terms") for part in _pair(x, 3, "terms")])
-            for x in _list(item.get("terms"))
-        ),
+        index=want_int(item.get("index", 0), "index", 0, 65_535),
+        terms=tuple(terms.get(session_vk, ())),
         receipts=tuple(
-            SignedReceipt.from_wire([_bytes(part, "receipt") for part in _pair(x, 2, "receipt")])
-            for x in _list(item.get("receipts"))
+            SignedReceipt.from_wire(
+                [_bytes(r.get("body"), "receipt"), _bytes(r.get("signature"), "signature")]
+            )
+            for r in receipts
         ),
-        voucher=signed,
+        voucher=voucher,
     )
-
-
-def _hex(part: object) -> str:
-    return bytes(cast(bytes, part)).hex()
 
 
 def _bytes(value: object, name: str) -> bytes:
@@ -427,13 +459,6 @@ def _list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise Malformed("expected a list")
     return cast("list[object]", value)
-
-
-def _pair(value: object, length: int, name: str) -> list[object]:
-    items = _list(value)
-    if len(items) != length:
-        raise Malformed(f"{name} has {len(items)} parts, expected {length}")
-    return items
 
 
 def _plain(value: Line | Total) -> dict[str, Any]:
