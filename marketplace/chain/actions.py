@@ -16,13 +16,12 @@ from marketplace.chain.channels import ChannelView
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.snapshot import Scripts, Snapshot
-from marketplace.chain.submit import MemoryLog, Sent, TransactionLog, send
+from marketplace.chain.submit import MemoryLog, Sent, TransactionLog, TxRecord, send
 from marketplace.chain.txs import Batch, Move, Opening, Settlement
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.chain.wallet import Funds, Wallet
 from marketplace.domain.channel import Closing, TopUp, Will
 from marketplace.domain.keys import Signer
-from marketplace.domain.transaction import TxState
 from marketplace.domain.voucher import Voucher
 
 CLOSE_WITHIN_MS = 5 * 60_000
@@ -55,16 +54,26 @@ class Desk:
         """What may be spent, our own unfinished transactions counted in, and what of it is not yet
         in any block.
         """
+        pending = await self._in_no_block()  # asked first: what is included meanwhile counts once
         utxos = {u.ref: u for u in await self.chain.utxos(self.wallet.address)}
-        pending = await self.log.pending() if self.log is not None else ()
-        fresh: dict[OutRef, Utxo] = {}
-        for record in pending:
-            if record.state is not TxState.SEEN:
-                fresh |= {u.ref: u for u in record.made if u.address == self.wallet.address}
         spent = {ref for record in pending for ref in record.inputs}
-        fresh = {ref: u for ref, u in fresh.items() if ref not in utxos and ref not in spent}
+        made = [u for record in pending for u in record.made]
+        fresh = {
+            u.ref: u
+            for u in made
+            if u.address == self.wallet.address and u.ref not in utxos and u.ref not in spent
+        }
         usable = [u for ref, u in {**utxos, **fresh}.items() if ref not in spent]
         return Funds.of(self.wallet.address, usable), fresh
+
+    async def _in_no_block(self) -> list[TxRecord]:
+        """Our transactions that may still be included: of all others the chain itself tells."""
+        pending = await self.log.pending() if self.log is not None else ()
+        if not pending:
+            return []
+        tip = await self.chain.tip()
+        waiting = [r for r in pending if r.until is None or tip.slot < r.until]
+        return [r for r in waiting if await self.chain.transaction(r.tx_id) is None]
 
     async def look(self) -> tuple[Snapshot, Funds, dict[OutRef, Utxo]]:
         """Everything a builder needs, read now."""

@@ -1,8 +1,8 @@
-"""Plutus Data as bytes: how scripts serialise it, and the shortest form that the ledger takes.
+"""Plutus Data as bytes, in the shortest form that the ledger takes.
 
-Two encodings of one value: :func:`serialise` is what the builtin ``serialiseData`` writes (lists of
-unknown length, so that hashes agree with the script's), :func:`encode` writes lists with their
-length, a byte less each, for datums and redeemers where only the value counts.
+Lists are written with their length, which is a byte less each than the open lists that the builtin
+``serialiseData`` writes: a datum and a redeemer count by their value alone. (Where a hash must agree
+with the script's, the twin writes it: :meth:`marketplace.domain.channel.Address.plutus`.)
 """
 
 from __future__ import annotations
@@ -26,21 +26,8 @@ class Constr:
     fields: tuple[Data, ...] = ()
 
 
-def serialise(data: Data) -> bytes:
-    """What ``serialiseData`` writes on chain: non-empty lists of unknown length."""
-    match data:
-        case Constr(tag, fields):
-            return _constr_head(tag) + _open_list(fields)
-        case tuple():
-            return _open_list(data)
-        case bytes():
-            return _bytes(data)
-        case _:
-            return cbor2.dumps(data)
-
-
 def encode(data: Data) -> bytes:
-    """The shortest encoding of the same value."""
+    """The shortest encoding."""
     match data:
         case Constr(tag, fields):
             return _constr_head(tag) + head(4, len(fields)) + b"".join(map(encode, fields))
@@ -100,10 +87,6 @@ def head(major: int, number: int) -> bytes:
         if number < 1 << 8 * size:
             return bytes([major << 5 | code]) + number.to_bytes(size, "big")
     raise Malformed("a CBOR head above 64 bits")
-
-
-def _open_list(items: tuple[Data, ...]) -> bytes:
-    return b"\x9f" + b"".join(map(serialise, items)) + b"\xff" if items else b"\x80"
 
 
 def _bytes(value: bytes) -> bytes:

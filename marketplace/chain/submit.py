@@ -7,9 +7,11 @@ takes them once.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -82,43 +84,100 @@ class MemoryLog:
 
 
 class FileLog(MemoryLog):
-    """A file of JSON lines, fsynced at every write: a watchtower's or a settler's own."""
+    """A file of JSON lines, fsynced at every write: a wallet's, a watchtower's or a settler's own.
 
-    def __init__(self, path: Path) -> None:
+    Several processes may share it: each write is made under a lock, and what others wrote is read
+    before anything is answered. Finished transactions are dropped when the file grows.
+    """
+
+    def __init__(self, path: Path, *, compact_above: int = 4 << 20) -> None:
         super().__init__()
         self._path = path
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                self._read(line)
+        self._compact_above = compact_above
+        self._read_to = 0
+        self._file_id: tuple[int, int] | None = None
 
     async def put(self, record: TxRecord) -> None:
         """Append, reach the disk, then keep."""
         await anyio.to_thread.run_sync(self._append, record)
         await super().put(record)
 
+    async def pending(self) -> Sequence[TxRecord]:
+        """What is not over, as every process that shares the file left it."""
+        await anyio.to_thread.run_sync(self._catch_up)
+        return await super().pending()
+
     def _append(self, record: TxRecord) -> None:
-        row = [
-            record.tx_id.hex(),
-            record.cbor.hex(),
-            record.purpose,
-            record.state.name,
-            record.height,
-        ]
+        with self._locked():
+            self._read_new()
+            known = self.records.get(record.tx_id)
+            cbor = None if known is not None and known.cbor == record.cbor else record.cbor.hex()
+            row = [record.tx_id.hex(), cbor, record.purpose, record.state.name, record.height]
+            self._write(self._path, "ab", [row])
+            self.records[record.tx_id] = record
+            if self._path.stat().st_size > self._compact_above:
+                self._compact()
+
+    def _catch_up(self) -> None:
+        with self._locked():
+            self._read_new()
+
+    @contextmanager
+    def _locked(self) -> Generator[None, None, None]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        with self._path.with_suffix(".lock").open("w") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            yield
+
+    def _read_new(self) -> None:
+        """What was appended since the last look; from the beginning if the file was replaced."""
+        if not self._path.exists():
+            return
+        at = self._path.stat()
+        if self._file_id != (at.st_dev, at.st_ino):
+            self._file_id, self._read_to = (at.st_dev, at.st_ino), 0
+        with self._path.open("rb") as file:
+            file.seek(self._read_to)
+            for line in file.read().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    self._read_to += len(line)
+                    self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            tx_id, cbor, purpose, state, height = json.loads(line)
+        except ValueError:  # a line cut short by a crash, and the next one after it: never acted on
+            return
+        key = bytes.fromhex(tx_id)
+        known = self.records.get(key)
+        raw = bytes.fromhex(cbor) if cbor else known.cbor if known else b""
+        self.records[key] = TxRecord(key, raw, purpose, TxState[state], height)
+
+    def _compact(self) -> None:
+        live = [r for r in self.records.values() if not TRANSACTION.is_terminal(r.state)]
+        rows = [[r.tx_id.hex(), r.cbor.hex(), r.purpose, r.state.name, r.height] for r in live]
+        fresh = self._path.with_suffix(".new")
+        self._write(fresh, "wb", rows)
+        fresh.replace(self._path)
+        self.records = {r.tx_id: r for r in live}
+        self._file_id = None
+        self._compact_above = max(self._compact_above, 2 * self._path.stat().st_size)
+
+    def _write(self, path: Path, mode: str, rows: Sequence[Sequence[object]]) -> None:
+        with path.open(mode) as file:
+            if mode == "ab" and self._cut_short():
+                file.write(b"\n")
+            file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
             file.flush()
             os.fsync(file.fileno())
 
-    def _read(self, line: str) -> None:
-        try:
-            tx_id, cbor, purpose, state, height = json.loads(line)
-        except ValueError:  # a line cut short by a crash was never acted on
-            return
-        record = TxRecord(
-            bytes.fromhex(tx_id), bytes.fromhex(cbor), purpose, TxState[state], height
-        )
-        self.records[record.tx_id] = record
+    def _cut_short(self) -> bool:
+        """Whether a crash left the last line without its end."""
+        if not self._path.exists() or not self._path.stat().st_size:
+            return False
+        with self._path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
 
 
 @dataclass(frozen=True)
