@@ -41,6 +41,8 @@ class Caller:
 
 async def challenge(market: Market, address: str) -> tuple[str, str]:
     """(nonce, message): what the wallet at *address* signs within a few minutes, once."""
+    if not 10 <= len(address) <= 250:
+        raise Malformed("an address is bech32, or hex as CIP-30 gives it")
     nonce = market.ids.secret(32).hex()
     login = Login(digest(nonce), address, "", market.now + market.settings.challenge_ttl_ms)
     await market.store.apply(Change(puts=[login]))
@@ -52,31 +54,30 @@ def sign_in_text(nonce: str, magic: int) -> str:
     return f"Sign in to Tally\nnetwork: {magic}\nnonce: {nonce}\nThis costs nothing and moves no money."
 
 
-async def admit(market: Market, nonce: str, address: str, account: str) -> tuple[str, int]:
-    """(token, expires_ms) after the signature was verified; the nonce is spent either way."""
+async def admit(market: Market, message: str, address: str, account: str) -> tuple[str, int]:
+    """(token, expires_ms) once *account* signed *message*; its challenge is spent either way."""
+    nonce = message.rpartition("nonce: ")[2].partition("\n")[0]
     waiting = await market.store.get(Login, digest(nonce))
-    if waiting is None or waiting.account or waiting.address != address:
-        raise Unauthenticated("no such challenge for this address, or it was used")
+    if waiting is None or waiting.account or message != sign_in_text(nonce, market.settings.magic):
+        raise Unauthenticated("no such challenge, or it was used")
+    now = market.now
+    if now > waiting.expires_ms or waiting.address != address:
+        await market.store.apply(Change(drops=[waiting]))
+        raise Unauthenticated("the challenge is too old, or was for another address")
     known = await market.store.get(Account, account)
     if known is not None and known.suspended:
         raise Suspended(f"this account is suspended: {known.suspended}")
     token = KEY_PREFIX + "s_" + market.ids.secret(32).hex()
-    now = market.now
     expires = now + market.settings.token_ttl_ms
-    change = Change(drops=[waiting], puts=[Login(digest(token), address, account, expires)])
+    # Putting the nonce back as spent makes a second use of it at the same instant a Conflict.
+    spent = Login(f"spent:{digest(nonce)}", "", "", waiting.expires_ms)
+    change = Change(drops=[waiting], puts=[spent])
+    change.puts.append(Login(digest(token), address, account, expires))
     change.puts.append(Audit(market.ids.new("audit"), now, account, "sign-in", account, {}))
     if known is None:
         change.puts.append(Account(account, now))
-    if now > waiting.expires_ms:
-        await market.store.apply(Change(drops=[waiting]))
-        raise Unauthenticated("the challenge is too old")
     await market.store.apply(change)
     return token, expires
-
-
-async def spend_nonce(market: Market, nonce: str) -> None:
-    """A failed attempt uses its challenge up."""
-    await market.store.apply(Change(drops=[Login(digest(nonce), "", "", 0)]))
 
 
 async def caller_of(market: Market, token: str) -> Caller:

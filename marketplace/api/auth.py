@@ -1,0 +1,142 @@
+"""Who is asking: the bearer token of a signed-in wallet, or an API key; with its verb and its rate."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Request
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from marketplace.api.limits import Rates
+from marketplace.domain.errors import Conflict, Malformed, Unauthenticated
+from marketplace.hub.adapters import AdapterHub
+from marketplace.hub.payers import PayerHub
+from marketplace.service import access
+from marketplace.service.access import Caller
+from marketplace.service.adapters import Adapters
+from marketplace.service.blobs import Blobs
+from marketplace.service.market import Market
+from marketplace.service.ports import Change
+from marketplace.service.records import Remembered
+
+bearer = HTTPBearer(
+    auto_error=False, description="A sign-in token (POST /v1/auth/verify) or an API key"
+)
+
+
+class Parts:
+    """What the routes of one process share; it hangs on ``app.state.parts``."""
+
+    def __init__(
+        self, market: Market, adapters: Adapters, blobs: Blobs, hub: AdapterHub, payers: PayerHub
+    ) -> None:
+        self.market, self.adapters, self.blobs = market, adapters, blobs
+        self.hub, self.payers = hub, payers
+        self.rates = Rates()
+        self.public_url = ""
+        self.mainnet = False
+        self.ready = False
+
+
+def parts_of(request: Request) -> Parts:
+    """The process's parts."""
+    return cast(Parts, request.app.state.parts)
+
+
+PartsDep = Annotated[Parts, Depends(parts_of)]
+Given = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+
+
+def address_of(request: Request) -> str:
+    """The client's network address, as far as we see it."""
+    return request.client.host if request.client is not None else "?"
+
+
+def public(request: Request, parts: PartsDep) -> None:
+    """Anybody, within the rate of one address."""
+    parts.rates.spend(f"ip:{address_of(request)}", parts.market.settings.requests_per_minute)
+
+
+def login_rate(request: Request, parts: PartsDep) -> None:
+    """Signing in costs the market a signature check, so its rate is lower."""
+    parts.rates.spend(f"login:{address_of(request)}", parts.market.settings.logins_per_minute)
+
+
+def allowed(verb: str) -> Callable[..., Awaitable[Caller]]:
+    """A dependency: the caller, if it may do *verb*."""
+
+    async def check(request: Request, parts: PartsDep, given: Given) -> Caller:
+        token = given.credentials if given is not None else request.query_params.get("token", "")
+        if not token:
+            public(request, parts)
+            raise Unauthenticated("this needs a sign-in token or an API key")
+        try:
+            who = await access.caller_of(parts.market, token)
+        except Unauthenticated:
+            public(request, parts)
+            raise
+        parts.rates.spend(f"account:{who.account}", parts.market.settings.requests_per_minute)
+        who.may(verb)
+        return who
+
+    return check
+
+
+Reader = Annotated[Caller, Depends(allowed("read"))]
+Worker = Annotated[Caller, Depends(allowed("jobs"))]
+Treasurer = Annotated[Caller, Depends(allowed("channels"))]
+Porter = Annotated[Caller, Depends(allowed("blobs"))]
+Hooker = Annotated[Caller, Depends(allowed("webhooks"))]
+Locksmith = Annotated[Caller, Depends(allowed("keys"))]
+OnceKey = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=100,
+        description="The same key with the same body is answered once",
+    ),
+]
+
+
+async def question_of(request: Request) -> str:
+    """A hash of method, path and body: what an idempotency key stands for."""
+    body = await request.body()
+    head = f"{request.method} {request.url.path}\n".encode()
+    return hashlib.sha256(head + body).hexdigest()
+
+
+async def answered(parts: Parts, who: Caller, key: str, question: str) -> Remembered | None:
+    """The earlier answer to *key*; Conflict if it was another question."""
+    if not key:
+        return None
+    known = await parts.market.store.get(Remembered, who.account, key)
+    if known is not None and known.question != question:
+        raise Conflict("this Idempotency-Key was used for another request")
+    return known
+
+
+async def once(
+    request: Request,
+    parts: Parts,
+    who: Caller,
+    key: str,
+    make: Callable[[], Awaitable[tuple[int, dict[str, object], dict[str, object]]]],
+) -> JSONResponse:
+    """Do it, or repeat the earlier answer. *make* gives (status, answer, what may be repeated)."""
+    if "\x00" in key:
+        raise Malformed("an Idempotency-Key is plain text")
+    question = await question_of(request)
+    known = await answered(parts, who, key, question)
+    if known is not None:
+        return JSONResponse(known.answer, known.status, {"Idempotent-Replay": "true"})
+    status, answer, kept = await make()
+    if key:
+        memory = Remembered(who.account, key, question, status, kept, parts.market.now)
+        try:
+            await parts.market.store.apply(Change(puts=[memory]))
+        except Conflict:
+            pass  # the same request twice at once: both were done, both are answered
+    return JSONResponse(answer, status)

@@ -1,0 +1,136 @@
+"""Channels: what the market knows of them, and unsigned transactions for wallets.
+
+The wallet's witnesses go into the original bytes (`marketplace.chain.foreign`); the browser decodes
+and compares before it asks the wallet, so nothing here has to be believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter
+
+from marketplace.api.auth import PartsDep, Reader, Treasurer
+from marketplace.api.models import ChannelBody, OpenBody, WitnessBody, unhex
+from marketplace.api.problems import EVERYWHERE, documented
+from marketplace.domain.errors import Malformed, NotFound
+from marketplace.domain.terms import Terms
+from marketplace.domain.transaction import TxState
+from marketplace.service import jobs, settle, views
+from marketplace.service.access import Caller
+from marketplace.service.errors import NoChain, QuoteGone
+from marketplace.service.ports import Change, Ledger, UnsignedTx
+from marketplace.service.records import Channel, Tx
+
+router = APIRouter(prefix="/v1/channels", tags=["channels"], responses=documented(*EVERYWHERE))
+
+
+def ledger_of(parts: PartsDep) -> Ledger:
+    """The chain, or NoChain."""
+    if parts.market.ledger is None:
+        raise NoChain("this market has no chain configured")
+    return parts.market.ledger
+
+
+async def owned(parts: PartsDep, who: Caller, session_vk: str) -> Channel:
+    """The caller's channel; NotFound for anybody else's."""
+    if len(session_vk) != 64:
+        raise Malformed("a channel is named by its session key: 64 hex digits")
+    found = await parts.market.store.get(Channel, unhex(session_vk, "session_vk"))
+    if found is None or found.account != who.account:
+        raise NotFound("no such channel")
+    return found
+
+
+@router.get("", summary="Your channels")
+async def list_channels(parts: PartsDep, who: Reader) -> dict[str, Any]:
+    """With their greatest vouchers."""
+    found = await parts.market.store.find(Channel, account=who.account, limit=1000)
+    found.sort(key=lambda c: -c.created_ms)
+    return {"items": [await views.channel_view(parts.market, c) for c in found], "next": None}
+
+
+@router.get("/{session_vk}", summary="One channel")
+async def get_channel(session_vk: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+    """What is known here and, where a chain is configured, what the chain says."""
+    channel = await owned(parts, who, session_vk)
+    view = await views.channel_view(parts.market, channel)
+    ledger = parts.market.ledger
+    if ledger is not None and channel.open_tx:
+        seen = await ledger.channel(Terms.decode(channel.terms), channel.open_tx)
+        view["chain"] = None if seen is None else vars(seen)
+    return view
+
+
+@router.post("", summary="An unsigned transaction that opens a lease's channel")
+async def open_channel(body: OpenBody, parts: PartsDep, who: Treasurer) -> dict[str, Any]:
+    """For the wallet at *address*; *amount* 0 means the ceiling and the reserve."""
+    ledger = ledger_of(parts)
+    lease, _ = await jobs.owned_lease(parts.market, who, body.lease)
+    if lease.state.name != "OFFERED" or lease.reused:
+        raise QuoteGone("this lease needs no channel to be opened")
+    amount = body.amount or lease.ceiling + await ledger.reserve(lease.agreed)
+    utxos = [unhex(u, "utxos") for u in body.utxos]
+    unsigned = await ledger.unsigned_open(lease.agreed, amount, body.address, utxos)
+    return await _keep(parts, who, "open", lease.session_vk, lease.id, unsigned)
+
+
+@router.post("/{session_vk}/topup", summary="An unsigned transaction that adds money")
+async def top_up(
+    session_vk: str, body: ChannelBody, parts: PartsDep, who: Treasurer
+) -> dict[str, Any]:
+    """Signed by the consumer's wallet."""
+    channel, ledger = await owned(parts, who, session_vk), ledger_of(parts)
+    if body.amount <= 0:
+        raise Malformed("amount is what to add, in lovelace")
+    utxos = [unhex(u, "utxos") for u in body.utxos]
+    unsigned = await ledger.unsigned_top_up(
+        Terms.decode(channel.terms), channel.open_tx, body.amount, body.address, utxos
+    )
+    return await _keep(parts, who, "topup", channel.session_vk, "", unsigned)
+
+
+@router.post("/{session_vk}/close", summary="An unsigned transaction that starts closing")
+async def close(
+    session_vk: str, body: ChannelBody, parts: PartsDep, who: Treasurer
+) -> dict[str, Any]:
+    """For when the adapter is gone; after the close period anybody may send the rest home."""
+    channel, ledger = await owned(parts, who, session_vk), ledger_of(parts)
+    utxos = [unhex(u, "utxos") for u in body.utxos]
+    unsigned = await ledger.unsigned_close(
+        Terms.decode(channel.terms), channel.open_tx, body.address, utxos
+    )
+    return await _keep(parts, who, "close", channel.session_vk, "", unsigned)
+
+
+async def _keep(
+    parts: PartsDep, who: Caller, kind: str, session_vk: bytes, lease: str, made: UnsignedTx
+) -> dict[str, Any]:
+    """Remember the exact bytes: the witnesses go into these and no others."""
+    tx = Tx(
+        made.id, kind, who.account, session_vk, lease, TxState.BUILT.name, made.body, made.fee,
+        parts.market.now,
+    )  # fmt: skip
+    if await parts.market.store.get(Tx, made.id) is None:
+        await parts.market.store.apply(Change(puts=[tx]))
+    return {"tx": made.id, "cbor": made.body.hex(), "fee": made.fee, "summary": made.summary}
+
+
+@router.post("/{session_vk}/witness", summary="Add the wallet's witnesses, and submit")
+async def witness(
+    session_vk: str, body: WitnessBody, parts: PartsDep, who: Treasurer
+) -> dict[str, Any]:
+    """The transaction's id; stored before it is sent."""
+    ledger = ledger_of(parts)
+    tx = await parts.market.store.get(Tx, body.tx)
+    if tx is None or tx.account != who.account or tx.session_vk != unhex(session_vk, "session_vk"):
+        raise NotFound("no such transaction")
+    if tx.state == TxState.BUILT.name:
+        tx_id, signed = await ledger.witness(tx.body, unhex(body.witness, "witness"))
+        if tx_id != tx.id:
+            raise Malformed("the witnesses are for another transaction")
+        await parts.market.store.apply(Change(sets=[replace(tx, body=signed)]))
+        await settle.send(parts.market, tx.id)
+        tx = await parts.market.store.get(Tx, body.tx) or tx
+    return {"tx": tx.id, "state": tx.state}

@@ -1,0 +1,104 @@
+"""Webhooks go out: looked up and checked at each delivery, no redirects, a deadline, a signature."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any, Final
+
+import anyio
+import httpx
+import structlog
+
+from marketplace.domain.errors import Conflict
+from marketplace.service import hooks
+from marketplace.service.errors import HookRefused
+from marketplace.service.market import Market
+from marketplace.service.ports import Change
+from marketplace.service.records import Delivery, Event, Hook, Setting
+
+log = structlog.get_logger("webhooks")
+DEADLINE_S: Final = 10
+AT_ONCE: Final = 8
+CURSOR: Final = "hooks.after"
+SETTLED_MS: Final = 1_000  # events of other processes may be committed a little out of order
+
+
+class Deliverer:
+    """One per process; only the matcher's process enqueues, every process delivers."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+
+    async def round(self) -> None:
+        """Enqueue what is new, deliver what is due."""
+        if self.market.epoch:
+            await self._enqueue()
+        due = await hooks.due(self.market)
+        limit = anyio.CapacityLimiter(AT_ONCE)
+        async with anyio.create_task_group() as tasks:
+            for delivery, hook in due:
+                tasks.start_soon(self._deliver, delivery, hook, limit)
+
+    async def _enqueue(self) -> None:
+        store = self.market.store
+        cursor = await store.get(Setting, CURSOR)
+        if cursor is None:
+            newest = await store.find(Event, order=("-id",), limit=1)
+            start = Setting(CURSOR, newest[0].id if newest else "")
+            await store.apply(Change(puts=[start]))
+            return
+        after = await hooks.enqueue(
+            self.market, cursor.value, before_ms=self.market.now - SETTLED_MS
+        )
+        if after != cursor.value:
+            try:
+                await store.apply(Change(sets=[Setting(CURSOR, after, cursor.version)]))
+            except Conflict:
+                log.info("enqueue", what="another process went on")
+
+    async def _deliver(self, delivery: Delivery, hook: Hook, limit: anyio.CapacityLimiter) -> None:
+        async with limit:
+            try:
+                status = await self._post(hook, delivery)
+            except (HookRefused, httpx.HTTPError, OSError, TimeoutError) as error:
+                log.info("webhook", hook=hook.id, error=f"{type(error).__name__}: {error}"[:200])
+                status = 0
+        if 200 <= status < 300:
+            await hooks.delivered(self.market, delivery)
+        else:
+            await hooks.failed(self.market, delivery, hook)
+
+    async def _post(self, hook: Hook, delivery: Delivery) -> int:
+        """Connect to the very address that was checked, so that the name cannot change in between."""
+        private = self.market.settings.allow_private_hooks
+        host, port = hooks.check_url(hook.url, private)
+        with anyio.fail_after(DEADLINE_S):
+            found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = [str(sockaddr[0]) for *_, sockaddr in found]
+            if not addresses:
+                raise HookRefused("the host has no address")
+            if not private:
+                hooks.check_addresses(addresses)
+            return await self._send(hook, delivery, host, addresses[0])
+
+    async def _send(self, hook: Hook, delivery: Delivery, host: str, address: str) -> int:
+        body = json.dumps(delivery.body, separators=(",", ":")).encode()
+        url = httpx.URL(hook.url)
+        headers = {
+            "Host": url.netloc.decode(),
+            "Content-Type": "application/json",
+            "Tally-Delivery": delivery.id,
+            "Tally-Signature": hooks.signature(hook.secret, self.market.now, body),
+        }
+        extensions: dict[str, Any] = {"sni_hostname": host}
+        async with httpx.AsyncClient(
+            timeout=DEADLINE_S, follow_redirects=False, trust_env=False
+        ) as client:
+            pinned = url.copy_with(host=address)
+            request = client.build_request(
+                "POST", pinned, content=body, headers=headers, extensions=extensions
+            )
+            response = await client.send(request, stream=True)
+            await response.aclose()
+            return response.status_code

@@ -1,0 +1,162 @@
+"""Webhooks: who is told, what is signed, where the market must never call, and when it gives up."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from marketplace.domain.errors import Conflict, NotFound
+from marketplace.service.access import Caller, audit
+from marketplace.service.errors import HookRefused
+from marketplace.service.market import Market
+from marketplace.service.ports import Change
+from marketplace.service.records import Delivery, Event, Hook
+
+BACKOFF_MS: Final = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000)
+MOST: Final = 20
+_V6_MAPPED: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+
+
+def check_url(url: str, private: bool) -> tuple[str, int]:
+    """(host, port) of a URL that may be called; HookRefused otherwise.
+
+    The name's *addresses* are checked again at every delivery (:func:`check_addresses`), since a
+    name may point elsewhere tomorrow.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise HookRefused("this is not a URL") from error
+    if parts.scheme != "https" and not (private and parts.scheme == "http"):
+        raise HookRefused("a webhook is an https URL")
+    if not parts.hostname or parts.username or parts.password:
+        raise HookRefused("a webhook names a host, and no user")
+    if not private:
+        try:
+            check_addresses([parts.hostname])
+        except ValueError:
+            pass  # a name, not an address: looked up and checked at delivery
+        if parts.hostname == "localhost" or parts.hostname.endswith((".localhost", ".internal")):
+            raise HookRefused("a webhook points to a public host")
+    return parts.hostname, port
+
+
+def check_addresses(addresses: Iterable[str]) -> None:
+    """HookRefused unless all are public; ValueError for what is not an address."""
+    for text in addresses:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address):
+            for network in _V6_MAPPED:
+                if address in network:
+                    address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+                    break
+        if not address.is_global or address.is_multicast:
+            raise HookRefused("a webhook points to a public address")
+
+
+def signature(secret: str, at_ms: int, body: bytes) -> str:
+    """``t=…,v1=…``: HMAC-SHA256 over ``<t>.<body>``, so that an old delivery cannot be replayed."""
+    mac = hmac.new(secret.encode(), f"{at_ms}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at_ms},v1={mac}"
+
+
+async def add(market: Market, who: Caller, url: str, kinds: list[str]) -> Hook:
+    """A new webhook; HookRefused."""
+    check_url(url, market.settings.allow_private_hooks)
+    if await market.store.count(Hook, account=who.account) >= MOST:
+        raise HookRefused(f"an account has at most {MOST} webhooks")
+    hook = Hook(
+        market.ids.new("hook"), who.account, url, kinds, "whsec_" + market.ids.secret(32).hex(),
+        market.now,
+    )  # fmt: skip
+    note = audit(market, who, "webhook.new", hook.id, {"url": url})
+    await market.store.apply(Change(puts=[hook, note]))
+    return hook
+
+
+async def remove(market: Market, who: Caller, hook_id: str) -> None:
+    """And whatever it was still owed."""
+    hook = await market.store.get(Hook, hook_id)
+    if hook is None or hook.account != who.account:
+        raise NotFound(f"no webhook {hook_id}")
+    owed = await market.store.find(Delivery, hook=hook_id, limit=10_000)
+    note = audit(market, who, "webhook.remove", hook.id, {})
+    await market.store.apply(Change(drops=[hook, *owed], puts=[note]))
+
+
+async def enqueue(market: Market, after: str, before_ms: int) -> str:
+    """Deliveries for every event since *after* and older than *before_ms*; the last event's id."""
+    while True:
+        events = await market.store.find(
+            Event, order=("id",), after=(after,), limit=500, at_ms__lt=before_ms
+        )
+        if not events:
+            return after
+        accounts = {e.account for e in events}
+        hooks = await market.store.find(Hook, account=list(accounts), limit=10_000)
+        puts: list[Delivery] = []
+        for event in events:
+            for hook in hooks:
+                if hook.account == event.account and (not hook.kinds or event.kind in hook.kinds):
+                    name = f"{event.id}-{hook.id}"[:120]
+                    puts.append(Delivery(name, hook.id, _body(event), market.now))
+        if puts:
+            try:
+                await market.store.apply(Change(puts=[*puts]))
+            except Conflict:
+                pass  # another process enqueued the same events: the names are theirs as well
+        after = events[-1].id
+
+
+def _body(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "kind": event.kind,
+        "job": event.job,
+        "lease": event.lease,
+        "at_ms": event.at_ms,
+        "detail": event.detail,
+    }
+
+
+async def due(market: Market) -> list[tuple[Delivery, Hook]]:
+    """What is to be delivered now, claimed for this process by moving its time."""
+    now, taken = market.now, list[tuple[Delivery, Hook]]()
+    for delivery in await market.store.find(
+        Delivery, next_ms__le=now, order=("next_ms", "id"), limit=50
+    ):
+        hook = await market.store.get(Hook, delivery.hook)
+        if hook is None:
+            await market.store.apply(Change(drops=[delivery]))
+            continue
+        wait = BACKOFF_MS[min(delivery.attempts, len(BACKOFF_MS) - 1)]
+        mine = replace(delivery, attempts=delivery.attempts + 1, next_ms=now + wait)
+        try:
+            await market.store.apply(Change(sets=[mine]))
+        except Conflict:
+            continue
+        taken.append((replace(mine, version=mine.version + 1), hook))
+    return taken
+
+
+async def delivered(market: Market, delivery: Delivery) -> None:
+    """It is done."""
+    await market.store.apply(Change(drops=[delivery]))
+
+
+async def failed(market: Market, delivery: Delivery, hook: Hook) -> None:
+    """It will be tried again, until it was tried often enough."""
+    change = Change()
+    if delivery.attempts >= len(BACKOFF_MS):
+        change.drops.append(delivery)
+    change.sets.append(replace(hook, failures=hook.failures + 1))
+    try:
+        await market.store.apply(change)
+    except Conflict:
+        pass  # a count of failures that lost one is still a count

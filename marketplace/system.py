@@ -1,0 +1,40 @@
+"""The machine's own clock, randomness and names."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import Final
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as ULID uses it
+
+
+class SystemClock:
+    """``Clock`` of the service."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+
+class SystemIds:
+    """``Ids`` of the service: 48 bits of time and 80 of randomness, increasing within a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def new(self, prefix: str) -> str:
+        """*prefix* ``_`` 26 characters."""
+        with self._lock:
+            value = ((time.time_ns() // 1_000_000) << 80) | secrets.randbits(80)
+            if value >> 80 <= self._last >> 80:
+                value = self._last + 1 + secrets.randbits(32)
+            self._last = value
+        text = "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+        return f"{prefix}_{text}"
+
+    def secret(self, size: int) -> bytes:
+        """Unguessable bytes."""
+        return secrets.token_bytes(size)
