@@ -17,7 +17,6 @@ from adapter.scrub import ScrubFailed, Wipe
 _BLOCK: Final = 64 << 20
 _SMALLEST: Final = 1 << 20
 _WORD: Final = 0xA5C35A3C
-_PATTERN: Final = _WORD.to_bytes(4, "little") * (_BLOCK // 4)
 
 
 def load() -> Any:
@@ -31,6 +30,11 @@ def load() -> Any:
 def _check(code: int, what: str) -> None:
     if code:
         raise ScrubFailed(f"{what}: CUDA error {code}")
+
+
+def _pattern(size: int) -> bytes:
+    """What *size* bytes must read as; made where it is used, so that importing costs no memory."""
+    return _WORD.to_bytes(4, "little") * (size // 4)
 
 
 def wipe(cuda: Any) -> Wipe:
@@ -52,7 +56,7 @@ def wipe(cuda: Any) -> Wipe:
             words = ctypes.c_size_t(size // 4)
             _check(cuda.cuMemsetD32_v2(ctypes.c_uint64(at), ctypes.c_uint(_WORD), words), "write")
         _check(cuda.cuCtxSynchronize(), "write")
-        bad = sum(_differs(cuda, at, size, _PATTERN[:size]) for at, size in blocks)
+        bad = sum(_differs(cuda, at, size, _pattern(size)) for at, size in blocks)
         for at, size in blocks:
             words = ctypes.c_size_t(size // 4)
             _check(cuda.cuMemsetD32_v2(ctypes.c_uint64(at), ctypes.c_uint(0), words), "zero")
