@@ -21,7 +21,9 @@ Json = dict[str, Any]
 
 
 @asynccontextmanager
-async def market(where: Where, *, pays: bool = True, keep: bool = False) -> AsyncGenerator[Market]:
+async def at_market(
+    where: Where, *, pays: bool = True, keep: bool = False
+) -> AsyncGenerator[Market]:
     """The market of *where*, signed in with the purse; *pays* runs the payer as well."""
     purse = await anyio.to_thread.run_sync(load_purse, where.home)
     async with Market(

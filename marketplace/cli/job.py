@@ -30,7 +30,7 @@ from marketplace.cli.common import (
     print_table,
 )
 from marketplace.cli.common import Market as MarketOption
-from marketplace.cli.consumer import job_row, market, offered_text, progress
+from marketplace.cli.consumer import at_market, job_row, offered_text, progress
 from marketplace.client import jobfiles
 from marketplace.client.handle import Job
 from marketplace.client.market import Market
@@ -57,18 +57,18 @@ def _main(story: Callable[[], Coroutine[Any, Any, int | None]]) -> None:
 
 @app.command()
 def quote(
+    home: Home,
     file: File,
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
     as_json: Json = False,
 ) -> None:
     """Price, ceiling and alternatives for FILE; nothing is reserved or paid."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             answer = await opened.quote(jobfiles.load(file))
         if as_json:
             print_json(answer)
@@ -134,11 +134,11 @@ class _Screen:
 
 @app.command()
 def run(
+    home: Home,
     file: File,
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
     yes: Yes = False,
     as_json: Json = False,
     keep: Annotated[
@@ -155,7 +155,7 @@ def run(
     ] = None,
 ) -> None:
     """Run FILE: quote, ask, pay, follow its logs; the last line is what it cost."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
     loaded = guarded(lambda: jobfiles.load(file))
 
     async def confirm(offered: Offered) -> bool:
@@ -166,7 +166,7 @@ def run(
         return True
 
     async def story() -> int:
-        async with market(where, keep=keep) as opened:
+        async with at_market(where, keep=keep) as opened:
             job = await opened.run(loaded, confirm=confirm)
             if detach:
                 _say(
@@ -261,19 +261,19 @@ def _say(job: Job, as_json: bool, summary: dict[str, Any], line: str) -> None:
 
 @app.command("list")
 def list_jobs(
-    market_url: MarketOption = DEFAULT_MARKET,
+    home: Home,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
     state: Annotated[str, typer.Option(help="Only jobs in this state.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
     as_json: Json = False,
 ) -> None:
     """This purse's jobs, newest first."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             jobs = await opened.jobs(state=state or None, limit=limit)
         if as_json:
             print_json(jobs)
@@ -286,18 +286,18 @@ def list_jobs(
 
 @app.command()
 def show(
+    home: Home,
     name: Name,
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
     as_json: Json = False,
 ) -> None:
     """One job: where it stands, what it cost, why it ended."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             view = await opened.job(name).refresh()
         if as_json:
             print_json(view)
@@ -318,20 +318,20 @@ def show(
 
 @app.command()
 def logs(
+    home: Home,
     name: Name,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more until the job ends.")
     ] = False,
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
 ) -> None:
     """What the job printed; kept after its end."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             async for line in opened.job(name).logs(follow=follow):
                 sys.stdout.write(line + "\n")
                 sys.stdout.flush()
@@ -341,18 +341,18 @@ def logs(
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
 def execute(
+    home: Home,
     name: Name,
     command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
 ) -> None:
     """Run COMMAND inside the job's workload; ends with its exit code."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> int:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             code, printed = await opened.job(name).execute(command)
         sys.stdout.write(printed)
         sys.stdout.flush()
@@ -363,18 +363,18 @@ def execute(
 
 @app.command()
 def stop(
+    home: Home,
     name: Name,
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
     as_json: Json = False,
 ) -> None:
     """End a job; what was delivered until then is owed, the rest goes home."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             job = opened.job(name)
             await job.stop()
             await opened.resume_all()  # nobody else may be paying for it: answer its last receipt
@@ -391,21 +391,21 @@ def stop(
 
 @app.command()
 def outputs(
+    home: Home,
     name: Name,
     folder: Annotated[
         Path | None, typer.Argument(help="Where to put them; without it they are listed.")
     ] = None,
-    market_url: MarketOption = DEFAULT_MARKET,
+    market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
-    home: Home = Path("~/.tally"),
     as_json: Json = False,
 ) -> None:
     """What the job gave back, each file checked against its hash."""
-    where = Where(market_url, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
-        async with market(where) as opened:
+        async with at_market(where) as opened:
             job = opened.job(name)
             if folder is not None:
                 for path in await job.download(folder):
