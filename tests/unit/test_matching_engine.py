@@ -132,7 +132,9 @@ def test_a_range_takes_the_largest_count_that_fits():
 
 
 def test_alternatives_are_tried_in_order():
-    wanted = gpu(gpu_models=frozenset({"H100"}), any_of=(gpu(gpu_models=frozenset({"A100"})), gpu()))
+    wanted = gpu(
+        gpu_models=frozenset({"H100"}), any_of=(gpu(gpu_models=frozenset({"A100"})), gpu())
+    )
     found = market(host("t", T4), host("a", A100))
     assert [placed(found.place(wanted)).host for _ in range(2)] == ["a", "t"]
     assert refused(found.place(wanted)).reasons == {"model": 2}

@@ -134,7 +134,10 @@ def surcharge(book: Book, mix: list[tuple[Request, float]], w: Weights) -> dict[
 
 
 def cost(
-    book: Book, choice: tuple[str, tuple[int, ...]], request: Request, mix: list[tuple[Request, float]]
+    book: Book,
+    choice: tuple[str, tuple[int, ...]],
+    request: Request,
+    mix: list[tuple[Request, float]],
 ) -> float:
     """What *choice* takes from the market, by the definition."""
     from math import log2
@@ -241,7 +244,9 @@ def trial(seed: int, operations: int) -> None:
 def _gang(rng: random.Random, market: Matchmaker, book: Book) -> None:
     before = (market.fleet.free.copy(), market.fleet.cpu.copy())
     members = tuple(a_request(rng) for _ in range(rng.randint(2, 4)))
-    answer = market.place_gang(Gang(members, spread=rng.random() < 0.5, same_region=rng.random() < 0.5))
+    answer = market.place_gang(
+        Gang(members, spread=rng.random() < 0.5, same_region=rng.random() < 0.5)
+    )
     if isinstance(answer, NoMatch):
         assert (market.fleet.free == before[0]).all()
         assert (market.fleet.cpu == before[1]).all()
