@@ -38,6 +38,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "memory": {"memory_mib": 0},
     "disk": {"disk_mib": 0},
     "gpu": {},
+    "share": {"gpu_count": 1, "gpu_milli": 1},
 }
 """Filter to the fields that free a request from it."""
 
@@ -125,8 +126,11 @@ def _relaxations(
             continue
         if found and mask.bit_count() > size:
             break
-        names = [name for name in LOOSE if mask & BIT[name]]
+        names = [name for name in LOOSE if mask & BIT.get(name, 0)]
         way = _relax(market, request, rows[bits == mask], names, now)
+        if way is None and request.gpu_count > 1:
+            # Not even one whole device is idle there: a share of one is what is left to offer.
+            way = _relax(market, request, rows[bits == mask], [*names, "share"], now)
         if way is not None:
             size = mask.bit_count()
             found.append(way)
@@ -141,7 +145,7 @@ def _relax(
     loose: dict[str, Any] = {}
     for name in names:
         loose |= LOOSE[name]
-    if "gpu" in names:
+    if "gpu" in names and "share" not in names:
         loose |= {"gpu_count": 1} if request.gpu_count > 1 else {"gpu_milli": 1}
     fleet = market.fleet
     probe = replace(request, **loose)
@@ -156,6 +160,8 @@ def _relax(
         asked = getattr(request, field)
         if field in ("gpu_models", "regions", "labels", "avoid"):
             distance += CHOICE if asked else 0.0
+        elif field == "gpu_count" and "gpu_milli" in loose:
+            distance += (asked - 1) / asked
         elif asked and field != "vram_max_mib":
             values = have[field] = _has(fleet, request, rows, fits, field)
             short = values - asked if field.startswith("max_") else asked - values
