@@ -138,17 +138,18 @@ class ChannelOnChain:
 
 @dataclass(frozen=True)
 class Claimable:
-    """A channel whose greatest voucher may be worth claiming."""
+    """A channel whose greatest voucher may be worth claiming; *payout_address* is the provider's."""
 
     terms: Terms
     open_tx: str
     voucher: Voucher
+    payout_address: str
     urgent: bool
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A transaction that claims: channel → cumulative claimed."""
+    """A transaction that claims and was sent: channel → cumulative claimed."""
 
     id: str
     body: bytes
@@ -198,7 +199,7 @@ class Ledger(Protocol):
         ...
 
     async def claim(self, channels: Sequence[Claimable]) -> list[Claimed]:
-        """Built and signed claims for what is worth it; the caller stores, then submits."""
+        """Claims what is worth it: the transactions that were sent, their ids kept before that."""
         ...
 
     async def included(self, tx: str) -> bool:

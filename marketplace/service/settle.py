@@ -11,7 +11,7 @@ from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
 from marketplace.service import decide
 from marketplace.service.market import TRIES, Market, log
 from marketplace.service.ports import Change, Claimable
-from marketplace.service.records import Channel, Lease, Record, Tx, VoucherRecord
+from marketplace.service.records import Channel, Lease, OfferRecord, Record, Tx, VoucherRecord
 
 
 async def maybe(market: Market, lease_id: str) -> bool:
@@ -90,7 +90,7 @@ async def _set_channel(market: Market, session_vk: bytes, **changes: str | int) 
 async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) -> int:
     """Claim what is worth it for providers that sleep; how many transactions were sent.
 
-    The transaction's id is stored before it is sent.
+    The ledger keeps each id before it sends and follows its own; here is what users are shown.
     """
     ledger = market.ledger
     if ledger is None:
@@ -103,15 +103,18 @@ async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) ->
             continue
         hurry = channel.session_vk in urgent or channel.state == "CLOSING"
         terms = Terms.decode(channel.terms)
-        able.append(Claimable(terms, channel.open_tx, voucher.voucher, hurry))
+        offer = await market.store.get(OfferRecord, terms.offer)
+        if offer is None:
+            continue
+        address = offer.offer.payout_address
+        able.append(Claimable(terms, channel.open_tx, voucher.voucher, address, hurry))
     claims = await ledger.claim(able) if able else []
     for claim in claims:
         txs: list[Record] = [
-            Tx(claim.id, "claim", "", next(iter(claim.channels)), "", TxState.BUILT.name, claim.body,
-               claim.fee, market.now)
+            Tx(claim.id, "claim", "", next(iter(claim.channels)), "", TxState.SUBMITTED.name,
+               claim.body, claim.fee, market.now)
         ]  # fmt: skip
         await market.store.apply(Change(puts=txs))
-        await send(market, claim.id)
         for session_vk, cumulative in claim.channels.items():
             await _set_channel(market, session_vk, claimed=cumulative)
     return len(claims)

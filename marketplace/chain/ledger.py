@@ -1,0 +1,234 @@
+"""The chain as the market's use cases see it: implements ``marketplace.service.ports.Ledger``.
+
+The operator's key pays for claims and takes their bounty; it can touch nobody's money. Without a
+key the market still reads channels and builds unsigned transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from marketplace.chain import address as addresses
+from marketplace.chain import datum, foreign, txbytes, txs
+from marketplace.chain.actions import Desk
+from marketplace.chain.balance import Out, Unsigned
+from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
+from marketplace.chain.connect import ChainReader
+from marketplace.chain.errors import ChannelUnknown, TxRefused
+from marketplace.chain.foreign import ForeignWallet
+from marketplace.chain.instance import scripts_for, unit_of
+from marketplace.chain.settler import Settler, Wanted
+from marketplace.chain.txs import Opening
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.domain.channel import Closing, Credential, Open
+from marketplace.domain.errors import Malformed
+from marketplace.domain.terms import Terms
+from marketplace.service.ports import ChannelOnChain, Claimable, Claimed, UnsignedTx
+
+_NO_STAKE: Final = bytes(28)
+
+
+class ChainLedger:
+    """One chain. *desk* is the operator's wallet and log, or None; *public_url* is told to clients."""
+
+    def __init__(self, chain: ChainReader, desk: Desk | None, public_url: str = "") -> None:
+        self._chain = chain
+        self._desk = desk
+        self._public_url = public_url
+        self._finders: dict[str, ChannelFinder] = {}
+        self._settlers: dict[str, Settler] = {}
+
+    async def network(self) -> dict[str, Any]:
+        """Magic, script hashes and the deployed reference scripts."""
+        scripts = scripts_for()
+        deployment = await self._chain.deployment(scripts)
+        return {
+            "magic": self._chain.magic,
+            "settle_hash": scripts.settle_hash.hex(),
+            "stub_hash": scripts.stub_hash.hex(),
+            "deployed": deployment is not None,
+            "chain_url": self._public_url,
+        }
+
+    async def reserve(self, terms: Terms) -> int:
+        """Lovelace beyond the ceiling: Close and the refund need it, and it goes home."""
+        snapshot = await self._chain.snapshot(scripts_for(terms.asset))
+        at = addresses.channel_address(
+            snapshot.scripts.stub_hash, Credential(_NO_STAKE), snapshot.mainnet
+        )
+        body = datum.stage_bytes(Open(terms.consts(), 0))
+        return txs.reserve(snapshot, Out(at, terms.ceiling, datum=body), unit_of(terms.asset))
+
+    async def channel(self, terms: Terms, open_tx: str) -> ChannelOnChain | None:
+        """The channel that *open_tx* opened, None while no block shows it."""
+        try:
+            found = await self._find(terms, open_tx)
+        except ChannelUnknown:
+            return None
+        if isinstance(found, ChannelEnded):
+            return ChannelOnChain("ENDED", 0, found.claimed, found.finished_by.hex(), found.height)
+        closing = found.stage if isinstance(found.stage, Closing) else None
+        return ChannelOnChain(
+            state="CLOSING" if closing else "OPEN",
+            value=found.amount,
+            claimed=found.claimed,
+            ref=str(found.utxo.ref),
+            depth=found.depth,
+            expire_at_ms=closing.expire_at_ms if closing else 0,
+        )
+
+    async def unsigned_open(
+        self, terms: Terms, amount: int, address: str, utxos: Sequence[bytes]
+    ) -> UnsignedTx:
+        """A plain payment to the channel's address, from the wallet at *address*."""
+        wallet = await self._wallet(address, utxos)
+        opening = Opening(amount, lambda _first, _index: terms.consts(), _stake_of(wallet.change))
+        unsigned = await foreign.unsigned_open(self._chain, wallet, [opening], terms.asset)
+        return _shown(unsigned, {"step": "open", "amount": amount, "session_vk": _hex(terms)})
+
+    async def unsigned_top_up(
+        self, terms: Terms, open_tx: str, amount: int, address: str, utxos: Sequence[bytes]
+    ) -> UnsignedTx:
+        """Add *amount* to the channel."""
+        view = await self._living(terms, open_tx)
+        wallet = await self._wallet(address, utxos)
+        unsigned = await foreign.unsigned_top_up(self._chain, wallet, view, amount)
+        return _shown(unsigned, {"step": "top up", "amount": amount, "session_vk": _hex(terms)})
+
+    async def unsigned_close(
+        self, terms: Terms, open_tx: str, address: str, utxos: Sequence[bytes]
+    ) -> UnsignedTx:
+        """Start the close period."""
+        view = await self._living(terms, open_tx)
+        wallet = await self._wallet(address, utxos)
+        unsigned = await foreign.unsigned_close(self._chain, wallet, view)
+        return _shown(unsigned, {"step": "close", "session_vk": _hex(terms)})
+
+    async def witness(self, body: bytes, witnesses: bytes) -> tuple[str, bytes]:
+        """The wallet's signatures, put into the very bytes that it signed."""
+        signed = foreign.signed_by_wallet(foreign.restore(body), witnesses)
+        return signed.tx_id.hex(), signed.bytes
+
+    async def submit(self, signed: bytes) -> str:
+        """The id; submitting the same bytes twice is no error."""
+        tx_id = txbytes.split(signed).tx_id
+        try:
+            return (await self._chain.submit(signed)).hex()
+        except TxRefused:
+            if await self._chain.transaction(tx_id) is None:
+                raise
+            return tx_id.hex()
+
+    async def claim(self, channels: Sequence[Claimable]) -> list[Claimed]:
+        """One round of the settler over *channels*: what was sent, ids logged before the bytes left.
+
+        The settler follows what it sent by its own log, also over rollbacks and restarts.
+        """
+        if self._desk is None:
+            return []
+        sent: list[Claimed] = []
+        for asset in sorted({c.terms.asset for c in channels}):
+            settler = self._settlers.get(asset)
+            if settler is None:
+                settler = self._settlers[asset] = Settler(replace(self._desk, asset=asset))
+            wanted = [
+                Wanted(
+                    session_vk=c.terms.session_vk,
+                    origin=await self._origin(c.terms, c.open_tx),
+                    voucher=c.voucher,
+                    payout_address=addresses.from_text(c.payout_address),
+                    end=c.urgent,
+                )
+                for c in channels
+                if c.terms.asset == asset and await self._opened(c.terms, c.open_tx)
+            ]
+            done = await settler.round(wanted)
+            sent += [
+                Claimed(
+                    settled.sent.tx_id.hex(),
+                    b"",
+                    settled.sent.fee,
+                    {
+                        datum.read_stage(move.utxo.datum or b"").consts.session_vk: (
+                            datum.read_stage(move.utxo.datum or b"").claimed + will.taken
+                        )
+                        for move, will in zip(settled.moves, settled.wills, strict=True)
+                    },
+                )
+                for settled in done.sent
+            ]
+        return sent
+
+    async def included(self, tx: str) -> bool:
+        """True when a block holds it."""
+        return await self._chain.transaction(bytes.fromhex(tx)) is not None
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    async def _find(self, terms: Terms, open_tx: str) -> ChannelView | ChannelEnded:
+        finder = self._finders.setdefault(
+            terms.asset,
+            ChannelFinder(self._chain, scripts_for(terms.asset), unit_of(terms.asset)),
+        )
+        return await finder.find(terms.session_vk, await self._origin(terms, open_tx))
+
+    async def _living(self, terms: Terms, open_tx: str) -> ChannelView:
+        found = await self._find(terms, open_tx)
+        if isinstance(found, ChannelEnded):
+            raise ChannelUnknown("the channel has ended already")
+        return found
+
+    async def _opened(self, terms: Terms, open_tx: str) -> bool:
+        try:
+            await self._origin(terms, open_tx)
+        except ChannelUnknown:
+            return False
+        return True
+
+    async def _origin(self, terms: Terms, open_tx: str) -> OutRef:
+        """Which output of *open_tx* is the channel: the one whose datum names its session key."""
+        moves = await self._chain.moves(_tx_id(open_tx))
+        for output in moves.outputs if moves is not None else ():
+            if _session_of(output.utxo) == terms.session_vk:
+                return output.utxo.ref
+        raise ChannelUnknown(f"no block shows that {open_tx} opened this channel")
+
+    async def _wallet(self, address: str, utxos: Sequence[bytes]) -> ForeignWallet:
+        change = addresses.lenient_bytes(address)
+        given = tuple(txbytes.read_utxo(raw) for raw in utxos)
+        return ForeignWallet(change, given or tuple(await self._chain.utxos(change)))
+
+
+def _session_of(utxo: Utxo) -> bytes:
+    try:
+        return datum.read_stage(utxo.datum or b"").consts.session_vk
+    except Malformed:
+        return b""
+
+
+def _stake_of(address: bytes) -> Credential | None:
+    """The stake part of a base address (CIP-19: types 0 to 3), so that the refund keeps it."""
+    kind = address[0] >> 4
+    if kind > 3 or len(address) != 57:
+        return None
+    return Credential(address[29:], is_script=kind in (2, 3))
+
+
+def _shown(unsigned: Unsigned, summary: dict[str, Any]) -> UnsignedTx:
+    return UnsignedTx(unsigned.tx_id.hex(), unsigned.bytes, unsigned.fee, summary)
+
+
+def _tx_id(text: str) -> bytes:
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raise Malformed("a transaction id is 64 hex digits") from None
+    if len(raw) != 32:
+        raise Malformed("a transaction id is 64 hex digits")
+    return raw
+
+
+def _hex(terms: Terms) -> str:
+    return terms.session_vk.hex()
