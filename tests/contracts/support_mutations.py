@@ -100,7 +100,13 @@ def _locked(out: c.Out) -> bool:
 
 
 def more(change: int, unit: tuple[bytes, bytes]) -> Callable[[c.Out], c.Out]:
-    return lambda out: replace(out, value={**out.value, unit: out.value.get(unit, 0) + change})
+    """*change* more of *unit*; a token that falls to 0 leaves no entry, as in the ledger."""
+
+    def apply(out: c.Out) -> c.Out:
+        value = {**out.value, unit: out.value.get(unit, 0) + change}
+        return replace(out, value={k: n for k, n in value.items() if n or k == c.ADA})
+
+    return apply
 
 
 def both(*changes: Change) -> Change:
