@@ -15,6 +15,7 @@ from typing import Any
 import py_mini_racer
 
 from contracts.devnet.parameters import COST_MODELS
+from contracts.devnet.transaction import PLAIN_CERTIFICATES, Tx
 
 # V8 alone has none of what a browser would offer; Scalus uses these and no more.
 _SHIM = """
@@ -56,6 +57,9 @@ class Units:
     steps: int
 
 
+Accounts = dict[tuple[str, bytes], int]
+
+
 class LedgerRefusal(Exception):
     """The ledger does not accept a transaction. reason: the ledger's own words; logs: traces of the failing script."""
 
@@ -68,12 +72,16 @@ class LedgerRefusal(Exception):
 
 
 class State:
-    """One immutable ledger state, kept in V8 for as long as Python refers to it."""
+    """One immutable ledger state, kept in V8 for as long as Python refers to it.
 
-    __slots__ = ("__weakref__", "number")
+    accounts: rewards by registered stake credential; None from the first pool, vote or delegation on, which they do not describe.
+    """
 
-    def __init__(self, number: int) -> None:
+    __slots__ = ("__weakref__", "accounts", "number")
+
+    def __init__(self, number: int, accounts: Accounts | None) -> None:
         self.number = number
+        self.accounts = accounts
 
 
 _TAGS = {
@@ -101,24 +109,24 @@ class Engine:
 
     def state(self, utxos: bytes, registrations: list[Registration]) -> State:
         """A state from a CBOR map of inputs to outputs and the registered stake credentials."""
-        accounts = [
-            {
-                "credentialType": one.kind,
-                "credentialHash": one.hash.hex(),
-                "rewards": str(one.rewards),
-            }
-            for one in registrations
-        ]
-        return self._kept(
-            self._call("tallyState", {"utxos": utxos.hex(), "registrations": accounts})
-        )
+        accounts = {(one.kind, one.hash): one.rewards for one in registrations}
+        number = self._call("tallyState", utxos.hex(), _listed(accounts))
+        return self._kept(number, accounts)
 
-    def apply(self, state: State, slot: int, tx: bytes) -> State:
+    def apply(self, state: State, slot: int, tx: Tx) -> State:
         """The state after ``tx`` at ``slot``. Raises ``LedgerRefusal``; ``state`` itself never changes."""
-        answer = self._call("tallyApply", state.number, slot, tx.hex())
+        answer = self._call("tallyApply", state.number, slot, tx.raw.hex())
         if "error" in answer:
             raise LedgerRefusal(answer["error"], answer["logs"])
-        return self._kept(answer["state"])
+        after = self._kept(answer["state"], _accounts_after(state.accounts, tx))
+        if not any(amount for _, amount in tx.withdrawals):
+            return after
+        # Scalus 0.17.0 checks that a withdrawal is the whole balance and then leaves the balance as it was: it could be drawn again.
+        if after.accounts is None:
+            why = "this devnet pays no rewards out once a pool, a vote or a delegation exists"
+            raise LedgerRefusal(why, [])
+        number = self._call("tallySettled", after.number, _listed(after.accounts))
+        return self._kept(number, after.accounts)
 
     def evaluate(self, tx: bytes, utxos: bytes) -> list[Units]:
         """Exact units of every redeemer, whatever the transaction declares. Raises ``LedgerRefusal`` if a script fails."""
@@ -138,8 +146,8 @@ class Engine:
         """Frees V8; no state may be used afterwards."""
         self._free()
 
-    def _kept(self, number: int) -> State:
-        state = State(number)
+    def _kept(self, number: int, accounts: Accounts | None) -> State:
+        state = State(number, accounts)
         # The collector may run anywhere, even inside a call into V8: note the number here and free it in the next call.
         weakref.finalize(state, self._released.append, number).atexit = False
         return state
@@ -154,3 +162,26 @@ class Engine:
         )
         assert isinstance(answer, str)
         return json.loads(answer)
+
+
+def _listed(accounts: Accounts) -> list[dict[str, str]]:
+    return [
+        {"credentialType": kind, "credentialHash": key.hex(), "rewards": str(rewards)}
+        for (kind, key), rewards in accounts.items()
+    ]
+
+
+def _accounts_after(accounts: Accounts | None, tx: Tx) -> Accounts | None:
+    if accounts is None or any(one.kind not in PLAIN_CERTIFICATES for one in tx.certificates):
+        return None
+    after = dict(accounts)
+    for address, amount in tx.withdrawals:
+        after["script" if address[0] & 0x10 else "key", address[1:]] -= amount
+    for one in tx.certificates:
+        assert one.credential is not None, "plain certificates are about stake credentials"
+        is_script, key = one.credential
+        if one.kind in (0, 7):
+            after["script" if is_script else "key", key] = 0
+        else:
+            after.pop(("script" if is_script else "key", key), None)
+    return after

@@ -29,17 +29,18 @@ function tallyStart(zeroTimeMs, costModels) {
   models = costModels;
 }
 
-function tallyState(state) {
-  return keep(
-    scalus.Emulator.withState(
-      {
-        utxos: bytesOf(state.utxos),
-        stakeRegistrations: state.registrations.map((one) => ({ ...one, rewards: BigInt(one.rewards) })),
-        datums: [],
-      },
-      slots,
-    ),
-  );
+function stateOf(utxos, accounts) {
+  const registrations = accounts.map((one) => ({ ...one, rewards: BigInt(one.rewards) }));
+  return keep(scalus.Emulator.withState({ utxos, stakeRegistrations: registrations, datums: [] }, slots));
+}
+
+function tallyState(utxos, accounts) {
+  return stateOf(bytesOf(utxos), accounts);
+}
+
+// The same outputs with other accounts.
+function tallySettled(state, accounts) {
+  return stateOf(states.get(state).getUtxosCbor(), accounts);
 }
 
 function tallyApply(state, slot, tx) {

@@ -305,14 +305,14 @@ class Devnet:
 
     def _judged(self, tx: Tx) -> Waiting:
         before = self._pool[-1].after if self._pool else self._state
-        return Waiting(tx, self._engine.apply(before, self.slot(), tx.raw))
+        return Waiting(tx, self._engine.apply(before, self.slot(), tx))
 
     def _survivors(self, state: State, txs: Iterable[Tx], slot: int) -> list[Waiting]:
         """Those that the ledger still accepts one after the other; the others are dropped."""
         kept: list[Waiting] = []
         for tx in txs:
             try:
-                state = self._engine.apply(state, slot, tx.raw)
+                state = self._engine.apply(state, slot, tx)
             except LedgerRefusal:
                 continue
             kept.append(Waiting(tx, state))
@@ -355,7 +355,7 @@ class Devnet:
         base = height if unusual is None else unusual - 1
         state = self._engine.state(self._store.utxos(base), self._store.registrations(base))
         for at, raw in self._store.transactions(base, height):
-            state = self._engine.apply(state, self._store.block(at).slot, raw)
+            state = self._engine.apply(state, self._store.block(at).slot, read(raw))
         return state
 
     def _faucet_coin(self) -> faucet.Coin:

@@ -19,7 +19,7 @@ import cbor2
 
 from contracts.devnet import addresses
 from contracts.devnet.engine import Registration
-from contracts.devnet.transaction import OutRef, Tx, blake2b
+from contracts.devnet.transaction import PLAIN_CERTIFICATES, OutRef, Tx, blake2b
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -58,7 +58,6 @@ CREATE TABLE IF NOT EXISTS mempool (position INTEGER PRIMARY KEY AUTOINCREMENT, 
 """
 _BY_HEIGHT = ("block", "tx", "output", "mint", "script", "datum", "redeemer", "certificate")
 _REGISTERS = (0, 7, 11, 12, 13)
-_PLAIN_CERTIFICATES = (0, 1, 7, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class Store:
 
     def first_unusual_certificate(self, height: int) -> int | None:
         """Height of the first certificate that is no plain (de)registration: from there a state needs the transactions themselves."""
-        marks = ",".join(map(str, _PLAIN_CERTIFICATES))
+        marks = ",".join(map(str, PLAIN_CERTIFICATES))
         query = f"SELECT min(height) AS height FROM certificate WHERE height <= ? AND kind NOT IN ({marks})"
         return self.db.execute(query, (height,)).fetchone()["height"]
 

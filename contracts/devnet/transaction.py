@@ -14,6 +14,8 @@ import cbor2
 from contracts.devnet import cbor
 
 PURPOSES = ("spend", "mint", "cert", "reward", "vote", "propose")
+# Registration and deregistration of stake credentials, Shelley's and Conway's.
+PLAIN_CERTIFICATES = (0, 1, 7, 8)
 SCRIPT_TYPES = ("timelock", "plutusV1", "plutusV2", "plutusV3")
 
 

@@ -202,6 +202,23 @@ def test_accounts_roll_back_too(devnet: Devnet) -> None:
         devnet.submit(whole.signed())
 
 
+def test_a_reward_is_paid_once(devnet: Devnet) -> None:
+    """Scalus alone would pay it again and again."""
+    account = register(devnet, ALICE)
+    devnet.reward(account, 5 * ADA)
+    coins = [devnet.faucet(ALICE.address, 10 * ADA) for _ in range(2)]
+    first, again = (payment(devnet, coin, 10 * ADA) for coin in coins)
+    change = first.body[1][1][1]
+    devnet.submit(first.set(5, {ALICE.stake: 5 * ADA}).output(1, change + 5 * ADA).signed())
+    for _ in ("in the mempool", "in a block"):
+        with pytest.raises(LedgerRefusal, match="do not drain"):
+            devnet.submit(again.set(5, {ALICE.stake: 5 * ADA}).output(1, change + 5 * ADA).signed())
+        devnet.mint()
+    devnet.submit(again.set(5, {ALICE.stake: 0}).signed())
+    devnet.mint()
+    assert_conserved(devnet)
+
+
 def register(devnet: Devnet, owner: Party) -> str:
     source = devnet.faucet(owner.address, 10 * ADA)
     draft = pay(source, owner, 10 * ADA, [], fee=200_000 + 2 * ADA).set(2, 200_000)
