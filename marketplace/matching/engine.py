@@ -386,8 +386,9 @@ class Matchmaker:
         return explain.losses(self, host_id)
 
     def explain(self, request: Request, now: int = 0) -> NoMatch | Placement:
-        """The quote if something fits, otherwise every reason and the nearest relaxations."""
-        return self.quote(request, now)
+        """The quote if something fits; otherwise every reason and up to three relaxations, the nearest first."""
+        answer = self.quote(request, now)
+        return explain.refusal(self, request, now, 3) if isinstance(answer, NoMatch) else answer
 
     def refusal(self, request: Request, now: int = 0) -> NoMatch:
         """Why *request* fits nowhere, and the nearest relaxation that would."""

@@ -73,8 +73,8 @@ class Losses:
         return f"{text}: {', '.join(told)}" if told else text
 
 
-def refusal(market: Matchmaker, request: Request, now: int) -> NoMatch:
-    """The counted reasons and the nearest relaxations; of several alternatives, those of the first."""
+def refusal(market: Matchmaker, request: Request, now: int, ways: int = 1) -> NoMatch:
+    """The counted reasons and the nearest *ways* out; of several alternatives, those of the first."""
     plain = request
     if request.any_of or request.gpu_count_max is not None:
         plain = replace(request, any_of=(), gpu_count_max=None)
@@ -88,13 +88,13 @@ def refusal(market: Matchmaker, request: Request, now: int) -> NoMatch:
     bits[(terms & _DEVICE) != 0] &= ~_FREE
     bits |= terms
     fallen = filters.blame(bits)
-    ways = _relaxations(market, plain, rows, bits, now)
+    nearest = _relaxations(market, plain, rows, bits, now, ways)
     details: dict[str, str] = {}
     if "vram" in fallen and plain.vram_mib:
         details["vram"] = f"lack {plain.vram_mib / 1024:g} GB"
     if "price" in fallen:
         details["price"] = _too_dear(market, plain, rows[bits & BIT["price"] != 0])
-    return NoMatch(request, len(rows), fallen, ways, details)
+    return NoMatch(request, len(rows), fallen, nearest, details)
 
 
 def _too_dear(market: Matchmaker, request: Request, rows: Rows) -> str:
@@ -112,14 +112,14 @@ def _per_cent(value: int, cap: int) -> int:
 
 
 def _relaxations(
-    market: Matchmaker, request: Request, rows: Rows, bits: filters.Bits, now: int
+    market: Matchmaker, request: Request, rows: Rows, bits: filters.Bits, now: int, ways: int
 ) -> tuple[Relaxation, ...]:
-    """The nearest ways, at most three, that change as few things as possible."""
+    """The nearest ways out that change as few things as possible."""
     bits = np.where(bits & BIT["owner"], bits | BIT["gpu"], bits) & ~(
         BIT["too_small"] | BIT["owner"]
     )
     masks = sorted({int(m) for m in np.unique(bits)}, key=lambda m: (m.bit_count(), m))
-    found: list[tuple[float, Relaxation]] = []
+    found: list[tuple[float, Request, int]] = []
     size = 0
     for mask in masks:
         if not mask or mask & _PATIENCE:
@@ -127,21 +127,25 @@ def _relaxations(
         if found and mask.bit_count() > size:
             break
         names = [name for name in LOOSE if mask & BIT.get(name, 0)]
-        way = _relax(market, request, rows[bits == mask], names, now)
+        way = _relax(market, request, rows[bits == mask], names)
         if way is None and request.gpu_count > 1:
             # Not even one whole device is idle there: a share of one is what is left to offer.
-            way = _relax(market, request, rows[bits == mask], [*names, "share"], now)
+            way = _relax(market, request, rows[bits == mask], [*names, "share"])
         if way is not None:
             size = mask.bit_count()
             found.append(way)
-    found.sort(key=lambda pair: pair[0])
-    return tuple(way for _, way in found[:3])
+    found.sort(key=lambda way: way[0])
+    nearest: list[Relaxation] = []
+    for _, relaxed, row in found[:ways]:
+        words = " and ".join(_words(request, relaxed, market, row))
+        nearest.append(Relaxation(words, relaxed, *_serving(market, relaxed, now)))
+    return tuple(nearest)
 
 
 def _relax(
-    market: Matchmaker, request: Request, rows: Rows, names: list[str], now: int
-) -> tuple[float, Relaxation] | None:
-    """The least change of what *names* say that one of *rows* could serve, and its distance."""
+    market: Matchmaker, request: Request, rows: Rows, names: list[str]
+) -> tuple[float, Request, int] | None:
+    """The least change of what *names* say that one of *rows* could serve: distance, request, and that row."""
     loose: dict[str, Any] = {}
     for name in names:
         loose |= LOOSE[name]
@@ -150,7 +154,7 @@ def _relax(
     fleet = market.fleet
     probe = replace(request, **loose)
     fits = filters.open_devices(fleet, rows, probe, market.owner_number(request.owner))
-    able = fits.sum(1) >= probe.gpu_count
+    able = filters.enough(fits, probe) if probe.gpu_count else np.ones(len(rows), np.bool_)
     rows, fits = rows[able], fits[able]
     if not len(rows):
         return None
@@ -176,10 +180,7 @@ def _relax(
     for field, values in have.items():
         asked, given = getattr(request, field), int(values[best])
         changed[field] = max(given, asked) if field.startswith("max_") else min(given, asked)
-    relaxed = replace(request, **changed)
-    words = " and ".join(_words(request, relaxed, market, int(rows[best])))
-    every, least = _serving(market, relaxed, now)
-    return float(distance[best]), Relaxation(words, relaxed, every, least)
+    return float(distance[best]), replace(request, **changed), int(rows[best])
 
 
 def _serving(market: Matchmaker, request: Request, now: int) -> tuple[int, int]:
@@ -191,8 +192,7 @@ def _serving(market: Matchmaker, request: Request, now: int) -> tuple[int, int]:
         & (fleet.mem[: fleet.used] >= request.memory_mib)
     )
     if request.gpu_count:
-        open_now = filters.open_devices(fleet, rows, request, owner).sum(1) >= request.gpu_count
-        rows = rows[open_now]
+        rows = rows[filters.enough(filters.open_devices(fleet, rows, request, owner), request)]
     rows = rows[filters.failed_terms(fleet, rows, request) == 0]
     closed = market.closed(request, now)
     rows = rows[filters.failed_now(fleet, rows, request, owner, closed) == 0]

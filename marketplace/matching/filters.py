@@ -66,21 +66,22 @@ def _everything(rows: Rows) -> Bools:
     return np.ones(len(rows), np.bool_)
 
 
-def _enough(devices: Bools, request: Request) -> Bools:
-    return devices.sum(1) >= request.gpu_count
+def enough(devices: Bools, request: Request) -> Bools:
+    """Per row: as many devices as the request asks for; *devices* has a column per device."""
+    return devices.any(1) if request.gpu_count == 1 else devices.sum(1) >= request.gpu_count
 
 
 def _of_model(fleet: Fleet, rows: Rows, request: Request) -> Bools:
     if not request.gpu_models:
         return fleet.count[rows] >= request.gpu_count
     known = np.array(fleet.models.known(request.gpu_models), np.int32)
-    return _enough(np.isin(fleet.model[rows], known) & fleet.present[rows], request)
+    return enough(np.isin(fleet.model[rows], known) & fleet.present[rows], request)
 
 
 def _with_vram(fleet: Fleet, rows: Rows, request: Request) -> Bools:
     if not request.vram_mib and request.vram_max_mib is None:
         return _everything(rows)
-    return _enough(fitting_devices(fleet, rows, request, price=False), request)
+    return enough(fitting_devices(fleet, rows, request, price=False), request)
 
 
 def _in_region(fleet: Fleet, rows: Rows, request: Request) -> Bools:
@@ -111,7 +112,7 @@ def _not_avoided(fleet: Fleet, rows: Rows, request: Request) -> Bools:
 def _affordable(fleet: Fleet, rows: Rows, request: Request) -> Bools:
     good = _everything(rows)
     if request.gpu_count and request.max_gpu_rate is not None:
-        good = _enough(fitting_devices(fleet, rows, request), request)
+        good = enough(fitting_devices(fleet, rows, request), request)
     if request.max_core_rate is not None:
         good &= fleet.core_rate[rows] <= request.max_core_rate
     return good
@@ -168,12 +169,12 @@ def failed_now(
             bits[whole < wanted] |= BIT["too_small"]
     if request.gpu_count:
         mine = open_devices(fleet, rows, request, owner)
-        lacking = ~_enough(mine, request)
+        lacking = ~enough(mine, request)
         bits[lacking] |= BIT["gpu"]
         if request.gpu_milli < WHOLE and (owner != 0 or fleet.named) and lacking.any():
             rooms = fitting_devices(fleet, rows, request)
             rooms &= fleet.free[rows] >= request.gpu_milli
-            bits[lacking & _enough(rooms, request)] |= BIT["owner"]
+            bits[lacking & enough(rooms, request)] |= BIT["owner"]
     return bits
 
 

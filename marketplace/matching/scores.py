@@ -87,8 +87,8 @@ class Usable:
 
     def at(self, model: NDArray[np.int32], cpu: Ints, mem: Ints) -> Ints:
         """The tables' line for hosts of these models with this much left."""
-        ic = np.searchsorted(self.cpu_levels, cpu, "right")
-        im = np.searchsorted(self.mem_levels, mem, "right")
+        ic = self.cpu_levels.searchsorted(cpu, "right")
+        im = self.mem_levels.searchsorted(mem, "right")
         return model * self._strides[0] + ic * self._strides[1] + im
 
 
