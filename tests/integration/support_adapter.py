@@ -7,7 +7,7 @@ number of adapters, as Docker would; the chain shows every channel that was open
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -385,7 +385,7 @@ class FakeMarket:
 
 
 @asynccontextmanager
-async def market_socket(market: FakeMarket) -> AsyncIterator[str]:
+async def market_socket(market: FakeMarket) -> AsyncGenerator[str]:
     """The market at a free port (or its own, when it comes back); its URL."""
     async with serve(market.serve, "127.0.0.1", market.port) as server:
         market.port = server.sockets[0].getsockname()[1]
@@ -427,7 +427,7 @@ def make_daemon(
 
 
 @asynccontextmanager
-async def running(daemon: Daemon, ledger: Ledger) -> AsyncIterator[Daemon]:
+async def running(daemon: Daemon, ledger: Ledger) -> AsyncGenerator[Daemon]:
     """The adapter while it lives; on leaving it is cut off as by a kill."""
     async with anyio.create_task_group() as group:
         group.start_soon(daemon.run, LedgerEye(ledger, daemon.handle))
