@@ -1,0 +1,39 @@
+"""The doctor over an adapter's own configuration: what `tally adapter doctor` calls."""
+
+from __future__ import annotations
+
+from adapter.config import Config
+from adapter.doctor.findings import Finding
+from adapter.doctor.run import run_doctor
+from adapter.doctor.trial import try_container
+from adapter.doctor.world import DoctorConfig, World
+from adapter.nvml import Nvml
+from adapter.simulate.host import SimHost
+from adapter.simulate.library import SimulatedNvml
+
+_RUNTIMES = {"auto": ("docker",), "docker": ("docker",), "process": ("process",),
+             "both": ("docker", "process")}  # fmt: skip
+
+
+def judge(config: Config) -> DoctorConfig:
+    """What of *config* the doctor looks at.  A simulated host is a devnet's, where the adapter's own
+    key may be the payout."""
+    return DoctorConfig(
+        state=config.folder,
+        market=config.market,
+        payout=config.payout or ("devnet" if config.simulate else ""),
+        key=config.folder / "keys",
+        docker_host=config.docker_host,
+        runtimes=_RUNTIMES[config.runtime],
+        allow=config.limits.images or ("*",),
+        gpu_request="legacy" if config.simulate else config.gpu_request,
+    )
+
+
+def examine(config: Config) -> list[Finding]:
+    """Every finding about this host under *config*; at most ten seconds."""
+    judged = judge(config)
+    world = World(judged, container=try_container)
+    if config.simulate:
+        world.nvml = lambda: Nvml(SimulatedNvml(SimHost(config.simulate)))
+    return run_doctor(judged, world)
