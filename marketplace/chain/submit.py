@@ -136,6 +136,7 @@ class FileLog(MemoryLog):
         at = self._path.stat()
         if self._file_id != (at.st_dev, at.st_ino):
             self._file_id, self._read_to = (at.st_dev, at.st_ino), 0
+            self.records = {}  # a compacted file holds all that is not over
         with self._path.open("rb") as file:
             file.seek(self._read_to)
             for line in file.read().splitlines(keepends=True):
