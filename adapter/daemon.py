@@ -41,9 +41,9 @@ from adapter.events import (
 )
 from adapter.keys import Keys
 from adapter.life import phase_of
-from adapter.link import Link
+from adapter.link import Link, Listener
 from adapter.meter import Subject
-from adapter.ports import Chain, Parts
+from adapter.ports import Chain, Market, Parts
 from adapter.proposals import workload
 from adapter.runtime.base import Handle, Runtime, RuntimeFault, Status, Times, WorkloadGone
 from adapter.shipping import Shipping, logged
@@ -64,16 +64,25 @@ SOFTWARE: Final = "tally-adapter/0.1.0"
 _log = structlog.get_logger("adapter")
 
 
+def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Market]:
+    """The real link; *session* is 16 random bytes that name this run of the process."""
+
+    def make(listener: Listener) -> Market:
+        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, Numbering(session))
+        return Link(market, client, listener)
+
+    return make
+
+
 class Daemon:
-    """One adapter.  *make_offer* turns an inventory into the offer as of now."""
+    """One adapter.  *make_link* gives the way to the market, *make_offer* the offer as of now."""
 
     def __init__(
         self,
         parts: Parts,
         own: Own,
         keys: Keys,
-        market: str,
-        session: bytes,
+        make_link: Callable[[Listener], Market],
         outputs: tuple[Path, ...],
         make_offer: Callable[[], Offer],
     ) -> None:
@@ -83,8 +92,7 @@ class Daemon:
         self._make_offer = make_offer
         self._lock = anyio.Lock()
         self._state = State()
-        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, Numbering(session))
-        self.link = Link(market, client, self)
+        self.link = make_link(self)
         self.shipping = Shipping(self.link, outputs, self.runtime, self.lease)
         self.gauges = Gauges()
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
@@ -192,22 +200,25 @@ class Daemon:
 
     async def run(self, chain: Chain, *, started: Callable[[], None] = lambda: None) -> None:
         """Come back to what the journal holds, then serve until cancelled."""
-        self._chain = chain
+        async with anyio.create_task_group() as group:
+            await self.resume(chain, group)
+            group.start_soon(chain.run)
+            group.start_soon(self.link.run)
+            group.start_soon(self._tick)
+            group.start_soon(self._refresh)
+            started()
+
+    async def resume(self, chain: Chain, group: anyio.abc.TaskGroup) -> None:
+        """Be again what the journal says; drivers run in *group*."""
+        self._chain, self._group = chain, group
         journal = self._parts.journal
         state = await anyio.to_thread.run_sync(journal.load)
         self._state = wake(state, self.now())
         for number, payload in await anyio.to_thread.run_sync(journal.outbox):
             self.link.send(wire.from_bytes(payload), number)
         await self._adopt()
-        async with anyio.create_task_group() as group:
-            self._group = group
-            for effect in recover(self._state):
-                self._perform(effect)
-            group.start_soon(chain.run)
-            group.start_soon(self.link.run)
-            group.start_soon(self._tick)
-            group.start_soon(self._refresh)
-            started()
+        for effect in recover(self._state):
+            self._perform(effect)
 
     def close(self) -> None:
         """Release the journal."""
@@ -280,13 +291,22 @@ class Daemon:
 
     # ---- the ticker -----------------------------------------------------------------------------
 
+    @property
+    def idle(self) -> bool:
+        """True when no decision is being made and every driver waits."""
+        return not self._lock.locked() and all(d.idle for d in self._drivers.values())
+
+    async def step(self) -> None:
+        """One second's work: readings, receipts, limits, logs."""
+        await self.measure_all()
+        await self.handle(Passed())
+        await self._ship_logs()
+
     async def _tick(self) -> None:
-        """Once a second by absolute deadlines: readings, receipts, limits, logs."""
+        """Once a second by absolute deadlines."""
         deadline = anyio.current_time()
         while True:
-            await self.measure_all()
-            await self.handle(Passed())
-            await self._ship_logs()
+            await self.step()
             deadline = max(deadline + PERIOD_MS / 1000, anyio.current_time())
             await anyio.sleep_until(deadline)
 

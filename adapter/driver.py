@@ -88,6 +88,12 @@ class Driver:
         self._busy_with: tuple[Wish, bool] | None = None
         self._frozen: bool | None = None
         self._fails = 0
+        self._idle = False
+
+    @property
+    def idle(self) -> bool:
+        """True while everything is as wished."""
+        return self._idle
 
     def wake(self) -> None:
         """The wish may have changed: look again; what serves an older wish is cut short."""
@@ -95,6 +101,7 @@ class Driver:
         if lease is not None and self._scope is not None:
             if (lease.wish, lease.hard) != self._busy_with:
                 self._scope.cancel()
+        self._idle = False
         self._stir.set()
 
     async def run(self) -> None:
@@ -111,7 +118,8 @@ class Driver:
                 with anyio.move_on_after(min(MOST_WAIT_S, FIRST_WAIT_S * 2**self._fails)):
                     await self._stir.wait()
                 continue
-            if not done:
+            if not done and not self._stir.is_set():
+                self._idle = True
                 await self._stir.wait()
 
     async def _step(self, lease: Lease) -> bool:

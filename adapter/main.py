@@ -23,7 +23,7 @@ import structlog
 from adapter import metrics
 from adapter.clock import Clock, HostClock
 from adapter.config import Config, ConfigRefused
-from adapter.daemon import Daemon
+from adapter.daemon import Daemon, socket_link
 from adapter.inventory import Inventory, Place
 from adapter.journal import Journal
 from adapter.keys import Keys, load_keys
@@ -222,9 +222,9 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         ),
         runtimes=able,
     )  # fmt: skip
-    limits = _limits(config)
+    own = Own(offer, keys.meter, _limits(config))
     daemon = Daemon(
-        parts, Own(offer, keys.meter, limits), keys, config.market, os.urandom(16),
+        parts, own, keys, socket_link(config.market, own, os.urandom(16)),
         (config.folder / "runtime" / "outputs",), offer_now,
     )  # fmt: skip
     treasury = Treasury(

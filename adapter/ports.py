@@ -10,7 +10,7 @@ from adapter.clock import Clock
 from adapter.journal import Journal
 from adapter.meter import Subject
 from adapter.runtime.base import Runtime
-from adapter.state import Channel
+from marketplace.domain import wire
 from marketplace.domain.hardware import HostHardware
 from marketplace.domain.metering import Reading
 
@@ -63,11 +63,31 @@ class Chain(Protocol):
         ...
 
 
-class Book(Protocol):
-    """What the treasury reads of the daemon's state."""
+class Market(Protocol):
+    """The way to the market (``adapter.link.Link``)."""
 
-    def channel(self, session_vk: bytes) -> Channel | None:
-        """A channel as the adapter knows it."""
+    url: str
+
+    @property
+    def up(self) -> bool:
+        """True while the market hears us."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """Messages that the market has not acknowledged."""
+        ...
+
+    def send(self, message: wire.Message, number: int | None = None) -> None:
+        """Now, or after the next welcome; *number* is handed back when it is acknowledged."""
+        ...
+
+    async def drained(self, below: int) -> None:
+        """Wait until fewer than *below* messages are unacknowledged."""
+        ...
+
+    async def run(self) -> None:
+        """Connect, talk, reconnect until cancelled."""
         ...
 
 

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 
 from adapter.cgroup import Usage
 from adapter.clock import Clock, HostClock
-from adapter.daemon import Daemon
+from adapter.daemon import Daemon, socket_link
 from adapter.events import Event, Settled, Sighted
 from adapter.journal import Journal
 from adapter.keys import Keys
@@ -423,7 +423,7 @@ def make_daemon(
     )
     own = Own(host_offer(), ADAPTER, limits or Limits())
     session = next(_sessions).to_bytes(16, "big")
-    return Daemon(parts, own, keys(), url, session, (), host_offer)
+    return Daemon(parts, own, keys(), socket_link(url, own, session), (), host_offer)
 
 
 @asynccontextmanager
