@@ -60,6 +60,7 @@ class Config:
 
     *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: auto (Docker if it answers, else
     processes), docker, process or both;
+    *slices*: the MIG plan, from a GPU's UUID to its profiles;
     *unconfined*: lets the process runtime run without bubblewrap; *host_network*: gives processes the
     host's network, which open egress and ports need there; *metrics_port*: 0 = none.
     """
@@ -95,6 +96,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     treasury: Rules = field(default_factory=Rules)
     windows: tuple[Window, ...] = ()
+    slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def folder(self) -> Path:
@@ -178,6 +180,7 @@ def parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
         "maintenance",
+        "slices",
     )  # fmt: skip
     _known(data, known, "")
     values: dict[str, Any] = {
@@ -192,6 +195,11 @@ def parse(data: Mapping[str, Any]) -> Config:
     ):  # fmt: skip
         if name in data:
             values[name] = read(_map(data[name], name))
+    if "slices" in data:
+        values["slices"] = {
+            uuid: tuple(_typed(one, str, f"slices.{uuid}") for one in _typed(plan, list, "slices"))
+            for uuid, plan in _map(data["slices"], "slices").items()
+        }
     if "maintenance" in data:
         values["windows"] = tuple(_window(_map(w, "maintenance")) for w in data["maintenance"])
     return Config(**values)

@@ -20,7 +20,9 @@ class SlicePlanRefused(Refusal):
     """The plan cannot be had on this device."""
 
     code = "SLICE_PLAN_REFUSED"
-    remedy = "list what a device offers with `tally adapter devices`, and correct the plan"
+    remedy = (
+        "correct `slices` in the adapter's configuration: the message lists what the device has"
+    )
 
 
 class SharingRefused(Refusal):
