@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marketplace.domain import channel as twin
@@ -167,6 +167,7 @@ def test_addresses_are_parsed(payment: bool, stake: bool | None, network: int) -
 
 
 # --- properties ---------------------------------------------------------------------------------
+@settings(deadline=None)
 @given(st.integers(1, 10**15), st.integers(0, 10_000))
 def test_bounty_and_pay_make_up_what_is_taken(taken: int, fee_bps: int) -> None:
     bounty = twin.bounty(taken, fee_bps)
@@ -174,6 +175,7 @@ def test_bounty_and_pay_make_up_what_is_taken(taken: int, fee_bps: int) -> None:
     assert bounty * 10_000 <= taken * fee_bps < (bounty + 1) * 10_000
 
 
+@settings(deadline=None)
 @given(st.integers(1_000_001, 21_000_000), st.integers(0, 10**9))
 def test_a_claim_conserves(take_to: int, beyond: int) -> None:
     will = twin.will(OPEN, claim(take_to + beyond, take_to), NOBODY)
