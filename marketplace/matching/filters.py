@@ -68,7 +68,9 @@ def _everything(rows: Rows) -> Bools:
 
 def enough(devices: Bools, request: Request) -> Bools:
     """Per row: as many devices as the request asks for; *devices* has a column per device."""
-    return devices.any(1) if request.gpu_count == 1 else devices.sum(1) >= request.gpu_count
+    if request.gpu_count == 1:
+        return devices.any(axis=1)
+    return np.asarray(devices.sum(axis=1) >= request.gpu_count, np.bool_)
 
 
 def _of_model(fleet: Fleet, rows: Rows, request: Request) -> Bools:
