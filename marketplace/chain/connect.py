@@ -164,6 +164,21 @@ class ChainReader:
         raw = await self._ask("transaction bytes", self._api.transaction_cbor, tx_id.hex())
         return None if raw is None else bytes.fromhex(raw["cbor"])
 
+    async def waiting_spenders(self, utxo: Utxo) -> list[bytes]:
+        """Transactions in the door's mempool that spend *utxo*: what will happen to a channel before
+        a block says so. Only those that were submitted through this door, so none proves nothing.
+        """
+        at = addresses.to_text(utxo.address)
+        waiting = await self._ask("mempool", self._api.mempool_address, at)
+        spenders: list[bytes] = []
+        for row in waiting or []:
+            raw = await self._ask("mempool transaction", self._api.mempool_tx, row["tx_hash"])
+            inputs = raw["inputs"] if raw else []
+            refs = (OutRef(bytes.fromhex(i["tx_hash"]), int(i["output_index"])) for i in inputs)
+            if utxo.ref in refs:
+                spenders.append(bytes.fromhex(row["tx_hash"]))
+        return spenders
+
     async def rewards(self, script_hash: bytes) -> int | None:
         """The withdrawable balance of a script's account; None if it is not registered."""
         account = addresses.stake_account(script_hash, self.mainnet).encode()
@@ -297,6 +312,6 @@ def _units(raw: dict[str, Any]) -> dict[str, Units]:
         cast(dict[str, Any], failure).get("ScriptFailures") if isinstance(failure, dict) else None
     )
     if failures:
-        where = next(iter(failures))
+        where = next((key for key in failures if ":" in key), "")  # an evaluator may name none
         raise ScriptRefused(f"a script refused: {str(failures)[:600]}", redeemer=where)
     raise TxRefused(f"the transaction cannot be evaluated: {str(failure)[:600]}")

@@ -139,9 +139,8 @@ def test_a_forged_voucher_is_refused_by_the_script_even_when_the_twin_is_not_ask
         draft = txs.settle(snapshot, funds, batch).draft
         assert await world.chain.evaluate(draft.bytes)
         forged = draft.bytes.replace(good.signature, bytes(64))
-        with pytest.raises(ScriptRefused) as refused:
+        with pytest.raises(ScriptRefused):
             await world.chain.evaluate(forged)
-        assert refused.value.redeemer
 
     run(story)
 
