@@ -7,6 +7,11 @@ for all of them, also for one that is created between two commands:
   *internal* still reaches services bound to 0.0.0.0 through the bridge's gateway; this closes it;
 * to private, link-local (the cloud's metadata address), shared and multicast ranges: nothing;
 * to the internet: only what LIST or OPEN allows; NONE is an internal network besides.
+
+The rules stand in the ``mangle`` table: dockerd takes its jump to DOCKER-USER out and puts it back
+whenever a network is created, and firewall managers flush ``filter``; each would leave a gap in
+which a running workload reaches what it must not.  For the same reason a chain is replaced in one
+transaction, never flushed and refilled.
 """
 
 from __future__ import annotations
@@ -31,17 +36,20 @@ CLOSED: Final = (
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
     "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 )  # fmt: skip
+TABLE: Final = "mangle"
 HOST, FORWARD, LISTED, OPENED = "TALLY-HOST", "TALLY-FORWARD", "TALLY-LISTED", "TALLY-OPENED"
 _ANSWERS: Final = ("-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED")
 
-Command = Callable[[Sequence[str]], tuple[int, str]]
-"""Runs a command line; its exit status and what it said."""
+Command = Callable[[Sequence[str], str], tuple[int, str]]
+"""Runs a command line with text on its input; its exit status and what it said."""
 
 
-def run_command(line: Sequence[str]) -> tuple[int, str]:
+def run_command(line: Sequence[str], text: str = "") -> tuple[int, str]:
     """Run *line* with a deadline of 10 s."""
     try:
-        done = subprocess.run(line, capture_output=True, timeout=10, check=False)
+        done = subprocess.run(
+            line, input=text.encode(), capture_output=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, str(error)
     return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
@@ -109,7 +117,7 @@ class Firewall:
             raise EgressUnenforced(f"{self._lock}: {error}") from error
 
     def _rule(self, *arguments: str, tool: str = "iptables") -> tuple[int, str]:
-        return self._command((tool, "-w", "5", *arguments))
+        return self._command((tool, "-w", "5", "-t", TABLE, *arguments), "")
 
     def _must(self, *arguments: str) -> None:
         code, said = self._rule(*arguments)
@@ -126,7 +134,7 @@ class Firewall:
             self._ensure(f"{PREFIX}+")
 
     def _ensure(self, every: str) -> None:
-        for chain in (HOST, FORWARD, LISTED, OPENED):
+        for chain in (LISTED, OPENED):
             if self._rule("-n", "-L", chain)[0]:
                 self._must("-N", chain)
         wanted: dict[str, list[tuple[str, ...]]] = {
@@ -141,22 +149,34 @@ class Firewall:
         }
         for chain, rules in wanted.items():
             if not all(self._has(chain, *rule) for rule in rules):
-                self._must("-F", chain)
-                for rule in rules:
-                    self._must("-A", chain, *rule)
+                self._replace(chain, rules)
         self._first("INPUT", "-i", every, "-j", HOST)
-        user = self._rule("-n", "-L", "DOCKER-USER")[0] == 0
-        self._first("DOCKER-USER" if user else "FORWARD", "-i", every, "-j", FORWARD)
+        self._first("FORWARD", "-i", every, "-j", FORWARD)
         self._close_ipv6(every)
 
+    def _replace(self, chain: str, rules: Sequence[Sequence[str]]) -> None:
+        """Make *rules* the chain's content in one transaction."""
+        lines = [f"*{TABLE}", f":{chain} - [0:0]"]
+        lines += [f"-A {chain} {' '.join(rule)}" for rule in rules]
+        text = "\n".join([*lines, "COMMIT", ""])
+        code, said = self._command(("iptables-restore", "-w", "5", "--noflush"), text)
+        if code:
+            raise EgressUnenforced(f"iptables-restore: {said.strip()}")
+
     def _first(self, chain: str, *rule: str) -> None:
-        """Make *rule* the chain's first: another's ACCEPT before it would void it."""
-        code, listing = self._rule("-S", chain)
-        rules = [line for line in listing.splitlines() if line.startswith("-A")]
-        if code == 0 and rules and rules[0].split()[2:] == list(rule):
+        """Make *rule* the chain's first: another's ACCEPT before it would void it.  The new one is
+        put in before an old one is taken out, so there is no moment without."""
+        if self._places(chain, rule)[:1] == [1]:
             return
-        self._rule("-D", chain, *rule)
         self._must("-I", chain, "1", *rule)
+        for place in reversed(self._places(chain, rule)[1:]):
+            self._must("-D", chain, str(place))
+
+    def _places(self, chain: str, rule: Sequence[str]) -> list[int]:
+        """At which numbers, from 1, *rule* stands in the chain."""
+        _code, listing = self._rule("-S", chain)
+        rules = [line.split()[2:] for line in listing.splitlines() if line.startswith("-A")]
+        return [place for place, found in enumerate(rules, 1) if found == list(rule)]
 
     def _close_ipv6(self, every: str) -> None:
         """Lease networks have no IPv6; this holds should a kernel give one an address anyway."""

@@ -205,39 +205,59 @@ def test_why_a_workload_ended() -> None:
 
 
 class Tables:
-    """iptables, as far as it goes: chains of rules, -C -A -I -D -F -N -S -L."""
+    """iptables, as far as it goes: chains of rules, -C -A -I -D -N -S -L, and restore."""
 
     def __init__(self, broken: str = "") -> None:
-        self.chains: dict[str, list[list[str]]] = {"INPUT": [], "DOCKER-USER": [["-j", "RETURN"]]}
+        self.chains: dict[str, list[list[str]]] = {"INPUT": [], "FORWARD": []}
         self.broken = broken
+        self.open_moments = 0
 
-    def __call__(self, line: Sequence[str]) -> tuple[int, str]:
+    def __call__(self, line: Sequence[str], text: str) -> tuple[int, str]:
         if line[0] == "ip6tables":
             return 1, "no IPv6"
-        action, *rest = [word for word in line[3:] if word != "-n"]
-        chain = rest[0]
+        if line[0] == "iptables-restore":
+            return self._restore(text)
+        assert line[3:5] == ("-t", "mangle"), "filter is Docker's and the firewall managers'"
+        action, *rest = [word for word in line[5:] if word != "-n"]
         if action in self.broken:
             return 4, "Permission denied"
+        done = self._act(action, rest[0], rest[1:])
+        self._look()
+        return done
+
+    def _look(self) -> None:
+        """Count every moment at which a rule that once stood does not."""
+        jump = ["-i", "tly+", "-j", egress.HOST]
+        started = self.chains.get(egress.FORWARD)
+        self.open_moments += bool(started) and jump not in self.chains["INPUT"]
+
+    def _restore(self, text: str) -> tuple[int, str]:
+        for line in text.splitlines():
+            if line.startswith(":"):
+                self.chains[line[1:].split()[0]] = []
+            elif line.startswith("-A"):
+                _a, chain, *rule = line.split()
+                self.chains[chain].append(rule)
+        return 0, ""
+
+    def _act(self, action: str, chain: str, rule: Sequence[str]) -> tuple[int, str]:
         if action == "-N":
             self.chains[chain] = []
             return 0, ""
         if chain not in self.chains:
             return 1, "No chain"
-        rules = self.chains[chain]
-        rule = rest[2:] if action == "-I" else rest[1:]
+        rules, rule = self.chains[chain], list(rule)
         match action:
             case "-C":
                 return int(rule not in rules), ""
             case "-A":
                 rules.append(rule)
             case "-I":
-                rules.insert(0, rule)
+                rules.insert(0, rule[1:])
+            case "-D" if rule[0].isdecimal():
+                del rules[int(rule[0]) - 1]
             case "-D":
-                if rule not in rules:
-                    return 1, "no such rule"
                 rules.remove(rule)
-            case "-F":
-                rules.clear()
             case "-S":
                 return 0, "\n".join(["-N x", *(f"-A {chain} {' '.join(r)}" for r in rules)])
             case _:
@@ -253,7 +273,7 @@ def test_the_rules_close_the_host_first_and_are_idempotent(tmp_path: Path) -> No
     wall.ensure()
     assert json.dumps(tables.chains) == before
     assert tables.chains["INPUT"][0] == ["-i", "tly+", "-j", egress.HOST]
-    assert tables.chains["DOCKER-USER"][0] == ["-i", "tly+", "-j", egress.FORWARD]
+    assert tables.chains["FORWARD"][0] == ["-i", "tly+", "-j", egress.FORWARD]
     assert tables.chains[egress.HOST][-1] == ["-j", "DROP"]
     forward = tables.chains[egress.FORWARD]
     assert forward[-1] == ["-j", "DROP"]
@@ -269,8 +289,11 @@ def test_a_rule_that_another_tool_put_first_is_overtaken(tmp_path: Path) -> None
     wall = Firewall(tables, tmp_path / "lock")
     wall.ensure()
     tables.chains["INPUT"].insert(0, ["-j", "ACCEPT"])
+    tables.open_moments = 0
     wall.ensure()
-    assert tables.chains["INPUT"][0] == ["-i", "tly+", "-j", egress.HOST]
+    jump = ["-i", "tly+", "-j", egress.HOST]
+    assert tables.chains["INPUT"] == [jump, ["-j", "ACCEPT"]]
+    assert tables.open_moments == 0, "between two commands there was no rule at all"
 
 
 def test_a_leases_own_rules_come_and_go(tmp_path: Path) -> None:
