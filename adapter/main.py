@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from adapter import metrics
+from adapter import metrics, slices
 from adapter.clock import Clock, HostClock
 from adapter.config import Config, ConfigRefused
 from adapter.daemon import Daemon, socket_link
@@ -82,6 +82,14 @@ def devices(config: Config) -> Devices:
         _log.info("no GPUs", code=fault.code, cause=fault.message)
         return Devices(None, HostClock(), wipe_in_child)
     return Devices(nvml, HostClock(), wipe_in_child)
+
+
+def divide(config: Config, nvml: Nvml | None, journal: Journal) -> None:
+    """Bring MIG to the owner's plan; a slice that a lease holds is left alone."""
+    if nvml is not None and config.slices:
+        held = {uuid for lease in journal.load().leases.values() for uuid in lease.devices}
+        slices.apply(config.slices, nvml, held)
+        _log.info("MIG plan applied", devices=len(config.slices), held=len(held))
 
 
 class Scrubber:
@@ -198,6 +206,8 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
     chain = await connect_patiently(config)
     payout = payout_address(config, keys, chain)
     hands = await anyio.to_thread.run_sync(devices, config)
+    journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
+    await anyio.to_thread.run_sync(divide, config, hands.nvml, journal)
     able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16])
     inventory = Inventory(
         hands.nvml,
@@ -211,7 +221,6 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         return make_offer(config, keys, chain.magic, payout, inventory.take(), wall_ms)
 
     offer = await anyio.to_thread.run_sync(offer_now)
-    journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
     parts = Parts(
         journal=journal,
         clock=hands.clock,

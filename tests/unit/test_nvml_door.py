@@ -10,7 +10,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from adapter.config import Config
 from adapter.inventory import Inventory, Place, Reserve, default_rate_micro
+from adapter.journal import Journal
+from adapter.main import divide
 from adapter.nvml import DeviceLost, GpuProcess, Nvml, NvmlAbsent, NvmlBusy, NvmlHung, map_nvml
 from adapter.scrub import Quarantine, ScrubFailed, Wipe, scrub
 from adapter.simulate.cuda import SimulatedCuda, simulated_wiper
@@ -256,3 +259,12 @@ def test_scripts_and_profiles_are_checked(tmp_path: Path) -> None:
         load_script(bad)
     with pytest.raises(NotFound):
         SimHost("voodoo2x2")
+
+
+def test_the_owners_plan_is_applied_when_the_adapter_starts(nvml: Nvml, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    whole = nvml.inventory()[0].uuid
+    divide(Config(slices={whole: ("3g.40gb",)}), nvml, journal)
+    divide(Config(), None, journal)
+    journal.close()
+    assert [gpu.slice.profile for gpu in nvml.inventory() if gpu.slice] == ["3g.40gb"]
