@@ -28,9 +28,11 @@ class SystemIds:
     def new(self, prefix: str) -> str:
         """*prefix* ``_`` 26 characters."""
         with self._lock:
-            value = ((time.time_ns() // 1_000_000) << 80) | secrets.randbits(80)
-            if value >> 80 <= self._last >> 80:
-                value = self._last + 1 + secrets.randbits(32)
+            now = time.time_ns() // 1_000_000
+            if now > self._last >> 80:
+                value = (now << 80) | secrets.randbits(79)
+            else:  # within a millisecond: counted on, from a random start
+                value = self._last + 1
             self._last = value
         text = "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
         return f"{prefix}_{text}"

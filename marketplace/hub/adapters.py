@@ -54,7 +54,8 @@ class AdapterHub:
         """Messages that were just committed here go out at once."""
         for one in sent:
             key = bytes.fromhex(one.target.removeprefix("adapter:"))
-            self.hub.tell(key, wire.from_bytes(one.payload), one.id)
+            if key in self.hub.live:
+                self.hub.tell(key, wire.from_bytes(one.payload), one.id)
 
     def _wake(self, topic: str) -> None:
         kind, _, name = topic.partition(":")

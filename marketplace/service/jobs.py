@@ -20,7 +20,7 @@ from marketplace.service.errors import NothingMatches, NotOffered, OverBudget, Q
 from marketplace.service.market import MATCHER, TRIES, Market, log
 from marketplace.service.matcher import Match, explained
 from marketplace.service.ports import Change
-from marketplace.service.records import ApiKey, Channel, Job, Lease, Record, Remembered
+from marketplace.service.records import ApiKey, Channel, Job, Lease, OfferRecord, Record, Remembered
 
 NO_MATCH: Final = "NO_MATCH"
 
@@ -106,7 +106,7 @@ async def _fresh_keys(market: Market, asked: Posting) -> None:
         raise Malformed("session keys are 32 bytes, consumer_vkh is 28")
     if len(set(keys)) != len(keys) or set(keys) & set(asked.channels):
         raise Malformed("every session key is for one channel only")
-    if await market.store.count(Channel, session_vk=keys):
+    if await market.used.any_of(keys):
         raise Conflict("a session key has been used for a channel before")
 
 
@@ -205,8 +205,7 @@ async def propose(
         session_vk = job.session_vk
     expires = market.now + market.settings.quote_ttl_ms
     terms = decide.terms_of(job, spec, found, lease_id, session_vk, expires)
-    others = market.matcher.others(spec, job.account, found, market.now) if new else []
-    job = replace(job, explain={"others": others})
+    job = replace(job, explain={})
     job, lease = decide.proposed(job, found, terms, reused, market.now)
     change.puts.append(lease)
     (change.puts if new else change.sets).append(job)
@@ -314,13 +313,21 @@ async def sign(
     if set(secrets) != wanted:
         raise Malformed(f"sealed secrets are needed for: {', '.join(sorted(wanted)) or 'nothing'}")
     sealed = {name: value.hex() for name, value in secrets.items()}
+    offered = await market.store.get(OfferRecord, lease.offer)
+    payout = offered.offer.payout_address if offered is not None else ""
 
     def extra(out: decide.Outcome) -> Change:
         if out.lease.reused:
             return Change()
         puts: list[Record] = [
             Channel(
-                lease.session_vk, lease.account, lease.provider, lease.terms, market.now, channel_tx
+                lease.session_vk,
+                lease.account,
+                lease.provider,
+                lease.terms,
+                payout,
+                market.now,
+                channel_tx,
             )
         ]
         return Change(puts=puts)
@@ -399,8 +406,20 @@ def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
         "ceiling": min(spec.price.budget, longest + 1),
         "fee_bps": found.offer.fee_bps,
         "tick_ms": found.offer.tick_ms,
-        "alternatives": market.matcher.others(spec, account, found, market.now),
+        "alternatives": _alternatives(market, spec, account, found),
     }
+
+
+def _alternatives(
+    market: Market, spec: JobSpec, account: str, found: Match
+) -> list[dict[str, Any]]:
+    """The other offers, by way of the lease that this quote would become."""
+    job = Job(
+        "", account, "", spec.name, spec.kind, spec.to_wire(), bytes(28), [], JOB.initial, 0, 0, b""
+    )
+    terms = decide.terms_of(job, spec, found, "", bytes(32), market.now)
+    _, lease = decide.proposed(job, found, terms, False, market.now)
+    return market.matcher.others(spec, account, lease, market.now)
 
 
 def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:

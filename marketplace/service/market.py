@@ -17,7 +17,7 @@ from marketplace.service.decide import Outcome
 from marketplace.service.matcher import Matcher
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.service.records import ApiKey, Event, Job, Lease, ReceiptRecord
-from marketplace.service.ticks import Book
+from marketplace.service.ticks import Book, UsedKeys
 
 log = structlog.get_logger("market")
 MATCHER: Final = "matcher"
@@ -83,9 +83,10 @@ class Market:
     payers: Payers = field(default_factory=NoPayers)
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
+    used: UsedKeys = field(init=False)
 
     def __post_init__(self) -> None:
-        self.book = Book(self.store)
+        self.book, self.used = Book(self.store), UsedKeys(self.store)
 
     @property
     def now(self) -> int:

@@ -6,6 +6,7 @@ the lock as fence, so two processes can never lease one device twice.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -63,6 +64,7 @@ class Matcher:
         self.market = Matchmaker()
         self.queue = FairQueue(self.market)
         self._offers: dict[str, _Listed] = {}
+        self._by_provider: dict[str, set[str]] = {}
         self._held: dict[str, _Held] = {}
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str]]] = {}
@@ -88,6 +90,7 @@ class Matcher:
         slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
         slots = tuple(g for g in slots if g.share == WHOLE)
         self._offers[record.id] = _Listed(record, offer, slots)
+        self._by_provider.setdefault(offer.provider, set()).add(record.id)
         self.market.add(_host(offer, slots))
         for lease, held in self._held.items():
             if held.offer == record.id:
@@ -98,7 +101,8 @@ class Matcher:
         for lease in [x for x, held in self._held.items() if held.offer == offer_id]:
             self._give_back(lease)
         self.market.remove(offer_id)
-        del self._offers[offer_id]
+        gone = self._offers.pop(offer_id)
+        self._by_provider[gone.offer.provider].discard(offer_id)
 
     def offers(self) -> list[tuple[OfferRecord, Offer]]:
         """Everything listed now."""
@@ -116,17 +120,17 @@ class Matcher:
 
     def request(self, spec: JobSpec, account: str, avoid: frozenset[str]) -> Request:
         """The job as one request with its alternatives; *avoid* are providers."""
-        plain = self._alternatives(spec, account, avoid)
-        return replace(plain[0], any_of=tuple(plain[1:]))
+        return _whole(self._blocks(spec, account, avoid))
 
     def place(
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str
     ) -> Match | NoMatch:
         """The best match, held for *lease*; or why there is none."""
-        placed = self.market.place(self.request(spec, account, avoid), now)
+        blocks = self._blocks(spec, account, avoid)
+        placed = self.market.place(_whole(blocks), now)
         if isinstance(placed, NoMatch):
             return placed
-        match = self._named(spec, account, avoid, placed)
+        match = self._named(spec, blocks, placed)
         self._held[lease] = _Held(match.offer.id, match.grant, account)
         self._count(lease, placed)
         return match
@@ -155,7 +159,8 @@ class Matcher:
         begun: list[tuple[str, str, Match]] = []
         for started in self.queue.round(now):
             spec, account, avoid = self._waiting.pop(started.job)
-            match = self._named(spec, account, avoid, started.placement)
+            blocks = self._blocks(spec, account, avoid)
+            match = self._named(spec, blocks, started.placement)
             lease = lease_for()
             self._held[lease] = _Held(match.offer.id, match.grant, account)
             self._placed[lease] = started.job
@@ -166,37 +171,51 @@ class Matcher:
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int
     ) -> Match | NoMatch:
         """The same with nothing held."""
-        placed = self.market.quote(self.request(spec, account, avoid), now)
-        return placed if isinstance(placed, NoMatch) else self._named(spec, account, avoid, placed)
+        blocks = self._blocks(spec, account, avoid)
+        placed = self.market.quote(_whole(blocks), now)
+        return placed if isinstance(placed, NoMatch) else self._named(spec, blocks, placed)
 
     def others(
-        self, spec: JobSpec, account: str, chosen: Match, now: int, limit: int = 3
+        self, spec: JobSpec, account: str, lease: Lease, now: int, limit: int = 3
     ) -> list[dict[str, Any]]:
-        """The next best offers, and what they cost beside the chosen one."""
-        avoid, found = frozenset({chosen.offer.provider}), list[dict[str, Any]]()
-        while len(found) < limit:
-            other = self.quote(spec, account, avoid, now)
-            if isinstance(other, NoMatch):
+        """The cheapest other offers that would do for the lease's block, and how they differ."""
+        blocks = dict(self._blocks(spec, account, frozenset()))
+        plain = replace(blocks[lease.block], gpu_count_max=None)
+        if lease.gpus:
+            plain = replace(plain, gpu_count=len(lease.gpus))
+        found: list[dict[str, Any]] = []
+        for rate, offer_id in self._cheapest(spec, lease):
+            if len(found) == limit:
                 break
-            dearer = other.rate_micro - chosen.rate_micro
-            found.append(
-                {
-                    "offer": other.offer.id,
-                    "provider": other.offer.provider,
-                    "rate_micro": other.rate_micro,
-                    "why": f"{dearer * 100 // max(chosen.rate_micro, 1)} % dearer"
-                    if dearer > 0
-                    else "fits less tightly",
-                }
-            )
-            avoid |= {other.offer.provider}
+            if not self.market.fits_on(offer_id, plain, now):
+                continue
+            dearer = (rate - lease.rate_micro) * 100 // max(lease.rate_micro, 1)
+            why = f"{dearer} % dearer" if dearer > 0 else "fits less tightly"
+            provider = self._offers[offer_id].offer.provider
+            found.append({"offer": offer_id, "provider": provider, "rate_micro": rate, "why": why})
         return found
 
-    def _named(
-        self, spec: JobSpec, account: str, avoid: frozenset[str], placed: Placement
-    ) -> Match:
+    def _cheapest(self, spec: JobSpec, lease: Lease, most: int = 50) -> list[tuple[int, str]]:
+        """(rate, offer) of up to *most* other offers that have such a device at all."""
+        need = spec.resources[lease.block].gpu
+        asked = need.models if need is not None else ()
+        priced: list[tuple[int, str]] = []
+        for offer_id, one in self._offers.items():
+            if lease.gpus:
+                rates = [
+                    one.offer.gpu_rates[g.model]
+                    for g in one.slots
+                    if not asked or any(model_matches(a, g.model) for a in asked)
+                ]
+            else:
+                rates = [one.offer.core_rate] if one.offer.core_rate else []
+            if rates and offer_id != lease.offer:
+                priced.append((min(rates), offer_id))
+        return heapq.nsmallest(most, priced)
+
+    def _named(self, spec: JobSpec, blocks: list[tuple[int, Request]], placed: Placement) -> Match:
         listed = self._offers[placed.host]
-        for block, plain in self._blocks(spec, account, avoid):
+        for block, plain in blocks:
             fixed = replace(plain, gpu_count=placed.request.gpu_count, gpu_count_max=None)
             if fixed == replace(placed.request, any_of=()):
                 devices = [listed.slots[s] for s in placed.gpus]
@@ -206,17 +225,12 @@ class Matcher:
                 return Match(listed.offer, grant, block, placed, rate)
         raise RuntimeError(f"a placement on {placed.host} answers none of the job's blocks")
 
-    def _alternatives(self, spec: JobSpec, account: str, avoid: frozenset[str]) -> list[Request]:
-        return [plain for _, plain in self._blocks(spec, account, avoid)]
-
     def _blocks(
         self, spec: JobSpec, account: str, avoid: frozenset[str]
     ) -> list[tuple[int, Request]]:
-        hosts = {
-            o.record.id: o.offer.provider
-            for o in self._offers.values()
-            if o.offer.provider in avoid or o.offer.provider in spec.placement.not_providers
-        }
+        hosts: set[str] = set()
+        for provider in (*avoid, *spec.placement.not_providers):
+            hosts |= self._by_provider.get(provider, set())
         made: list[tuple[int, Request]] = []
         for block, resources in enumerate(spec.resources):
             plain = self._request(spec, resources, account, frozenset(hosts))
@@ -320,6 +334,11 @@ class Matcher:
     def holders(self) -> set[str]:
         """The leases that hold something."""
         return set(self._held)
+
+
+def _whole(blocks: list[tuple[int, Request]]) -> Request:
+    first, *rest = [plain for _, plain in blocks]
+    return replace(first, any_of=tuple(rest))
 
 
 def _most(least: int, most: int, share: int) -> int | None:

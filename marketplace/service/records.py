@@ -201,11 +201,14 @@ class Channel(Record):
     """A channel as the market knows it; the chain and the two parties' signatures are the truth."""
 
     KEY: ClassVar[tuple[str, ...]] = ("session_vk",)
-    FIXED: ClassVar[frozenset[str]] = frozenset({"account", "provider", "created_ms", "terms"})
+    FIXED: ClassVar[frozenset[str]] = frozenset(
+        {"account", "provider", "created_ms", "terms", "payout_address"}
+    )
     session_vk: bytes
     account: str
     provider: str
     terms: bytes  # of the first lease: its consts are the datum's
+    payout_address: str
     created_ms: int
     open_tx: str = ""
     state: str = "OPENING"  # OPENING, OPEN, CLOSING, ENDED

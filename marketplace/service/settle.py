@@ -110,11 +110,12 @@ async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) ->
         able.append(Claimable(terms, channel.open_tx, voucher.voucher, address, hurry))
     claims = await ledger.claim(able) if able else []
     for claim in claims:
-        txs: list[Record] = [
-            Tx(claim.id, "claim", "", next(iter(claim.channels)), "", TxState.SUBMITTED.name,
-               claim.body, claim.fee, market.now)
+        sent: list[Record] = [
+            Tx(claim.id, "claim", "", session_vk, "", TxState.SUBMITTED.name, claim.body, claim.fee,
+               market.now)
+            for session_vk in list(claim.channels)[:1]
         ]  # fmt: skip
-        await market.store.apply(Change(puts=txs))
+        await market.store.apply(Change(puts=sent))
         for session_vk, cumulative in claim.channels.items():
             await _set_channel(market, session_vk, claimed=cumulative)
     return len(claims)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from marketplace.service.market import Market
 
 KEPT: Final = 10_000
+AT_ONCE: Final = 200
 
 
 @dataclass(eq=False)
@@ -82,6 +83,43 @@ class Book:
             if last:
                 page.leases[lease_id] = last[0].signed.receipt
         return known
+
+
+class UsedKeys:
+    """Whether session keys name channels already; questions that come together are one query."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turn = anyio.Lock()
+        self._pending: list[_Question] = []
+
+    async def any_of(self, keys: tuple[bytes, ...]) -> bool:
+        """True when one of *keys* is a channel's."""
+        mine = _Question(keys)
+        self._pending.append(mine)
+        while mine.answer is None:
+            async with self._turn:
+                if mine.answer is None:
+                    await self._ask()
+        return mine.answer
+
+    async def _ask(self) -> None:
+        group, self._pending = self._pending[:AT_ONCE], self._pending[AT_ONCE:]
+        asked = [key for question in group for key in question.keys]
+        try:
+            found = await self._store.find(Channel, session_vk=asked, limit=len(asked))
+        except BaseException:
+            self._pending = group + self._pending  # the next in line asks again
+            raise
+        used = {channel.session_vk for channel in found}
+        for question in group:
+            question.answer = not used.isdisjoint(question.keys)
+
+
+@dataclass(eq=False)
+class _Question:
+    keys: tuple[bytes, ...]
+    answer: bool | None = None
 
 
 async def take_receipt(

@@ -103,7 +103,7 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "rate_micro": lease.rate_micro,
         "ceiling": lease.ceiling,
         "seal_vk": offer.offer.seal_vk.hex() if offer is not None else "",
-        "why": job.explain,
+        "why": {"others": market.matcher.others(job.parsed, job.account, lease, market.now)},
         "expires_at_ms": lease.expires_ms,
         "channel": "reused" if lease.reused else "fresh",
         "session_vk": lease.session_vk.hex(),

@@ -189,6 +189,7 @@ class ChannelRow(SQLModel, table=True):
     account: str = Field(index=True)
     provider: str = Field(index=True)
     terms: bytes
+    payout_address: str
     created_ms: int = _big()
     open_tx: str
     state: str = Field(index=True)

@@ -66,6 +66,7 @@ def upgrade() -> None:
         sa.Column("account", sa.String(), nullable=False),
         sa.Column("provider", sa.String(), nullable=False),
         sa.Column("terms", sa.LargeBinary(), nullable=False),
+        sa.Column("payout_address", sa.String(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.Column("open_tx", sa.String(), nullable=False),
         sa.Column("state", sa.String(), nullable=False),
