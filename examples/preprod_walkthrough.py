@@ -56,7 +56,7 @@ DEPOSIT = 15 * ADA
 
 def say(step: str, **facts: Any) -> None:
     """One line."""
-    print(json.dumps({"step": step, **facts}), flush=True)  # noqa: T201 - a script's output
+    print(json.dumps({"step": step, **facts}), flush=True)
 
 
 def signer(folder: Path, name: str) -> Signer:
