@@ -16,8 +16,10 @@ from adapter.config import Config, load
 from adapter.doctor.run import exit_code, report_json, run_doctor, support_bundle
 from adapter.doctor.world import DoctorConfig
 from adapter.main import main as run_adapter
+from adapter.scrub import Quarantine
 from adapter.status import ask
 from marketplace.cli.common import Json, out, print_json
+from marketplace.domain.errors import NotFound
 from marketplace.domain.units import show_ada
 
 app = typer.Typer(
@@ -145,6 +147,19 @@ def drain(
     path = _load(config, state=state).status_path
     anyio.run(ask, path, "undrain" if off else "drain")
     out.print("takes work again" if off else "drains: running leases go on, nothing new is taken")
+
+
+@app.command()
+def release(
+    device: Annotated[str, typer.Argument(help="The quarantined device's UUID.")],
+    config: ConfigFile = None,
+    state: State = None,
+) -> None:
+    """Let a device that failed its scrub back into the market; reset it first."""
+    if Quarantine(_load(config, state=state).folder / "quarantine.json").release(device):
+        out.print(f"{device} may be rented again")
+    else:
+        raise NotFound(f"{device} is not in quarantine")
 
 
 def _screen(report: dict[str, Any]) -> Group:

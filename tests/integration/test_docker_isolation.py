@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -131,6 +133,45 @@ async def test_another_lease_is_out_of_reach(runtime: DockerRuntime) -> None:
             hostile = trying([(address, port)], ports=(9000,), egress=Egress(mode))
             _status, said = await images.outcome(runtime, hostile)
             assert json.loads(said) == {f"{address}:{port}": False}
+
+
+@contextlib.contextmanager
+def outside(address: str) -> Iterator[str]:
+    """A machine elsewhere: a network namespace with a listener on port 8099, routed by this host."""
+    name = images.lease_id("n")[:12]
+    host = address.rpartition(".")[0] + ".1"
+    lines = (
+        f"ip netns add {name}",
+        f"ip link add o{name[-8:]} type veth peer name i{name[-8:]} netns {name}",
+        f"ip addr add {host}/24 dev o{name[-8:]}",
+        f"ip link set o{name[-8:]} up",
+        f"ip -n {name} addr add {address}/24 dev i{name[-8:]}",
+        f"ip -n {name} link set i{name[-8:]} up",
+    )
+    code = f"import socket\ns = socket.create_server(('{address}', 8099))\nwhile True: s.accept()"
+    try:
+        for line in lines:
+            subprocess.run(line.split(), check=True, timeout=20)
+        server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", code])
+        yield name
+        server.kill()
+        server.wait()
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
+
+
+@pytest.mark.prove
+async def test_egress_reaches_what_it_may_and_no_more(runtime: DockerRuntime) -> None:
+    there = "203.0.113.2"
+    listed = Egress(EgressMode.LIST, (f"{there}:8099",))
+    other = Egress(EgressMode.LIST, ("203.0.113.9:8099",))
+    with outside(there):
+        for egress, wanted in (
+            (Egress(EgressMode.OPEN), True), (listed, True), (other, False), (Egress(), False),
+        ):  # fmt: skip
+            job = trying([(there, 8099)], ports=(8000,), egress=egress)
+            _status, said = await images.outcome(runtime, job)
+            assert json.loads(said) == {f"{there}:8099": wanted}, egress
 
 
 async def test_names_do_not_resolve_where_egress_is_denied(runtime: DockerRuntime) -> None:
