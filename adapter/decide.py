@@ -179,6 +179,8 @@ def _proposed(turn: Turn, message: wire.LeaseProposed) -> None:
 
 def _signed(turn: Turn, message: wire.LeaseSigned) -> None:
     lease = turn.state.leases.get(message.lease)
+    if lease is None and any(message.lease in c.leases for c in turn.state.channels.values()):
+        return  # it ran and is over: what is said of it lies in the outbox
     if lease is None:
         turn.progress(
             message.lease, "FINISHED", reason=EndReason.QUOTE_EXPIRED.value,
@@ -334,8 +336,11 @@ def _tell_settled(turn: Turn, channel: Channel) -> None:
 def _measured(turn: Turn, lease: Lease, event: Measured) -> None:
     if not lease.runs:
         return
+    before = [meter.last.phase if meter.last else None for meter in lease.meters]
     lease = _idle(turn, _faulty(turn, fold(lease, event.readings)), event)
-    turn.put(lease, durable=False)
+    after = [meter.last.phase if meter.last else None for meter in lease.meters]
+    # A first reading, or a change of phase, is where billing begins: a crash must not lose it.
+    turn.put(lease, durable=before != after)
     if event.tick:
         lease = receipt(turn, lease)
     channel = turn.channel_of(lease)

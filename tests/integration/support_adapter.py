@@ -229,7 +229,8 @@ class LedgerEye:
             most = self.ledger.capacity
             await self.handle(Sighted(vk, self.ledger.stage, 0, most, most))
         for vk in sorted(self.finishing):
-            self.ledger.settled.append(vk)
+            if vk not in self.ledger.settled:  # a ledger takes a Finish once
+                self.ledger.settled.append(vk)
             self.wanted.discard(vk)
             await self.handle(Settled(vk, "ee" * 32))
         self.finishing.clear()
