@@ -43,12 +43,18 @@ KINDS: Final[tuple[tuple[int, int, int, int, float], ...]] = (
 """cores, memory, devices, share, weight: the commonest kinds of openb's default trace."""
 
 
-def kinds(most: int) -> list[tuple[Request, float]]:
-    """The mix, for hosts of *most* devices."""
+def shape(per_host: int) -> tuple[int, int]:
+    """Cores and memory of a host: a data centre's, or a home machine's with one device."""
+    return (96_000, 393_216) if per_host > 1 else (16_000, 65_536)
+
+
+def kinds(per_host: int) -> list[tuple[Request, float]]:
+    """The mix: those kinds that a host of this size could ever serve."""
+    cores, memory = shape(per_host)
     return [
         (Request(cpu_milli=c, memory_mib=m, gpu_count=n, gpu_milli=share), weight)
         for c, m, n, share, weight in KINDS
-        if n <= most
+        if n <= per_host and c <= cores and m <= memory
     ]
 
 
@@ -58,7 +64,7 @@ def filled(
     """A market of *count* hosts, nearly full, and what runs there."""
     mix = kinds(per_host)
     market = Matchmaker(mix=mix)
-    cores, memory = (96_000, 393_216) if per_host > 1 else (16_000, 65_536)
+    cores, memory = shape(per_host)
     for at in range(count):
         gpus = (Gpu(model="G2" if per_host > 1 else "RTX4090", vram_mib=24_576),) * per_host
         market.add(Host(f"h{at:06}", cores, memory, gpus))

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from marketplace.matching.fleet import Bools, Fleet, Rows
+from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
 from marketplace.matching.model import WHOLE, WORDS, Request
 
 Bits: TypeAlias = NDArray[np.int32]
@@ -69,8 +69,9 @@ def _everything(rows: Rows) -> Bools:
 def enough(devices: Bools, request: Request) -> Bools:
     """Per row: as many devices as the request asks for; *devices* has a column per device."""
     if request.gpu_count == 1:
-        return devices.any(axis=1)
-    return np.asarray(devices.sum(axis=1) >= request.gpu_count, np.bool_)
+        return np.logical_or.reduce(devices, axis=1)
+    counts: Ints = devices.sum(axis=1, dtype=np.int64)
+    return counts >= request.gpu_count
 
 
 def _of_model(fleet: Fleet, rows: Rows, request: Request) -> Bools:
