@@ -1,0 +1,237 @@
+"""Over real sockets: a lost provider, a greedy one, a crash of the client, a channel that is reused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from marketplace.chain.channels import ChannelEnded
+from marketplace.client.market import Market
+from marketplace.client.payers import Paid
+from marketplace.domain.job import Policy, Price
+from tests.integration.support_client import World, spec, story, until
+
+
+def heard(market: Market) -> list[Paid]:
+    events: list[Paid] = []
+
+    async def hear(paid: Paid) -> None:
+        events.append(paid)
+
+    market.listen(hear)
+    return events
+
+
+def test_a_lost_provider_is_replaced_within_the_budget_and_without_a_question(
+    tmp_path: Path,
+) -> None:
+    async def tell(world: World) -> None:
+        first, second = world.providers
+        asked: list[Any] = []
+
+        async def confirm(offered: Any) -> bool:
+            asked.append(offered)
+            return True
+
+        budget = 2_000_000
+        wanted = spec(
+            price=Price(budget=budget),
+            policy=Policy(max_duration_ms=3_600_000, retry_on=("provider_lost",), retry_max=1),
+        )
+        async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
+            job = await market.run(wanted, confirm=confirm)
+            lost = await first.lease()
+            await first.start(lost)
+            await first.ticks(lost, 3)
+            first.adapter.socket.stopped = True
+            live = first.adapter.socket.live
+            assert live is not None
+            await live.close()
+            lease = await second.lease()
+            await second.start(lease)
+            await second.ticks(lease, 2)
+            await second.adapter.finish(lease)
+            held = [h for h in market.payers.all if lease in h.terms]
+            await second.settle(held[0].session_vk, held[0].facts.open_tx, lease)
+            with anyio.fail_after(40):
+                await job.wait()
+            assert job.reason == "COMPLETED" and len(asked) == 1
+            caps = [
+                lb.approved if name == lost else lb.cap
+                for h in market.payers.all
+                for name, lb in h.book.leases.items()
+            ]
+            assert len(caps) == 2 and sum(caps) <= budget
+            bill = await job.invoice()
+            assert [line.lease for line in bill.lines] == [lost, lease]
+            assert bill.owed == 600 * 5 // 1000 + 400 * 6 // 1000 == job.spent
+            # the first channel was asked to end: its provider settles whenever it comes back
+            abandoned = next(h for h in market.payers.all if lost in h.terms)
+            assert abandoned.end_sent and held[0].end_sent
+
+    story(tmp_path, tell, providers=2)
+
+
+def test_a_greedy_provider_gets_a_tick_too_much_at_most_and_is_told_why(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
+            events = heard(market)
+            await market.run(spec())
+            provider = world.provider
+            lease = await provider.lease()
+            await provider.start(lease)
+            run = provider.adapter.leases[lease]
+            begun = anyio.current_time()
+            for _ in range(5):  # five seconds' worth each half second: ten times too fast
+                await anyio.sleep(0.5)
+                await provider.adapter.tick(lease, 5000)
+            await until(lambda: any(e.code == "NOT_SIGNED_CLOCK" for e in events))
+            took = int((anyio.current_time() - begun) * 1000) + 1000
+            held = market.payers.all[0]
+            await until(lambda: held.book.last is not None and held.book.last.seq == 5)
+            assert held.book.signed <= (took + 1000) * run.terms.rate_micro // 1_000_000_000
+            assert run.last is not None and run.last.lease_owed > held.book.signed
+            # a fork ends it: the provider keeps two books
+            fork = provider.adapter.receipt(lease, 0, wall_ms=1, seq=5, previous=bytes(32))
+            await held.receipt(fork)
+            assert held.book.stopped == "RECEIPT_FORKED"
+            assert any(e.kind == "refused" and e.code == "RECEIPT_FORKED" for e in events)
+            await until(lambda: lease in provider.adapter.stops)
+
+    story(tmp_path, tell)
+
+
+def test_another_process_goes_on_where_a_client_stopped(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        purse, provider = world.purse(), world.provider
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
+            job = await market.run(spec())
+            lease = await provider.lease()
+            await provider.start(lease)
+            await provider.ticks(lease, 2)
+            signed = market.payers.all[0].book.signed
+            name, vk = job.id, market.payers.all[0].session_vk
+        # nobody pays now; the receipt waits at the market
+        receipt = await provider.adapter.tick(lease, 200)
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as again:
+            assert await again.resume_all() == [name]
+            held = again.payers.held(vk)
+            assert held is not None and held.book.signed >= signed
+            await provider.paid(vk, receipt.channel_owed)
+            await provider.adapter.finish(lease)
+            tx = await provider.settle(vk, held.facts.open_tx, lease)
+            with anyio.fail_after(30):
+                await until(lambda: held.facts.state == "ENDED", 30)
+            assert held.facts.settled_tx == tx.hex()
+            bill = await again.job(name).invoice(verify=True)
+            assert bill.reconciled and bill.owed == 3
+
+    story(tmp_path, tell)
+
+
+def test_a_channel_that_is_kept_serves_the_next_job_without_a_transaction(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        provider = world.provider
+        async with Market(
+            world.url, wallet=world.purse(), chain_url=world.served.url, keep=True
+        ) as market:
+            longer = Policy(max_duration_ms=180_000)  # its ceiling leaves room for the second job's
+            first = await market.run(spec(policy=longer))
+            one = await provider.lease()
+            await provider.start(one)
+            await provider.ticks(one, 2)
+            await provider.adapter.finish(one)
+            held = market.payers.all[0]
+            await until(lambda: one in held.final and held.book.capacity is not None)
+            blocks = (await world.chain.tip()).height
+            second = await market.run(spec(name="again"))
+            two = await provider.lease(2)
+            assert provider.adapter.leases[two].terms.session_vk == held.session_vk
+            assert (await world.chain.tip()).height == blocks and len(market.payers.all) == 1
+            await provider.start(two)
+            await provider.ticks(two, 2)
+            await provider.adapter.finish(two)
+            await until(lambda: two in held.final)
+            assert held.book.signed == 4 and not held.end_sent
+            for job in (first, second):
+                assert [line.owed for line in (await job.invoice()).lines] == [2]
+            await held.end()
+            await provider.settle(held.session_vk, held.facts.open_tx, two)
+            assert isinstance(
+                await provider.look(held.session_vk, held.facts.open_tx), ChannelEnded
+            )
+
+    story(tmp_path, tell)
+
+
+def test_a_missed_receipt_is_read_again_before_anything_is_paid(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        provider = world.provider
+        async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
+            await market.run(spec())
+            lease = await provider.lease()
+            await provider.start(lease)
+            await provider.ticks(lease, 1)
+            held = market.payers.all[0]
+            market.payers.release(held.session_vk)  # the payer is away for two ticks
+            await anyio.sleep(0.4)
+            for _ in range(2):
+                await provider.adapter.tick(lease, 200)
+            last = provider.adapter.leases[lease].last
+            assert last is not None
+            again = await market.payers.take(held.session_vk, held.session)
+            await provider.paid(held.session_vk, last.channel_owed)
+            assert again.book.last is not None and again.book.last.seq == 3
+
+    story(tmp_path, tell)
+
+
+def test_a_price_above_the_cap_is_never_signed(tmp_path: Path) -> None:
+    """A market that ignores the job's cap: the quote's signed terms are what the client reads."""
+
+    async def tell(world: World) -> None:
+        from marketplace.client import quotes
+        from marketplace.client.quotes import Quote, QuoteRefused, Wanted
+
+        async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
+            runner = market.runner
+            wanted = spec()
+            posted = await runner.post(market._load(wanted))  # pyright: ignore[reportPrivateUsage]
+            view = await runner.quoted(posted["id"])
+            quote = Quote.read(view["quote"])
+            good = Wanted(
+                posted["id"],
+                wanted,
+                42,
+                runner.purse.signer.key_hash,
+                frozenset({quote.terms.session_vk}),
+            )
+            quotes.check(quote, good, 0)
+            tighter = replace(wanted, price=replace(wanted.price, max_core_rate=1))
+            lies = {
+                "not the job": replace(good, spec=tighter),
+                "another job": replace(good, job="job_x"),
+                "another network": replace(good, magic=1),
+                "refund would go": replace(good, consumer_vkh=bytes(28)),
+                "channel of another key": replace(good, session_vks=frozenset({bytes(32)})),
+                "exceed the budget": replace(good, spent=5_000_000),
+            }
+            for says, lie in lies.items():
+                try:
+                    quotes.check(quote, lie, 0)
+                except QuoteRefused as refused:
+                    assert says in refused.message
+                else:
+                    raise AssertionError(says)
+            try:
+                quotes.check(quote, good, quote.terms.expires_at_ms)
+            except QuoteRefused as refused:
+                assert "expired" in refused.message
+            else:
+                raise AssertionError("expired")
+            await runner.decline(view)
+
+    story(tmp_path, tell)
