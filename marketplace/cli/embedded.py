@@ -165,6 +165,15 @@ class Embedded:
         if held < _HOT_ADA // 2:
             await anyio.to_thread.run_sync(ask_faucet, self.chain_url, to_text(address), _HOT_ADA)
 
+    async def wallets(self) -> list[bytes]:
+        """Every address that the faucet paid or that is paid here, the consumer's aside."""
+        operator = Purse.create(self.home / "market", name="operator")
+        hot = [
+            Wallet((await anyio.to_thread.run_sync(load_keys, keys)).hot, mainnet=False).address
+            for keys in sorted(self.home.glob("adapter*/keys"))
+        ]
+        return [operator.wallet(mainnet=False).address, *hot]
+
     def find_image(self) -> str:
         """The id of this machine's Python as an image, or "" where no Docker answers."""
         try:

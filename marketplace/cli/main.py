@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
+import os
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
+import structlog
 import typer
 
 from marketplace.cli.common import USAGE, UsageError, err, guarded, out
@@ -87,7 +90,12 @@ def run(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    """The process's entry."""
+    """The process's entry. Logs are for stderr; TALLY_LOG=info or debug shows more of them."""
+    level = logging.getLevelNamesMapping().get(os.environ.get("TALLY_LOG", "").upper())
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level or logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     guarded(lambda: run(sys.argv[1:]))
 
 
