@@ -28,7 +28,7 @@ from adapter.doctor.host import check_clock, check_kernel, check_keys, check_mar
 from adapter.doctor.trial import try_container
 from adapter.doctor.world import DoctorConfig, World
 
-BUDGET_S: Final = 9.0
+BUDGET_S: Final = 8.0
 Check = Callable[[World], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     check_devices, check_kernel_log, check_modules, check_quarantine, check_docker,
