@@ -20,7 +20,7 @@ from marketplace.chain.submit import MemoryLog, Sent, TransactionLog, TxRecord, 
 from marketplace.chain.txs import Batch, Move, Opening, Settlement
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.chain.wallet import Funds, Wallet
-from marketplace.domain.channel import Closing, TopUp, Will
+from marketplace.domain.channel import TopUp, Will
 from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import Voucher
 
@@ -159,7 +159,8 @@ async def finish_channels(
 ) -> Settled:
     """End channels: the last due to the provider, the exact rest home, in one transaction.
 
-    With *adapter* at any time; without it only channels whose close period is over, by anyone.
+    With *adapter* at any time; without it only channels whose close period is over, by anyone
+    (:class:`~marketplace.domain.channel.MayNotFinish` before that).
     """
     moves = tuple(
         Move(view.utxo, txs.finish_step(voucher, view.claimed)) for view, voucher in finishes
@@ -167,8 +168,8 @@ async def finish_channels(
     if adapter is not None:
         batch = Batch(moves, payouts, (adapter.key_hash,), unit=desk.unit, reserve_collateral=True)
         return await settle(desk, batch, "finish", adapter)
-    since = max(v.stage.expire_at_ms for v, _ in finishes if isinstance(v.stage, Closing))
-    batch = Batch(moves, payouts, since_ms=since, unit=desk.unit, reserve_collateral=True)
+    now_ms = (await desk.chain.tip()).time_ms  # the twin says how long is left, where any is
+    batch = Batch(moves, payouts, since_ms=now_ms, unit=desk.unit, reserve_collateral=True)
     return await settle(desk, batch, "finish")
 
 

@@ -39,6 +39,7 @@ class ChainLedger:
         self._public_url = public_url
         self._finders: dict[str, ChannelFinder] = {}
         self._settlers: dict[str, Settler] = {}
+        self._origins: dict[tuple[bytes, str], OutRef] = {}  # an output's place never changes
 
     async def network(self) -> dict[str, Any]:
         """Magic, script hashes and the deployed reference scripts."""
@@ -129,7 +130,8 @@ class ChainLedger:
         if self._desk is None:
             return []
         sent: list[Claimed] = []
-        for asset in sorted({c.terms.asset for c in channels}):
+        # Also without channels: what an earlier round sent is followed, and sent again if it vanished.
+        for asset in sorted({c.terms.asset for c in channels} | self._settlers.keys() | {""}):
             settler = self._settlers.get(asset)
             if settler is None:
                 settler = self._settlers[asset] = Settler(replace(self._desk, asset=asset))
@@ -139,7 +141,7 @@ class ChainLedger:
                     origin=await self._origin(c.terms, c.open_tx),
                     voucher=c.voucher,
                     payout_address=addresses.from_text(c.payout_address),
-                    end=c.urgent,
+                    drain=c.urgent,
                 )
                 for c in channels
                 if c.terms.asset == asset and await self._opened(c.terms, c.open_tx)
@@ -189,14 +191,18 @@ class ChainLedger:
 
     async def _origin(self, terms: Terms, open_tx: str) -> OutRef:
         """Which output of *open_tx* is the channel: the one whose datum names its session key."""
+        known = self._origins.get((terms.session_vk, open_tx))
+        if known is not None:
+            return known
         moves = await self._chain.moves(_tx_id(open_tx))
         for output in moves.outputs if moves is not None else ():
             if _session_of(output.utxo) == terms.session_vk:
+                self._origins[terms.session_vk, open_tx] = output.utxo.ref
                 return output.utxo.ref
         raise ChannelUnknown(f"no block shows that {open_tx} opened this channel")
 
     async def _wallet(self, address: str, utxos: Sequence[bytes]) -> ForeignWallet:
-        change = addresses.lenient_bytes(address)
+        change = _address(address)
         given = tuple(txbytes.read_utxo(raw) for raw in utxos)
         return ForeignWallet(change, given or tuple(await self._chain.utxos(change)))
 
@@ -206,6 +212,16 @@ def _session_of(utxo: Utxo) -> bytes:
         return datum.read_stage(utxo.datum or b"").consts.session_vk
     except Malformed:
         return b""
+
+
+def _address(text: str) -> bytes:
+    """From Bech32, or from hex as CIP-30's ``getChangeAddress`` gives it."""
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        return addresses.from_text(text)
+    addresses.is_mainnet(raw)
+    return raw
 
 
 def _stake_of(address: bytes) -> Credential | None:

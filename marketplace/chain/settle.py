@@ -111,6 +111,7 @@ class _Candidate:
     taken: int
     pay: int
     must: bool
+    mine: bool
 
     @property
     def payout(self) -> bytes:
@@ -172,7 +173,7 @@ def _candidate(
         <= limits.most * policy.headroom_bps
     )
     must = view.closing or due.end or due.drain or bool(low)
-    return _Candidate(due, Move(view.utxo, step), judged.taken, judged.pay, must)
+    return _Candidate(due, Move(view.utxo, step), judged.taken, judged.pay, must, mine)
 
 
 def _claim_within(voucher: Voucher | None, claimed: int, most: int) -> Claim | None:
@@ -211,7 +212,7 @@ def _worth(
 
 def _goes_home(c: _Candidate) -> bool:
     """A channel that its own adapter ends: the consumer's rest goes home whatever is due."""
-    return isinstance(c.move.step, Finish) and c.due.end
+    return isinstance(c.move.step, Finish) and c.due.end and c.mine
 
 
 def _groups(
@@ -265,7 +266,7 @@ def _batch(
     group: Sequence[_Candidate], snapshot: Snapshot, unit: bytes, adapter_vkh: bytes | None
 ) -> Batch:
     stages = [c.due.view.stage for c in group if isinstance(c.move.step, Finish)]
-    mine = [c for c in group if isinstance(c.move.step, Finish) and c.due.end]
+    mine = [c for c in group if isinstance(c.move.step, Finish) and c.due.end and c.mine]
     anyones = any(isinstance(s, Closing) and snapshot.tip.time_ms >= s.expire_at_ms for s in stages)
     return Batch(
         moves=tuple(c.move for c in group),

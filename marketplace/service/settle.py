@@ -108,7 +108,7 @@ async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) ->
             continue
         address = offer.offer.payout_address
         able.append(Claimable(terms, channel.open_tx, voucher.voucher, address, hurry))
-    claims = await ledger.claim(able) if able else []
+    claims = await ledger.claim(able)  # also without any: it follows what it sent before
     for claim in claims:
         sent: list[Record] = [
             Tx(claim.id, "claim", "", session_vk, "", TxState.SUBMITTED.name, claim.body, claim.fee,

@@ -110,13 +110,19 @@ def test_after_expiry_anybody_sends_the_rest_home_and_before_it_nobody_does() ->
         provider = Provider("gone")
         consumer = world.fund("consumer", 100 * ADA)
         world.fund("stranger", 50 * ADA)
-        [live] = await world.open("consumer", provider, [20 * ADA], close_period_ms=600_000)
+        live, open_one = await world.open(
+            "consumer", provider, [20 * ADA, 20 * ADA], close_period_ms=600_000
+        )
         await close_channel(world.desk("consumer"), await world.view(live))
         before = await world.balance(consumer)
         view = await world.view(live)
         early = Batch((Move(view.utxo, Finish()),), since_ms=view.stage.expire_at_ms - 1000)
         with pytest.raises(MayNotFinish):
             await settle(world.desk("stranger"), early, "finish")
+        with pytest.raises(MayNotFinish):
+            await finish_channels(world.desk("stranger"), [(view, None)], {})
+        with pytest.raises(MayNotFinish):
+            await finish_channels(world.desk("stranger"), [(await world.view(open_one), None)], {})
         world.devnet.advance(1_000_000)
         await finish_channels(world.desk("stranger"), [(view, None)], {})
         assert await world.balance(consumer) == before + 20 * ADA

@@ -74,6 +74,12 @@ def test_an_expired_channel_is_claimed_and_sent_home_in_one_step() -> None:
     assert _why([_due("a", 1, 0, expire_in_ms=0)]) == [Why.NOTHING_DUE]  # a stranger's own errand
 
 
+def test_a_strangers_end_of_an_expired_channel_is_no_errand_to_pay_for() -> None:
+    dust = _due("a", 1, 1_000, expire_in_ms=0, end=True)
+    assert _why([dust]) == [Why.NOT_WORTH_IT]
+    assert _why([_due("a", 1, 0, expire_in_ms=0, end=True)]) == [Why.NOT_WORTH_IT]
+
+
 def test_a_voucher_is_taken_as_far_as_the_channel_can_still_be_closed() -> None:
     due = _due("a", 1, 900 * ADA, amount=40 * ADA)
     [batch] = plan([due], s.snapshot(), Policy()).batches
