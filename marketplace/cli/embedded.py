@@ -188,6 +188,11 @@ class Embedded:
     def _config(self, name: str) -> Path:
         path = self.home / f"{name}.toml"
         lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', "unconfined = true"]
+        lines += [
+            "[reserve]",
+            "cores = 0",
+            'memory = "1GB"',
+        ]  # nobody else works on a devnet's host
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
         path.write_text("\n".join(lines) + "\n")
