@@ -71,13 +71,14 @@ class StoredTx:
 
 
 class Journal:
-    """One file, one writer (the file is locked).  Blocking: call it in a thread."""
+    """One file, one writer: the file is locked, and another process waits *wait_s* for it in vain.
+    Blocking: call it in a thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait_s: float = 5.0) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.Lock()
         with _mapped("open"):
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(path, wait_s, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")

@@ -201,7 +201,7 @@ class Bench:
     def running(self, job: JobSpec | None = None, **changes: object) -> Bench:
         """A lease from its proposal to its running workload."""
         self.do(LinkUp())
-        self.propose(job, **changes)
+        self.propose(job, **changes)  # pyright: ignore[reportArgumentType]  names are the caller's
         self.sign()
         self.sight()
         self.start()
