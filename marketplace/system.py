@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as ULID uses it
+_PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 
 
 class SystemClock:
@@ -34,8 +35,8 @@ class SystemIds:
             else:  # within a millisecond: counted on, from a random start
                 value = self._last + 1
             self._last = value
-        text = "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
-        return f"{prefix}_{text}"
+        pairs = [_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)]
+        return f"{prefix}_{''.join(pairs)}"
 
     def secret(self, size: int) -> bytes:
         """Unguessable bytes."""

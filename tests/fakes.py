@@ -237,6 +237,11 @@ class FakeAdapter:
                 if self.handler is not None:
                     await self.handler(message)
 
+    def paid(self, session_vk: bytes) -> int:
+        """The greatest voucher so far."""
+        voucher = self.vouchers.get(session_vk)
+        return voucher.cumulative if voucher is not None else 0
+
     async def progress(self, lease: str, stage: str, **detail: Any) -> None:
         await self.send(wire.LeaseProgress(lease, stage, 0, detail))
 

@@ -24,6 +24,7 @@ from marketplace.chain.signin import payment_key_hash
 from marketplace.client.signin import sign_message
 from marketplace.domain.keys import Signer
 from marketplace.service.market import Settings
+from tests.fakes import until
 from tests.requires import need_postgres
 
 FAST = Settings(
@@ -77,9 +78,7 @@ async def market(db: str, folder: Path, settings: Settings = FAST, **more: Any):
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
-            with anyio.fail_after(30):
-                while not server.started:
-                    await anyio.sleep(0.01)
+            await until(lambda: server.started)
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             try:
                 yield url, run

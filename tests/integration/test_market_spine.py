@@ -95,8 +95,9 @@ async def _spine(db: str, tmp_path) -> None:
                 receipt = await adapter.tick(lease)
                 paid = session.verify_key
                 await until(
-                    lambda due=receipt.channel_owed: paid in adapter.vouchers
-                    and adapter.vouchers[paid].cumulative == due
+                    lambda due=receipt.channel_owed: (
+                        paid in adapter.vouchers and adapter.vouchers[paid].cumulative == due
+                    )
                 )
             assert receipt.lease_owed == 3 * 5
             await adapter.finish(lease)
