@@ -49,12 +49,13 @@ def shape(per_host: int) -> tuple[int, int]:
 
 
 def kinds(per_host: int) -> list[tuple[Request, float]]:
-    """The mix: those kinds that a host of this size could ever serve."""
+    """The mix: those kinds that a host of this size could serve; machines with one device get no work without one."""
     cores, memory = shape(per_host)
+    least = 0 if per_host > 1 else 1
     return [
         (Request(cpu_milli=c, memory_mib=m, gpu_count=n, gpu_milli=share), weight)
         for c, m, n, share, weight in KINDS
-        if n <= per_host and c <= cores and m <= memory
+        if least <= n <= per_host and c <= cores and m <= memory
     ]
 
 

@@ -29,7 +29,18 @@ SHAPE_CELLS: Final = 64_000_000
 class Shape:
     """One kind of request: which terms each row fails, what it costs there, and the device that is cheapest."""
 
-    __slots__ = ("cost", "fails", "request", "seen", "slot", "terms_seen", "version")
+    __slots__ = (
+        "bits",
+        "bits_seen",
+        "bits_terms",
+        "cost",
+        "fails",
+        "request",
+        "seen",
+        "slot",
+        "terms_seen",
+        "version",
+    )
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -37,6 +48,8 @@ class Shape:
         self.cost: Floats = np.zeros(0)
         self.slot: Slots = np.zeros(0, np.int16)
         self.terms_seen = self.seen = self.version = -1
+        self.bits: Bits = np.zeros(0, np.int32)
+        self.bits_seen = self.bits_terms = -1
 
 
 def shape_key(request: Request) -> tuple[Any, ...]:
@@ -130,6 +143,7 @@ class Matchmaker:
         """Stop (or resume) new placements on a host; leases on it stay."""
         row = self.fleet.row_of[host_id]
         self.fleet.draining[row] = draining
+        self.fleet.log.add(row)
         self._draining = [r for r in self._draining if r != row] + [row] * draining
 
     def _count_capacity(self, host: Host, sign: int) -> None:
@@ -389,6 +403,28 @@ class Matchmaker:
         """The quote if something fits; otherwise every reason and up to three relaxations, the nearest first."""
         answer = self.quote(request, now)
         return explain.refusal(self, request, now, 3) if isinstance(answer, NoMatch) else answer
+
+    def failures(self, request: Request, now: int = 0) -> Bits:
+        """Per row, every filter that a plain *request* fails now; -1 where no host lives."""
+        shape, fleet = self.shape(request), self.fleet
+        owner = self.owner_number(request.owner)
+        # Windows move with the clock and shares with the owner; all else changes only where the log says so.
+        steady = not self._windowed and not (request.owner and request.gpu_milli < WHOLE)
+        kept = steady and len(shape.bits) == fleet.rows and shape.bits_terms == fleet.terms_log.end
+        changed = fleet.log.since(shape.bits_seen) if kept else None
+        if changed is None:
+            shape.bits = np.full(fleet.rows, -1, np.int32)
+        rows = np.arange(fleet.used) if changed is None else changed
+        if len(rows):
+            terms = shape.fails[rows]
+            bits = filters.failed_now(fleet, rows, request, owner, self.closed(request, now))
+            # Where the device itself is wrong, whether it is free says nothing.
+            bits[(terms & filters.DEVICE_BITS) != 0] &= ~filters.FREE_BITS
+            shape.bits[rows] = np.where(terms < 0, -1, bits | terms)
+        shape.bits_seen, shape.bits_terms = fleet.log.end, fleet.terms_log.end
+        if not steady:
+            shape.bits_terms = -1
+        return shape.bits
 
     def refusal(self, request: Request, now: int = 0) -> NoMatch:
         """Why *request* fits nowhere, and the nearest relaxation that would."""

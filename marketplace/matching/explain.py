@@ -42,8 +42,6 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Filter to the fields that free a request from it."""
 
-_DEVICE: Final = BIT["devices"] | BIT["model"] | BIT["vram"] | BIT["price"]
-_FREE: Final = BIT["gpu"] | BIT["owner"]
 _PATIENCE: Final = BIT["maintenance"] | BIT["draining"]
 _DEAR: Final = np.iinfo(np.int64).max // 64
 
@@ -78,15 +76,9 @@ def refusal(market: Matchmaker, request: Request, now: int, ways: int = 1) -> No
     plain = request
     if request.any_of or request.gpu_count_max is not None:
         plain = replace(request, any_of=(), gpu_count_max=None)
-    fleet = market.fleet
-    terms = market.shape(plain).fails
-    rows = np.flatnonzero(terms >= 0)
-    terms = terms[rows]
-    owner = market.owner_number(plain.owner)
-    bits = filters.failed_now(fleet, rows, plain, owner, market.closed(plain, now))
-    # Where the device itself is wrong, whether it is free says nothing.
-    bits[(terms & _DEVICE) != 0] &= ~_FREE
-    bits |= terms
+    kept = market.failures(plain, now)
+    rows = np.flatnonzero(kept >= 0)
+    bits = kept[rows]
     fallen = filters.blame(bits)
     nearest = _relaxations(market, plain, rows, bits, now, ways)
     details: dict[str, str] = {}

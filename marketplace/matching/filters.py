@@ -22,6 +22,10 @@ BIT: Final = {name: 1 << at for at, name in enumerate(WORDS)}
 """Filter name to its bit in a host's record of failures."""
 
 
+DEVICE_BITS: Final = BIT["devices"] | BIT["model"] | BIT["vram"] | BIT["price"]
+FREE_BITS: Final = BIT["gpu"] | BIT["owner"]
+
+
 def fitting_devices(fleet: Fleet, rows: Rows, request: Request, *, price: bool = True) -> Bools:
     """Per device: present, of a wanted model, with enough memory and, if *price*, not too dear."""
     fits = fleet.present[rows]
@@ -185,6 +189,5 @@ def blame(bits: Bits) -> dict[str, int]:
     """Hosts counted against the first filter that each failed, in the order of judgement."""
     living = bits[bits > 0]
     first = living & -living
-    values, counts = np.unique(first, return_counts=True)
-    names = {bit: name for name, bit in BIT.items()}
-    return {names[int(v)]: int(c) for v, c in zip(values, counts, strict=True)}
+    counts = {name: int(np.count_nonzero(first == bit)) for name, bit in BIT.items()}
+    return {name: count for name, count in counts.items() if count}
