@@ -170,7 +170,7 @@ async def _account(job: Job, story: Story, say: Any) -> None:
     if not invoice.reconciled:
         story.refused.append(f"{job.id}: the ledger does not show what was signed for")
     story.invoices.append(invoice)
-    story.transactions += [str(tx) for tx in view.get("transactions", [])]
+    story.transactions += [str(tx["id"]) for tx in view.get("transactions", [])]
     for line in invoice.lines:
         story.jobs.append(_shown(line, view))
         unit = "GPU" if line.resource == "gpu" else "core"
