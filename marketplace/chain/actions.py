@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from marketplace.chain import txs
-from marketplace.chain.balance import Draft, Out, Unsigned
+from marketplace.chain.balance import Draft
 from marketplace.chain.channels import ChannelView
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.instance import scripts_for
+from marketplace.chain.outputs import Out
+from marketplace.chain.signing import Unsigned
 from marketplace.chain.snapshot import Scripts, Snapshot
 from marketplace.chain.submit import MemoryLog, Sent, TransactionLog, TxRecord, send
 from marketplace.chain.txs import Batch, Move, Opening, Settlement

@@ -12,32 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pycardano import (
-    Address,
-    Asset,
-    AssetName,
-    MultiAsset,
-    PlutusV3Script,
     ScriptHash,
     StakeCredential,
     StakeRegistration,
     TransactionBody,
-    TransactionInput,
-    TransactionOutput,
-    Value,
     VerificationKeyHash,
     Withdrawals,
 )
-from pycardano.hash import ScriptDataHash, TransactionId
-from pycardano.serialization import RawCBOR
+from pycardano.hash import ScriptDataHash
 
 from marketplace.chain import plutus
 from marketplace.chain.address import pay_key_hash, stake_account
 from marketplace.chain.errors import FundsShort, TxRefused
+from marketplace.chain.outputs import Out, input_of, least
+from marketplace.chain.signing import Unsigned, join
 from marketplace.chain.snapshot import Snapshot, Units
 from marketplace.chain.utxo import Assets, OutRef, Utxo, assets_of, sum_assets
 from marketplace.chain.wallet import COLLATERAL, COLLATERAL_MOST, Funds, surplus
 from marketplace.domain.canonical import blake2b_256
-from marketplace.domain.keys import Signer
 
 # Stand-ins until a transaction has been evaluated: as wide on the wire as the real ones and, for
 # the budget of the fee, above what contracts/README.md measures for any step.
@@ -47,43 +39,6 @@ _STEP_UNITS: Final = Units(75_000, 85_000_000)
 _SPEND_TAG, _REWARD_TAG = 0, 3
 _STUB_REDEEMER: Final = b"\x00"  # the integer 0: the stub reads none, this is the shortest
 _WITNESS_BYTES: Final = (32, 64)
-
-
-@dataclass(frozen=True)
-class Out:
-    """An output to make."""
-
-    address: bytes
-    lovelace: int
-    assets: Assets = ()
-    datum: bytes | None = None
-    script: bytes | None = None
-
-    def to_pycardano(self) -> TransactionOutput:
-        """As the library encodes it."""
-        return TransactionOutput(
-            Address.from_primitive(self.address),
-            Value(self.lovelace, _multi_asset(self.assets)),
-            datum=None if self.datum is None else RawCBOR(self.datum),
-            script=None if self.script is None else PlutusV3Script(self.script),
-        )
-
-    @property
-    def size(self) -> int:
-        """Bytes on the wire."""
-        return len(self.to_pycardano().to_cbor())
-
-    def at(self, ref: OutRef) -> Utxo:
-        """The unspent output that it becomes."""
-        return Utxo(ref, self.address, self.lovelace, self.assets, self.datum)
-
-
-def least(snapshot: Snapshot, out: Out) -> int:
-    """The lovelace that *out* must hold: its size depends on the amount, so on itself."""
-    need = out.lovelace
-    for _ in range(3):
-        need = snapshot.params.min_lovelace(replace(out, lovelace=max(need, 1)).size)
-    return need
 
 
 @dataclass(frozen=True)
@@ -106,59 +61,6 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Signed:
-    """A transaction with its signatures: what is stored, sent, and sent again unchanged."""
-
-    tx_id: bytes
-    bytes: bytes
-    fee: int
-    units: Units
-    inputs: tuple[OutRef, ...]
-    made: tuple[Utxo, ...]
-    until: int | None
-
-    @property
-    def size(self) -> int:
-        """Bytes on the wire."""
-        return len(self.bytes)
-
-
-@dataclass(frozen=True)
-class Unsigned:
-    """A finished body and the key hashes that must sign it."""
-
-    body: bytes
-    redeemers: bytes | None
-    signers: frozenset[bytes]
-    fee: int
-    units: Units
-    inputs: tuple[OutRef, ...]
-    made: tuple[Utxo, ...]
-    until: int | None
-
-    @property
-    def tx_id(self) -> bytes:
-        """blake2b_256 of the body."""
-        return blake2b_256(self.body)
-
-    @property
-    def bytes(self) -> bytes:
-        """Without signatures: what a foreign wallet is asked to sign."""
-        return _join(self.body, (), self.redeemers)
-
-    def sign(self, *keys: Signer) -> Signed:
-        """With the signatures of *keys*; :class:`TxRefused` if one that is needed is missing."""
-        tx_id = self.tx_id
-        mine = {key.key_hash: key for key in keys}
-        lacking = self.signers - mine.keys()
-        if lacking:
-            raise TxRefused(f"nobody signs for key {next(iter(lacking)).hex()}")
-        witnesses = [(mine[h].verify_key, mine[h].sign(tx_id)) for h in sorted(self.signers)]
-        raw = _join(self.body, witnesses, self.redeemers)
-        return Signed(tx_id, raw, self.fee, self.units, self.inputs, self.made, self.until)
-
-
-@dataclass(frozen=True)
 class Draft:
     """A funded transaction with stand-in units: :attr:`bytes` is what to evaluate."""
 
@@ -174,7 +76,7 @@ class Draft:
     def bytes(self) -> bytes:
         """The transaction with stand-in units and signatures."""
         body = self._body(self.guess, self._fee_budget())
-        return _join(body[0], self._stand_ins(), body[1])
+        return join(body[0], self._stand_ins(), body[1])
 
     @property
     def pledges_an_input(self) -> bool:
@@ -217,7 +119,7 @@ class Draft:
         fee = self._fee_budget()
         for attempt in range(5):
             made = self._body(exact, fee)
-            size = len(_join(made[0], self._stand_ins(), made[1]))
+            size = len(join(made[0], self._stand_ins(), made[1]))
             least_fee = self.snapshot.params.fee(size, total, ref_bytes)
             if least_fee == fee or (attempt >= 3 and least_fee < fee):
                 return fee, made, size
@@ -396,30 +298,6 @@ def _redeemer(tag: int, index: int, data: bytes, units: Units) -> bytes:
             b"\x82", plutus.head(0, units.mem), plutus.head(0, units.steps),
         )
     )  # fmt: skip
-
-
-def _join(body: bytes, witnesses: Sequence[tuple[bytes, bytes]], redeemers: bytes | None) -> bytes:
-    """The transaction: [body, witness set, valid, no auxiliary data], from parts kept as they are."""
-    parts: list[bytes] = []
-    if witnesses:
-        rows = b"".join(b"\x82\x58\x20" + key + b"\x58\x40" + sig for key, sig in witnesses)
-        parts.append(b"\x00" + plutus.head(4, len(witnesses)) + rows)
-    if redeemers is not None:
-        parts.append(b"\x05" + redeemers)
-    return b"\x84" + body + plutus.head(5, len(parts)) + b"".join(parts) + b"\xf5\xf6"
-
-
-def input_of(ref: OutRef) -> TransactionInput:
-    """As the library encodes it."""
-    return TransactionInput(TransactionId(ref.tx_id), ref.index)
-
-
-def _multi_asset(assets: Assets) -> MultiAsset:
-    bundle = MultiAsset()
-    for unit, quantity in assets:
-        policy, name = ScriptHash(unit[:28]), AssetName(unit[28:])
-        bundle.setdefault(policy, Asset())[name] = quantity
-    return bundle
 
 
 def _sum(outputs: Sequence[Out]) -> int:

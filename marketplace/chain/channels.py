@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from marketplace.chain import capacity, datum, txbytes
-from marketplace.chain.balance import Out
 from marketplace.chain.capacity import Capacity, Funding
 from marketplace.chain.connect import ChainReader, Moves
 from marketplace.chain.errors import ChainFault, ChannelUnknown
+from marketplace.chain.outputs import Out
 from marketplace.chain.snapshot import Scripts, Snapshot
 from marketplace.chain.txs import reserve
 from marketplace.chain.utxo import OutRef, Utxo

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from marketplace.chain import txbytes, txs
 from marketplace.chain.actions import CLOSE_WITHIN_MS
-from marketplace.chain.balance import Signed, Unsigned
 from marketplace.chain.channels import ChannelView
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.instance import scripts_for, unit_of
+from marketplace.chain.signing import Signed, Unsigned
 from marketplace.chain.submit import Sent, TransactionLog, send
 from marketplace.chain.txs import Batch, Move, Opening
 from marketplace.chain.utxo import Utxo

@@ -13,13 +13,14 @@ from typing import Any, Final
 from marketplace.chain import address as addresses
 from marketplace.chain import datum, foreign, txbytes, txs
 from marketplace.chain.actions import Desk
-from marketplace.chain.balance import Out, Unsigned
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChannelUnknown, TxRefused
 from marketplace.chain.foreign import ForeignWallet
 from marketplace.chain.instance import scripts_for, unit_of
+from marketplace.chain.outputs import Out
 from marketplace.chain.settler import Settler, Wanted
+from marketplace.chain.signing import Unsigned
 from marketplace.chain.txs import Opening
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.domain.channel import Closing, Credential, Open

@@ -24,7 +24,7 @@ from pycardano import (
 
 from marketplace.chain import txs
 from marketplace.chain.actions import Desk
-from marketplace.chain.balance import Out, input_of, least
+from marketplace.chain.outputs import Out, input_of, least
 from marketplace.chain.snapshot import Units
 from marketplace.chain.submit import MemoryLog, send_bytes
 from marketplace.domain.canonical import blake2b_256

@@ -19,8 +19,8 @@ from itertools import groupby
 from typing import Final
 
 from marketplace.chain import txs
-from marketplace.chain.balance import Out, least
 from marketplace.chain.channels import ChannelView, channel_capacity
+from marketplace.chain.outputs import Out, least
 from marketplace.chain.snapshot import Params, Snapshot, Units
 from marketplace.chain.txs import Batch, Move
 from marketplace.domain.channel import (

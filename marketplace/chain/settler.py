@@ -16,12 +16,12 @@ import structlog
 
 from marketplace.chain import settle, txbytes, txs
 from marketplace.chain.actions import Desk, Settled
-from marketplace.chain.balance import Unsigned
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
 from marketplace.chain.datum import read_stage
 from marketplace.chain.errors import ChainFault, FundsShort, ScriptRefused, TxRefused
 from marketplace.chain.follow import FINAL_DEPTH, Change, Follower
 from marketplace.chain.settle import Due, Plan, Policy, Why
+from marketplace.chain.signing import Unsigned
 from marketplace.chain.snapshot import Snapshot
 from marketplace.chain.submit import MemoryLog, TxRecord
 from marketplace.chain.txs import Batch, Settlement

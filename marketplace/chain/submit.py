@@ -19,9 +19,9 @@ from typing import Protocol
 import anyio.to_thread
 
 from marketplace.chain import txbytes
-from marketplace.chain.balance import Signed
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import TxRefused
+from marketplace.chain.signing import Signed
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
 

@@ -220,7 +220,9 @@ def _skip(raw: bytes, at: int, depth: int = 0) -> int:
         raise Malformed("CBOR nested too deeply")
     kind, info, number, after = _read_head(raw, at)
     endless = info == 31
-    if kind in (0, 1) or (kind == 7 and not endless):
+    if endless and kind in (0, 1, 6, 7):
+        raise Malformed("CBOR with a stray break")
+    if kind in (0, 1, 7):
         return after
     if kind == 6:
         return _skip(raw, after, depth + 1)

@@ -13,9 +13,10 @@ from typing import Final
 
 from marketplace.chain import datum
 from marketplace.chain.address import channel_address, join
-from marketplace.chain.balance import Draft, Out, Plan, assemble, least
+from marketplace.chain.balance import Draft, Plan, assemble
 from marketplace.chain.connect import deployment_address
 from marketplace.chain.errors import TxRefused
+from marketplace.chain.outputs import Out, least
 from marketplace.chain.snapshot import Snapshot, Units
 from marketplace.chain.utxo import OutRef, Utxo, assets_of
 from marketplace.chain.wallet import Funds

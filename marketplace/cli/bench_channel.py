@@ -26,10 +26,10 @@ import anyio
 from marketplace.chain import address as addresses
 from marketplace.chain import datum, settler, txs
 from marketplace.chain.actions import Desk, deploy, open_channels, pay
-from marketplace.chain.balance import Out
 from marketplace.chain.connect import ChainReader, connect
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.mint import mint_token
+from marketplace.chain.outputs import Out
 from marketplace.chain.submit import MemoryLog, send
 from marketplace.chain.txs import Batch, Move, Opening
 from marketplace.chain.utxo import Utxo

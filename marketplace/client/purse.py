@@ -20,7 +20,6 @@ from marketplace import keystore
 from marketplace.chain import address as addresses
 from marketplace.chain import datum, txs
 from marketplace.chain.actions import Desk, close_channel, open_channels, pay, top_up
-from marketplace.chain.balance import Out
 from marketplace.chain.channels import (
     ChannelEnded,
     ChannelFinder,
@@ -33,6 +32,7 @@ from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import FundsShort, TxRefused
 from marketplace.chain.follow import Follower
 from marketplace.chain.instance import scripts_for
+from marketplace.chain.outputs import Out
 from marketplace.chain.submit import FileLog
 from marketplace.chain.txs import Opening
 from marketplace.chain.utxo import OutRef

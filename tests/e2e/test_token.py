@@ -13,9 +13,9 @@ from marketplace.chain.actions import (
     pay,
     top_up,
 )
-from marketplace.chain.balance import Out
 from marketplace.chain.channels import channel_capacity
 from marketplace.chain.mint import mint_token
+from marketplace.chain.outputs import Out
 from marketplace.chain.settle import Policy, Why
 from marketplace.chain.settler import Settler, Wanted
 from marketplace.chain.txs import Opening

@@ -16,10 +16,11 @@ from marketplace.chain.actions import (
     settle,
     top_up,
 )
-from marketplace.chain.balance import Out, Plan, assemble
+from marketplace.chain.balance import Plan, assemble
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, channel_capacity, check_channel
 from marketplace.chain.datum import stage_bytes
 from marketplace.chain.errors import ChannelUnknown
+from marketplace.chain.outputs import Out
 from marketplace.chain.submit import MemoryLog, send
 from marketplace.chain.txs import Batch, Move
 from marketplace.domain.channel import ChannelUnfit, Open

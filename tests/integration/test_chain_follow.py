@@ -8,7 +8,6 @@ import pytest
 
 from marketplace.chain import txs
 from marketplace.chain.actions import claim, close_channel, pay
-from marketplace.chain.balance import Out
 from marketplace.chain.connect import connect
 from marketplace.chain.errors import ChainFault, ScriptRefused, TxRefused
 from marketplace.chain.follow import Follower
@@ -20,6 +19,7 @@ from marketplace.chain.foreign import (
     unsigned_open,
     unsigned_top_up,
 )
+from marketplace.chain.outputs import Out
 from marketplace.chain.submit import MemoryLog, send
 from marketplace.chain.txs import Opening
 from marketplace.chain.utxo import Utxo

@@ -11,10 +11,12 @@ from pycardano import CostModels, RedeemerMap, Transaction
 from pycardano.utils import script_data_hash
 
 from marketplace.chain import txbytes, txs
-from marketplace.chain.balance import Draft, Out, Plan, Unsigned, assemble, least
+from marketplace.chain.balance import Draft, Plan, assemble
 from marketplace.chain.datum import read_stage
 from marketplace.chain.errors import FundsShort, NotDeployed, TxRefused
+from marketplace.chain.outputs import Out, least
 from marketplace.chain.settler import fit
+from marketplace.chain.signing import Unsigned
 from marketplace.chain.snapshot import Units
 from marketplace.chain.txs import Batch, Move, Opening
 from marketplace.chain.utxo import Utxo

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marketplace.chain import txbytes, txs
-from marketplace.chain.balance import Out
+from marketplace.chain.outputs import Out
 from marketplace.chain.submit import FileLog, TxRecord
 from marketplace.chain.utxo import OutRef
 from marketplace.domain.canonical import blake2b_256
