@@ -3,6 +3,8 @@
 Each *shape* of request keeps a cost per host. A placement changes one host, which is written to the fleet's change
 log; the next time a shape is asked for, only the hosts changed since it was last asked are scored again. The state
 is the hosts, the live placements and a bounded number of shapes: nothing grows with history.
+
+Longer than most files here because everything that writes the state is in it: one writer, one file.
 """
 
 from __future__ import annotations
