@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pycardano import (
     Address,
@@ -44,11 +45,16 @@ class Out:
     @property
     def size(self) -> int:
         """Bytes on the wire."""
-        return len(self.to_pycardano().to_cbor())
+        return _size(self)
 
     def at(self, ref: OutRef) -> Utxo:
         """The unspent output that it becomes."""
         return Utxo(ref, self.address, self.lovelace, self.assets, self.datum)
+
+
+@lru_cache(maxsize=4096)  # an output is measured when it is planned, budgeted and checked
+def _size(out: Out) -> int:
+    return len(out.to_pycardano().to_cbor())
 
 
 def least(snapshot: Snapshot, out: Out) -> int:
