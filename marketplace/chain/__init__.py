@@ -1,8 +1,9 @@
 """The only Cardano: pycardano and blockfrost-python end here.
 
 Anyone with a Blockfrost URL and a key can use this package: market, adapter, payer, watchtower
-and the command line alike. Nothing below knows which chain it is on, and nothing imports the
-market's service, store or api. Money is int lovelace, time int milliseconds; slots stay inside.
+and the command line alike. Nothing below knows which chain it is on, and nothing but `ledger.py`
+(which implements the market's port) imports the market. Money is int lovelace, time int
+milliseconds; slots stay inside.
 
 Reading (every call is async, in a thread, with a deadline; raises
 :class:`~marketplace.chain.errors.ChainFault` when the world fails)::
@@ -44,6 +45,8 @@ and submits, and is safe to repeat::
     from marketplace.chain.address import from_text, to_text, payout_hash, channel_address
     from marketplace.chain.instance import scripts_for       # "" = ADA, else hex of policy and name
     from marketplace.chain.txbytes import insert_witnesses   # a CIP-30 wallet's signatures into the same bytes
+    from marketplace.chain.explain import explain            # every step and output of somebody's transaction, before signing
+    await chain.waiting_spenders(view.utxo)                  # a Close that no block holds yet
 
 Building without IO (`txs.py`): every builder takes a Snapshot and returns a Draft; ``draft.bytes``
 is what to evaluate, ``draft.finish(units)`` the Unsigned transaction, ``unsigned.sign(keys)`` the Signed.

@@ -1,7 +1,6 @@
 """What the chain can say no to, and how it can fail.
 
 * Refusal
-    x ChannelRefused     a channel that is not what the terms say
     x ChannelUnknown     no such channel on this chain
     x TxRefused          the ledger will not take this transaction
     x ScriptRefused      a script said no when the transaction was evaluated
@@ -21,13 +20,6 @@ class ChainFault(Fault):
 
     code = "CHAIN_FAULT"
     remedy = "check the chain URL and project id; the call is safe to repeat"
-
-
-class ChannelRefused(Refusal):
-    """The channel on chain is not the one that the terms describe; *fact* says which part."""
-
-    code = "CHANNEL_REFUSED"
-    remedy = "do not serve or sign on this channel; open one that matches the terms"
 
 
 class ChannelUnknown(Refusal):

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from marketplace.chain import txs
 from marketplace.chain.actions import Desk, claim, close_channel
 from marketplace.chain.errors import ChainFault
+from marketplace.chain.outputs import Out
 from marketplace.chain.settle import Policy, Why
 from marketplace.chain.settler import Settler, Wanted, settle_until_quiet
 from marketplace.chain.submit import FileLog, MemoryLog, TxRecord
+from marketplace.chain.wallet import Funds
 from marketplace.cli import bench_channel
 from marketplace.domain.transaction import TxEvent, TxState
 from tests.integration.support_chain import ADA, BY_HAND, Live, Provider, World, run
@@ -237,6 +240,36 @@ def test_a_lagging_indexer_makes_it_wait_not_err() -> None:
         assert (await world.view(live)).claimed == 9 * ADA
 
     run(story)
+
+
+def test_a_lost_collateral_costs_a_round_and_no_money() -> None:
+    async def story(world: World) -> None:
+        provider = Provider("p")
+        world.fund("alice", 100 * ADA)
+        settler_at = world.fund("settler", 40 * ADA)
+        world.fund("settler", 5 * ADA)  # what stands behind its scripts
+        world.devnet.mint()
+        [live] = await world.open("alice", provider, [30 * ADA])
+        world.devnet.mint()
+        # Another process of the same wallet spends the collateral; no block says so yet.
+        desk = world.desk("settler")
+        snapshot, funds, _ = await desk.look()
+        assert funds.collateral is not None
+        thief = Funds(settler_at, (funds.collateral,), None)
+        spend = txs.pay(snapshot, thief, [Out(world.wallet("friend").address, 2 * ADA)])
+        await desk.send(spend.finish(), "spend")
+        settler = Settler(world.desk("settler", MemoryLog()), EAGER)
+        wanted = [_want(live, provider, 9 * ADA)]
+        blocked = await settler.round(wanted)
+        assert not blocked.sent and blocked.refused[live.session.verify_key].code == "TX_REFUSED"
+        world.devnet.mint()
+        assert (await settler.round(wanted)).sent
+        world.devnet.mint()
+        assert (await world.view(live)).claimed == 9 * ADA
+        assert 5 * ADA in [u.lovelace for u in await world.chain.utxos(settler_at)]  # and a new one
+        _nothing_lost(world)
+
+    run(story, block_ms=BY_HAND)
 
 
 def test_an_unreachable_chain_is_a_fault_and_changes_nothing() -> None:
