@@ -59,6 +59,7 @@ from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
 PERIOD_MS: Final = 1000
 INVENTORY_S: Final = 15.0
 OUTPUT_MIB: Final = 4096
+ALARM_AGAIN_MS: Final = 60_000
 SOFTWARE: Final = "tally-adapter/0.1.0"
 
 _log = structlog.get_logger("adapter")
@@ -176,9 +177,14 @@ class Daemon:
                 self.raise_alarm(code, message)
 
     def raise_alarm(self, code: str, message: str) -> None:
-        """Tell the owner: in the log and in ``tally adapter status``."""
+        """Tell the owner, in the log and in ``tally adapter status``; the same thing once a minute,
+        so that a hostile payer cannot fill either."""
+        now = self._parts.clock.wall_ms()
+        for at, known, text in reversed(self.alarms):
+            if (known, text) == (code, message) and now - at < ALARM_AGAIN_MS:
+                return
         _log.warning("alarm", code=code, cause=message)
-        self.alarms.append((self._parts.clock.wall_ms(), code, message))
+        self.alarms.append((now, code, message))
 
     def _drive(self, id_: str) -> None:
         driver = self._drivers.get(id_)

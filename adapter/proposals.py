@@ -66,7 +66,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
             if not holds:
                 return Declined(code, why)
     try:
-        workload(own, terms, job, grant)
+        workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message)
     for holds, code, why in _channel_rules(state, terms):

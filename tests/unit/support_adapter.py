@@ -87,7 +87,7 @@ def terms_for(
     """Terms as the market would propose them."""
     gpu = job.resources[0].gpu is not None
     units = 1000 if gpu else job.resources[0].cpu.least
-    rate = RATE if gpu else supply.core_rate
+    rate = RATE if gpu else supply.core_rate or 10_000_000
     duration = job.policy.max_duration_ms
     base = Terms(
         magic=supply.magic,

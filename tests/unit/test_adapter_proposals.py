@@ -1,0 +1,195 @@
+"""What the adapter runs and what it declines: one healthy proposal, and one change for each code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.state import Limits, Own
+from marketplace.domain import wire
+from marketplace.domain.grant import of_block
+from marketplace.domain.hardware import Health, Sharing
+from marketplace.domain.job import FileIn, GpuNeed, JobSpec, Placement, Port, Range, Resources
+from marketplace.domain.offer import Offer, Window
+from marketplace.domain.voucher import End
+from tests.unit.support_adapter import (
+    ADAPTER,
+    GPU,
+    IMAGE,
+    OTHER_SESSION,
+    RATE,
+    SESSION,
+    WALL,
+    Bench,
+    core_job,
+    gpu_job,
+    offer,
+)
+
+
+def answer(bench: Bench, job: JobSpec | None = None, **changes: object) -> str:
+    """ACCEPTED, or the code with which the proposal is declined."""
+    outcome = bench.propose(job, **changes)  # pyright: ignore[reportArgumentType]
+    messages = [getattr(effect, "message", None) for effect in outcome.effects]
+    declined = [m for m in messages if isinstance(m, wire.LeaseDeclined)]
+    if declined:
+        return declined[-1].code
+    assert any(isinstance(m, wire.LeaseAccepted) for m in messages)
+    return "ACCEPTED"
+
+
+def with_offer(supply: Offer, limits: Limits | None = None) -> Bench:
+    return Bench(own=Own(supply, ADAPTER, limits or Limits()))
+
+
+def test_a_healthy_proposal_is_signed() -> None:
+    bench = Bench()
+    assert answer(bench) == "ACCEPTED"
+    sent = bench.sent()[-1]
+    assert isinstance(sent, wire.LeaseAccepted)
+    assert sent.terms.verify_adapter().lease == "lease_1"
+    assert bench.lease().devices == (GPU,)
+
+
+def test_a_better_price_than_the_offer_is_accepted() -> None:
+    assert answer(Bench(), rate_micro=RATE + 1) == "ACCEPTED"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"magic": 1}, "WRONG_NETWORK"),
+        ({"adapter_vk": b"\x09" * 32}, "NOT_OURS"),
+        ({"adapter_vkh": b"\x09" * 28}, "NOT_OURS"),
+        ({"payout": b"\x09" * 28}, "PAYOUT_DIFFERS"),
+        ({"work": b"\x09" * 32}, "WORK_DIFFERS"),
+        ({"expires_at_ms": WALL}, "QUOTE_EXPIRED"),
+        ({"tick_ms": 2000}, "TERMS_DIFFER"),
+        ({"grace_ms": 1}, "TERMS_DIFFER"),
+        ({"pause_limit_ms": 10**9}, "TERMS_DIFFER"),
+        ({"close_period_ms": 1}, "TERMS_DIFFER"),
+        ({"fee_bps": 100}, "TERMS_DIFFER"),
+        ({"asset": "ab" * 28}, "TERMS_DIFFER"),
+        ({"ceiling": 1}, "CEILING_ODD"),
+        ({"ceiling": 10**12}, "CEILING_ODD"),
+        ({"max_duration_ms": 31 * 86_400_000}, "TOO_LONG"),
+        ({"devices": b"\x09" * 32}, "DEVICES_UNKNOWN"),
+        ({"units_milli": 2000}, "DEVICES_UNKNOWN"),
+        ({"rate_micro": RATE - 1}, "PRICE_BELOW"),
+    ],
+)
+def test_each_change_of_the_terms_has_its_code(changes: dict[str, object], code: str) -> None:
+    assert answer(Bench(), **changes) == code
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (gpu_job(image="ghcr.io/acme/train:latest"), "IMAGE_NOT_PINNED"),
+        (gpu_job(placement=Placement(isolation="vm")), "ISOLATION"),
+        (gpu_job(env={"LD_PRELOAD": "x"}), "WORKLOAD_REFUSED"),
+        (
+            gpu_job(files=(FileIn("../etc/passwd", "0" * 64, 1),)),
+            "ACCEPTED",
+        ),  # refused at the start
+        (core_job(ports=(Port(80),)), "PORTS_REFUSED"),
+        (gpu_job(resources=(Resources(memory=Range(10**6), gpu=GpuNeed()),)), "NO_ROOM"),
+        (core_job(resources=(Resources(cpu=Range(9000, 9000)),)), "NO_ROOM"),
+    ],
+)
+def test_each_kind_of_job_that_is_not_run_has_its_code(job: JobSpec, code: str) -> None:
+    assert answer(Bench(), job) == code
+
+
+def test_the_owners_list_of_images_holds() -> None:
+    listed = with_offer(offer(), Limits(images=("docker.io/library/*",)))
+    assert answer(listed) == "IMAGE_REFUSED"
+    wide = with_offer(offer(), Limits(images=("ghcr.io/acme/",)))
+    assert answer(wide) == "ACCEPTED"
+    exact = with_offer(offer(), Limits(images=(IMAGE.partition("@")[0],)))
+    assert answer(exact) == "ACCEPTED"
+
+
+def test_no_new_work_while_draining_full_or_before_maintenance() -> None:
+    draining = Bench()
+    draining.state = replace(draining.state, draining=True)
+    assert answer(draining) == "DRAINING"
+    assert answer(with_offer(offer(), Limits(max_leases=0))) == "FULL"
+    soon = Window(WALL + 300_000, WALL + 900_000, "new power supply")
+    assert answer(with_offer(offer(windows=(soon,)))) == "MAINTENANCE"
+    later = Window(WALL + 3_600_000, WALL + 7_200_000)
+    assert answer(with_offer(offer(windows=(later,)))) == "ACCEPTED"
+
+
+@pytest.mark.parametrize("health", [Health.LOST, Health.QUARANTINED])
+def test_a_sick_device_is_not_leased(health: Health) -> None:
+    host = offer().host
+    sick = replace(host, gpus=(host.gpus[0].with_health(health),))
+    assert answer(with_offer(offer(host=sick))) == "DEVICE_UNHEALTHY"
+
+
+def test_a_device_without_a_price_and_cores_not_offered() -> None:
+    assert answer(with_offer(offer(gpu_rates={}))) == "PRICE_MISSING"
+    bench = with_offer(offer(core_rate=0))
+    assert answer(bench, core_job()) == "CORES_NOT_OFFERED"
+
+
+def test_a_device_that_is_held_is_busy_until_it_is_free() -> None:
+    bench = Bench().running()
+    assert answer(bench, lease="lease_2", session=OTHER_SESSION) == "DEVICE_BUSY"
+    bench.exit()
+    assert answer(bench, lease="lease_3", session=OTHER_SESSION) == "DEVICE_BUSY"
+    bench.clear()
+    assert answer(bench, lease="lease_4", session=OTHER_SESSION) == "ACCEPTED"
+
+
+def test_only_one_owner_shares_a_device_that_software_divides() -> None:
+    host = offer().host
+    shared = replace(host, gpus=(replace(host.gpus[0], sharing=Sharing.MPS),))
+    half = gpu_job(resources=(Resources(gpu=GpuNeed(share=400)),))
+    terms = {"units_milli": 400, "devices": of_block(half, 0, (GPU,)).hash, "ceiling": 480_000}
+    bench = with_offer(offer(host=shared))
+    assert answer(bench, half, **terms) == "ACCEPTED"
+    stranger = {**terms, "consumer_vkh": b"\x77" * 28}
+    assert answer(bench, half, lease="lease_2", session=OTHER_SESSION, **stranger) == "DEVICE_BUSY"
+    assert answer(bench, half, lease="lease_3", session=OTHER_SESSION, **terms) == "ACCEPTED"
+    assert answer(bench, half, lease="lease_4", session=OTHER_SESSION, **terms) == "DEVICE_BUSY"
+
+
+def test_a_whole_device_is_one_leases_even_of_one_owner() -> None:
+    half = gpu_job(resources=(Resources(gpu=GpuNeed(share=400)),))
+    terms = {"units_milli": 400, "devices": of_block(half, 0, (GPU,)).hash, "ceiling": 480_000}
+    bench = Bench()
+    assert answer(bench, half, **terms) == "ACCEPTED"
+    assert answer(bench, half, lease="lease_2", session=OTHER_SESSION, **terms) == "DEVICE_BUSY"
+
+
+def test_a_session_key_of_a_channel_that_is_over_is_refused() -> None:
+    bench = Bench().running()
+    bench.tick()
+    bench.hear(wire.EndSent(End.sign(SESSION, 0)))
+    bench.exit()
+    bench.pay()
+    bench.clear()
+    assert answer(bench, lease="lease_2") == "CHANNEL_OVER"
+
+
+def test_a_reused_channel_must_still_carry_the_ceiling() -> None:
+    bench = Bench(capacity=1_200_100).running()
+    assert answer(bench, core_job(), lease="lease_2") == "CHANNEL_SHORT"
+    assert answer(bench, core_job(), lease="lease_3", ceiling=90) == "ACCEPTED"
+
+
+def test_a_reused_channel_keeps_its_constants() -> None:
+    bench = Bench().running()
+    other = {"consumer_vkh": b"\x55" * 28}
+    assert answer(bench, core_job(), lease="lease_2", **other) == "CHANNEL_DIFFERS"
+
+
+def test_the_market_may_ask_twice() -> None:
+    bench = Bench()
+    assert answer(bench) == "ACCEPTED"
+    assert answer(bench) == "ACCEPTED"
+    accepted = [m for m in bench.sent() if isinstance(m, wire.LeaseAccepted)]
+    assert accepted[0] == accepted[1]
