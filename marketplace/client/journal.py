@@ -100,8 +100,12 @@ class Journal:
         self._file: int | None = None
 
     @staticmethod
-    def hold(folder: Path, session_vk: bytes) -> tuple[Journal, Loaded]:
-        """Lock, then read. :class:`ChannelHeld` if another process has the lock."""
+    def hold(
+        folder: Path, session_vk: bytes, compact_bytes: int = _COMPACT_BYTES
+    ) -> tuple[Journal, Loaded]:
+        """Lock, then read; a file above *compact_bytes* is rewritten. :class:`ChannelHeld` if another
+        process has the lock.
+        """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(folder / f"{session_vk.hex()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -113,7 +117,7 @@ class Journal:
         try:
             rows = journal._recover()
             loaded = fold(session_vk, rows)
-            journal._open(loaded, rows)
+            journal._open(loaded, rows, compact_bytes)
         except BaseException:
             journal.close()
             raise
@@ -145,8 +149,8 @@ class Journal:
             os.truncate(self._path, len(whole))
         return list(_rows(whole, self._path.name))
 
-    def _open(self, loaded: Loaded, rows: list[dict[str, Any]]) -> None:
-        if self._path.exists() and self._path.stat().st_size > _COMPACT_BYTES:
+    def _open(self, loaded: Loaded, rows: list[dict[str, Any]], compact_bytes: int) -> None:
+        if self._path.exists() and self._path.stat().st_size > compact_bytes:
             self._compact(loaded, rows)
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         folder = os.open(self._path.parent, os.O_RDONLY)

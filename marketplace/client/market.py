@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, cast
@@ -27,7 +28,7 @@ import structlog
 
 from marketplace.chain.connect import ChainReader, connect
 from marketplace.chain.errors import ChainFault
-from marketplace.client import jobfiles
+from marketplace.client import images, jobfiles
 from marketplace.client.handle import Job
 from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
@@ -187,9 +188,8 @@ class Market:
 
     async def quote(self, job: Path | str | JobSpec | LoadedJob) -> Json:
         """Price, ceiling and alternatives; nothing is reserved. A refusal carries ``explain``."""
-        return cast(
-            Json, await self.http.post("/v1/quotes", {"spec": self._load(job).spec.to_wire()})
-        )
+        loaded = await self._pinned(self._load(job))
+        return cast(Json, await self.http.post("/v1/quotes", {"spec": loaded.spec.to_wire()}))
 
     async def explain(self, job: Path | str | JobSpec | LoadedJob) -> Json:
         """Why the others lost, or why nothing matches."""
@@ -225,6 +225,20 @@ class Market:
             return LoadedJob(job, {})
         return jobfiles.load(job)
 
+    async def _pinned(self, job: LoadedJob) -> LoadedJob:
+        """*job* with its image's digest; :class:`~marketplace.client.images.ImageNotPinned`."""
+        spec, name = job.spec, job.spec.image
+        if spec.placement.isolation == "process":
+            return job  # the host's own programs run: nothing is pulled
+        if (known := images.pinned(name)) is not None:
+            return replace(job, spec=replace(spec, image=known))
+        if not images.is_local(name):
+            return replace(job, spec=replace(spec, image=await images.digest_of(name)))
+        digest = images.announced(name, await self.offers())
+        if not digest:
+            raise images.ImageNotPinned(f"{name}: no provider here announces this local image")
+        return replace(job, spec=images.on_offers_with(spec, digest))
+
     # ---- running ---------------------------------------------------------------------------
 
     async def run(
@@ -240,7 +254,7 @@ class Market:
         decide. *key* makes the posting idempotent.
         """
         runner = self.runner
-        posted = await runner.post(self._load(job), key=key)
+        posted = await runner.post(await self._pinned(self._load(job)), key=key)
         view = await runner.quoted(str(posted["id"]))
         if view["state"] == "QUOTED":
             try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from marketplace.chain.channels import ChannelEnded
 from marketplace.client.market import Market
@@ -104,6 +105,7 @@ def test_a_greedy_provider_gets_a_tick_too_much_at_most_and_is_told_why(tmp_path
     story(tmp_path, tell)
 
 
+@pytest.mark.prove
 def test_another_process_goes_on_where_a_client_stopped(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         purse, provider = world.purse(), world.provider
@@ -132,6 +134,7 @@ def test_another_process_goes_on_where_a_client_stopped(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+@pytest.mark.prove
 def test_a_channel_that_is_kept_serves_the_next_job_without_a_transaction(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         provider = world.provider
@@ -167,6 +170,7 @@ def test_a_channel_that_is_kept_serves_the_next_job_without_a_transaction(tmp_pa
     story(tmp_path, tell)
 
 
+@pytest.mark.prove
 def test_a_missed_receipt_is_read_again_before_anything_is_paid(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         provider = world.provider
