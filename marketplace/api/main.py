@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
@@ -263,6 +264,8 @@ class _Server(uvicorn.Server):
 
 async def serve(config: Config) -> None:
     """Until cancelled or told to stop by SIGINT or SIGTERM."""
+    if not structlog.is_configured():  # standard output belongs to the command line
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     listener = socket.create_server((config.host, config.port), reuse_port=False)
     port = int(listener.getsockname()[1])
     url = config.public_url or f"http://{config.host}:{port}"

@@ -69,12 +69,21 @@ class AdapterHub:
             with anyio.move_on_after(5):
                 await self.event.wait()
             topics, self.wanted, self.event = self.wanted, set(), anyio.Event()
+            if not topics:  # what a command line wrote, or a notification that was lost
+                topics = {f"adapter:{key.hex()}" for key in await self._owed()}
             for topic in topics:
                 kind, _, name = topic.partition(":")
                 if kind == "voucher":
                     await self._voucher(bytes.fromhex(name))
                 else:
                     await self._outbox(name)
+
+    async def _owed(self) -> list[bytes]:
+        if not self.hub.live:
+            return []
+        here = [f"adapter:{key.hex()}" for key in self.hub.live]
+        found = await self.market.store.find(Sent, target=here, limit=500)
+        return [bytes.fromhex(t.partition(":")[2]) for t in {one.target for one in found}]
 
     async def _outbox(self, provider: str) -> None:
         for one in await self.market.store.find(Sent, target=f"adapter:{provider}"):

@@ -14,7 +14,7 @@ from marketplace.domain.receipt import ReceiptRefused
 from marketplace.domain.terms import TermsRefused
 from marketplace.domain.voucher import End
 from marketplace.service import decide, jobs, settle, ticks
-from marketplace.service.market import TRIES, Market, log
+from marketplace.service.market import FEE, TRIES, Market, log
 from marketplace.service.ports import Change
 from marketplace.service.records import (
     Channel,
@@ -23,6 +23,7 @@ from marketplace.service.records import (
     LogRecord,
     OfferRecord,
     Output,
+    Setting,
     VoucherRecord,
 )
 
@@ -90,6 +91,9 @@ class Adapters:
         market, offer = self.market, message.offer
         if offer.magic != market.settings.magic:
             raise OfferRefused(f"this market is on network {market.settings.magic}")
+        least = await market.store.get(Setting, FEE)
+        if least is not None and offer.fee_bps < int(least.value):
+            raise OfferRefused(f"this market lists offers from fee_bps {least.value} on")
         body, now = canonical.encode(offer.to_wire()), market.now
         for _ in range(TRIES):
             found = await market.store.find(OfferRecord, provider=provider, limit=1)

@@ -21,6 +21,7 @@ from marketplace.service.ticks import Book, UsedKeys
 
 log = structlog.get_logger("market")
 MATCHER: Final = "matcher"
+FEE: Final = "fee_bps"  # the setting: the least settlement fee that an offer must grant
 TRIES: Final = 8
 
 

@@ -93,11 +93,8 @@ async def _spine(db: str, tmp_path) -> None:
             await adapter.send(_log(lease, b"hello\n"))
             for _ in range(3):
                 receipt = await adapter.tick(lease)
-                paid = session.verify_key
                 await until(
-                    lambda due=receipt.channel_owed: (
-                        paid in adapter.vouchers and adapter.vouchers[paid].cumulative == due
-                    )
+                    lambda due=receipt.channel_owed: adapter.paid(session.verify_key) == due
                 )
             assert receipt.lease_owed == 3 * 5
             await adapter.finish(lease)
