@@ -99,13 +99,13 @@ async def _demo(home: Path, simulate: str, as_json: bool) -> dict[str, Any] | No
     async with interruptible():
         try:
             say("a Cardano ledger, a market and a provider's adapter start, each a process")
-            await start(place)
-            say(f"an offer is listed{', GPUs SIMULATED' if simulate else ''}; a purse gets money")
-            purse = await place.consumer(_PURSE)
-            return await _tell(place, purse, say, as_json)
+            await start(place, _PURSE)
+            say(f"an offer is listed{', GPUs SIMULATED' if simulate else ''}; a purse has money")
+            return await _tell(place, await place.purse("consumer"), say, as_json)
         finally:
             with anyio.CancelScope(shield=True):
                 await place.stop()
+                await place.sweep()  # a job that was cut short would live on
     return None
 
 

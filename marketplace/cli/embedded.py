@@ -6,21 +6,25 @@ its passphrase lies beside its keys, which guard nothing of worth. Real networks
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import socket
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import anyio
 import anyio.to_thread
 
-from adapter.keys import load_keys
+from adapter.keys import Keys, load_keys
 from adapter.localimage import build_python
 from adapter.runtime.base import RuntimeFault
 from adapter.runtime.docker import connect as connect_docker
+from adapter.runtime.docker import map_docker
 from marketplace.chain.actions import Desk, deploy
 from marketplace.chain.address import to_text
 from marketplace.chain.connect import connect
@@ -29,11 +33,26 @@ from marketplace.cli.common import private_folder
 from marketplace.cli.faucet import ask as ask_faucet
 from marketplace.cli.supervise import Part
 from marketplace.client.purse import Purse
+from marketplace.domain.errors import Refusal
 
 LOCAL_IMAGE: Final = "tally/python:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: the process runtime needs no image
 _OPERATOR_ADA: Final = 200_000_000
 _HOT_ADA: Final = 50_000_000
+
+
+class PortTaken(Refusal):
+    """Another program listens where a part should."""
+
+    code = "PORT_TAKEN"
+    remedy = "stop what listens there, or choose another with --port or --devnet-port"
+
+
+class AlreadyRunning(Refusal):
+    """Another process serves this home."""
+
+    code = "ALREADY_RUNNING"
+    remedy = "use the one that runs, or another --home"
 
 
 @dataclass
@@ -48,6 +67,8 @@ class Embedded:
     resume_window: str = "10m"
     image: str = PROCESS_ONLY
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
+    _lock: TextIO | None = None
+    _purses: dict[str, Purse] = field(default_factory=dict[str, Purse])
 
     @property
     def passphrase_file(self) -> Path:
@@ -75,43 +96,77 @@ class Embedded:
         }
 
     def prepare(self) -> None:
-        """Folders and the passphrase; adopts what an earlier run left."""
+        """Folders and the passphrase; adopts what an earlier run left.
+
+        :class:`AlreadyRunning` and :class:`PortTaken` before anything is started.
+        """
         private_folder(self.home)
+        self._lock = (self.home / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AlreadyRunning(f"{self.home} is being served already") from error
+        for port in (self.port, self.devnet_port):
+            if not is_free(port):
+                raise PortTaken(f"port {port} of this machine is taken")
         if not self.passphrase_file.exists():
             self.passphrase_file.touch(mode=0o600)
             self.passphrase_file.write_text(secrets.token_urlsafe(24) + "\n")
         os.environ["TALLY_PASSPHRASE_FILE"] = str(self.passphrase_file)
 
     def part(self, name: str, *arguments: str) -> Part:
-        """The process *name*, started by ``python -m marketplace.cli.main`` as a user would."""
+        """The process *name*: ``tally`` with *arguments*, as a user would start it."""
         made = self.parts.get(name)
         if made is None:
             made = self.parts[name] = Part(name, (), self.home / "logs" / f"{name}.log")
-        made.argv = [sys.executable, "-m", "marketplace.cli.main", *arguments]
+        made.argv = [
+            sys.executable, "-m", "marketplace.cli.child", str(os.getpid()), *arguments,
+        ]  # fmt: skip
         made.env = {"TALLY_PASSPHRASE_FILE": str(self.passphrase_file), "PYTHONUNBUFFERED": "1"}
         return made
 
     async def start_devnet(self) -> Part:
         """The ledger; a restart takes the port that it had."""
-        port = self._port_of("devnet", self.devnet_port)
-        part = self.part(
+        return await self._start_listening("devnet", self.devnet_port, self._devnet)
+
+    def _devnet(self, port: int) -> Part:
+        return self.part(
             "devnet", "devnet", "--state", str(self.home / "devnet"), "--port", str(port),
             "--block-ms", str(self.block_ms),
         )  # fmt: skip
-        await part.start()
-        self._keep_port("devnet", str(part.ready["url"]))
-        return part
 
-    async def fund(self) -> None:
-        """The operator's wallet, the adapter's hot key and the consumer's purse, from the faucet;
-        the channel's scripts on chain. Does nothing that is done already."""
-        chain = await connect(self.chain_url)
-        operator = Purse.create(self.home / "market", name="operator")
+    async def _start_listening(self, name: str, asked: int, made: Callable[[int], Part]) -> Part:
+        """Start what *made* gives for a port; from then on that port is the part's."""
+        part = made(asked or self._port_of(name))
+        await part.start()
+        port = int(str(part.ready["url"]).split("://")[1].split("/")[0].rsplit(":", 1)[1])
+        self._keep_port(name, port)
+        return made(port)  # if it dies, it is started again where the others look for it
+
+    async def fund(self, consumer: int = 0) -> None:
+        """The operator's wallet and the consumer's purse, from the faucet; then the channel's
+        scripts on chain. Does nothing that is done already."""
+        async with anyio.create_task_group() as tasks:
+            if consumer:
+                tasks.start_soon(self._top_up, await self.purse("consumer"), consumer)
+            await self._deploy()
+
+    async def _deploy(self) -> None:
+        operator = await self.purse("operator")
         await self._top_up(operator, _OPERATOR_ADA)
-        wallet = operator.wallet(mainnet=False)
-        sent = await deploy(Desk(chain, wallet))
+        chain = await connect(self.chain_url)
+        sent = await deploy(Desk(chain, operator.wallet(mainnet=False)))
         if sent is not None:
             await self.wait_for(chain, sent.tx_id)
+
+    async def purse(self, whose: str) -> Purse:
+        """The ``consumer``'s or the market ``operator``'s purse, made if it is missing."""
+        if whose not in self._purses:
+            folder, name = ("market", whose) if whose == "operator" else (whose, "purse")
+            self._purses[whose] = await anyio.to_thread.run_sync(
+                lambda: Purse.create(self.home / folder, name=name)
+            )
+        return self._purses[whose]
 
     async def wait_for(self, chain: Any, tx_id: bytes) -> None:
         """Until a block holds *tx_id*."""
@@ -130,27 +185,29 @@ class Embedded:
 
     async def consumer(self, lovelace: int) -> Purse:
         """The consumer's purse, with at least half of *lovelace* in it."""
-        purse = Purse.create(self.home / "consumer")
+        purse = await self.purse("consumer")
         await self._top_up(purse, lovelace)
         return purse
 
     async def start_market(self) -> Part:
         """The market; a restart takes the port that it had."""
-        port = self._port_of("market", self.port)
-        part = self.part(
+        return await self._start_listening("market", self.port, self._market)
+
+    def _market(self, port: int) -> Part:
+        return self.part(
             "market", "market", "serve", "--home", str(self.home / "market"), "--port", str(port),
             "--chain-url", self.chain_url, "--public-chain-url", self.chain_url,
             "--resume-window", self.resume_window, "--settle-every", "10s",
         )  # fmt: skip
-        await part.start()
-        self._keep_port("market", self.market_url)
-        return part
 
-    async def start_adapter(self, name: str = "adapter") -> Part:
-        """An adapter on this machine."""
+    async def start_adapter(
+        self, name: str = "adapter", market: str = "", chain_url: str = ""
+    ) -> Part:
+        """An adapter on this machine, at *market* and *chain_url* or at this one's own."""
         part = self.part(
-            name, "adapter", "run", "--state", str(self.home / name), "--market", self.market_url,
-            "--chain-url", self.chain_url, "--config", str(self._config(name)),
+            name, "adapter", "run", "--state", str(self.home / name),
+            "--market", market or self.market_url, "--chain-url", chain_url or self.chain_url,
+            "--config", str(self._config(name)),
         )  # fmt: skip
         await part.start()
         await self._fund_adapter(name)
@@ -167,12 +224,21 @@ class Embedded:
 
     async def wallets(self) -> list[bytes]:
         """Every address that the faucet paid or that is paid here, the consumer's aside."""
-        operator = Purse.create(self.home / "market", name="operator")
-        hot = [
-            Wallet((await anyio.to_thread.run_sync(load_keys, keys)).hot, mainnet=False).address
-            for keys in sorted(self.home.glob("adapter*/keys"))
-        ]
+        operator = await self.purse("operator")
+        hot = [Wallet(keys.hot, mainnet=False).address for keys in await self._adapter_keys()]
         return [operator.wallet(mainnet=False).address, *hot]
+
+    async def _adapter_keys(self) -> list[Keys]:
+        folders = sorted(self.home.glob("adapter*/keys"))
+        return [await anyio.to_thread.run_sync(load_keys, folder) for folder in folders]
+
+    async def sweep(self) -> int:
+        """Remove every container and network that this market's adapters left; how many there were.
+
+        For throw-away markets, once everything is stopped: with the state goes all that knew of them.
+        """
+        names = [keys.provider[:16] for keys in await self._adapter_keys()]
+        return await anyio.to_thread.run_sync(remove_leftovers, names)
 
     def find_image(self) -> str:
         """The id of this machine's Python as an image, or "" where no Docker answers."""
@@ -202,14 +268,53 @@ class Embedded:
         path = self.home / "ports.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
-    def _port_of(self, name: str, asked: int) -> int:
-        return asked or self._ports().get(name, 0)
+    def _port_of(self, name: str) -> int:
+        """The port that *name* had, or 0 if it had none or somebody took it."""
+        had = self._ports().get(name, 0)
+        return had if is_free(had) else 0
 
-    def _keep_port(self, name: str, url: str) -> None:
-        ports = self._ports() | {name: int(url.split("://")[1].split("/")[0].rsplit(":", 1)[1])}
+    def _keep_port(self, name: str, port: int) -> None:
+        ports = self._ports() | {name: port}
         (self.home / "ports.json").write_text(json.dumps(ports))
 
     async def stop(self) -> None:
-        """Everything, the devnet last."""
+        """Everything, the devnet last; then another process may serve this home."""
         for name in sorted(self.parts, key=lambda n: (n == "devnet", n == "market")):
             await self.parts[name].stop()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def is_free(port: int) -> bool:
+    """Whether a part may listen on *port* of loopback; 0 is always free."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def remove_leftovers(adapters: Sequence[str]) -> int:
+    """Containers and networks that carry one of the names of *adapters*; how many were removed."""
+    try:
+        client = connect_docker("")
+    except RuntimeFault:
+        return 0
+    removed = 0
+    try:
+        for adapter in adapters:
+            mine = {"label": f"tally.adapter={adapter}"}
+            for container in client.containers.list(all=True, filters=mine, ignore_removed=True):
+                with map_docker("remove a container that was left"):
+                    container.remove(force=True, v=True)
+                removed += 1
+            for network in client.networks.list(filters=mine):
+                with map_docker("remove a network that was left"):
+                    network.remove()
+                removed += 1
+    finally:
+        client.close()
+    return removed

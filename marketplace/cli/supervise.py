@@ -23,9 +23,11 @@ from anyio.streams.text import TextReceiveStream
 from marketplace.cli.common import REFUSED, USAGE
 from marketplace.domain.errors import Fault
 
-READY_WITHIN_S: Final = 60.0
+READY_WITHIN_S: Final = 120.0
 STOP_WITHIN_S: Final = 15.0
 PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+STANDS_AFTER_S: Final = 60.0
+"""A part that ran for so long has recovered: its next death is its first."""
 
 
 class PartFailed(Fault):
@@ -91,6 +93,11 @@ class Part:
                 await log.flush()
         return await self.process.wait()
 
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None while it runs, or if it never ran."""
+        return self.process.returncode if self.process is not None else None
+
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL when it does not listen; never by name."""
         process = self.process
@@ -117,9 +124,17 @@ class Part:
 
 async def keep_running(part: Part) -> None:
     """Watches a started *part* and starts it again when it dies; returns only when cancelled."""
-    for attempt in range(1_000_000):
+    attempt, begun = 0, anyio.current_time()
+    while True:
         code = await part.drain()
-        if code in (USAGE, REFUSED):
-            raise PartFailed(f"{part.name} ended with code {code}: {part.last_words()}")
-        await anyio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
-        await part.start()
+        attempt = 0 if anyio.current_time() - begun > STANDS_AFTER_S else attempt
+        while True:
+            if code in (USAGE, REFUSED):
+                raise PartFailed(f"{part.name} ended with code {code}: {part.last_words()}")
+            await anyio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
+            attempt, begun = attempt + 1, anyio.current_time()
+            try:
+                await part.start()
+                break
+            except PartFailed:  # what it needs may be dead as well: the pauses grow
+                code = part.returncode

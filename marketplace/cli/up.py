@@ -83,8 +83,7 @@ async def _up(
     place.prepare()
     async with interruptible() as tasks:
         try:
-            await start(place)
-            await place.consumer(_PURSE)
+            await start(place, _PURSE)
             for part in place.parts.values():
                 tasks.start_soon(keep_running, part)
             if as_json:
@@ -99,12 +98,18 @@ async def _up(
         out.print("stopped; `tally up` goes on from here")
 
 
-async def start(place: Embedded) -> None:
-    """All parts, in the order in which they need each other."""
-    place.image = await anyio.to_thread.run_sync(place.find_image)
-    await place.start_devnet()
-    await place.fund()
-    await place.start_market()
+async def start(place: Embedded, purse: int) -> None:
+    """All parts, each as soon as what it needs is there; the consumer's purse gets *purse* lovelace."""
+
+    async def image() -> None:
+        place.image = await anyio.to_thread.run_sync(place.find_image, abandon_on_cancel=True)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(image)
+        await place.start_devnet()
+        await place.purse("operator")  # before the market opens the same keystore
+        tasks.start_soon(place.fund, purse)
+        await place.start_market()
     await place.start_adapter()
 
 
