@@ -147,12 +147,11 @@ class Job:
         return self.view
 
     async def settled(self, within_s: float = 60.0) -> bool:
-        """Whether its channels have ended on chain in time; False leaves that to the settler."""
+        """Whether its channels have ended on chain in time; False for one that is kept open, too."""
         if self._runner is None:
             return False
         with anyio.move_on_after(within_s):
-            await self._runner.settled(self.id)
-            return True
+            return bool(await self._runner.settled(self.id))
         return False
 
     # ---- what it says ----------------------------------------------------------------------

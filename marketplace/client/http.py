@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 import anyio
@@ -21,6 +21,8 @@ from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
 _TRIES: Final = 4
 _DEADLINE_S: Final = 30.0
 _STATUS_FAULT: Final = 500
+_UNAUTHENTICATED: Final = 401
+_SIGN_IN: Final = "/v1/auth/"
 
 
 class MarketRefused(Refusal):
@@ -60,6 +62,7 @@ class Http:
     ) -> None:
         self.base = base.rstrip("/")
         self.token = token
+        self.renew: Callable[[], Awaitable[object]] | None = None
         self._client = httpx.AsyncClient(
             base_url=self.base,
             timeout=httpx.Timeout(_DEADLINE_S, connect=5.0),
@@ -125,6 +128,21 @@ class Http:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """A session that is over is signed in anew, once: jobs outlive sessions."""
+        used = self.token
+        try:
+            return await self._tried(method, path, **options)
+        except MarketRefused as refused:
+            over = refused.fields.get("status") == _UNAUTHENTICATED and not path.startswith(
+                _SIGN_IN
+            )
+            if self.renew is None or not used or not over:
+                raise
+            if self.token == used:
+                await self.renew()
+        return await self._tried(method, path, **options)
+
+    async def _tried(self, method: str, path: str, **options: Any) -> httpx.Response:
         headers = {**self._headers(), **options.pop("headers", {})}
         last = ""
         for turn in range(_TRIES):

@@ -135,6 +135,7 @@ class Market:
             )
         if not self.http.token:
             await self.sign_in()
+            self.http.renew = self.sign_in
         payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
         till = Till(purse, chain)
         self._runner = Runner(self.http, purse, till, payers, self._keep)
@@ -319,13 +320,6 @@ class Market:
     def listen(self, listener: Callable[[Paid], Awaitable[None]]) -> Callable[[], None]:
         """Hear every tick, note and stage of this process's channels."""
         return self.payers.listen(listener)
-
-    async def settled(self, job: str, within_s: float = 60.0) -> bool:
-        """Whether all channels of *job* that were asked to end have ended on chain in time."""
-        with anyio.move_on_after(within_s):
-            await self.runner.settled(job)
-            return True
-        return False
 
 
 class QuoteDeclined(Refusal):

@@ -333,6 +333,10 @@ class Payers:
         """The channel, if this process holds it."""
         return self._held.get(session_vk)
 
+    def known(self, session_vk: bytes) -> bool:
+        """Whether that key has a book here, whoever holds it: a session key is for one channel only."""
+        return session_vk in rows.channels_in(self._folder)
+
     @property
     def all(self) -> tuple[ChannelPayer, ...]:
         """Every channel that this process holds."""

@@ -19,7 +19,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PublicKey, SealedBox
 
 from marketplace.chain.channels import ChannelEnded
-from marketplace.chain.errors import ChainFault, ChannelRefused, ChannelUnknown
+from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.chain.utxo import OutRef
 from marketplace.client import quotes
 from marketplace.client.http import Http
@@ -177,15 +177,18 @@ class Runner:
             spent=spent,
         )
         quotes.check(quote, wanted, time.time_ns() // 1_000_000)
-        if quote.fresh and self.payers.held(quote.terms.session_vk) is not None:
-            held_one = self.payers.held(quote.terms.session_vk)
-            if held_one is not None and held_one.facts.open_tx:
-                raise QuoteRefused("the quote calls a channel fresh that is open already")
+        if quote.fresh and not self._begun(quote) and self.payers.known(quote.terms.session_vk):
+            raise QuoteRefused("the quote calls a channel fresh that this purse has used before")
         if not quote.fresh and quote.terms.session_vk not in held:
             raise QuoteRefused("the quote reuses a channel that this payer does not hold")
         reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
         amount = quote.terms.ceiling + reserve if quote.fresh else await self._lacking(quote)
         return Offered(job, quote, amount, reserve, spent)
+
+    def _begun(self, quote: Quote) -> bool:
+        """This purse signed these terms already: a crash came before the market heard of it."""
+        held = self.payers.held(quote.terms.session_vk)
+        return held is not None and quote.terms.lease in held.terms
 
     async def _lacking(self, quote: Quote) -> int:
         """What a reused channel has to be topped up by, so that it can pay the new ceiling."""
@@ -322,9 +325,7 @@ class Runner:
         Only a job that has paid before, or whose terms this purse signed, is agreed to here.
         """
         quote = Quote.read(view["quote"])
-        held = self.payers.held(quote.terms.session_vk)
-        begun = held is not None and quote.terms.lease in held.terms
-        if not begun and not self._of(str(view["id"])):
+        if not self._begun(quote) and not self._of(str(view["id"])):
             return
         try:
             offered = await self.examine(view)
@@ -368,7 +369,7 @@ class Runner:
         except ChainFault as fault:
             log.info("chain_unread", why=fault.message)
             return False
-        except (ChannelRefused, ChannelUnfit) as refusal:
+        except ChannelUnfit as refusal:
             log.error("channel_refused", channel=facts.session_vk.hex(), why=refusal.message)
             await held.end()
             return False

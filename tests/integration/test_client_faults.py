@@ -8,10 +8,13 @@ from typing import Any
 
 import anyio
 import pytest
+from nacl.public import SealedBox
 
 from marketplace.chain.channels import ChannelEnded
+from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.market import Market
 from marketplace.client.payers import Paid
+from marketplace.domain import wire
 from marketplace.domain.job import Policy, Price
 from tests.integration.support_client import World, spec, story, until
 
@@ -203,7 +206,7 @@ def test_a_price_above_the_cap_is_never_signed(tmp_path: Path) -> None:
         async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
             runner = market.runner
             wanted = spec()
-            posted = await runner.post(market._load(wanted))  # pyright: ignore[reportPrivateUsage]
+            posted = await runner.post(LoadedJob(wanted, {}))
             view = await runner.quoted(posted["id"])
             quote = Quote.read(view["quote"])
             good = Wanted(
@@ -239,3 +242,50 @@ def test_a_price_above_the_cap_is_never_signed(tmp_path: Path) -> None:
             await runner.decline(view)
 
     story(tmp_path, tell)
+
+
+@pytest.mark.prove
+def test_a_crash_between_opening_and_signing_opens_no_second_channel(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        purse, provider = world.purse(), world.provider
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
+            runner = market.runner
+            posted = await runner.post(LoadedJob(spec(), {}))
+            offered = await runner.examine(await runner.quoted(posted["id"]))
+            terms = offered.quote.terms
+            held = await runner._book(offered.quote, offered.amount)  # pyright: ignore[reportPrivateUsage]
+            await held.agree(offered.quote.signed, terms.ceiling)
+            ref = await runner.till.open(terms, offered.amount)
+            # the process dies here: the open transaction's id was not noted, the market not told
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as again:
+            assert await again.resume_all() == [posted["id"]]
+            lease = await provider.lease()
+            held = again.payers.all[0]
+            assert (held.facts.open_tx, held.facts.index) == (ref.tx_id.hex(), ref.index)
+            await provider.start(lease)
+            await provider.ticks(lease, 1)
+            await provider.adapter.finish(lease)
+            await provider.settle(held.session_vk, held.facts.open_tx, lease)
+            await until(lambda: held.facts.state == "ENDED")
+            assert len(again.payers.all) == 1
+
+    story(tmp_path, tell)
+
+
+def test_a_secret_is_read_by_the_provider_and_by_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "a very secret value")
+
+    async def tell(world: World) -> None:
+        async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
+            await market.run(spec(secrets=("HF_TOKEN",)))
+            await world.provider.lease()
+            (signed,) = [m for m in world.provider.adapter.asked if isinstance(m, wire.LeaseSigned)]
+            opened = SealedBox(world.provider.seal).decrypt(signed.secrets["HF_TOKEN"])
+            assert opened == b"a very secret value"
+
+    story(tmp_path, tell)
+    for path in tmp_path.rglob("*"):  # database, blobs, books and keys of everybody
+        if path.is_file():
+            assert b"a very secret value" not in path.read_bytes()
