@@ -25,6 +25,7 @@ EAGER = Policy(target_bps=500)  # pays a fee of up to 5 % where the default wait
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("drop", [False, True], ids=["back to the mempool", "dropped for good"])
 def test_fifty_channels_settle_in_few_transactions_and_again_after_a_rollback(drop: bool) -> None:
     async def story(world: World) -> None:

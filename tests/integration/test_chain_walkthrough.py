@@ -34,6 +34,7 @@ def _steps(process: subprocess.Popen[str]) -> list[dict[str, object]]:
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(1200)
 def test_the_walk_through_goes_all_the_way_and_a_second_run_deploys_nothing(tmp_path: Path) -> None:
     with devnet(block_ms=300) as served:
         faucet = f"{served.control}/faucet"

@@ -48,6 +48,7 @@ def test_costs_are_those_of_the_committed_table() -> None:
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(1200)
 def test_every_gate_holds_and_the_whole_table_is_current() -> None:
     need_devnet()
     report = bench_channel.run()
