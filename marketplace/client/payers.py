@@ -185,7 +185,8 @@ class ChannelPayer:
         # A tick in which nothing was delivered is answered too: the market then asks no more.
         await self._send_voucher(receipt.lease, self.book.signed)
         approved = self.book.leases[receipt.lease].approved
-        await self._tell(Paid("tick", self.session_vk, receipt.lease, approved))
+        if fresh:
+            await self._tell(Paid("tick", self.session_vk, receipt.lease, approved))
         if outcome.note is not None:
             await self._noted(receipt.lease, approved, outcome.note)
         if ends:

@@ -289,3 +289,38 @@ def test_a_secret_is_read_by_the_provider_and_by_nobody_else(
     for path in tmp_path.rglob("*"):  # database, blobs, books and keys of everybody
         if path.is_file():
             assert b"a very secret value" not in path.read_bytes()
+
+
+@pytest.mark.prove
+def test_a_kept_channel_that_is_too_small_is_topped_up(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        provider = world.provider
+        async with Market(
+            world.url, wallet=world.purse(), chain_url=world.served.url, keep=True
+        ) as market:
+            await market.run(spec())
+            one = await provider.lease()
+            await provider.start(one)
+            await provider.ticks(one, 1)
+            await provider.adapter.finish(one)
+            held = market.payers.all[0]
+            await until(lambda: one in held.final and held.book.capacity is not None)
+            before, paid_in = held.book.capacity, held.facts.amount
+            asked: list[int] = []
+
+            async def confirm(offered: Any) -> bool:
+                asked.append(offered.amount)
+                return True
+
+            await market.run(spec(name="again"), confirm=confirm)
+            assert asked == [1] and held.facts.amount == paid_in + 1 and before is not None
+            assert held.book.capacity == before + 1
+            two = await provider.lease(2)
+            await provider.start(two)
+            await provider.ticks(two, 1)
+            await provider.adapter.finish(two)
+            await until(lambda: two in held.final)
+            view = await provider.look(held.session_vk, held.facts.open_tx)
+            assert [funding.amount for funding in view.fundings] == [paid_in, 1]
+
+    story(tmp_path, tell)
