@@ -160,14 +160,20 @@ async def sign_in(
 async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
     """The form; its quote is live."""
     devices = (await market_routes.devices(parts))["items"]
-    images: set[str] = set()
+    images: dict[str, str] = {}
     regions: set[str] = set()
-    for record, one in parts.market.matcher.offers():
-        images |= {k.removeprefix("image/") for k in one.labels if k.startswith("image/")}
-        regions |= {record.offer.region or record.offer.host.region}
+    for _, one in parts.market.matcher.offers():
+        # What a provider has by name is asked for by its digest.
+        images |= {
+            name.removeprefix("image/"): digest
+            for name, digest in one.labels.items()
+            if name.startswith("image/")
+        }
+        regions.add(one.region or one.host.region)
     return page(
-        request, "new", who, devices=devices, images=sorted(images), regions=sorted(regions - {""})
-    )
+        request, "new", who, devices=devices, images=sorted(images.items()),
+        regions=sorted(regions - {""}),
+    )  # fmt: skip
 
 
 # ---- for an account ----------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+// Small live charts as inline SVG: a tally stick of ticks, and lines over time.
+
+const W = 600;
+const KEPT = 600;
+const SVG = "http://www.w3.org/2000/svg";
+
+const shape = (name, attributes) => {
+  const el = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) el.setAttribute(key, value);
+  return el;
+};
+
+/** Points of `[x, y]` as a path in the box; *most* is the top of the scale. */
+export function path(points, most, height = 120) {
+  if (points.length < 2 || !most) return "";
+  const [from, to] = [points[0][0], points.at(-1)[0]];
+  const place = ([x, y]) => `${(((x - from) / (to - from || 1)) * W).toFixed(1)},${(height - 3 - (y / most) * (height - 8)).toFixed(1)}`;
+  return `M${points.map(place).join("L")}`;
+}
+
+/** A line with its area under it, and a dashed line at *cap* if it is near. */
+export class Line {
+  constructor(svg, { most = 0, height = 120 } = {}) {
+    Object.assign(this, { svg, fixed: most, height, points: [] });
+    for (const y of [0.25, 0.5, 0.75]) svg.append(shape("line", { class: "grid", x1: 0, x2: W, y1: y * height, y2: y * height }));
+    this.area = svg.appendChild(shape("path", { class: "area" }));
+    this.line = svg.appendChild(shape("path", { class: "line" }));
+  }
+
+  add(x, y) {
+    const last = this.points.at(-1);
+    if (last && x <= last[0]) return;
+    this.points.push([x, y]);
+    if (this.points.length > KEPT) this.points.shift();
+    const most = this.fixed || Math.max(...this.points.map(([, value]) => value)) * 1.1;
+    const drawn = path(this.points, most, this.height);
+    this.line.setAttribute("d", drawn);
+    this.area.setAttribute("d", drawn && `${drawn}L${W},${this.height}L0,${this.height}Z`);
+  }
+}
+
+/** One notch for each tick, every fifth across the others, as tallies are kept. */
+export class Stick {
+  constructor(svg) {
+    this.svg = svg;
+    this.seen = 0;
+    svg.append(shape("rect", { class: "wood", x: 1, y: 6, width: W - 2, height: 28, rx: 4 }));
+  }
+
+  /** The stick shows the last hundred of *ticks*. */
+  show(ticks) {
+    if (ticks === this.seen) return;
+    this.svg.querySelectorAll(".notch").forEach((notch) => notch.remove());
+    const shown = Math.min(ticks, 100);
+    for (let i = 0; i < shown; i++) {
+      const number = ticks - shown + i + 1;
+      const fresh = number > this.seen && this.seen ? " fresh" : "";
+      const x = 8 + i * 5.9;
+      const fifth = number % 5 === 0;
+      this.svg.append(shape("line", { class: `notch${fresh}`, x1: fifth ? x - 21 : x, x2: x, y1: fifth ? 30 : 10, y2: fifth ? 10 : 30 }));
+    }
+    this.seen = ticks;
+  }
+}

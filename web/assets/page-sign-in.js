@@ -1,0 +1,42 @@
+// Sign in with a wallet: one signature.
+
+import { make, wrong } from "./live.js";
+import { signIn, wallets, walletSaid } from "./wallet.js";
+
+const WAIT_MS = 150;
+const TRIES = 12; // extensions inject themselves late
+
+export function start({ magic }) {
+  const place = document.getElementById("wallets");
+  const to = place.dataset.to;
+  look(place, TRIES, (key, name) => choose(key, name, magic, to));
+}
+
+function look(place, left, choose) {
+  const found = wallets();
+  if (!found.length && left) {
+    setTimeout(() => look(place, left - 1, choose), WAIT_MS);
+    return;
+  }
+  place.setAttribute("aria-busy", "false");
+  if (!found.length) {
+    place.replaceChildren(make("p", { class: "notice" }, "No Cardano wallet is installed in this browser. Install one that speaks CIP-30, then load this page again."));
+    return;
+  }
+  place.replaceChildren(make("ul", { class: "wallets" }, ...found.map(({ key, name, icon }) =>
+    make("li", {}, make("button", { type: "button", onclick: () => choose(key, name) }, icon && make("img", { src: icon, alt: "" }), name)))));
+}
+
+async function choose(key, name, magic, to) {
+  const said = document.getElementById("said");
+  wrong("");
+  said.textContent = `Waiting for ${name} …`;
+  try {
+    await signIn(key, magic);
+    said.textContent = "Signed in.";
+    location.assign(to);
+  } catch (error) {
+    said.textContent = "";
+    wrong(walletSaid(error));
+  }
+}

@@ -1,0 +1,221 @@
+// The payer of this browser: answers receipts for every channel in the vault. One tab pays at a time
+// (a Web Lock); the others take over when it closes.
+//
+// In:  {do: "start", magic, token}, {do: "watch", id}, {do: "finish", id}, {do: "ahead", id, lease, ms}
+// Out: {what: "paying", …}, {what: "tick", …}, {what: "note", …}, {what: "stage", …}, {what: "link", up}
+
+import { fromHex } from "./bytes.js";
+import { Conversation } from "./conversation.js";
+import { newKey, random, sign } from "./crypto.js";
+import * as payer from "./payer.js";
+import { endMessage, readReceipt, readTerms, Refused, voucherMessage } from "./records.js";
+import * as vault from "./vault.js";
+
+const PAUSES = [200, 500, 1000, 2000, 5000];
+const now = () => performance.timeOrigin + performance.now(); // monotonic within this page's life
+const told = new BroadcastChannel("tally-payer");
+
+let talk;
+let socket;
+let credentials = "";
+const books = new Map();
+let turn = Promise.resolve();
+
+const say = (message) => told.postMessage(message);
+/** One thing at a time: a book is read, decided, written and answered without another in between. */
+const inTurn = (work) => (turn = turn.then(work).catch((error) => say({ what: "fault", message: String(error.message || error) })));
+
+self.onmessage = ({ data }) => {
+  if (data.do === "start") {
+    credentials = data.token;
+    navigator.locks.request("tally-payer", () => pay(data.magic)).catch((error) => say({ what: "fault", message: String(error) }));
+  }
+};
+// Another tab of this browser may be the one that pays: orders go to whoever does.
+const orders = new BroadcastChannel("tally-orders");
+orders.onmessage = ({ data }) => talk && inTurn(() => order(data));
+
+async function order({ do: what, id, lease, ms, token }) {
+  if (token) credentials = token;
+  if (what === "watch") await take(id);
+  if (!books.has(id)) return;
+  if (what === "finish") await end(id);
+  if (what === "ahead") {
+    const { book, sign: amount } = payer.ahead(books.get(id), lease, ms);
+    await keep(book);
+    await voucher(id, lease, amount);
+    say({ what: "ahead", id, lease, signed: amount });
+  }
+}
+
+async function pay(magic) {
+  talk = new Conversation(await newKey(), random(16), magic);
+  for (const book of await vault.living()) books.set(book.id, book);
+  await bury();
+  say({ what: "paying", channels: books.size });
+  for (let attempt = 0; ; attempt++) {
+    const before = now();
+    await connection().catch((error) => error instanceof Refused && say({ what: "refused", code: error.code, message: error.message }));
+    say({ what: "link", up: false });
+    if (now() - before > 10_000) attempt = 0;
+    await new Promise((done) => setTimeout(done, PAUSES[Math.min(attempt, PAUSES.length - 1)]));
+  }
+}
+
+/** Channels that ended while no page was open: the market's word is enough to stop signing. */
+async function bury() {
+  if (!books.size || !credentials) return;
+  const answer = await fetch("/v1/channels", { headers: { Authorization: `Bearer ${credentials}` } });
+  if (!answer.ok) return;
+  for (const { session_vk: id, state } of (await answer.json()).items) {
+    if (state !== "ENDED" || !books.has(id)) continue;
+    await vault.keep({ ...books.get(id), state: "ENDED" });
+    books.delete(id);
+  }
+}
+
+function connection() {
+  return new Promise((done, failed) => {
+    const scheme = self.location.protocol === "https:" ? "wss" : "ws";
+    socket = new WebSocket(`${scheme}://${self.location.host}/v1/payer`);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => socket.send(talk.hello());
+    socket.onmessage = ({ data }) => inTurn(() => step(new Uint8Array(data)).catch((error) => { socket.close(); failed(error); }));
+    socket.onclose = () => { talk.open = false; done(); };
+    socket.onerror = () => socket.close();
+  });
+}
+
+async function step(bytes) {
+  const before = talk.received;
+  const { answers, message, opened } = await talk.receive(bytes);
+  answers.forEach((answer) => socket.send(answer));
+  if (opened) {
+    say({ what: "link", up: true });
+    for (const book of books.values()) await subscribe(book);
+    for (const book of books.values()) if (book.endSent) await sendEnd(book);
+  }
+  if (message) await handle(message);
+  if (talk.received !== before) socket.send(talk.acknowledgement());
+}
+
+function send(kind, body) {
+  const bytes = talk.wrap(kind, body);
+  if (talk.open && socket.readyState === WebSocket.OPEN) socket.send(bytes);
+}
+
+async function subscribe(book) {
+  const bytes = await talk.subscribe({ sessionVk: fromHex(book.id), privateKey: book.privateKey });
+  if (bytes && talk.open && socket.readyState === WebSocket.OPEN) socket.send(bytes);
+}
+
+async function take(id) {
+  if (books.has(id)) return;
+  const book = await vault.load(id);
+  if (!book || book.state !== "OPEN") return;
+  books.set(id, book);
+  if (talk.open) await subscribe(book);
+  say({ what: "paying", channels: books.size });
+}
+
+async function keep(book) {
+  await vault.keep(book);
+  books.set(book.id, book);
+}
+
+const holder = (lease) => [...books.values()].find((book) => lease in book.leases);
+
+async function handle({ kind, body }) {
+  if (kind === "ReceiptSent") {
+    const book = holder(body.lease);
+    if (book) await receipt(book, ...body.receipt, true);
+  } else if (kind === "LeaseProgress") {
+    const book = holder(body.lease);
+    if (book) await progress(book, body);
+  } else if (kind === "Rejected") {
+    say({ what: "refused", code: body.code, message: body.message });
+  }
+}
+
+async function receipt(book, body, signature, gapAllowed) {
+  try {
+    let outcome = await payer.decide(book, body, signature, now());
+    if (outcome.missing && gapAllowed) {
+      await fill(book, outcome.missing, readReceipt(body).lease);
+      book = books.get(book.id);
+      outcome = await payer.decide(book, body, signature, now());
+    }
+    if (outcome.missing) throw new Refused("RECEIPT_REORDERED", `receipt ${outcome.missing[0]} is missing`);
+    await answer(outcome, body);
+  } catch (error) {
+    if (!(error instanceof Refused) || error.code === "RECEIPT_REPLAYED") return;
+    if (error.stop) {
+      const guilty = { ...books.get(book.id), stopped: error.code, evidence: { body, signature } };
+      await keep(guilty);
+      send("StopAsked", { lease: readReceipt(body).lease, reason: "PROVIDER_FAULT" });
+    }
+    say({ what: "note", id: book.id, code: error.code, message: error.message });
+  }
+}
+
+async function answer({ book, note }, body) {
+  const read = readReceipt(body);
+  await keep(book);
+  // A tick in which nothing was delivered is answered too: the market then asks no more.
+  await voucher(book.id, read.lease, book.signed);
+  const lease = book.leases[read.lease];
+  say({ what: "tick", id: book.id, lease: read.lease, job: book.job, seq: read.seq, unitMs: read.unit_ms_total, approved: lease.approved, signed: book.signed });
+  if (note) say({ what: "note", id: book.id, code: note.code, kept: note.kept });
+  if (payer.over(book)) await end(book.id);
+}
+
+async function voucher(id, lease, cumulative) {
+  const { privateKey } = books.get(id);
+  const signature = await sign(privateKey, voucherMessage(cumulative));
+  send("VoucherSent", { lease, voucher: [fromHex(id), cumulative, signature] });
+}
+
+/** Read what was missed while no page was open, and handle it in order. */
+async function fill(book, [first, last], lease) {
+  const { job } = readTerms(book.leases[lease].terms);
+  const found = new Map();
+  for (let cursor = ""; ; ) {
+    const query = new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) });
+    const headers = { Authorization: `Bearer ${credentials}` };
+    const page = await (await fetch(`/v1/jobs/${job}/receipts?${query}`, { headers })).json();
+    for (const row of page.items ?? []) if (row.seq >= first && row.seq <= last) found.set(row.seq, row);
+    cursor = page.next;
+    if (!cursor) break;
+  }
+  for (let seq = first; seq <= last; seq++) {
+    const row = found.get(seq);
+    if (row) await receipt(books.get(book.id), fromHex(row.body), fromHex(row.signature), false);
+  }
+}
+
+async function progress(book, { lease, stage, detail }) {
+  let next = payer.staged(book, lease, stage, now());
+  // A start that failed has no receipts to come; what was delivered has its final receipt.
+  const never = stage === "FINISHED" && next.leases[lease].last === null && !["COMPLETED", "CANCELLED"].includes(detail?.reason);
+  if (never) next = { ...next, leases: { ...next.leases, [lease]: { ...next.leases[lease], over: true } } };
+  if (next !== book) await keep(next);
+  say({ what: "stage", id: book.id, lease, job: book.job, stage });
+  if (never && payer.over(next)) await end(book.id);
+  if (stage === "SETTLED") {
+    await keep({ ...books.get(book.id), state: "ENDED" });
+    books.delete(book.id);
+    say({ what: "paying", channels: books.size });
+  }
+}
+
+async function end(id) {
+  const book = { ...books.get(id), endSent: true };
+  await keep(book);
+  await sendEnd(book);
+  say({ what: "end", id, job: book.job, signed: book.signed });
+}
+
+async function sendEnd(book) {
+  const signature = await sign(book.privateKey, endMessage(fromHex(book.id), book.signed));
+  send("EndSent", { end: [fromHex(book.id), book.signed, signature] });
+}

@@ -1,0 +1,135 @@
+// What this browser answers to a receipt: pure, with its own clock as an argument. The rules and their
+// order are those of marketplace/client/payer.py:
+//
+// 1. forged, foreign, replayed, forked or reordered receipts are refused;
+// 2. a receipt follows from the one before: hash chain, totals, owed = floor(ms × rate / 10⁹);
+// 3. never more is signed than own elapsed time + one tick at the rate of the terms, than the lease's
+//    ceiling, and in all than the channel holds.
+//
+// A signed receipt that breaks a rule of 1 or 2 is evidence: the book is *stopped*, nothing more is signed.
+
+import { same, toHex } from "./bytes.js";
+import { verifies } from "./crypto.js";
+import { brokenRule, readReceipt, readTerms, Refused } from "./records.js";
+import { owed, unitMs } from "./units.js";
+
+const REMEMBERED = 256;
+const least = (...values) => values.reduce((a, b) => (b < a ? b : a));
+const most = (...values) => values.reduce((a, b) => (b > a ? b : a));
+
+/** A channel before its first receipt. *capacity* and all money is BigInt lovelace; times are ms. */
+export const newBook = (fields) => ({
+  leases: {}, last: null, signed: 0n, capacity: 0n, stopped: "", answered: [], endSent: false,
+  state: "OPEN", ...fields,
+});
+
+/** A lease whose terms were signed; *cap* is the most to approve. */
+export const newLease = (terms, adapterSignature, cap) => ({
+  terms, adapterSignature, cap, since: null, approved: 0n, last: null, pausedAt: null, paused: 0, ended: null,
+});
+
+const spent = (book) => Object.values(book.leases).reduce((sum, lease) => sum + lease.approved, 0n);
+
+function elapsed(lease, now) {
+  if (lease.since === null) return 0;
+  const until = lease.ended === null ? now : Math.min(now, lease.ended);
+  return Math.max(0, Math.floor(until - lease.since - lease.paused));
+}
+
+/** The most lovelace that own time justifies. */
+function allowed(lease, terms, now) {
+  return owed(unitMs(elapsed(lease, now) + terms.tick_ms, terms.units_milli), terms.rate_micro);
+}
+
+/**
+ * What to do about `[body, signature]`: `{book, sign, note}` with the cumulative amount to sign or null,
+ * or `{missing: [first, last]}`. Refused changes nothing; a guilty one carries `stop`.
+ */
+export async function decide(book, body, signature, now) {
+  if (book.stopped) throw new Refused("PAYER_STOPPED", `nothing is signed since ${book.stopped}`);
+  const receipt = readReceipt(body);
+  if (toHex(receipt.session_vk) !== book.id) throw new Refused("RECEIPT_FOREIGN", "for another channel");
+  const lease = book.leases[receipt.lease];
+  if (!lease) throw new Refused("RECEIPT_FOREIGN", `no terms were signed for ${receipt.lease}`);
+  const terms = readTerms(lease.terms);
+  if (!(await verifies(terms.adapter_vk, body, signature))) {
+    throw new Refused("RECEIPT_FORGED", "not signed by the provider of the terms");
+  }
+  const last = book.last && readReceipt(book.last);
+  if (last && receipt.seq <= last.seq) return again(book, receipt, last, lease, terms, now);
+  if (receipt.seq > (last?.seq ?? 0) + 1) return { missing: [(last?.seq ?? 0) + 1, receipt.seq - 1] };
+  follows(receipt, last, lease, terms);
+  const next = { ...lease, last: body, since: lease.since ?? now };
+  if (receipt.final && next.ended === null) next.ended = now;
+  const answered = [...book.answered, [receipt.seq, receipt.hash]].slice(-REMEMBERED);
+  return approve({ ...book, last: body, answered }, receipt, next, terms, now);
+}
+
+function again(book, receipt, last, lease, terms, now) {
+  const known = book.answered.find(([seq]) => seq === receipt.seq);
+  if (known && !same(known[1], receipt.hash)) throw guilty("RECEIPT_FORKED", `two receipts are numbered ${receipt.seq}`);
+  if (receipt.seq < last.seq) throw new Refused("RECEIPT_REPLAYED", `receipt ${receipt.seq} came again`);
+  const outcome = approve(book, receipt, lease, terms, now);
+  return { ...outcome, sign: outcome.book.signed };
+}
+
+function follows(receipt, last, lease, terms) {
+  const before = lease.last && readReceipt(lease.last);
+  const wrong = brokenRule(receipt, last, before, terms.rate_micro);
+  const rules = [
+    [wrong === null, wrong],
+    [receipt.resource === terms.resource, "another resource than the terms'"],
+    [same(receipt.device, terms.devices), "other devices than the terms'"],
+    [
+      BigInt(receipt.unit_ms_total) <= unitMs(receipt.t1_ms + terms.tick_ms, terms.units_milli),
+      "more usage than its own clock had time for",
+    ],
+  ];
+  const broken = rules.find(([holds]) => !holds);
+  if (broken) throw guilty("RECEIPT_WRONG", broken[1]);
+}
+
+const guilty = (code, message) => Object.assign(new Refused(code, message), { stop: true });
+
+function approve(book, receipt, lease, terms, now) {
+  const asked = BigInt(receipt.lease_owed);
+  const room = book.capacity - (spent(book) - lease.approved);
+  const limits = [[asked, ""], [allowed(lease, terms, now), "CLOCK"], [lease.cap, "BUDGET"], [room, "CAPACITY"]];
+  const [amount, code] = limits.reduce((a, b) => (b[0] < a[0] ? b : a));
+  const approved = most(lease.approved, amount);
+  const leases = { ...book.leases, [terms.lease]: { ...lease, approved } };
+  const signed = most(book.signed, spent({ leases }));
+  const note = code && approved < asked ? { code: `NOT_SIGNED_${code}`, kept: asked - approved } : null;
+  return { book: { ...book, leases, signed }, sign: signed > book.signed ? signed : null, note };
+}
+
+/** The book after a stage of a lease: it moves the own clock. */
+export function staged(book, leaseId, stage, now) {
+  const lease = book.leases[leaseId];
+  if (!lease) return book;
+  const next = { ...lease };
+  if (stage === "STARTED" && lease.since === null) next.since = now;
+  else if (stage === "PAUSED" && lease.since !== null && lease.pausedAt === null) next.pausedAt = now;
+  else if (stage === "RESUMED" && lease.pausedAt !== null) {
+    const tick = readTerms(lease.terms).tick_ms; // less a tick, for jitter on the way
+    next.paused += Math.max(0, now - lease.pausedAt - tick);
+    next.pausedAt = null;
+  } else if (stage === "FINISHED" && lease.ended === null) next.ended = now;
+  else return book;
+  return { ...book, leases: { ...book.leases, [leaseId]: next } };
+}
+
+/** The book after signing ahead for *ms* of the lease, never above its cap: `{book, sign}`. */
+export function ahead(book, leaseId, ms) {
+  const lease = book.leases[leaseId];
+  const terms = readTerms(lease.terms);
+  const more = owed(unitMs(ms, terms.units_milli), terms.rate_micro);
+  const approved = least(lease.cap, lease.approved + more, book.capacity - (spent(book) - lease.approved));
+  const leases = { ...book.leases, [leaseId]: { ...lease, approved: most(approved, lease.approved) } };
+  const signed = most(book.signed, spent({ leases }));
+  return { book: { ...book, leases, signed }, sign: signed };
+}
+
+/** Whether every lease of the channel has had its last receipt. */
+export const over = (book) =>
+  Object.values(book.leases).every((lease) => lease.over || (lease.last && readReceipt(lease.last).final));

@@ -1,0 +1,79 @@
+// A job's specification from the form, in the form in which it is posted and hashed.
+
+import { parseAda, parseDuration } from "./units.js";
+
+const OPEN_END = 2 ** 53;
+
+export class FormFault extends Error {
+  constructor(field, message) {
+    super(message);
+    this.field = field;
+  }
+}
+
+/** Words of a command line: blanks separate, single and double quotes keep together. */
+export function words(line) {
+  const found = [];
+  const pattern = /\s*((?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\])+)/gsy;
+  for (;;) {
+    const match = pattern.exec(line);
+    if (!match) break;
+    found.push(match[1].replace(/"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)/gs, (_, double, single, one) =>
+      double !== undefined ? double.replace(/\\(["\\$`])/g, "$1") : single ?? one));
+    line = line.slice(pattern.lastIndex);
+    pattern.lastIndex = 0;
+  }
+  if (line.trim()) throw new FormFault("command", "a quote in the command is not closed");
+  return found;
+}
+
+function environment(text) {
+  const pairs = text.split("\n").filter((line) => line.trim());
+  return Object.fromEntries(pairs.map((line) => {
+    const at = line.indexOf("=");
+    if (at < 1) throw new FormFault("env", `${line.trim()} is not NAME=value`);
+    return [line.slice(0, at).trim(), line.slice(at + 1)];
+  }));
+}
+
+function whole(form, name, least = 0) {
+  const text = form[name].value.trim();
+  if (!/^\d{1,9}$/.test(text) || Number(text) < least) throw new FormFault(name, `${name} is a whole number, ${least} or more`);
+  return Number(text);
+}
+
+const list = (text) => text.split(/[\s,]+/).filter(Boolean);
+
+/** The specification; FormFault names the first field that says something impossible. */
+export function readForm(form, digests) {
+  const budget = parseAda(form.budget.value);
+  if (!budget) throw new FormFault("budget", "the budget is an amount of ADA, such as 10 or 2.5");
+  const duration = parseDuration(form.duration.value);
+  if (!duration) throw new FormFault("duration", "the longest time is written as 90s, 15m, 6h or 2d");
+  const image = form.image.value.trim();
+  if (!image) throw new FormFault("image", "a job needs an image");
+  const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
+  const cores = form.model.value === "-";
+  const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [0, OPEN_END], 1000];
+  return {
+    name: form.name.value.trim() || "job",
+    kind: "job",
+    image: digests[image] ?? image,
+    command: words(form.command.value.trim()),
+    resources: [[[whole(form, "cores", 1) * 1000, OPEN_END], [whole(form, "memory") * 1024, OPEN_END], [whole(form, "disk") * 1024, OPEN_END], gpu]],
+    env: environment(form.env.value),
+    secrets: [],
+    files: [],
+    ports: [],
+    outputs: list(form.outputs.value),
+    placement: {
+      regions: list(form.region.value), isolation: form.isolation.value, min_trust: 0, labels: {},
+      providers: list(form.provider.value), not_providers: [],
+    },
+    price: [cores ? 0 : cap, cores ? cap : 0, budget],
+    policy: {
+      max_duration_ms: duration, retry_on: [], retry_max: 0, idle_gpu_below: 0, idle_for_ms: 0,
+      queue: form.queue.checked, priority: 0,
+    },
+  };
+}
