@@ -285,11 +285,13 @@ class Daemon:
             case wire.ExecAsked():
                 self._group.start_soon(self.shipping.execute, message)
             case wire.StreamOpened():
-                self._group.start_soon(self.shipping.stream, message)
+                incoming = self.shipping.open(message)
+                if incoming is not None:
+                    self._group.start_soon(self.shipping.carry, message, incoming)
             case wire.StreamData():
-                await self.shipping.stream_data(message)
+                self.shipping.stream_data(message)
             case wire.StreamClosed():
-                await self.shipping.stream_closed(message)
+                self.shipping.stream_closed(message)
             case wire.Rejected(code, text, _):
                 self.raise_alarm(code, f"the market refused a message: {text}")
             case _:

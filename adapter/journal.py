@@ -235,11 +235,13 @@ class Journal:
                 (tx.id, tx.body, tx.purpose, tx.state, tx.height),
             )
 
-    def transactions(self) -> list[StoredTx]:
-        """Everything that was sent, oldest first."""
+    def transactions(self, without: tuple[str, ...] = ()) -> list[StoredTx]:
+        """Everything that was sent, oldest first, but those in the states *without*."""
         with self._lock, _mapped("read transactions"):
             rows = self._db.execute(
-                "SELECT id, body, purpose, state, height FROM transactions ORDER BY n"
+                "SELECT id, body, purpose, state, height FROM transactions "
+                f"WHERE state NOT IN ({','.join('?' * len(without))}) ORDER BY n",
+                without,
             )
             return [StoredTx(*row) for row in rows]
 

@@ -15,6 +15,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from adapter.events import Event, Logged
 from adapter.runtime.base import Runtime, RuntimeFault
@@ -30,7 +31,10 @@ FETCH_S: Final = 120.0
 EXEC_MS: Final = 60_000
 EXEC_OUTPUT: Final = 256 * 1024
 MOST_STREAMS: Final = 64
+STREAM_CHUNKS: Final = 128
 INPUT_MOST: Final = 512 * 1024 * 1024
+
+Incoming = MemoryObjectReceiveStream[bytes]
 
 _log = structlog.get_logger("adapter.shipping")
 
@@ -87,7 +91,7 @@ class Shipping:
         self._lease = lease
         self._parts: dict[tuple[str, str], dict[int, wire.BlobPart]] = {}
         self._arrived = anyio.Event()
-        self._streams: dict[tuple[str, str], anyio.abc.ByteSendStream] = {}
+        self._streams: dict[tuple[str, str], MemoryObjectSendStream[bytes]] = {}
 
     # ---- files in -------------------------------------------------------------------------------
 
@@ -176,44 +180,74 @@ class Shipping:
 
     # ---- ports ----------------------------------------------------------------------------------
 
-    async def stream(self, message: wire.StreamOpened) -> None:
-        """Connect to a port of the workload and carry what it says, until either side closes."""
+    def open(self, message: wire.StreamOpened) -> Incoming | None:
+        """Room for what comes before the workload has answered; None if there is none."""
+        key = (message.lease, message.stream_id)
+        if len(self._streams) >= MOST_STREAMS or key in self._streams:
+            self._link.send(wire.StreamClosed(*key, "too many connections"))
+            return None
+        self._streams[key], incoming = anyio.create_memory_object_stream[bytes](STREAM_CHUNKS)
+        return incoming
+
+    async def carry(self, message: wire.StreamOpened, incoming: Incoming) -> None:
+        """Connect to a port of the workload and carry both ways until either side closes."""
         key, error = (message.lease, message.stream_id), ""
         lease = self._lease(message.lease)
         place = lease.handle.ports.get(message.port) if lease and lease.handle else None
-        if place is None or len(self._streams) >= MOST_STREAMS:
-            why = "no such port" if place is None else "too many connections"
-            self._link.send(wire.StreamClosed(*key, why))
-            return
         try:
-            with anyio.fail_after(10):
-                connection = await anyio.connect_tcp(*place)
-            async with connection:
-                self._streams[key] = connection
+            if place is None:
+                error = "no such port"
+            else:
+                with anyio.fail_after(10):
+                    connection = await anyio.connect_tcp(*place)
+                await self._both_ways(key, connection, incoming)
+        except (OSError, TimeoutError) as failed:
+            error = str(failed)[:200] or "no answer"
+        finally:
+            self._streams.pop(key, None)
+            incoming.close()
+        self._link.send(wire.StreamClosed(*key, error))
+
+    async def _both_ways(
+        self, key: tuple[str, str], connection: anyio.abc.SocketStream, incoming: Incoming
+    ) -> None:
+        async with connection, anyio.create_task_group() as group:
+
+            async def inward() -> None:
+                try:
+                    async for data in incoming:
+                        await connection.send(data)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass  # the workload hung up: the other direction sees it too
+                group.cancel_scope.cancel()
+
+            group.start_soon(inward)
+            try:
                 async for data in connection:
                     await self._link.drained(BACKLOG)
                     self._link.send(wire.StreamData(*key, data))
-        except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError) as e:
-            error = str(e)[:200]
-        finally:
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # a reset is an end
+            group.cancel_scope.cancel()
+
+    def stream_data(self, message: wire.StreamData) -> None:
+        """Bytes for the workload; one that does not read loses its connection, never our voucher."""
+        key = (message.lease, message.stream_id)
+        stream = self._streams.get(key)
+        if stream is None:
+            return
+        try:
+            stream.send_nowait(message.data)
+        except anyio.WouldBlock:
+            self.stream_closed(wire.StreamClosed(*key, "too slow"))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._streams.pop(key, None)
-        self._link.send(wire.StreamClosed(*key, error))
 
-    async def stream_data(self, message: wire.StreamData) -> None:
-        """Bytes for the workload."""
-        connection = self._streams.get((message.lease, message.stream_id))
-        if connection is not None:
-            try:
-                with anyio.fail_after(10):
-                    await connection.send(message.data)
-            except (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await connection.aclose()
-
-    async def stream_closed(self, message: wire.StreamClosed) -> None:
+    def stream_closed(self, message: wire.StreamClosed) -> None:
         """The other side hung up."""
-        connection = self._streams.pop((message.lease, message.stream_id), None)
-        if connection is not None:
-            await connection.aclose()
+        stream = self._streams.pop((message.lease, message.stream_id), None)
+        if stream is not None:
+            stream.close()
 
 
 def logged(lease: Lease, offset: int) -> Event | None:

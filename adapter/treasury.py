@@ -67,11 +67,9 @@ class JournalLog:
     async def pending(self) -> Sequence[TxRecord]:
         """Every record that is neither FINAL nor EXPIRED, oldest first."""
         over = (TxState.FINAL.name, TxState.EXPIRED.name)
-        rows = await anyio.to_thread.run_sync(self._journal.transactions)
+        rows = await anyio.to_thread.run_sync(self._journal.transactions, over)
         return [
-            TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height)
-            for row in rows
-            if row.state not in over
+            TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height) for row in rows
         ]
 
 
