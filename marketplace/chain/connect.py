@@ -70,10 +70,12 @@ def map_blockfrost(what: str, error: Exception) -> TallyError:
 class ChainReader:
     """Reads and submits. Made by :func:`connect`; safe to share between tasks."""
 
-    def __init__(self, api: BlockFrostApi, magic: int, deadline_s: float) -> None:
+    def __init__(
+        self, api: BlockFrostApi, magic: int, deadline_s: float, at_once: int = _AT_ONCE
+    ) -> None:
         self._api = api
         self._deadline_s = deadline_s
-        self._limiter = anyio.CapacityLimiter(_AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(at_once)
         self._params: tuple[float, Params] | None = None
         self._deployments: dict[bytes, Deployment] = {}
         self.requests = 0
@@ -91,10 +93,9 @@ class ChainReader:
         self.requests += 1
         work = partial(call, *args, return_type="json", **options)
         try:
-            with anyio.fail_after(self._deadline_s):
-                return await anyio.to_thread.run_sync(
-                    work, abandon_on_cancel=True, limiter=self._limiter
-                )
+            async with self._limiter:
+                with anyio.fail_after(self._deadline_s):
+                    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         except ApiError as error:
             if error.status_code == 404:
                 return None
@@ -247,11 +248,16 @@ def deployment_address(scripts: Scripts, mainnet: bool) -> bytes:
     return addresses.channel_address(scripts.settle_hash, None, mainnet)
 
 
-async def connect(url: str, project_id: str = "", *, deadline_s: float = 20.0) -> ChainReader:
-    """The chain at *url* (with or without ``/v0``); :class:`ChainFault` if nothing answers there."""
+async def connect(
+    url: str, project_id: str = "", *, deadline_s: float = 20.0, at_once: int = _AT_ONCE
+) -> ChainReader:
+    """The chain at *url* (with or without ``/v0``); :class:`ChainFault` if nothing answers there.
+
+    *at_once* bounds the requests in flight; *deadline_s* counts for each from when it is sent.
+    """
     base = url.rstrip("/").removesuffix("/v0")
     api = BlockFrostApi(project_id=project_id or "none", base_url=base)
-    reader = ChainReader(api, 0, deadline_s)
+    reader = ChainReader(api, 0, deadline_s, at_once)
     genesis = await reader._must("genesis", api.genesis)  # pyright: ignore[reportPrivateUsage] -- same module
     reader.magic = int(genesis["network_magic"])
     return reader

@@ -55,6 +55,7 @@ class Follower:
 
         Looks after every pending record meanwhile; deadlines are the caller's.
         """
+        kept = await self._keeps(tx_id)
         while True:
             included = await self._chain.transaction(tx_id)
             if included is not None:
@@ -62,11 +63,15 @@ class Follower:
                 if tip.height - included.height + 1 >= depth:
                     await self.look()
                     return included.height
-            else:
-                for change in await self.look():
-                    if change.record.tx_id == tx_id and change.event is TxEvent.IMPOSSIBLE:
-                        raise TxRefused("the transaction can never be included", conflict=True)
+            elif kept:
+                await self.look()
+                kept = await self._keeps(tx_id)
+                if not kept and await self._chain.transaction(tx_id) is None:
+                    raise TxRefused("the transaction can never be included", conflict=True)
             await anyio.sleep(poll_s)
+
+    async def _keeps(self, tx_id: bytes) -> bool:
+        return any(record.tx_id == tx_id for record in await self._log.pending())
 
     async def _look_at(self, record: TxRecord, tip: Tip) -> list[Change]:
         included = await self._chain.transaction(record.tx_id)

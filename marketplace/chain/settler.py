@@ -128,23 +128,35 @@ class Settler:
         """Views of every channel that is not in flight; one that cannot be read is noted and left."""
         busy = await self._busy()
         dues: list[Due] = []
-        for want in wanted:
-            try:
-                if want.voucher is not None:
-                    want.voucher.verify()
-                found = await self._finder.find(want.session_vk, want.origin, snapshot.tip.height)
-            except TallyError as error:
-                done.refused[want.session_vk] = error
-                continue
-            if isinstance(found, ChannelEnded):
-                done.ended[want.session_vk] = found
-                continue
-            done.views[want.session_vk] = found
-            if found.utxo.ref in busy:
-                done.in_flight.add(want.session_vk)
-                continue
-            dues.append(Due(found, want.voucher, want.payout_address, want.end, want.drain))
+
+        async def look(want: Wanted) -> None:
+            due = await self._find_one(want, snapshot.tip.height, busy, done)
+            if due is not None:
+                dues.append(due)
+
+        async with anyio.create_task_group() as group:  # the chain's door limits how many at once
+            for want in wanted:
+                group.start_soon(look, want)
         return dues
+
+    async def _find_one(
+        self, want: Wanted, height: int, busy: set[OutRef], done: Round
+    ) -> Due | None:
+        try:
+            if want.voucher is not None:
+                want.voucher.verify()
+            found = await self._finder.find(want.session_vk, want.origin, height)
+        except TallyError as error:
+            done.refused[want.session_vk] = error
+            return None
+        if isinstance(found, ChannelEnded):
+            done.ended[want.session_vk] = found
+            return None
+        done.views[want.session_vk] = found
+        if found.utxo.ref in busy:
+            done.in_flight.add(want.session_vk)
+            return None
+        return Due(found, want.voucher, want.payout_address, want.end, want.drain)
 
     async def _busy(self) -> set[OutRef]:
         pending = await self._log.pending()
