@@ -10,7 +10,7 @@ const BODY_MAY_HAVE = new Set([0, 1, 2, 3, 8, 15]); // inputs, outputs, fee, bou
 const FEE_MOST = 2_000_000n;
 
 const asMap = (value) => (value instanceof Map ? value : new Map());
-const items = (value) => (value instanceof Tag && value.number === 258 ? value.value : value);
+const items = (value) => (value instanceof Tag && value.number === 258 ? value.value : value); // a set
 
 /** `{address, lovelace, plain, datum}` of one output; *plain*: no token, script or datum hash. */
 function readOutput(output) {

@@ -35,16 +35,17 @@ self.onmessage = ({ data }) => {
 const orders = new BroadcastChannel("tally-orders");
 orders.onmessage = ({ data }) => talk && inTurn(() => order(data));
 
-async function order({ do: what, id, lease, ms, token }) {
+async function order({ do: what, id, lease, ms, amount, token }) {
   if (token) credentials = token;
   if (what === "watch") await take(id);
   if (!books.has(id)) return;
   if (what === "finish") await end(id);
+  if (what === "topped") await keep({ ...books.get(id), capacity: books.get(id).capacity + BigInt(amount) });
   if (what === "ahead") {
-    const { book, sign: amount } = payer.ahead(books.get(id), lease, ms);
+    const { book, sign: signed } = payer.ahead(books.get(id), lease, ms);
     await keep(book);
-    await voucher(id, lease, amount);
-    say({ what: "ahead", id, lease, signed: amount });
+    await voucher(id, lease, signed);
+    say({ what: "ahead", id, lease, signed });
   }
 }
 

@@ -1,0 +1,84 @@
+// What the ledger says of a channel, read by this browser from a Blockfrost-compatible face.
+
+import { fromHex, toHex } from "./bytes.js";
+import { readStage, refundAddress } from "./opentx.js";
+
+export class Unreachable extends Error {}
+
+async function utxosOf(url, tx) {
+  let answer;
+  try {
+    answer = await fetch(`${url.replace(/\/$/, "")}/txs/${tx}/utxos`);
+  } catch {
+    throw new Unreachable("the chain's public face cannot be reached from here");
+  }
+  if (answer.status === 404) return null;
+  if (!answer.ok) throw new Unreachable(`the chain's face answered ${answer.status}`);
+  return answer.json();
+}
+
+const lovelace = (output) => BigInt(output.amount.find(({ unit }) => unit === "lovelace")?.quantity ?? 0);
+const stageOf = (output) => (output.inline_datum ? readStage(fromHex(output.inline_datum)) : null);
+const isOf = (output, id) => {
+  const stage = stageOf(output);
+  return stage && toHex(stage.consts.session_vk) === id ? stage : null;
+};
+
+/** Bytes of a bech32 address; checks nothing: it is only compared. */
+export function addressBytes(text) {
+  const alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
+  const data = text.slice(text.lastIndexOf("1") + 1, -6);
+  let [held, bits] = [0, 0];
+  const out = [];
+  for (const letter of data) {
+    held = ((held << 5) | alphabet.indexOf(letter)) & 0xfff;
+    bits += 5;
+    if (bits >= 8) {
+      bits -= 8;
+      out.push((held >> bits) & 255);
+    }
+  }
+  return Uint8Array.from(out);
+}
+
+/**
+ * `{session_vk, consts, funded, claimed, refunded, held, ended, txs}` of the channel that *openTx*
+ * opened, null while no block shows it. *signed* tells which output is the refund of a batch.
+ */
+export async function facts(url, id, openTx, signed) {
+  let seen = await utxosOf(url, openTx);
+  if (!seen) return null;
+  let at = seen.outputs.find((output) => isOf(output, id));
+  if (!at) return null;
+  let stage = stageOf(at);
+  const consts = [stage.consts.session_vk, stage.consts.adapter_vkh, stage.consts.payout, stage.consts.consumer_vkh].map(toHex)
+    .concat([stage.consts.close_period_ms, stage.consts.fee_bps].map(String));
+  const found = { session_vk: id, consts, funded: lovelace(at), claimed: stage.claimed, refunded: 0n, held: lovelace(at), ended: false, txs: [openTx] };
+  const home = toHex(refundAddress(addressBytes(at.address), stage.consts.consumer_vkh));
+  while (at.consumed_by_tx) {
+    const tx = at.consumed_by_tx;
+    seen = await utxosOf(url, tx);
+    if (!seen) return found;
+    found.txs.push(tx);
+    const address = at.address;
+    const next = seen.outputs.find((output) => output.address === address && isOf(output, id));
+    if (!next) return finished(found, seen, home, BigInt(signed));
+    const after = stageOf(next);
+    const taken = after.claimed - stage.claimed;
+    found.funded += lovelace(next) - (found.held - taken);
+    found.claimed = after.claimed;
+    found.held = lovelace(next);
+    [at, stage] = [next, after];
+  }
+  return found;
+}
+
+function finished(found, seen, home, signed) {
+  const refunds = seen.outputs
+    .filter((output) => !output.inline_datum && toHex(addressBytes(output.address)) === home)
+    .map(lovelace)
+    .filter((amount) => amount <= found.held);
+  const expected = found.held - (signed - found.claimed);
+  const refunded = refunds.find((amount) => amount === expected) ?? refunds.sort((a, b) => (a < b ? 1 : -1))[0] ?? 0n;
+  return { ...found, claimed: found.claimed + found.held - refunded, refunded, held: 0n, ended: true };
+}

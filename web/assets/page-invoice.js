@@ -1,0 +1,121 @@
+// The invoice page verifies itself: signatures, hash chain, sums, and the ledger.
+
+import { get, token } from "./api.js";
+import { facts, Unreachable } from "./chain.js";
+import { fromHex } from "./bytes.js";
+import { make } from "./live.js";
+import { readReceipt } from "./records.js";
+import { ada, duration, rate, short } from "./units.js";
+import { Broken, reconcile } from "./verify.js";
+
+const RULES = {
+  I1: "both sides signed the terms",
+  I2: "the channel is the one of the terms",
+  I3: "the provider signed every receipt",
+  I4: "the receipts are one unbroken chain, and every total follows",
+  I5: "devices and resource are the terms', within the ceiling",
+  I6: "you signed for no more than was delivered",
+  I7: "no more was claimed than you signed for",
+  I8: "what went in is what was claimed, came home and is still held",
+};
+const AGAIN_MS = 2500;
+const job = document.getElementById("invoice")?.dataset.job;
+
+export async function start() {
+  if (!token()) return;
+  for (;;) {
+    const settled = await check().catch((error) => {
+      say(make("p", { class: "problem", role: "alert" }, error.message));
+      return false;
+    });
+    if (settled) return;
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+  }
+}
+
+const say = (...parts) => document.getElementById("verdict").replaceChildren(...parts);
+
+/** Terms of other jobs' leases whose receipts are in the same chain. */
+async function whole(evidence) {
+  const known = new Set(evidence.leases.map((lease) => lease.lease));
+  const named = new Set(evidence.channels.flatMap((channel) => channel.receipts.map((row) => readReceipt(fromHex(row.body)).lease)));
+  for (const lease of named) if (!known.has(lease)) evidence.leases.push(await get(`/v1/leases/${lease}`));
+  return evidence;
+}
+
+async function check() {
+  const [evidence, network] = await Promise.all([get(`/v1/jobs/${job}/invoice`).then(whole), get("/v1/network")]);
+  offerToSave(evidence);
+  if (!evidence.leases.length) {
+    say(make("p", {}, "Nothing was agreed, so nothing is owed."));
+    return evidence.state === "ENDED";
+  }
+  let trouble = network.chain_url ? "" : "this market names no public chain to compare with";
+  const ledger = [];
+  for (const channel of evidence.channels) {
+    try {
+      const signed = channel.voucher?.cumulative ?? 0;
+      ledger.push(network.chain_url ? await facts(network.chain_url, channel.session_vk, channel.open_tx, signed) : null);
+    } catch (error) {
+      if (!(error instanceof Unreachable)) throw error;
+      trouble = error.message;
+      ledger.push(null);
+    }
+  }
+  try {
+    const invoice = await reconcile(evidence, ledger);
+    verdict(invoice, ledger, trouble);
+    bill(invoice);
+    return invoice.reconciled || Boolean(trouble && evidence.state === "ENDED");
+  } catch (error) {
+    if (!(error instanceof Broken)) throw error;
+    say(make("p", { class: "problem", role: "alert" }, `This bill does not hold (${error.rule}: ${RULES[error.rule]}). ${error.message}.`),
+      make("p", {}, "Save the evidence: it shows what was signed."));
+    return false;
+  }
+}
+
+function verdict(invoice, ledger, trouble) {
+  const asked = ledger.some(Boolean);
+  const rows = Object.entries(RULES).map(([rule, text]) => {
+    const checked = asked || !["I7", "I8"].includes(rule);
+    return make("li", { class: checked ? "ok" : "" }, text, checked ? "" : " (the chain was not asked)");
+  });
+  const line =
+    invoice.reconciled ? make("p", { class: "good", id: "reconciled" }, "Verified to the lovelace: receipts, vouchers and chain agree.")
+    : asked ? make("p", { id: "so-far" }, "Everything holds so far. The channel has not ended on chain yet.")
+    : make("p", { id: "so-far" }, `What was signed holds. ${trouble || "The chain shows no block with this channel yet"}.`);
+  say(line, make("ul", { class: "checks" }, ...rows));
+}
+
+const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, ` ${hint}`) : ""));
+
+function bill(invoice) {
+  const place = document.getElementById("bill");
+  place.hidden = false;
+  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)));
+  const parts = [total];
+  for (const { facts: found, signed } of invoice.channels) {
+    total.append(fact("Signed for", ada(signed)));
+    if (found) total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
+  }
+  for (const line of invoice.lines) {
+    parts.push(make("dl", { class: "facts wide" },
+      fact("Lease", short(line.lease, 14)), fact("Delivered", duration(line.unit_ms), line.resource === "gpu" ? "of GPU" : "of cores"),
+      fact("Price", rate(line.rate_micro)), fact("Owed", ada(line.owed)), fact("Ticks", String(line.ticks)),
+      ...line.lost.map(({ cause, ms }) => fact(`Not billed: ${cause.replaceAll("_", " ")}`, duration(ms), "0 lovelace"))));
+  }
+  if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
+  place.replaceChildren(...parts);
+}
+
+function offerToSave(evidence) {
+  const button = document.getElementById("save");
+  button.hidden = false;
+  button.onclick = () => {
+    const blob = new Blob([JSON.stringify(evidence, null, 1)], { type: "application/json" });
+    const link = make("a", { href: URL.createObjectURL(blob), download: `${job}.invoice.json` });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+}
