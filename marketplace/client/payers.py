@@ -4,6 +4,8 @@
 as ``tally payer run`` for jobs that outlive their client; a channel that another process holds is
 left to it. The order for every receipt is: decide (pure), journal (fsync), send the voucher, and
 only then acknowledge the receipt.
+
+Long, because one channel's order of deciding, writing and sending is read from top to bottom.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Used by the SDK and by the payer daemon alike: :meth:`Runner.follow` needs nothing but the job's id
 and the books, so a daemon goes on where a client stopped. A retry signs the new quote by itself, with
 what is left of the budget: approved amounts and the new ceiling together never exceed it.
+
+Long, because posting, agreeing and following are one story with one state.
 """
 
 from __future__ import annotations

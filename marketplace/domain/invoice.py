@@ -4,6 +4,8 @@
 the greatest vouchers and what the ledger says, and applies the rules of ``docs/invoice.md`` one
 after the other. The first that fails ends as :class:`InvoiceRefused` with that rule's code.
 Money is lovelace, time ms. A job that went on elsewhere has several channels and one invoice.
+
+Long, because a verifier of another author reads the rules and the evidence's form in one place.
 """
 
 from __future__ import annotations
