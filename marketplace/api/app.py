@@ -9,7 +9,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
 from starlette.websockets import WebSocketDisconnect
 
-from marketplace.api import account, channels, jobs, metrics, problems, public
+from marketplace.api import account, channels, jobs, metrics, ports, problems, public
 from marketplace.api.auth import Parts
 from marketplace.api.limits import Bodies
 from marketplace.api.version import release
@@ -41,6 +41,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
         )
     for router in (public.health, public.router, account.router, jobs.router, channels.router):
         app.include_router(router)
+    app.include_router(ports.router)
     _sockets(app, parts)
     _document(app)
     return app

@@ -54,7 +54,7 @@ class QuoteGone(Refusal):
     remedy = "post the job again for a fresh quote"
 
 
-class NoChain(Fault):
+class NoChain(Refusal):
     """This market has no chain configured, so it builds and settles nothing."""
 
     code = "NO_CHAIN"

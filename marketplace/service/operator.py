@@ -24,6 +24,11 @@ def _note(market: Market, action: str, subject: str, **detail: object) -> Audit:
     return Audit(market.ids.new("audit"), market.now, OPERATOR, action, subject, dict(detail))
 
 
+async def note(market: Market, action: str, subject: str, **detail: object) -> None:
+    """Something that the operator did outside this module, in the audit log."""
+    await market.store.apply(Change(puts=[_note(market, action, subject, **detail)]))
+
+
 async def _offer(market: Market, provider: str) -> OfferRecord:
     found = await market.store.find(OfferRecord, provider=provider, limit=1)
     if not found:

@@ -1,0 +1,56 @@
+"""A byte stream to a port of a workload, through its adapter's socket."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+import anyio
+
+from marketplace.domain import wire
+from marketplace.hub.adapters import AdapterHub, Stream
+from marketplace.service.errors import Offline
+
+CHUNK: Final = 64 * 1024
+BUFFER: Final = 256
+
+
+class Tunnel:
+    """``async with Tunnel(hub, provider, lease, port) as tunnel``; Offline when it cannot open."""
+
+    def __init__(self, hub: AdapterHub, provider: str, lease: str, port: int) -> None:
+        self._hub, self._provider, self._lease, self._port = hub, provider, lease, port
+        self._id = hub.market.ids.new("stream")
+        self._send, self._receive = anyio.create_memory_object_stream[bytes](BUFFER)
+
+    async def __aenter__(self) -> Tunnel:
+        self._hub.streams[self._id] = Stream(self._send, self._lease, self._provider)
+        if not self._hub.tell(self._provider, wire.StreamOpened(self._lease, self._id, self._port)):
+            self._hub.streams.pop(self._id, None)
+            raise Offline("the provider is not connected to this market process")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._hub.streams.pop(self._id, None) is not None:
+            self._hub.tell(self._provider, wire.StreamClosed(self._lease, self._id, ""))
+        self._send.close()
+        self._receive.close()
+
+    def send(self, data: bytes) -> None:
+        """To the workload; Offline when the adapter is gone."""
+        for at in range(0, len(data), CHUNK):
+            part = wire.StreamData(self._lease, self._id, data[at : at + CHUNK])
+            if not self._hub.tell(self._provider, part):
+                raise Offline("the provider went away")
+
+    async def receive(self) -> bytes:
+        """From the workload; empty once it is over."""
+        try:
+            return await self._receive.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            return b""

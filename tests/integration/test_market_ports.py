@@ -1,0 +1,130 @@
+"""A service's port through the market: HTTP, websockets, tokens, and nothing leaking inside."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import anyio
+import anyio.abc
+import httpx
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import serve
+
+from marketplace.domain import wire
+from marketplace.domain.job import Port
+from marketplace.domain.keys import Signer
+from tests.fakes import FakeAdapter, spec, until
+from tests.integration.test_market_faults import adapter, at_market, post
+from tests.integration.test_market_spine import quoted, sign, state
+
+
+class Bridge:
+    """The fake adapter's side of a stream: a TCP connection to a server of this test."""
+
+    def __init__(self, fake: FakeAdapter, tasks: Any, port: int) -> None:
+        self.fake, self.tasks, self.port = fake, tasks, port
+        self.open: dict[str, anyio.abc.SocketStream] = {}
+
+    async def __call__(self, message: wire.Message) -> None:
+        match message:
+            case wire.StreamOpened(lease, name):
+                self.open[name] = await anyio.connect_tcp("127.0.0.1", self.port)
+                self.tasks.start_soon(self._carry, lease, name)
+            case wire.StreamData(_, name, data) if name in self.open:
+                await self.open[name].send(data)
+            case wire.StreamClosed(_, name) if name in self.open:
+                await self.open.pop(name).aclose()
+            case _:
+                pass
+
+    async def _carry(self, lease: str, name: str) -> None:
+        try:
+            async for data in self.open[name]:
+                await self.fake.send(wire.StreamData(lease, name, data))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+        await self.fake.send(wire.StreamClosed(lease, name, ""))
+
+
+async def page(stream: anyio.abc.SocketStream, seen: list[bytes]) -> None:
+    """A little web server: tells what it was asked, in two chunks."""
+    async with stream:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += await stream.receive()
+        seen.append(data)
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+                          b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n")  # fmt: skip
+        await stream.send(b"2\r\nlo\r\n0\r\n\r\n")
+
+
+def test_a_port_is_reached_over_http(tmp_path) -> None:
+    async def run() -> None:
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+            job = await _serving(client, one, tasks, port)
+            path = f"/p/{job}/8888/a b/c?x=1&token={_bearer(client)}"
+            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                answer = await browser.get(path, headers={"Cookie": "theirs=1"})
+                assert (answer.status_code, answer.text) == (200, "hello"), answer.text
+                assert "sandbox" in answer.headers["Content-Security-Policy"]
+                head = seen[0].decode().lower()
+                assert head.startswith("get /a%20b/c?x=1 http/1.1")
+                assert "token" not in head and "authorization" not in head
+                assert "cookie: theirs=1" in head and "x-forwarded-prefix: /p/" in head
+                assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200  # by cookie
+                assert "tally_port" not in seen[1].decode().lower()
+            async with httpx.AsyncClient(base_url=client.base_url) as nobody:
+                assert (await nobody.get(f"/p/{job}/8888/")).status_code == 401
+                assert (await nobody.get(f"/p/{job}/22/")).status_code == 404
+            assert (await client.get(f"/p/{job}/8888/", headers={})).status_code == 200
+
+    anyio.run(run)
+
+
+def test_a_port_is_reached_by_websocket(tmp_path) -> None:
+    async def run() -> None:
+        async def echo(socket) -> None:
+            await socket.send("first")
+            async for message in socket:
+                await socket.send(message)
+
+        async with (
+            serve(echo, "127.0.0.1", 0) as server,
+            at_market(tmp_path, adapter("one")) as (client, _, tasks, one),
+        ):
+            port = next(iter(server.sockets)).getsockname()[1]
+            job = await _serving(client, one, tasks, port)
+            base = str(client.base_url).rstrip("/").replace("http", "ws", 1)
+            async with connect(f"{base}/p/{job}/8888/ws?token={_bearer(client)}") as socket:
+                assert await socket.recv() == "first"
+                for message in ("text", b"bytes", "x" * 200_000):
+                    await socket.send(message)
+                    assert await socket.recv() == message
+            with pytest.raises(websockets.InvalidStatus):
+                async with connect(f"{base}/p/{job}/8888/ws"):
+                    pass
+
+    anyio.run(run)
+
+
+def _bearer(client: httpx.AsyncClient) -> str:
+    return client.headers["Authorization"].removeprefix("Bearer ")
+
+
+async def _serving(client, one: FakeAdapter, tasks, port: int) -> str:
+    view, session = await post(client, spec(kind="service", ports=(Port(8888),)))
+    assert isinstance(session, Signer)
+    view = await quoted(client, view["id"])
+    lease = await sign(client, view, session, os.urandom(32).hex())
+    await until(lambda: one.leases[lease].signed)
+    one.handler = Bridge(one, tasks, port)
+    await one.progress(lease, "STARTED")
+    await state(client, view["id"], "RUNNING")
+    return view["id"]
