@@ -95,13 +95,28 @@ def _since_begun(turn: Turn, lease: Lease) -> int:
 
 
 def pause(turn: Turn, lease: Lease, cause: PauseCause) -> Lease:
-    """Freeze it: nothing is billed until it is resumed."""
+    """Freeze it: nothing is billed until it is resumed.
+
+    The meters are marked at once: killed after the freeze, an adapter that comes back to a voucher
+    would otherwise see one healthy reading before it and one after, and bill what lay between.
+    """
     lease = replace(
-        step(lease, LeaseEvent.PAUSE), wish=Wish.FREEZE, pause=cause, paused_at_ms=turn.now.boot_ms
+        step(lease, LeaseEvent.PAUSE),
+        wish=Wish.FREEZE,
+        pause=cause,
+        paused_at_ms=turn.now.boot_ms,
+        meters=tuple(_paused(meter) for meter in lease.meters),
     )
     turn.progress(lease.id, "PAUSED", code=cause.value)
     turn.drive(lease)
     return turn.put(lease)
+
+
+def _paused(meter: Meter) -> Meter:
+    last = meter.last
+    if last is None or last.phase is not Phase.RUNNING:
+        return meter
+    return replace(meter, last=replace(last, phase=Phase.PAUSED))
 
 
 def resume(turn: Turn, lease: Lease) -> Lease:

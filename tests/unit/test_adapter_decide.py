@@ -102,6 +102,18 @@ def test_two_ticks_without_a_voucher_pause_it_and_a_voucher_resumes_it() -> None
     assert [(lost.cause, lost.ms) for lost in last.lost] == [("paused", 5000)]
 
 
+def test_frozen_time_that_nobody_read_is_not_billed() -> None:
+    """Killed between the freeze and its reading, then a voucher: no reading ever said PAUSED."""
+    bench = Bench().running()
+    bench.tick(pay=False)
+    bench.tick(pay=False)
+    bench.boot_ms += 3000  # frozen, and the adapter away
+    bench.pay()
+    bench.measure(tick=False)
+    bench.tick()
+    assert bench.receipts()[-1].unit_ms_total == 3000
+
+
 def test_pauses_beyond_the_limit_end_it_unpaid() -> None:
     bench = Bench().running()
     bench.tick(pay=False)
