@@ -4,6 +4,8 @@
 performs the effects.  A journal that cannot be written ends the process: an adapter that forgets
 is worse than one that stands still.  Tasks: the link, the ticker, the clock, the inventory, the
 chain's eye, one driver for each lease.
+
+Long, because it is the one place where every event comes in and every effect goes out.
 """
 
 from __future__ import annotations

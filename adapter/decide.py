@@ -6,6 +6,8 @@
 
 The daemon puts a durable outcome on disk before it performs an effect; every effect may be
 performed twice.  :func:`recover` names the effects that a state found in the journal still needs.
+
+Long, because every event's answer is read here, from top to bottom, in one place.
 """
 
 from __future__ import annotations
