@@ -1,0 +1,125 @@
+"""The market's decisions about leases and jobs, pure: one fact a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from marketplace.domain import canonical, wire
+from marketplace.domain.errors import IllegalTransition
+from marketplace.domain.job import JobState, Policy, Price
+from marketplace.domain.lease import LeaseState
+from marketplace.domain.offer import OfferState
+from marketplace.matching import NoMatch
+from marketplace.service import decide
+from marketplace.service.errors import OverBudget
+from marketplace.service.matcher import Matcher
+from marketplace.service.records import Job, Lease, OfferRecord
+from tests.fakes import offer, seed, spec
+
+NOW = 1_800_000_000_000
+
+
+def begin(**more) -> tuple[Lease, Job]:
+    """A proposed lease of *spec(**more)* and its job."""
+    key, job_spec, matcher = seed("provider"), spec(**more), Matcher()
+    made = offer(key)
+    body = canonical.encode(made.to_wire())
+    matcher.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+    job = Job("job_1", "acc", "", "n", "job", job_spec.to_wire(), bytes(28), [], JobState.POSTED,
+              0, 0, b"\x01" * 32)  # fmt: skip
+    match = matcher.place(job_spec, "acc", frozenset(), NOW, "lease_1")
+    assert not isinstance(match, NoMatch)
+    terms = decide.terms_of(job, job_spec, match, "lease_1", job.session_vk, NOW + 1000)
+    job, lease = decide.proposed(job, match, terms, False, NOW)
+    return lease, job
+
+
+def running(**more) -> tuple[Lease, Job]:
+    lease, job = begin(**more)
+    out = decide.accepted(lease, job, b"s" * 64, NOW)
+    out = decide.signed(out.lease, out.job, b"t" * 64, "ab" * 32, {}, NOW)
+    out = decide.started(out.lease, out.job, NOW)
+    assert (out.lease.state, out.job.state) == (LeaseState.ACTIVE, JobState.RUNNING)
+    return out.lease, out.job
+
+
+def test_the_ceiling_is_the_longest_run_or_what_is_left_of_the_budget() -> None:
+    lease, _ = begin()
+    assert lease.ceiling == 60 * 5 + 1  # 60 s of one core at 5 lovelace, rounded up
+    lease, _ = begin(price=Price(budget=100))
+    assert lease.ceiling == 100
+
+
+def test_nothing_left_of_the_budget_is_refused() -> None:
+    _, job = begin()
+    spent = replace(job, spent_before=job.parsed.price.budget)
+    matcher = Matcher()
+    made = offer(seed("provider"))
+    body = canonical.encode(made.to_wire())
+    matcher.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+    match = matcher.quote(job.parsed, "acc", frozenset(), NOW)
+    assert not isinstance(match, NoMatch)
+    with pytest.raises(OverBudget):
+        decide.terms_of(spent, job.parsed, match, "l", bytes(32), NOW)
+
+
+def test_a_decline_goes_back_and_avoids_the_provider() -> None:
+    lease, job = begin()
+    out = decide.declined(lease, job, "BUSY", "no room", NOW)
+    assert (out.lease.state, out.job.state, out.rematch) == (
+        LeaseState.ENDED,
+        JobState.POSTED,
+        True,
+    )
+    assert out.job.avoid == [lease.provider] and out.job.lease == "" and out.released
+
+
+def test_a_lapsed_quote_ends_the_job_and_is_never_rematched() -> None:
+    lease, job = begin()
+    out = decide.accepted(lease, job, b"s" * 64, NOW)
+    out = decide.lapsed(out.lease, out.job, NOW)
+    assert (out.job.state, out.job.reason, out.rematch) == (JobState.ENDED, "QUOTE_EXPIRED", False)
+    assert out.released and isinstance(out.sends[0], wire.LeaseCancelled)
+
+
+def test_signing_uses_the_session_key_up() -> None:
+    lease, job = running()
+    assert job.session_vk == b"" and lease.secrets == {}
+
+
+def test_a_loss_without_retry_ends_and_with_retry_looks_again() -> None:
+    out = decide.lost(*running(), 40, NOW)
+    assert (out.job.state, out.job.reason) == (JobState.ENDED, "PROVIDER_LOST")
+    again = Policy(max_duration_ms=60_000, retry_on=("provider_lost",), retry_max=1)
+    lease, job = running(policy=again)
+    out = decide.lost(lease, job, 40, NOW)
+    assert (out.job.state, out.job.spent_before, out.rematch) == (JobState.POSTED, 40, True)
+    assert out.job.avoid == [lease.provider]
+    used = replace(job, retries=1)
+    assert decide.lost(lease, used, 40, NOW).job.state is JobState.ENDED
+
+
+def test_a_stop_wins_over_a_retry() -> None:
+    again = Policy(max_duration_ms=60_000, retry_on=("provider_lost",), retry_max=3)
+    lease, job = running(policy=again)
+    out = decide.stop(lease, job, "CANCELLED", NOW)
+    assert isinstance(out.sends[0], wire.StopAsked)
+    out = decide.finished(out.lease, out.job, "CANCELLED", "", 143, 40, NOW)
+    assert not out.rematch and out.job.state is JobState.ENDING
+    out = decide.settled(out.lease, out.job, "", NOW)
+    assert (out.job.state, out.job.reason) == (JobState.ENDED, "CANCELLED")
+
+
+def test_finishing_twice_is_finishing_once() -> None:
+    out = decide.finished(*running(), "COMPLETED", "", 0, 40, NOW)
+    again = decide.finished(out.lease, out.job, "FAILED", "", 1, 99, NOW)
+    assert (again.lease, again.job, again.kind) == (out.lease, out.job, "")
+
+
+def test_an_ended_lease_takes_nothing_more() -> None:
+    out = decide.finished(*running(), "COMPLETED", "", 0, 40, NOW)
+    out = decide.settled(out.lease, out.job, "cd" * 32, NOW)
+    with pytest.raises(IllegalTransition):
+        decide.settled(out.lease, out.job, "cd" * 32, NOW)
