@@ -23,6 +23,17 @@ def _place(row: dict[str, Any]) -> tuple[object, ...]:
     return row["step"], row["asset"], row["channels"], row["providers"]
 
 
+def _nearest(row: dict[str, Any], committed: dict[tuple[object, ...], dict[str, Any]]) -> bool:
+    """Whether the table has *row*'s maximum within one channel: its last bytes decide that."""
+    step, asset, channels, providers = _place(row)
+    return any(
+        (s, a) == (step, asset)
+        and abs(int(str(c)) - int(str(channels))) <= 1
+        and (p == 1) == (providers == 1)
+        for s, a, c, p in committed
+    )
+
+
 def _compare(rows: list[dict[str, Any]]) -> None:
     committed = _committed()
     for row in rows:
