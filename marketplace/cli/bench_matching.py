@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from marketplace.cli import bench_durable
 from marketplace.matching import Gpu, Host, Matchmaker, Placement, Request
 
 SIZES: Final = ((1_213, 8), (12_500, 8), (100_000, 1))
@@ -121,9 +122,11 @@ def main(argv: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="tally bench matching", description=__doc__)
     parser.add_argument("--decisions", type=int, default=20_000)
+    parser.add_argument("--jobs", type=int, default=6_000, help="of the durable half")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(list(argv))
     report = run(decisions=chosen.decisions)
+    report["durable"] = bench_durable.run(chosen.jobs)
     if chosen.json:
         print(json.dumps(report))
     else:
@@ -132,4 +135,6 @@ def main(argv: Sequence[str]) -> int:
                 f"{row['hosts']:>8} hosts x {row['gpus_per_host']}: "
                 f"{row['decisions_per_s']:>7} decisions/s, p99 {row['p99_ms']} ms"
             )
+        for row in report["durable"]:
+            print(f"{row['store']:>12}: {row['jobs_per_s']} durable jobs/s")
     return 0
