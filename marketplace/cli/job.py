@@ -47,6 +47,7 @@ File = Annotated[
 ]
 Name = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
 _SETTLE_S: Final = 90.0
+_LAST_WORDS_S: Final = 15.0
 
 
 def _main(story: Callable[[], Coroutine[Any, Any, int | None]]) -> None:
@@ -201,7 +202,7 @@ async def _watch(opened: Market, job: Job, screen: _Screen) -> int:
             tasks.start_soon(_stop_on_signal, job, screen)
             tasks.start_soon(_logs, job, screen)
             await job.wait()
-            with anyio.move_on_after(3.0):  # what it printed last is still on its way
+            with anyio.move_on_after(_LAST_WORDS_S):  # what it printed last is still on its way
                 await screen.printed.wait()
             tasks.cancel_scope.cancel()
     finally:

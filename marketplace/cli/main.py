@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 import typer
 
-from marketplace.cli.common import USAGE, UsageError, err, guarded, out
+from marketplace.cli.common import UsageError, guarded, out
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,19 @@ COMMANDS: Final[dict[str, Entry]] = {
     "devnet": Entry("devnet", "A Cardano ledger on this machine.", "devnet"),
     "faucet": Entry("faucet", "Devnet money for an address.", "devnet"),
     "bench": Entry("bench", "Measure; print figures.", "dev"),
+    "completion": Entry("completion", "Complete command lines in bash, zsh or fish.", "client"),
 }
 
 
+class ExtraMissing(UsageError):
+    """A command's libraries are not installed."""
+
+    code = "EXTRA_MISSING"
+    remedy = ""
+
+
 def load(name: str) -> typer.Typer:
-    """The command group *name*; exits with the pip line of its extra when a library is missing."""
+    """The command group *name*; :class:`ExtraMissing` with the pip line that brings its libraries."""
     entry = COMMANDS[name]
     try:
         module = importlib.import_module(f"marketplace.cli.{entry.module}")
@@ -58,11 +66,11 @@ def load(name: str) -> typer.Typer:
         missing = (error.name or "").split(".")[0]
         if missing in ("marketplace", "adapter", "contracts"):
             raise
-        err.print(
-            f"[bold red]EXTRA_MISSING[/]: `tally {name}` needs {missing} "
-            f"— pip install 'tally-compute\\[{entry.extra}]'"
-        )
-        sys.exit(USAGE)
+        raise ExtraMissing(
+            f"`tally {name}` needs {missing} — pip install 'tally-compute[{entry.extra}]'"
+        ) from error
+    # `tally completion` completes the whole line; typer's own would install one for "tally job".
+    module.app._add_completion = False
     return module.app
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TypeVar
 
 import anyio
 import typer
 
-from marketplace.api.main import Config, folder_of, serve
+from marketplace.api.main import Config, assemble, folder_of, serve
 from marketplace.chain.actions import Desk, deploy
 from marketplace.chain.connect import connect
 from marketplace.chain.ledger import ChainLedger
@@ -27,8 +29,11 @@ from marketplace.cli.common import (
 )
 from marketplace.cli.desk import desk
 from marketplace.client.purse import Purse
+from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.units import parse_duration_ms, show_ada
-from marketplace.service.market import Settings
+from marketplace.service import operator
+from marketplace.service.market import Market, Settings
+from marketplace.store import backup as backups
 from marketplace.store.migrate import migrate as migrate_database
 
 app = typer.Typer(
@@ -38,7 +43,19 @@ app = typer.Typer(
 Database = Annotated[
     str, typer.Option("--db", envvar="TALLY_DB", help="sqlite:///FILE or postgresql://…")
 ]
-OPERATOR = "operator"
+Subject = Annotated[
+    str, typer.Argument(help="A provider (64 hex digits) or an account (56).", metavar="ID")
+]
+OPERATOR: Final = "operator"
+_PROVIDER, _ACCOUNT = 64, 56  # hex digits of a metering key, and of a payment key's hash
+T = TypeVar("T")
+
+
+class NoDatabase(NotFound):
+    """There is nothing to operate on."""
+
+    code = "DATABASE_MISSING"
+    remedy = "say which with --db or TALLY_DB, as `tally market serve` was told"
 
 
 def _database(db: str, home: Path) -> str:
@@ -150,3 +167,168 @@ def address(
 ) -> None:
     """The operator's address: fund it so that the market can claim for sleeping providers."""
     out.print(Purse.create(home, name=OPERATOR).address(mainnet=mainnet), markup=False)
+
+
+# ---- operating -----------------------------------------------------------------------------------
+
+
+def _operate(database: str, home: Path, act: Callable[[Market], Awaitable[T]]) -> T:
+    """*act* on the market's database, beside the processes that serve it."""
+    folder = folder_of(database, home)
+    _must_exist(database)
+    migrate_database(database)
+
+    async def run() -> T:
+        parts = assemble(Config(db=database, blob_folder=folder))
+        try:
+            return await act(parts.market)
+        finally:
+            parts.database.close()
+
+    return anyio.run(run)
+
+
+def _must_exist(database: str) -> None:
+    path = database.removeprefix("sqlite:///")
+    if path != database and not Path(path).is_file():
+        raise NoDatabase(f"there is no database at {path}")
+
+
+def _is_provider(subject: str) -> bool:
+    try:
+        length = len(bytes.fromhex(subject)) * 2
+    except ValueError:
+        length = 0
+    if length not in (_PROVIDER, _ACCOUNT):
+        raise Malformed(f"{subject[:80]!r} is neither a provider nor an account")
+    return length == _PROVIDER
+
+
+@app.command()
+def suspend(
+    home: Home,
+    subject: Subject,
+    why: Annotated[str, typer.Option(help="Shown to whom it concerns; kept in the audit log.")],
+    db: Database = "",
+    yes: Yes = False,
+) -> None:
+    """Match a provider no more and stop its leases, or close an account and stop its jobs.
+
+    What was earned or paid in stays its owner's. A serving market sees it within 15 seconds.
+    """
+    provider = _is_provider(subject)
+    what = "provider" if provider else "account"
+    confirm_spend(f"Suspend {what} {subject}: {why}", yes)
+
+    async def act(market: Market) -> int:
+        if provider:
+            return await operator.suspend_provider(market, subject, why)
+        return await operator.suspend_account(market, subject, why)
+
+    stopped = _operate(_database(db, home), home, act)
+    things = "leases" if provider else "jobs"
+    out.print(f"{what} suspended, {stopped} {things} stopped", markup=False)
+
+
+@app.command()
+def unsuspend(home: Home, subject: Subject, db: Database = "") -> None:
+    """Take a suspension back."""
+    provider = _is_provider(subject)
+
+    async def act(market: Market) -> None:
+        if provider:
+            await operator.restore_provider(market, subject)
+        else:
+            await operator.restore_account(market, subject)
+
+    _operate(_database(db, home), home, act)
+    out.print(f"{'provider' if provider else 'account'} is back", markup=False)
+
+
+@app.command()
+def fee(
+    home: Home,
+    basis_points: Annotated[int, typer.Argument(help="Of each claim, 0 to 100; 50 is 0.5 %.")],
+    db: Database = "",
+) -> None:
+    """The least settlement fee that an offer must grant to be listed. Signed terms keep theirs."""
+
+    async def act(market: Market) -> None:
+        await operator.set_fee(market, basis_points)
+
+    _operate(_database(db, home), home, act)
+    out.print(f"offers posted from now on grant at least {basis_points} basis points", markup=False)
+
+
+@app.command()
+def audit(
+    home: Home,
+    limit: Annotated[int, typer.Option(help="How many entries.")] = 50,
+    actor: Annotated[
+        str, typer.Option(help="Only what this one did; an account or operator.")
+    ] = "",
+    db: Database = "",
+    as_json: Json = False,
+) -> None:
+    """Who did what to whom, newest first."""
+    rows = _operate(
+        _database(db, home), home, lambda market: operator.audit_log(market, limit, actor)
+    )
+    if as_json:
+        print_json(
+            {
+                "items": [
+                    {"id": row.id, "at_ms": row.at_ms, "actor": row.actor, "action": row.action,
+                     "subject": row.subject, "detail": row.detail}
+                    for row in rows
+                ]
+            }
+        )  # fmt: skip
+        return
+    for row in rows:
+        told = " ".join(f"{name}={value}" for name, value in row.detail.items())
+        line = f"{_when(row.at_ms)}  {row.actor[:16]:<16}  {row.action:<16}  {row.subject[:16]}  {told}"
+        out.print(line.rstrip(), markup=False, soft_wrap=True)
+
+
+@app.command()
+def backup(
+    home: Home,
+    file: Annotated[Path, typer.Argument(help="A new file; readable by you only.")],
+    db: Database = "",
+) -> None:
+    """Write one consistent snapshot of the database, also while the market serves."""
+    database = _database(db, home)
+    _must_exist(database)
+    if file.exists():
+        raise Malformed(f"{file} exists: a backup never replaces a file")
+    rows = backups.backup(database, file)
+    _note(database, home, "backup", file, rows)
+    out.print(f"{rows} rows in {file}; blobs lie in {folder_of(database, home)}", markup=False)
+
+
+@app.command()
+def restore(
+    home: Home,
+    file: Annotated[Path, typer.Argument(help="What `tally market backup` wrote.")],
+    db: Database = "",
+) -> None:
+    """Load a backup into an empty database, SQLite or PostgreSQL, all or nothing."""
+    if not file.is_file():
+        raise NotFound(f"there is no file {file}")
+    database = _database(db, home)
+    rows = backups.restore(database, file)
+    _note(database, home, "restore", file, rows)
+    out.print(f"{rows} rows restored from {file}", markup=False)
+
+
+def _note(database: str, home: Path, action: str, file: Path, rows: int) -> None:
+    _operate(
+        database,
+        home,
+        lambda market: operator.note(market, f"database.{action}", str(file), rows=rows),
+    )
+
+
+def _when(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

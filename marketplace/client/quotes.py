@@ -55,7 +55,7 @@ class Quote:
             terms=signed.verify_adapter(),
             fresh=row.get("channel") != "reused",
             device=str(row.get("device") or offer.get("device") or ""),
-            simulated=bool(row.get("simulated") or offer.get("simulated")),
+            simulated=bool(row["simulated"] if "simulated" in row else offer.get("simulated")),
             why=cast("dict[str, Any]", row.get("why") or {}),
         )
 
