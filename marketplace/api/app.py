@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from marketplace.api import account, channels, jobs, metrics, ports, problems, public
 from marketplace.api.auth import Parts
-from marketplace.api.limits import Bodies
+from marketplace.api.limits import Bodies, Crowd
 from marketplace.api.version import release
 from marketplace.domain.wire import MAX_FRAME
 from marketplace.hub.sockets import Closed
@@ -30,6 +30,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     problems.install(app)
     app.add_middleware(metrics.Count)
     app.add_middleware(Bodies)
+    app.add_middleware(Crowd, most=parts.market.settings.open_per_address)
     if origins:
         app.add_middleware(
             CORSMiddleware,

@@ -13,7 +13,8 @@ from marketplace.api.problems import of
 from marketplace.service.errors import RateLimited, TooLarge
 
 BODY_LIMIT: Final = 1 << 20
-BODY_SECONDS: Final = 30
+BODY_SECONDS: float = 30
+UPLOAD_PACE: Final = 16 * 1024  # bytes a second
 KEPT: Final = 50_000
 
 
@@ -38,8 +39,9 @@ class Rates:
 
 
 class Bodies:
-    """ASGI middleware: a body is at most :data:`BODY_LIMIT` bytes (uploads count their own) and
-    arrives within :data:`BODY_SECONDS`."""
+    """ASGI middleware: a body is at most :data:`BODY_LIMIT` bytes and arrives within
+    :data:`BODY_SECONDS`; uploads count their own bytes, and get as much longer as those bytes take
+    at :data:`UPLOAD_PACE` a second. What flows to a workload's port may flow for ever."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -49,8 +51,10 @@ class Bodies:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        upload = scope["path"].startswith(("/v1/blobs/", "/p/"))
-        size, started = 0, False
+        flows = scope["path"].startswith("/p/")
+        upload = flows or scope["path"].startswith("/v1/blobs/")
+        size, complete, started, begun = 0, False, False, anyio.current_time()
+        refusal: TooLarge | None = None
         too_large = TooLarge(f"a body has at most {BODY_LIMIT} bytes", limit=BODY_LIMIT)
         lengths = [v for k, v in scope["headers"] if k == b"content-length"]
         if not upload and lengths and lengths[0].isdigit() and int(lengths[0]) > BODY_LIMIT:
@@ -58,26 +62,62 @@ class Bodies:
             return
 
         async def counted() -> Message:
-            nonlocal size
-            with anyio.fail_after(None if size < 0 else BODY_SECONDS):
-                message = await receive()
+            nonlocal size, complete, refusal
+            since = anyio.current_time() if flows else begun
+            seconds = BODY_SECONDS + (size / UPLOAD_PACE if upload else 0)
+            try:
+                with anyio.fail_at(None if complete else since + seconds):
+                    message = await receive()
+            except TimeoutError:
+                refusal = TooLarge("the body came too slowly")
+                raise refusal from None
             if message["type"] == "http.request":
                 size += len(message.get("body", b""))
                 if not upload and size > BODY_LIMIT:
-                    raise too_large
-                if not message.get("more_body"):
-                    size = -1  # complete: what follows is the wait for a disconnect
+                    refusal = too_large
+                    raise refusal
+                # Once it is complete, what follows is the wait for a disconnect.
+                complete = not message.get("more_body")
             return message
 
         async def noted(message: Message) -> None:
             nonlocal started
+            if refusal is not None and not started:
+                return  # what the framework makes of the broken body is not the answer
             started = started or message["type"] == "http.response.start"
             await send(message)
 
         try:
             await self.app(scope, counted, noted)
-        except (TooLarge, TimeoutError) as error:
-            if started:
+        except TooLarge:
+            if started or refusal is None:
                 raise
-            slow = TooLarge("the body came too slowly")
-            await of(error if isinstance(error, TooLarge) else slow)(scope, receive, send)
+        if refusal is not None and not started:
+            await of(refusal)(scope, receive, send)
+
+
+class Crowd:
+    """ASGI middleware: at most *most* requests and sockets at once from one network address, so that
+    streams and sockets which stay open are limited as well."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app, self.most = app, most
+        self._open: dict[str, int] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or one socket for as long as it lasts."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        address = str((scope.get("client") or ("?", 0))[0])
+        if self._open.get(address, 0) >= self.most:
+            busy = RateLimited("too many open requests from one address", retry_after_ms=1000)
+            await of(busy)(scope, receive, send)
+            return
+        self._open[address] = self._open.get(address, 0) + 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]

@@ -25,6 +25,7 @@ from marketplace.api import metrics
 from marketplace.api.app import build
 from marketplace.api.auth import Parts
 from marketplace.api.deliver import Deliverer
+from marketplace.api.server import config as server_config
 from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.hub.adapters import AdapterHub
@@ -274,20 +275,7 @@ async def serve(config: Config) -> None:
         app = build(run.parts, config.origins)
         if config.console and find_spec(CONSOLE) is not None:
             import_module(CONSOLE).install(app, run.parts)
-        server = _Server(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                ws_max_size=1 << 20,
-                ws_ping_interval=10,
-                ws_ping_timeout=10,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=3,
-                lifespan="off",
-                h11_max_incomplete_event_size=64 * 1024,
-            )
-        )
+        server = _Server(server_config(app))
 
         def started() -> None:
             log.info("serving", url=url)

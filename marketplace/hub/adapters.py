@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ class AdapterHub:
         self.market, self.adapters, self.blobs = market, adapters, blobs
         self.hub = Hub(market, "adapter", self._message)
         self.hub.opened, self.hub.closed = self._opened, self._closed
-        self.calls: dict[str, Any] = {}
+        self.calls: dict[tuple[str, str], Any] = {}
         self.streams: dict[str, Stream] = {}
         self.wanted: set[str] = set()
         self.event = anyio.Event()
@@ -117,31 +118,35 @@ class AdapterHub:
         provider = connection.key.hex()
         match message:
             case wire.ExecDone(_, call):
-                answer = self.calls.get(call)
-                if answer is not None:
-                    answer.send_nowait(message)
+                self._answer(provider, call, message)
             case wire.StreamData(_, stream_id, data):
                 stream = self.streams.get(stream_id)
                 if stream is not None and stream.provider == provider:
                     await _feed(stream, data)
             case wire.StreamClosed(_, stream_id):
-                stream = self.streams.pop(stream_id, None)
+                stream = self.streams.get(stream_id)
                 if stream is not None and stream.provider == provider:
+                    del self.streams[stream_id]
                     stream.incoming.close()
             case wire.BlobWanted():
                 part = await self.blobs.part(provider, message)
                 connection.put(part)
             case wire.BlobPart(lease, sha256, offset):
-                call = self.calls.get(f"{lease}/{sha256}/{offset}")
-                if call is not None:
-                    call.send_nowait(message)
+                self._answer(provider, f"{lease}/{sha256}/{offset}", message)
             case _:
                 await self.adapters.handle(provider, message)
+
+    def _answer(self, provider: str, name: str, message: wire.Message) -> None:
+        """To whoever asked this very provider; a second answer is dropped."""
+        asker = self.calls.get((provider, name))
+        if asker is not None:
+            with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+                asker.send_nowait(message)
 
     async def ask(self, provider: str, name: str, message: wire.Message, seconds: float) -> Any:
         """Send *message* and wait for the answer that arrives under *name*; Offline."""
         send, receive = anyio.create_memory_object_stream[Any](1)
-        self.calls[name] = send
+        self.calls[provider, name] = send
         try:
             if not self.tell(provider, message):
                 raise Offline("the provider is not connected to this process")
@@ -149,7 +154,7 @@ class AdapterHub:
                 return await receive.receive()
             raise Offline("the provider did not answer in time")
         finally:
-            self.calls.pop(name, None)
+            self.calls.pop((provider, name), None)
             send.close()
             receive.close()
 

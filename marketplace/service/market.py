@@ -44,6 +44,7 @@ class Settings:
     challenge_ttl_ms: int = 300_000
     requests_per_minute: int = 1_200
     logins_per_minute: int = 30
+    open_per_address: int = 512  # requests and sockets at once
     blob_folder: str = ""
     allow_private_hooks: bool = False
 

@@ -8,10 +8,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ import uvicorn
 
 from marketplace.api.app import build
 from marketplace.api.main import Config, running
+from marketplace.api.server import config as server_config
 from marketplace.chain.signin import payment_key_hash
 from marketplace.client.signin import sign_message
 from marketplace.domain.keys import Signer
@@ -66,16 +68,19 @@ def postgres() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def market(db: str, folder: Path, settings: Settings = FAST, **more: Any):
-    """(url, running) of a market process inside this one."""
+async def market(
+    db: str,
+    folder: Path,
+    settings: Settings = FAST,
+    served: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
+):
+    """(url, running) of a market process inside this one; *served*: settings of its HTTP server."""
     config = Config(db, str(folder / "blobs"), settings=settings, **more)
     async with running(config) as run:
         app = build(run.parts)
         listener = socket.create_server(("127.0.0.1", 0))
-        server = Quiet(
-            uvicorn.Config(app, log_level="error", lifespan="off", ws_max_size=1 << 20,
-                           timeout_graceful_shutdown=1)
-        )  # fmt: skip
+        server = Quiet(server_config(app, log_level="error", timeout_graceful_shutdown=1, **served))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await until(lambda: server.started)
