@@ -1,22 +1,19 @@
-"""The adapter's three keys, encrypted at rest by the keystore; no key of the payout among them.
+"""The adapter's two keys, encrypted at rest by the keystore; no key of the payout among them.
 
-* ``meter``: Ed25519, signs terms and receipts; its public key is the provider's name;
+* ``meter``: Ed25519, signs terms and receipts and opens the secrets that consumers sealed to it;
+  its public key is the provider's name;
 * ``hot``: Ed25519, ends channels and pays their fees: stolen, it can end channels with an old
-  voucher and spend its own small balance, nothing more;
-* ``seal``: X25519, opens secrets that consumers sealed to it.
+  voucher and spend its own small balance, nothing more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from nacl.exceptions import CryptoError
-from nacl.public import PrivateKey, SealedBox
-
-from marketplace.domain.errors import Refusal
-from marketplace.domain.keys import Signer
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.keys import Signer, unseal
 from marketplace.keystore import Keystore, passphrase
 
 
@@ -24,7 +21,7 @@ class SecretSealedElsewhere(Refusal):
     """A secret that this adapter's key does not open."""
 
     code = "SECRET_NOT_OURS"
-    remedy = "seal the secret to the key in the quote's offer, and post the job again"
+    remedy = "seal the secret to the key that signed the terms, and post the job again"
 
 
 @dataclass(frozen=True)
@@ -33,25 +30,19 @@ class Keys:
 
     meter: Signer
     hot: Signer
-    seal: PrivateKey = field(repr=False)
 
     @property
     def provider(self) -> str:
         """The provider's name everywhere: hex of the metering key."""
         return self.meter.verify_key.hex()
 
-    @property
-    def seal_vk(self) -> bytes:
-        """X25519 public key, 32 bytes."""
-        return bytes(self.seal.public_key)
-
     def open_secrets(self, sealed: Mapping[str, bytes]) -> dict[str, str]:
         """The values, in clear; keep them out of logs and stores.  :class:`SecretSealedElsewhere`."""
         opened: dict[str, str] = {}
         for name, box in sealed.items():
             try:
-                opened[name] = SealedBox(self.seal).decrypt(box).decode()
-            except (CryptoError, ValueError, TypeError) as error:
+                opened[name] = unseal(self.meter, box).decode()
+            except (Malformed, UnicodeDecodeError) as error:
                 raise SecretSealedElsewhere(f"secret {name} does not open") from error
         return opened
 
@@ -64,5 +55,4 @@ def load_keys(folder: Path, phrase: str | None = None) -> Keys:
     return Keys(
         meter=unlocked.load_or_create("meter"),
         hot=unlocked.load_or_create("hot"),
-        seal=PrivateKey(unlocked.load_or_create("seal").seed),
     )

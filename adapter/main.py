@@ -172,7 +172,6 @@ def make_offer(
         adapter_vkh=keys.hot.key_hash,
         payout=addresses.payout_hash(addresses.from_text(payout)),
         payout_address=payout,
-        seal_vk=keys.seal_vk,
         host=shown,
         gpu_rates=config.prices.gpu_rates(host.gpus, wall_ms),
         core_rate=config.prices.core(wall_ms),

@@ -71,7 +71,6 @@ def offer(signer: Signer, gpus: tuple[Gpu, ...] = (), **more: Any) -> Offer:
         "adapter_vkh": signer.key_hash,
         "payout": b"\x07" * 28,
         "payout_address": "addr_test1vqqqqqqqq",
-        "seal_vk": b"\x08" * 32,
         "host": HostHardware(
             host=f"host-{vk[:8]}",
             cpu=Cpu("AMD EPYC", 8, 8000),

@@ -89,7 +89,7 @@ async def _supply(market: Market) -> None:
         host = HostHardware(f"h{number}", Cpu("EPYC", 128, 128_000), 1 << 20, 1 << 22, gpus)
         offer = Offer(
             id=f"offer_{number:026d}", provider=key.verify_key.hex(), magic=DEVNET_MAGIC,
-            adapter_vkh=key.key_hash, payout=bytes(28), payout_address="", seal_vk=bytes(32),
+            adapter_vkh=key.key_hash, payout=bytes(28), payout_address="",
             host=host, gpu_rates={"NVIDIA T4": 100_000_000 + number}, core_rate=5_000_000,
         )  # fmt: skip
         body, now = canonical.encode(offer.to_wire()), market.now

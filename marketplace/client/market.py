@@ -34,7 +34,7 @@ from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.payers import ChannelPayer, HttpReceipts, Paid, Payers
 from marketplace.client.purse import Purse, Till
-from marketplace.client.runner import Confirm, Offered, Runner, seal_key
+from marketplace.client.runner import Confirm, Offered, Runner
 from marketplace.domain.errors import Fault, Malformed, Refusal
 from marketplace.domain.job import JobSpec
 
@@ -263,7 +263,7 @@ class Market:
                 if confirm is not None and not await confirm(offered):
                     await runner.decline(view)
                     raise QuoteDeclined(f"{posted['id']}: the quote was declined")
-                await runner.accept(offered, seal_key(view))
+                await runner.accept(offered)
             except Fault:
                 raise  # the quote stands: accepting again is safe
             except Refusal as refusal:

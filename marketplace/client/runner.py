@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import anyio
 import structlog
-from nacl.exceptions import CryptoError
-from nacl.public import PublicKey, SealedBox
 
 from marketplace.chain.channels import ChannelEnded
 from marketplace.chain.errors import ChainFault, ChannelUnknown
@@ -33,6 +31,7 @@ from marketplace.client.quotes import Quote, QuoteRefused, Wanted
 from marketplace.domain.channel import ChannelUnfit
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.job import JobSpec
+from marketplace.domain.keys import seal_to
 from marketplace.domain.voucher import Voucher
 
 log = structlog.get_logger("tally.client")
@@ -205,7 +204,7 @@ class Runner:
         needed = held.book.spent + open_ceilings + quote.terms.ceiling
         return max(0, needed - held.book.capacity)
 
-    async def accept(self, offered: Offered, seal_vk: bytes | None = None) -> ChannelPayer:
+    async def accept(self, offered: Offered) -> ChannelPayer:
         """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened again."""
         quote = offered.quote
         terms = quote.terms
@@ -224,7 +223,7 @@ class Runner:
         body = {
             "session_signature": signed.session_signature.hex(),
             "channel_tx": held.facts.open_tx if quote.fresh else "",
-            "secrets": self._sealed(offered, seal_vk),
+            "secrets": self._sealed(offered),
         }
         await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
         return held
@@ -255,18 +254,15 @@ class Runner:
         self._unsure.add(terms.session_vk.hex())
         return await self.till.open(terms, offered.amount)
 
-    def _sealed(self, offered: Offered, seal_vk: bytes | None) -> dict[str, str]:
+    def _sealed(self, offered: Offered) -> dict[str, str]:
         spec = self._specs[offered.job]
         if not spec.secrets:
             return {}
-        if seal_vk is None or len(seal_vk) != 32:
-            raise QuoteRefused("the quote names no key to seal secrets to")
-        values = secrets_here(spec.secrets)
-        try:
-            box = SealedBox(PublicKey(seal_vk))
-            return {name: box.encrypt(value.encode()).hex() for name, value in values.items()}
-        except (CryptoError, ValueError) as error:
-            raise QuoteRefused("the provider's sealing key is not one") from error
+        provider = offered.quote.terms.adapter_vk
+        return {
+            name: seal_to(provider, value.encode()).hex()
+            for name, value in secrets_here(spec.secrets).items()
+        }
 
     async def decline(self, view: Json) -> None:
         """The quote is not wanted: the job ends, nothing was paid."""
@@ -331,7 +327,7 @@ class Runner:
             return
         try:
             offered = await self.examine(view)
-            await self.accept(offered, seal_key(view))
+            await self.accept(offered)
         except (QuoteRefused, SecretMissing) as refusal:
             log.warning("retry_refused", job=view["id"], code=refusal.code, why=refusal.message)
             await self.decline(view)
@@ -417,17 +413,6 @@ def _pause(view: Json) -> float:
 
 
 _GONE: Final = frozenset({"PROVIDER_LOST", "QUOTE_EXPIRED", "DECLINED"})
-
-
-def seal_key(view: Mapping[str, Any]) -> bytes | None:
-    """The provider's sealing key as the quote has it."""
-    quote = cast(Json, view.get("quote") or {})
-    offer = cast(Json, quote.get("offer") or {})
-    text = str(quote.get("seal_vk") or offer.get("seal_vk") or "")
-    try:
-        return bytes.fromhex(text) or None
-    except ValueError as error:
-        raise Malformed("the quote's seal_vk is not hex") from error
 
 
 def secrets_here(names: Sequence[str]) -> dict[str, str]:

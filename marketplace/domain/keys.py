@@ -7,6 +7,7 @@ import hmac
 from dataclasses import dataclass, field
 
 from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.public import PrivateKey, PublicKey, SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 from marketplace.domain.canonical import blake2b_224
@@ -47,6 +48,29 @@ def verifies(verify_key: bytes, message: bytes, signature: bytes) -> bool:
     except (BadSignatureError, CryptoError, ValueError):
         return False
     return True
+
+
+def seal_to(verify_key: bytes, message: bytes) -> bytes:
+    """*message* in a box that only the holder of *verify_key*'s private key opens (libsodium's
+    sealed box, to the X25519 form of the key).
+
+    Secrets are sealed to the very key that signed the terms, so nobody between can put another in
+    its place. :class:`Malformed` for bytes that are no key.
+    """
+    try:
+        public: PublicKey = VerifyKey(verify_key).to_curve25519_public_key()
+        return SealedBox(public).encrypt(message)
+    except (CryptoError, ValueError, RuntimeError) as error:
+        raise Malformed("secrets cannot be sealed to this key") from error
+
+
+def unseal(signer: Signer, box: bytes) -> bytes:
+    """What :func:`seal_to` sealed to *signer*'s public key; :class:`Malformed` for anything else."""
+    private: PrivateKey = SigningKey(signer.seed).to_curve25519_private_key()
+    try:
+        return SealedBox(private).decrypt(box)
+    except (CryptoError, ValueError, TypeError) as error:
+        raise Malformed("the box is not sealed to this key") from error
 
 
 def hkdf_sha256(secret: bytes, info: bytes, length: int = 32) -> bytes:

@@ -90,8 +90,8 @@ class Offer:
     """What one adapter offers.
 
     *provider*: hex of the adapter's Ed25519 key, its name everywhere; *gpu_rates*: micro-lovelace
-    per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone; *seal_vk*:
-    X25519 key (32 bytes) to which secrets are sealed; *adapter_vkh*, *payout*: as in the terms.
+    per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone;
+    *adapter_vkh*, *payout*: as in the terms.
     """
 
     id: str
@@ -100,7 +100,6 @@ class Offer:
     adapter_vkh: bytes
     payout: bytes
     payout_address: str
-    seal_vk: bytes
     host: HostHardware
     gpu_rates: Mapping[str, int]
     core_rate: int
@@ -142,7 +141,6 @@ class Offer:
             "adapter_vkh": self.adapter_vkh,
             "payout": self.payout,
             "payout_address": self.payout_address,
-            "seal_vk": self.seal_vk,
             "host": self.host.to_wire(),
             "gpu_rates": dict(self.gpu_rates),
             "core_rate": self.core_rate,
@@ -173,7 +171,6 @@ class Offer:
                 adapter_vkh=want_bytes(w["adapter_vkh"], 28, "adapter_vkh"),
                 payout=want_bytes(w["payout"], 28, "payout"),
                 payout_address=want_text(w["payout_address"], "payout_address", 200),
-                seal_vk=want_bytes(w["seal_vk"], 32, "seal_vk"),
                 host=HostHardware.from_wire(_map(w["host"], "host")),
                 gpu_rates=_rates(w["gpu_rates"]),
                 core_rate=want_int(w["core_rate"], "core_rate"),

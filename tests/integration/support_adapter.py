@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
-from nacl.public import PrivateKey
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
@@ -50,12 +49,11 @@ from tests.unit.support_adapter import ADAPTER, SESSION, core_job, offer, terms_
 
 DEADLINE_S = 60
 HOT = Signer(b"\x21" * 32)
-SEAL = PrivateKey(b"\x22" * 32)
 
 
 def keys() -> Keys:
     """The adapter's keys."""
-    return Keys(ADAPTER, HOT, SEAL)
+    return Keys(ADAPTER, HOT)
 
 
 # ---- the host --------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from nacl.public import PrivateKey
 
 from marketplace.chain import address as addresses
 from marketplace.chain.actions import Desk, deploy, finish_channels
@@ -48,14 +47,9 @@ class Provider:
             payout=addresses.payout_hash(payout),
             payout_address=addresses.to_text(payout),
             close_period_ms=60_000,
-            seal_vk=bytes(PrivateKey(signer.seed).public_key),
             **more,
         )
         return Provider(name, chain, FakeAdapter(market_url, signer, standing))
-
-    @property
-    def seal(self) -> PrivateKey:
-        return PrivateKey(self.adapter.signer.seed)
 
     @property
     def payout(self) -> bytes:

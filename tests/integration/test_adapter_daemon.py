@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nacl.public import SealedBox
 
 from marketplace.domain import wire
+from marketplace.domain.keys import seal_to
 from marketplace.domain.workload import ExitReason
 from tests.integration.support_adapter import (
-    SEAL,
+    ADAPTER,
     FakeMarket,
     Ledger,
     World,
@@ -35,7 +35,7 @@ async def test_one_job_from_proposal_to_settlement(tmp_path: Path) -> None:
     async with market_socket(market) as url, running(make_daemon(world, tmp_path, url), ledger):
         await market.wait(lambda: market.of(wire.LeasesHeld), "the first LeasesHeld")
         assert isinstance(market.heard[0], wire.OfferPosted)
-        secret = SealedBox(SEAL.public_key).encrypt(b"token")
+        secret = seal_to(ADAPTER.verify_key, b"token")
         await market.lease(host_offer(), secrets={"HF_TOKEN": secret})
         await market.wait(lambda: len(market.receipts()) >= 3, "three receipts")
         assert world.workloads["lease_1"].spec.secrets == {"HF_TOKEN": "token"}

@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from nacl.public import SealedBox
 
 from marketplace.chain.channels import ChannelEnded
 from marketplace.client.jobfiles import LoadedJob
@@ -16,6 +15,7 @@ from marketplace.client.market import Market
 from marketplace.client.payers import Paid
 from marketplace.domain import wire
 from marketplace.domain.job import Policy, Price
+from marketplace.domain.keys import unseal
 from tests.integration.support_client import World, spec, story, until
 
 
@@ -282,7 +282,7 @@ def test_a_secret_is_read_by_the_provider_and_by_nobody_else(
             await market.run(spec(secrets=("HF_TOKEN",)))
             await world.provider.lease()
             (signed,) = [m for m in world.provider.adapter.asked if isinstance(m, wire.LeaseSigned)]
-            opened = SealedBox(world.provider.seal).decrypt(signed.secrets["HF_TOKEN"])
+            opened = unseal(world.provider.adapter.signer, signed.secrets["HF_TOKEN"])
             assert opened == b"a very secret value"
 
     story(tmp_path, tell)

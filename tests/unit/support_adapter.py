@@ -54,7 +54,6 @@ def offer(**changes: object) -> Offer:
         adapter_vkh=b"\x11" * 28,
         payout=b"\x12" * 28,
         payout_address="addr_test1…",
-        seal_vk=b"\x13" * 32,
         host=host,
         gpu_rates={"NVIDIA H100": RATE},
         core_rate=10_000_000,

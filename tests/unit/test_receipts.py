@@ -11,7 +11,7 @@ import pytest
 
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.keys import Signer, session_seed
+from marketplace.domain.keys import Signer, seal_to, session_seed, unseal
 from marketplace.domain.receipt import (
     GENESIS,
     Lost,
@@ -170,3 +170,13 @@ def test_terms_need_both_signatures() -> None:
 def test_unfair_terms_cannot_be_made(change: dict[str, int]) -> None:
     with pytest.raises(Refusal):
         replace(TERMS, **change)  # type: ignore[arg-type]
+
+
+def test_only_the_key_that_signed_the_terms_opens_a_secret() -> None:
+    box = seal_to(ADAPTER.verify_key, b"hf_secret")
+    assert unseal(ADAPTER, box) == b"hf_secret" and b"hf_secret" not in box
+    for signer, bad in ((STRANGER, box), (ADAPTER, box[:-1]), (ADAPTER, b"")):
+        with pytest.raises(Malformed):
+            unseal(signer, bad)
+    with pytest.raises(Malformed):
+        seal_to(bytes(32), b"hf_secret")
