@@ -73,7 +73,7 @@ async def admit(market: Market, message: str, address: str, account: str) -> tup
     spent = Login(f"spent:{digest(nonce)}", "", "", waiting.expires_ms)
     change = Change(drops=[waiting], puts=[spent])
     change.puts.append(Login(digest(token), address, account, expires))
-    change.puts.append(Audit(market.ids.new("audit"), now, account, "sign-in", account, {}))
+    change.puts.append(market.note(account, "sign-in", account))
     if known is None:
         change.puts.append(Account(account, now))
     await market.store.apply(change)
@@ -106,9 +106,10 @@ async def _standing(market: Market, account: str) -> str:
     return account
 
 
-async def sign_out(market: Market, token: str) -> None:
+async def sign_out(market: Market, who: Caller, token: str) -> None:
     """The token is worth nothing any more."""
-    await market.store.apply(Change(drops=[Login(digest(token), "", "", 0)]))
+    note = audit(market, who, "sign-out", who.account, {})
+    await market.store.apply(Change(drops=[Login(digest(token), "", "", 0)], puts=[note]))
 
 
 async def new_key(
@@ -155,4 +156,4 @@ def audit(
 ) -> Audit:
     """A line for the audit log."""
     actor = who.key.id if who.key is not None else who.account
-    return Audit(market.ids.new("audit"), market.now, actor, action, subject, dict(detail))
+    return market.note(actor, action, subject, **detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -34,6 +35,8 @@ _WORDS: Final = {
     "LOST": EndReason.PROVIDER_FAULT,
 }
 SAMPLES: Final = 900
+MEASURES: Final = 64  # values in one sample
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
@@ -337,6 +340,8 @@ class Adapters:
 
     async def _sample(self, provider: str, lease_id: str, sample: dict[str, Any]) -> None:
         job, _ = await self.owner(provider, lease_id)
+        if len(sample) > MEASURES or any(len(name) > 60 for name in sample):
+            raise ReceiptRefused(f"a sample has at most {MEASURES} values with short names")
         ring = self.telemetry.setdefault(job, deque(maxlen=SAMPLES))
         ring.append(sample)
         self.telemetry.move_to_end(job)
@@ -346,8 +351,8 @@ class Adapters:
 
     async def _output(self, provider: str, ready: wire.OutputReady) -> None:
         job, _ = await self.owner(provider, ready.lease)
-        if len(ready.sha256) != 64 or len(ready.path) > 1000:
-            raise ReceiptRefused("an output is a path and a sha256 in hex")
+        if not _SHA256.fullmatch(ready.sha256) or not 0 < len(ready.path) <= 1000 or ready.size < 0:
+            raise ReceiptRefused("an output is a path, a sha256 in hex and a size")
         if await self.market.store.get(Output, job, ready.path) is not None:
             return
         output = Output(job, ready.lease, ready.path, ready.sha256, ready.size, self.market.now)

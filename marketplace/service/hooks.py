@@ -42,7 +42,8 @@ def check_url(url: str, private: bool) -> tuple[str, int]:
             check_addresses([parts.hostname])
         except ValueError:
             pass  # a name, not an address: looked up and checked at delivery
-        if parts.hostname == "localhost" or parts.hostname.endswith((".localhost", ".internal")):
+        name = parts.hostname.rstrip(".")
+        if name == "localhost" or name.endswith((".localhost", ".internal", ".local")):
             raise HookRefused("a webhook points to a public host")
     return parts.hostname, port
 
@@ -52,6 +53,8 @@ def check_addresses(addresses: Iterable[str]) -> None:
     for text in addresses:
         address = ipaddress.ip_address(text.partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address):
+            if address.sixtofour is not None or address.teredo is not None:
+                raise HookRefused("a webhook points to a public address, not through a tunnel")
             for network in _V6_MAPPED:
                 if address in network:
                     address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)

@@ -1,4 +1,7 @@
-"""A consumer's use cases: post, quote, sign, stop, resume."""
+"""A consumer's use cases: post, match, quote, sign, stop, resume.
+
+Over 400 lines: one job's way from posting to signature, which is read as a whole.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.matching import NoMatch
 from marketplace.service import decide
-from marketplace.service.access import Caller
+from marketplace.service.access import Caller, audit
 from marketplace.service.errors import NothingMatches, NotOffered, OverBudget, QuoteGone
 from marketplace.service.market import MATCHER, TRIES, Market, log
 from marketplace.service.matcher import Match, explained
@@ -90,7 +93,9 @@ async def _post(market: Market, who: Caller, asked: Posting) -> Job:
     )
     first = Change(puts=[market.event(job, "POSTED", {})])
     if who.key is not None:
-        first.sets.append(who.commit(asked.spec.price.budget))
+        budget = asked.spec.price.budget
+        first.sets.append(who.commit(budget))
+        first.puts.append(audit(market, who, "budget.commit", who.key.id, _bound(job, budget)))
     if asked.once is not None:
         key, question = asked.once
         answer = {"id": job.id}
@@ -98,6 +103,10 @@ async def _post(market: Market, who: Caller, asked: Posting) -> Job:
     if market.epoch:
         return await match(market, job, asked.spec, first, new=True)
     return await _leave_to_matcher(market, job, first)
+
+
+def _bound(job: Job, budget: int) -> dict[str, object]:
+    return {"job": job.id, "amount": budget}
 
 
 async def _fresh_keys(market: Market, asked: Posting) -> None:
@@ -166,7 +175,7 @@ async def _unmatched(
         job, state=JOB.step(job.state, JobEvent.END), reason=reason, message=str(no), explain=why,
         updated_ms=market.now,
     )  # fmt: skip
-    change.sets += await market.freed_budget(job, None)
+    await market.free_budget(change, job, None)
     await _save_job(market, job, change, "ENDED", {"reason": str(reason)}, new=False)
     return job
 
@@ -257,7 +266,8 @@ async def rematch(market: Market, job_id: str) -> None:
             job, state=JOB.step(job.state, JobEvent.END), reason=EndReason.CEILING,
             message=over.message, updated_ms=market.now,
         )  # fmt: skip
-        change = Change(sets=[*await market.freed_budget(ended, None)])
+        change = Change()
+        await market.free_budget(change, ended, None)
         await _save_job(market, ended, change, "ENDED", {"reason": ended.reason}, new=False)
 
 
@@ -317,9 +327,12 @@ async def sign(
     payout = offered.offer.payout_address if offered is not None else ""
 
     def extra(out: decide.Outcome) -> Change:
+        agreed = {"ceiling": lease.ceiling, "channel": lease.session_vk.hex()}
+        note = audit(market, who, "lease.sign", lease.id, {**agreed, "tx": channel_tx})
         if out.lease.reused:
-            return Change()
+            return Change(puts=[note])
         puts: list[Record] = [
+            note,
             Channel(
                 lease.session_vk,
                 lease.account,
@@ -328,7 +341,7 @@ async def sign(
                 payout,
                 market.now,
                 channel_tx,
-            )
+            ),
         ]
         return Change(puts=puts)
 
@@ -358,7 +371,8 @@ async def stop_job(market: Market, job: Job, reason: str) -> Job:
             job, state=JOB.step(job.state, JobEvent.END), reason=reason, updated_ms=market.now,
             needs="",
         )  # fmt: skip
-        change = Change(sets=[*await market.freed_budget(ended, None)], topics=[MATCHER])
+        change = Change(topics=[MATCHER])
+        await market.free_budget(change, ended, None)
         await _save_job(market, ended, change, "ENDED", {"reason": reason}, new=False)
         market.matcher.leave(job.id)
         return ended

@@ -16,7 +16,7 @@ from marketplace.service.bus import Bus
 from marketplace.service.decide import Outcome
 from marketplace.service.matcher import Matcher
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
-from marketplace.service.records import ApiKey, Event, Job, Lease, ReceiptRecord
+from marketplace.service.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
 from marketplace.service.ticks import Book, UsedKeys
 
 log = structlog.get_logger("market")
@@ -44,7 +44,7 @@ class Settings:
     challenge_ttl_ms: int = 300_000
     requests_per_minute: int = 1_200
     logins_per_minute: int = 30
-    open_per_address: int = 512  # requests and sockets at once
+    open_per_address: int = 2_000  # requests and sockets at once
     blob_folder: str = ""
     allow_private_hooks: bool = False
 
@@ -144,7 +144,7 @@ class Market:
         if out.job != job:
             change.sets.append(out.job)
             if out.job.state is JobState.ENDED and job.state is not JobState.ENDED:
-                change.sets += await self.freed_budget(out.job, out.lease)
+                await self.free_budget(change, out.job, out.lease)
         change.sends += [(f"adapter:{lease.provider}", message) for message in out.sends]
         if out.kind:
             change.puts.append(self.event(out.job, out.kind, out.detail, lease.id))
@@ -161,16 +161,19 @@ class Market:
             job_state=out.job.state.name, what=out.kind,
         )  # fmt: skip
 
-    async def freed_budget(self, job: Job, lease: Lease | None) -> list[ApiKey]:
-        """The job's API key with what the job did not spend given back."""
-        if not job.api_key:
-            return []
-        key = await self.store.get(ApiKey, job.api_key)
+    async def free_budget(self, change: Change, job: Job, lease: Lease | None) -> None:
+        """Into *change*: what the job did not spend goes back to its API key, audited."""
+        key = await self.store.get(ApiKey, job.api_key) if job.api_key else None
         if key is None:
-            return []
+            return
         spent = job.spent_before + (lease.owed if lease is not None else 0)
         unspent = max(job.parsed.price.budget - spent, 0)
-        return [replace(key, committed=max(key.committed - unspent, 0))]
+        change.sets.append(replace(key, committed=max(key.committed - unspent, 0)))
+        change.puts.append(self.note("market", "budget.free", key.id, job=job.id, amount=unspent))
+
+    def note(self, actor: str, action: str, subject: str, **detail: object) -> Audit:
+        """A line for the audit log: who did what to whom. Never a secret in it."""
+        return Audit(self.ids.new("audit"), self.now, actor, action, subject, detail)
 
     async def owed_by(self, lease_id: str) -> int:
         """What the lease owes by its latest receipt."""

@@ -3,6 +3,7 @@
 Every record has ``KEY`` (the fields that name it) and ``FIXED`` (the fields that never change
 after the insert). A record with a ``version`` is written by compare-and-set; one without is only
 ever inserted, or replaced by a greater one. Money is lovelace, time ms, as everywhere.
+Over 400 lines: all that is remembered, in one place.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Final
 
-from marketplace.domain.errors import Conflict, Fault
+from marketplace.domain.errors import Conflict, Fault, Malformed
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
@@ -12,6 +14,8 @@ from marketplace.service import decide
 from marketplace.service.market import TRIES, Market, log
 from marketplace.service.ports import Change, Claimable
 from marketplace.service.records import Channel, Lease, OfferRecord, Record, Tx, VoucherRecord
+
+_TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
 async def maybe(market: Market, lease_id: str) -> bool:
@@ -53,15 +57,26 @@ async def maybe(market: Market, lease_id: str) -> bool:
 
 
 async def reported(market: Market, lease: Lease, tx: str) -> None:
-    """The adapter finished the channel on chain, in *tx*; every lease of it can end."""
+    """The adapter finished the channel on chain, in *tx*; every lease of it can end.
+
+    *tx* is the adapter's word: whoever it concerns looks at the chain.
+    """
+    if tx and not _TX.fullmatch(tx):
+        raise Malformed("a transaction is named by 64 hex digits")
+    known = await market.store.get(Channel, lease.session_vk)
+    if known is not None and known.settled_tx == (tx or "none"):
+        return  # said twice
     await _set_channel(market, lease.session_vk, state="ENDED", settled_tx=tx or "none")
     if tx and await market.store.get(Tx, tx) is None:
         body = Tx(
             tx, "finish", lease.account, lease.session_vk, lease.id, TxState.SUBMITTED.name, b"", 0,
             market.now,
         )  # fmt: skip
+        note = market.note(
+            lease.provider, "channel.finish", lease.session_vk.hex(), tx=tx, lease=lease.id
+        )
         try:
-            await market.store.apply(Change(puts=[body]))
+            await market.store.apply(Change(puts=[body, note]))
         except Conflict:
             pass  # told twice at once: it is stored
     for one in await market.store.find(Lease, session_vk=lease.session_vk, state=LeaseState.ENDING):
@@ -115,6 +130,8 @@ async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) ->
                market.now)
             for session_vk in list(claim.channels)[:1]
         ]  # fmt: skip
+        facts = {vk.hex(): cumulative for vk, cumulative in claim.channels.items()}
+        sent.append(market.note("market", "channel.claim", claim.id, channels=facts, fee=claim.fee))
         await market.store.apply(Change(puts=sent))
         for session_vk, cumulative in claim.channels.items():
             await _set_channel(market, session_vk, claimed=cumulative)

@@ -179,6 +179,9 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     channel = await market.store.get(Channel, voucher.session_vk)
     if channel is None:
         raise NotFound("no such channel")
+    terms, _ = await market.book.lease(market.book.page(voucher.session_vk), lease_id)
+    if terms.session_vk != voucher.session_vk:
+        raise NotFound(f"no lease {lease_id} on this channel")
     record = VoucherRecord(
         voucher.session_vk, voucher.cumulative, voucher.signature, lease_id, market.now
     )
@@ -199,9 +202,10 @@ async def take_end(market: Market, end: End) -> Channel:
     if channel.state == "ENDED":
         raise VoucherRefused("the channel has ended already")
     ended = replace(channel, end_cumulative=end.cumulative, end_signature=end.signature)
-    await market.store.apply(
-        Change(sets=[ended], sends=[(f"adapter:{channel.provider}", wire.EndSent(end))])
-    )
+    vk = end.session_vk.hex()
+    note = market.note(channel.account, "channel.end", vk, cumulative=end.cumulative)
+    sends: list[tuple[str, wire.Message]] = [(f"adapter:{channel.provider}", wire.EndSent(end))]
+    await market.store.apply(Change(sets=[ended], puts=[note], sends=sends))
     return ended
 
 
