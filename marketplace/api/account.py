@@ -47,7 +47,7 @@ async def verify(body: VerifyBody, parts: PartsDep) -> dict[str, Any]:
 async def logout(parts: PartsDep, who: Reader, given: Given) -> dict[str, Any]:
     """End this session."""
     if given is not None and who.key is None:
-        await access.sign_out(parts.market, given.credentials)
+        await access.sign_out(parts.market, who, given.credentials)
     return {"account": who.account}
 
 

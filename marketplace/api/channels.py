@@ -17,7 +17,7 @@ from marketplace.api.problems import EVERYWHERE, documented
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TxState
-from marketplace.service import jobs, settle, views
+from marketplace.service import access, jobs, settle, views
 from marketplace.service.access import Caller
 from marketplace.service.errors import NoChain, QuoteGone
 from marketplace.service.ports import Change, Ledger, UnsignedTx
@@ -130,7 +130,9 @@ async def witness(
         tx_id, signed = await ledger.witness(tx.body, unhex(body.witness, "witness"))
         if tx_id != tx.id:
             raise Malformed("the witnesses are for another transaction")
-        await parts.market.store.apply(Change(sets=[replace(tx, body=signed)]))
+        facts: dict[str, object] = {"kind": tx.kind, "channel": tx.session_vk.hex(), "fee": tx.fee}
+        note = access.audit(parts.market, who, "tx.submit", tx.id, facts)
+        await parts.market.store.apply(Change(sets=[replace(tx, body=signed)], puts=[note]))
         await settle.send(parts.market, tx.id)
         tx = await parts.market.store.get(Tx, body.tx) or tx
     return {"tx": tx.id, "state": tx.state}

@@ -35,7 +35,7 @@ _WORDS: Final = {
     "LOST": EndReason.PROVIDER_FAULT,
 }
 SAMPLES: Final = 900
-MEASURES: Final = 64  # values in one sample
+MEASURES: Final = 1000  # values in one sample
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 

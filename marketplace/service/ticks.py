@@ -69,14 +69,19 @@ class Book:
         page.leases, page.ticks = {}, {}
         page.loaded = True
 
-    async def lease(self, page: Page, lease_id: str) -> tuple[Terms, str]:
-        """(terms, provider) of a lease, and its last receipt into *page*."""
+    async def agreed(self, page: Page, lease_id: str) -> tuple[Terms, str]:
+        """(terms, provider) of a lease."""
         known = page.terms.get(lease_id)
         if known is None:
             lease = await self._store.get(Lease, lease_id)
             if lease is None:
                 raise NotFound(f"no lease {lease_id}")
             known = page.terms[lease_id] = (lease.agreed, lease.provider)
+        return known
+
+    async def lease(self, page: Page, lease_id: str) -> tuple[Terms, str]:
+        """(terms, provider) of a lease, and its last receipt into *page*."""
+        known = await self.agreed(page, lease_id)
         if lease_id not in page.ticks:
             last = await self._store.find(ReceiptRecord, lease=lease_id, order=("-tick",), limit=1)
             page.ticks[lease_id] = last[0].tick if last else 0
@@ -179,7 +184,7 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     channel = await market.store.get(Channel, voucher.session_vk)
     if channel is None:
         raise NotFound("no such channel")
-    terms, _ = await market.book.lease(market.book.page(voucher.session_vk), lease_id)
+    terms, _ = await market.book.agreed(market.book.page(voucher.session_vk), lease_id)
     if terms.session_vk != voucher.session_vk:
         raise NotFound(f"no lease {lease_id} on this channel")
     record = VoucherRecord(
