@@ -1,0 +1,57 @@
+"""``tally demo --json``: the whole story, as a person would start it."""
+
+from __future__ import annotations
+
+import anyio
+
+from tests.e2e.support_embedded import PATIENCE_S, command, parts_of, until_gone, until_true
+from tests.requires import need_devnet, need_docker
+
+
+def test_the_demo_reconciles() -> None:
+    need_docker()
+    need_devnet()
+
+    async def main() -> None:
+        async with command("demo", "--json", "--simulate", "h100x2") as demo:
+            assert await demo.ended(PATIENCE_S) == 0, str(demo)
+        said = demo.last
+        assert said["reconciled"] is True, str(demo)
+        by_kind = {job["kind"]: job for job in said["jobs"]}
+        assert sorted(by_kind) == ["cpu", "gpu"]
+        cpu, gpu = by_kind["cpu"], by_kind["gpu"]
+        assert cpu["core_ms"] > 0 and cpu["gpu_ms"] == 0 and cpu["simulated"] is False
+        assert gpu["gpu_ms"] > 0 and gpu["core_ms"] == 0 and gpu["simulated"] is True
+        assert "SIMULATED" in gpu["device"]
+        for job in said["jobs"]:
+            held = job["gpu_ms"] + job["core_ms"]
+            assert job["owed"] == held * job["rate_micro"] // 10**9 > 0
+            assert job["ticks"] >= 1
+            assert held <= (job["docker_ms"] + 1000) * job["units_milli"] // 1000
+        assert said["claimed"] == sum(job["owed"] for job in said["jobs"])
+        assert said["refunded"] > 0 and said["fees"] > 0
+        assert len(said["transactions"]) == 4  # two opens, two finishes
+        assert all(len(bytes.fromhex(tx)) == 32 for tx in said["transactions"])
+        assert any("reconciled" in line for line in demo.err)
+
+    anyio.run(main)
+
+
+def test_a_demo_that_is_interrupted_says_so_and_leaves_nothing() -> None:
+    """Ctrl-C while it starts: every part is stopped in order, and the answer is no."""
+    need_devnet()
+
+    async def main() -> None:
+        async with command("demo", "--json", "--simulate", "h100x2") as demo:
+
+            async def parts() -> list[int]:
+                return parts_of(demo.process.pid)
+
+            await demo.until(lambda it: any("process" in line for line in it.err))
+            children = await until_true(parts, "a part")
+            demo.process.send_signal(2)
+            assert await demo.ended() == 1, str(demo)
+        assert demo.last == {"reconciled": False}
+        await until_gone(children)
+
+    anyio.run(main)
