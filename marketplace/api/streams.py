@@ -17,6 +17,7 @@ from marketplace.service.records import Event, Job, LogRecord, Output, ReceiptRe
 
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 QUIET_S: Final = 15.0
+LAST_WORDS_MS: Final = 2_000  # the adapter ships what was printed last after the end is agreed
 
 
 def sse(event: str, data: dict[str, Any], identity: str = "") -> str:
@@ -69,10 +70,11 @@ async def log_events(parts: Parts, job: Job, lease: str, start: int) -> AsyncIte
                         yield sse("log", body, str(offsets[one]))
                 seen.add(one)
             first = False
-            if now.state is JobState.ENDED:
+            over = now.state is JobState.ENDED
+            if over and market.now - now.updated_ms > LAST_WORDS_MS:
                 yield sse("end", {"reason": now.reason, "exit_code": now.exit_code})
                 return
-            if not await inbox.wait(QUIET_S):
+            if not await inbox.wait(0.5 if over else QUIET_S) and not over:
                 yield ": still here\n\n"
 
 
