@@ -1,0 +1,18 @@
+"""docs/api.md is what the API is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marketplace.api import reference
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+def test_the_page_is_generated_from_the_openapi_document() -> None:
+    openapi = reference.schema()
+    assert PAGE.read_text() == reference.page(PAGE.read_text(), openapi), (
+        "run: python -m marketplace.api.reference docs/api.md"
+    )
+    for path in openapi["paths"]:
+        assert f" {path}`" in PAGE.read_text()
