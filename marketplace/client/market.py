@@ -104,7 +104,12 @@ class Market:
     ) -> bool | None:
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
-        return await self._stack.__aexit__(kind, error, trace)
+        try:
+            return await self._stack.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if error is not None and group.exceptions == (error,):
+                return False  # the caller's own error, as it was raised
+            raise
 
     # ---- the connection --------------------------------------------------------------------
 
@@ -256,7 +261,8 @@ class Market:
         """
         runner = self.runner
         posted = await runner.post(await self._pinned(self._load(job)), key=key)
-        view = await runner.quoted(str(posted["id"]))
+        quoted = posted.get("state") == "QUOTED" and posted.get("quote")
+        view = posted if quoted else await runner.quoted(str(posted["id"]))
         if view["state"] == "QUOTED":
             try:
                 offered = await runner.examine(view)
