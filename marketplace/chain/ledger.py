@@ -10,24 +10,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import structlog
+
 from marketplace.chain import address as addresses
 from marketplace.chain import datum, foreign, txbytes, txs
 from marketplace.chain.actions import Desk
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChannelUnknown, TxRefused
+from marketplace.chain.follow import FINAL_DEPTH
 from marketplace.chain.foreign import ForeignWallet
 from marketplace.chain.instance import scripts_for, unit_of
 from marketplace.chain.outputs import Out
 from marketplace.chain.settler import Settler, Wanted
 from marketplace.chain.signing import Unsigned
+from marketplace.chain.submit import TxRecord, spent_elsewhere
 from marketplace.chain.txs import Opening
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.domain.channel import Closing, Credential, Open
-from marketplace.domain.errors import Malformed
+from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.terms import Terms
-from marketplace.service.ports import ChannelOnChain, Claimable, Claimed, UnsignedTx
+from marketplace.service.ports import (
+    ChannelOnChain,
+    Claimable,
+    Claimed,
+    ClaimRound,
+    Sighting,
+    TxLook,
+    UnsignedTx,
+)
 
+_log = structlog.get_logger(__name__)
 _NO_STAKE: Final = bytes(28)
 
 
@@ -123,50 +136,76 @@ class ChainLedger:
                 raise
             return tx_id.hex()
 
-    async def claim(self, channels: Sequence[Claimable]) -> list[Claimed]:
+    async def claim(self, channels: Sequence[Claimable]) -> ClaimRound:
         """One round of the settler over *channels*: what was sent, ids logged before the bytes left.
 
-        The settler follows what it sent by its own log, also over rollbacks and restarts.
+        The settler follows what it sent by its own log, also over rollbacks and restarts; so every
+        channel is passed to it each round, whatever was claimed: the chain alone says what is due.
         """
+        done = ClaimRound([], {})
         if self._desk is None:
-            return []
-        sent: list[Claimed] = []
+            return done
+        wanted: dict[str, list[Wanted]] = {}
+        for each in channels:
+            want = await self._wanted(each)
+            if want is not None:
+                wanted.setdefault(each.terms.asset, []).append(want)
         # Also without channels: what an earlier round sent is followed, and sent again if it vanished.
-        for asset in sorted({c.terms.asset for c in channels} | self._settlers.keys() | {""}):
+        for asset in sorted(wanted.keys() | self._settlers.keys() | {""}):
             settler = self._settlers.get(asset)
             if settler is None:
                 settler = self._settlers[asset] = Settler(replace(self._desk, asset=asset))
-            wanted = [
-                Wanted(
-                    session_vk=c.terms.session_vk,
-                    origin=await self._origin(c.terms, c.open_tx),
-                    voucher=c.voucher,
-                    payout_address=addresses.from_text(c.payout_address),
-                    drain=c.urgent,
-                )
-                for c in channels
-                if c.terms.asset == asset and await self._opened(c.terms, c.open_tx)
-            ]
-            done = await settler.round(wanted)
-            sent += [
-                Claimed(
-                    settled.sent.tx_id.hex(),
-                    b"",
-                    settled.sent.fee,
-                    {
-                        datum.read_stage(move.utxo.datum or b"").consts.session_vk: (
-                            datum.read_stage(move.utxo.datum or b"").claimed + will.taken
-                        )
-                        for move, will in zip(settled.moves, settled.wills, strict=True)
-                    },
-                )
-                for settled in done.sent
-            ]
-        return sent
+            await self._round(settler, wanted.get(asset, []), done)
+        return done
 
-    async def included(self, tx: str) -> bool:
-        """True when a block holds it."""
-        return await self._chain.transaction(bytes.fromhex(tx)) is not None
+    async def _wanted(self, each: Claimable) -> Wanted | None:
+        """None for what is not on the chain yet, or was told wrongly: it stops no other channel."""
+        try:
+            address = addresses.from_text(each.payout_address)
+            origin = await self._origin(each.terms, each.open_tx)
+        except ChannelUnknown:
+            return None
+        except Refusal as refusal:
+            _log.warning("not_claimable", channel=_hex(each.terms), cause=refusal.line())
+            return None
+        if addresses.payout_hash(address) != each.terms.payout:
+            _log.warning("not_claimable", channel=_hex(each.terms), cause="another payout address")
+            return None
+        return Wanted(
+            each.terms.session_vk, origin, each.voucher, address, drain=each.urgent,
+            consts=each.terms.consts(),
+        )  # fmt: skip
+
+    async def _round(self, settler: Settler, wanted: list[Wanted], done: ClaimRound) -> None:
+        found = await settler.round(wanted)
+        for settled in found.sent:
+            claims = {
+                datum.read_stage(move.utxo.datum or b"").consts.session_vk: (
+                    datum.read_stage(move.utxo.datum or b"").claimed + will.taken
+                )
+                for move, will in zip(settled.moves, settled.wills, strict=True)
+            }
+            sent = settled.sent
+            done.sent.append(Claimed(sent.tx_id.hex(), sent.bytes, sent.fee, claims))
+        for session_vk, view in found.views.items():
+            state = "CLOSING" if view.closing else "OPEN"
+            done.seen[session_vk] = Sighting(state, view.claimed)
+        height = (await self._chain.tip()).height if found.ended else 0
+        for session_vk, ended in found.ended.items():
+            deep = 0 < ended.height <= height - FINAL_DEPTH + 1
+            done.seen[session_vk] = Sighting("ENDED", ended.claimed, deep)
+
+    async def look(self, tx: str, body: bytes) -> TxLook:
+        """Where a transaction stands; *body* may be empty where only its id is known."""
+        included, tip = await self._chain.transaction(_tx_id(tx)), await self._chain.tip()
+        signed = bool(body) and bool(txbytes.key_witnesses(txbytes.split(body).witnesses))
+        if included is not None:
+            return TxLook(max(1, tip.height - included.height + 1), False, signed)
+        if not body:
+            return TxLook(0, False, False)
+        record = TxRecord(_tx_id(tx), body, "")
+        late = record.until is not None and tip.slot >= record.until
+        return TxLook(0, late or bool(await spent_elsewhere(self._chain, record)), signed)
 
     # ---- inside ----------------------------------------------------------------------------
 
@@ -182,13 +221,6 @@ class ChainLedger:
         if isinstance(found, ChannelEnded):
             raise ChannelUnknown("the channel has ended already")
         return found
-
-    async def _opened(self, terms: Terms, open_tx: str) -> bool:
-        try:
-            await self._origin(terms, open_tx)
-        except ChannelUnknown:
-            return False
-        return True
 
     async def _origin(self, terms: Terms, open_tx: str) -> OutRef:
         """Which output of *open_tx* is the channel: the one whose datum names its session key."""

@@ -27,7 +27,7 @@ from marketplace.chain.submit import MemoryLog, TxRecord
 from marketplace.chain.txs import Batch, Settlement
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.chain.wallet import Funds
-from marketplace.domain.channel import ChannelRefused
+from marketplace.domain.channel import ChannelRefused, ChannelUnfit, Consts
 from marketplace.domain.errors import TallyError
 from marketplace.domain.keys import Signer
 from marketplace.domain.transaction import TxState
@@ -39,7 +39,8 @@ _log = structlog.get_logger(__name__)
 @dataclass(frozen=True)
 class Wanted:
     """A channel that somebody wants settled: where it was opened, its greatest voucher, where its
-    provider is paid. *end* and *drain* as in :class:`~marketplace.chain.settle.Due`.
+    provider is paid. *end* and *drain* as in :class:`~marketplace.chain.settle.Due`; *consts* is what
+    the terms promised: a channel that keeps others (its bounty, say) is left alone.
     """
 
     session_vk: bytes
@@ -48,6 +49,7 @@ class Wanted:
     payout_address: bytes
     end: bool = False
     drain: bool = False
+    consts: Consts | None = None
 
 
 @dataclass
@@ -151,6 +153,11 @@ class Settler:
             return None
         if isinstance(found, ChannelEnded):
             done.ended[want.session_vk] = found
+            return None
+        if want.consts is not None and found.consts != want.consts:
+            unfit = ChannelUnfit("its constants are not those of the terms")
+            done.refused[want.session_vk] = unfit
+            _log.warning("channel_refused", channel=want.session_vk.hex(), code=unfit.code)
             return None
         done.views[want.session_vk] = found
         if found.utxo.ref in busy:

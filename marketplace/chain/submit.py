@@ -190,6 +190,7 @@ class Sent:
     size: int
     made: tuple[Utxo, ...]
     inputs: tuple[OutRef, ...]
+    bytes: bytes = b""
 
 
 async def send(chain: ChainReader, log: TransactionLog, signed: Signed, purpose: str) -> Sent:
@@ -199,7 +200,7 @@ async def send(chain: ChainReader, log: TransactionLog, signed: Signed, purpose:
     :class:`ChainFault` it stays as it is and :class:`~marketplace.chain.follow.Follower` sends it again.
     """
     await send_bytes(chain, log, signed.bytes, purpose)
-    return Sent(signed.tx_id, signed.fee, signed.size, signed.made, signed.inputs)
+    return Sent(signed.tx_id, signed.fee, signed.size, signed.made, signed.inputs, signed.bytes)
 
 
 async def send_bytes(chain: ChainReader, log: TransactionLog, tx: bytes, purpose: str) -> bytes:

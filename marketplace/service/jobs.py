@@ -5,6 +5,7 @@ Over 400 lines: one job's way from posting to signature, which is read as a whol
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -317,7 +318,7 @@ async def sign(
     if lease.state is not LeaseState.OFFERED or market.now >= lease.expires_ms:
         raise QuoteGone(f"the quote of {lease_id} is over ({lease.state.name})")
     SignedTerms(lease.terms, lease.adapter_signature, session_signature).verify()
-    if not lease.reused and len(channel_tx) != 64:
+    if not lease.reused and not re.fullmatch(r"[0-9a-f]{64}", channel_tx):
         raise Malformed("channel_tx is the open transaction's id in hex")
     wanted = set(job.parsed.secrets)
     if set(secrets) != wanted:

@@ -157,6 +157,34 @@ class Claimed:
     channels: dict[bytes, int]
 
 
+@dataclass(frozen=True)
+class Sighting:
+    """A channel as the chain shows it now; *settled* once its end lies too deep for a rollback."""
+
+    state: str
+    claimed: int
+    settled: bool = False
+
+
+@dataclass(frozen=True)
+class ClaimRound:
+    """What one round sent, and what it saw of the channels that it was asked about."""
+
+    sent: list[Claimed]
+    seen: dict[bytes, Sighting]
+
+
+@dataclass(frozen=True)
+class TxLook:
+    """A transaction as the chain shows it: *depth* counts blocks, 0 for in none; *dead*: it can be
+    in none any more; *signed*: its bytes carry a witness, so they may be sent again.
+    """
+
+    depth: int
+    dead: bool
+    signed: bool
+
+
 class Ledger(Protocol):
     """The chain, as far as the market needs it. Absent (None) when no chain is configured."""
 
@@ -198,10 +226,11 @@ class Ledger(Protocol):
         """The transaction's id."""
         ...
 
-    async def claim(self, channels: Sequence[Claimable]) -> list[Claimed]:
-        """Claims what is worth it: the transactions that were sent, their ids kept before that."""
+    async def claim(self, channels: Sequence[Claimable]) -> ClaimRound:
+        """Claims what is worth it, the ids kept before the bytes leave; a channel that cannot be
+        read, or is not what its terms say, is left out and stops no other."""
         ...
 
-    async def included(self, tx: str) -> bool:
-        """True when a block holds it."""
+    async def look(self, tx: str, body: bytes) -> TxLook:
+        """Where a transaction stands; *body* may be empty where only its id is known."""
         ...

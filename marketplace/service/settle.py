@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final
 
-from marketplace.domain.errors import Conflict, Fault, Malformed
+from marketplace.domain.errors import Conflict, Malformed, Refusal, TallyError
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
 from marketplace.service import decide
 from marketplace.service.market import TRIES, Market, log
-from marketplace.service.ports import Change, Claimable
-from marketplace.service.records import Channel, Lease, OfferRecord, Record, Tx, VoucherRecord
+from marketplace.service.ports import Change, Claimable, Ledger, Sighting
+from marketplace.service.records import Channel, Lease, Tx, VoucherRecord
 
+LIVING: Final = ("OPENING", "OPEN", "CLOSING")
+FOLLOWED: Final = tuple(
+    s.name for s in (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
+)
+FINAL_DEPTH: Final = 15  # blocks from which no rollback is expected (design of the channel)
+PAGE: Final = 500
 _TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -100,42 +107,61 @@ async def _set_channel(market: Market, session_vk: bytes, **changes: str | int) 
             return
         except Conflict:
             continue
+    raise Conflict("the channel keeps changing")
 
 
 async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) -> int:
     """Claim what is worth it for providers that sleep; how many transactions were sent.
 
-    The ledger keeps each id before it sends and follows its own; here is what users are shown.
+    What is due is the chain's to say, never this table's: a claim that was sent may expire or be
+    rolled back, and the voucher must then be claimed again. The ledger keeps each id before it
+    sends and follows its own; here is what users are shown.
     """
     ledger = market.ledger
     if ledger is None:
         return 0
-    able: list[Claimable] = []
-    channels = await market.store.find(Channel, state=("OPENING", "OPEN", "CLOSING"), limit=5000)
-    for channel in channels:
-        voucher = await market.store.get(VoucherRecord, channel.session_vk)
-        if voucher is None or voucher.cumulative <= channel.claimed or not channel.open_tx:
-            continue
-        hurry = channel.session_vk in urgent or channel.state == "CLOSING"
-        terms = Terms.decode(channel.terms)
-        offer = await market.store.get(OfferRecord, terms.offer)
-        if offer is None:
-            continue
-        address = offer.offer.payout_address
-        able.append(Claimable(terms, channel.open_tx, voucher.voucher, address, hurry))
-    claims = await ledger.claim(able)  # also without any: it follows what it sent before
-    for claim in claims:
-        sent: list[Record] = [
-            Tx(claim.id, "claim", "", session_vk, "", TxState.SUBMITTED.name, claim.body, claim.fee,
-               market.now)
-            for session_vk in list(claim.channels)[:1]
-        ]  # fmt: skip
+    able = [one async for one in _claimable(market, urgent)]
+    done = await ledger.claim(able)  # also without any: it follows what it sent before
+    for claim in done.sent:
+        body = Tx(
+            claim.id, "claim", "", next(iter(claim.channels)), "", TxState.SUBMITTED.name,
+            claim.body, claim.fee, market.now,
+        )  # fmt: skip
         facts = {vk.hex(): cumulative for vk, cumulative in claim.channels.items()}
-        sent.append(market.note("market", "channel.claim", claim.id, channels=facts, fee=claim.fee))
-        await market.store.apply(Change(puts=sent))
-        for session_vk, cumulative in claim.channels.items():
-            await _set_channel(market, session_vk, claimed=cumulative)
-    return len(claims)
+        note = market.note("market", "channel.claim", claim.id, channels=facts, fee=claim.fee)
+        await market.store.apply(Change(puts=[body, note]))
+    for session_vk, seen in done.seen.items():
+        await _mirror(market, session_vk, seen)
+    return len(done.sent)
+
+
+async def _claimable(market: Market, urgent: frozenset[bytes]) -> AsyncIterator[Claimable]:
+    """Every living channel that a voucher was given for, page by page."""
+    after: tuple[object, ...] | None = None
+    while True:
+        page = await market.store.find(
+            Channel, state=LIVING, order=("session_vk",), after=after, limit=PAGE
+        )
+        for channel in page:
+            voucher = await market.store.get(VoucherRecord, channel.session_vk)
+            if voucher is None or not voucher.cumulative or not channel.open_tx:
+                continue
+            hurry = channel.session_vk in urgent
+            terms, address = Terms.decode(channel.terms), channel.payout_address
+            yield Claimable(terms, channel.open_tx, voucher.voucher, address, hurry)
+        if len(page) < PAGE:
+            return
+        after = (page[-1].session_vk,)
+
+
+async def _mirror(market: Market, session_vk: bytes, seen: Sighting) -> None:
+    """Show what the chain shows. An end counts once no rollback is expected to undo it."""
+    channel = await market.store.get(Channel, session_vk)
+    if channel is None or channel.state == "ENDED":
+        return
+    state = seen.state if seen.state != "ENDED" or seen.settled else channel.state
+    if (channel.state, channel.claimed) != (state, seen.claimed):
+        await _set_channel(market, session_vk, state=state, claimed=seen.claimed)
 
 
 async def send(market: Market, tx_id: str) -> None:
@@ -145,22 +171,48 @@ async def send(market: Market, tx_id: str) -> None:
         return
     await market.ledger.submit(tx.body)
     state = TRANSACTION.step(TxState[tx.state], TxEvent.SENT)
+    if state.name == tx.state:
+        return
     await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
 
 
 async def follow(market: Market) -> None:
-    """Bring every open transaction's state up to date; resend what vanished."""
+    """Bring every unfinished transaction's row in line with the chain; resend what vanished.
+
+    A row that cannot be followed (refused, malformed) is logged and holds up no other.
+    """
     if market.ledger is None:
         return
-    waiting = await market.store.find(
-        Tx, state=(TxState.BUILT.name, TxState.SUBMITTED.name, TxState.ROLLED_BACK.name), limit=200
-    )
-    for tx in waiting:
+    after: tuple[object, ...] | None = None
+    while True:
+        page = await market.store.find(Tx, state=FOLLOWED, order=("id",), after=after, limit=PAGE)
+        for tx in page:
+            try:
+                await _follow_one(market, market.ledger, tx)
+            except TallyError as error:
+                log.warning("transaction", tx=tx.id, error=error.line())
+        if len(page) < PAGE:
+            return
+        after = (page[-1].id,)
+
+
+async def _follow_one(market: Market, ledger: Ledger, tx: Tx) -> None:
+    look, state = await ledger.look(tx.id, tx.body), TxState[tx.state]
+    if look.depth:
+        if state is not TxState.SEEN:
+            state = TRANSACTION.step(state, TxEvent.INCLUDED)
+        if look.depth >= FINAL_DEPTH:
+            state = TRANSACTION.step(state, TxEvent.DEEP)
+    else:
+        if state is TxState.SEEN:
+            state = TRANSACTION.step(state, TxEvent.VANISHED)
+        forgotten = not look.signed and market.now - tx.at_ms >= market.settings.lost_grace_ms
+        if look.dead or forgotten:
+            state = TRANSACTION.step(state, TxEvent.IMPOSSIBLE)
+    if state.name != tx.state:
+        await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
+    if look.signed and state in (TxState.BUILT, TxState.SUBMITTED, TxState.ROLLED_BACK):
         try:
-            if await market.ledger.included(tx.id):
-                state = TRANSACTION.step(TxState[tx.state], TxEvent.INCLUDED)
-                await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
-            elif tx.state == TxState.BUILT.name and tx.body:
-                await send(market, tx.id)
-        except (Conflict, Fault) as error:
-            log.warning("transaction", tx=tx.id, error=error.line())
+            await send(market, tx.id)
+        except Refusal as refusal:  # a node that has these bytes already refuses them too
+            log.debug("not_sent_again", tx=tx.id, error=refusal.line())
