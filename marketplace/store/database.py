@@ -17,10 +17,10 @@ import anyio.to_thread
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from marketplace.domain import wire
-from marketplace.domain.errors import Conflict, TallyError
+from marketplace.domain.errors import Conflict, Malformed, TallyError
 from marketplace.service.ports import Change, Clock, Ids
 from marketplace.service.records import Lock, Record, Sent
 from marketplace.store import sql
@@ -138,14 +138,13 @@ class Database:
             self.changes += len(group)
             for waiting in group:
                 waiting.done = True
-        except (IntegrityError, Conflict) as error:
+        except (IntegrityError, Conflict, DataError, ValueError, OverflowError, TypeError) as error:
             if len(group) > 1:
                 middle = len(group) // 2
                 self._commit(group[:middle])
                 self._commit(group[middle:])
                 return
-            conflict = error if isinstance(error, Conflict) else Conflict("the record exists")
-            group[0].error, group[0].done = conflict, True
+            group[0].error, group[0].done = _of_one(error), True
         except SQLAlchemyError as error:
             for waiting in group:
                 waiting.error, waiting.done = map_database(error), True
@@ -193,6 +192,16 @@ class Database:
             payload = json.dumps([self.process, *topics[:count]])
             connection.execute(sa.select(sa.func.pg_notify(CHANNEL, payload)))
             topics = topics[count:]
+
+
+def _of_one(error: Exception) -> TallyError:
+    """Why this one change cannot be written, whatever it is grouped with."""
+    if isinstance(error, Conflict):
+        return error
+    if isinstance(error, IntegrityError):
+        return Conflict("the record exists")
+    # A text or a number that the driver cannot store: what was sent is at fault, not the world.
+    return Malformed(f"a value cannot be stored: {type(error).__name__}")
 
 
 def _topics(waiting: _Waiting) -> list[str]:
