@@ -22,7 +22,7 @@ import ipaddress
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,18 @@ CLOSED: Final = (
 )  # fmt: skip
 TABLE: Final = "mangle"
 HOST, FORWARD, LISTED, OPENED = "TALLY-HOST", "TALLY-FORWARD", "TALLY-LISTED", "TALLY-OPENED"
-_ANSWERS: Final = ("-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED")
+_ANSWERS: Final = ("-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
+WANTED: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
+    HOST: [(*_ANSWERS, "-j", "ACCEPT"), ("-j", "DROP")],
+    FORWARD: [
+        (*_ANSWERS, "-j", "RETURN"),
+        *(("-d", network, "-j", "DROP") for network in CLOSED),
+        ("-j", LISTED),
+        ("-j", OPENED),
+        ("-j", "DROP"),
+    ],
+}
+"""The chains that are the same for all leases, rule by rule as ``iptables -S`` prints them."""
 
 Command = Callable[[Sequence[str], str], tuple[int, str]]
 """Runs a command line with text on its input; its exit status and what it said."""
@@ -131,23 +142,30 @@ class Firewall:
         """The rules that hold for all leases.  Called before every start: a daemon's restart or
         another tool may have flushed them."""
         with self._locked():
-            self._ensure(f"{PREFIX}+")
+            if not self._stands(f"{PREFIX}+"):
+                self._ensure(f"{PREFIX}+")
+
+    def _stands(self, every: str) -> bool:
+        """Whether every rule is in its place already, from two listings: the ordinary case of a start,
+        which two dozen questions one by one would slow down.  Anything unusual is looked at closely."""
+        code, listing = self._rule("-S")
+        chains = _chains(listing) if code == 0 else {}
+        jumps = {"INPUT": HOST, "FORWARD": FORWARD}
+        closed = ["-i", every, "-j", "DROP"]
+        code, listing = self._rule("-S", tool="ip6tables")
+        ipv6 = _chains(listing) if code == 0 else {}
+        return (
+            {LISTED, OPENED} <= chains.keys()
+            and all(chains.get(c) == [list(r) for r in rules] for c, rules in WANTED.items())
+            and all(chains.get(c, [])[:1] == [["-i", every, "-j", to]] for c, to in jumps.items())
+            and all(closed in ipv6.get(chain, []) for chain in jumps)
+        )
 
     def _ensure(self, every: str) -> None:
         for chain in (LISTED, OPENED):
             if self._rule("-n", "-L", chain)[0]:
                 self._must("-N", chain)
-        wanted: dict[str, list[tuple[str, ...]]] = {
-            HOST: [(*_ANSWERS, "-j", "ACCEPT"), ("-j", "DROP")],
-            FORWARD: [
-                (*_ANSWERS, "-j", "RETURN"),
-                *(("-d", network, "-j", "DROP") for network in CLOSED),
-                ("-j", LISTED),
-                ("-j", OPENED),
-                ("-j", "DROP"),
-            ],
-        }
-        for chain, rules in wanted.items():
+        for chain, rules in WANTED.items():
             if not all(self._has(chain, *rule) for rule in rules):
                 self._replace(chain, rules)
         self._first("INPUT", "-i", every, "-j", HOST)
@@ -210,12 +228,24 @@ class Firewall:
     def forget(self, bridge: str) -> None:
         """Remove a lease's own rules."""
         with self._locked():
+            code, listing = self._rule("-S")
+            chains = _chains(listing) if code == 0 else {}
             for chain in (LISTED, OPENED):
-                code, listing = self._rule("-S", chain)
-                for line in listing.splitlines() if code == 0 else ():
-                    words = line.split()
-                    if words[:1] == ["-A"] and bridge in words:
-                        self._rule("-D", chain, *words[2:])
+                for rule in chains.get(chain, []):
+                    if bridge in rule:
+                        self._rule("-D", chain, *rule)
+
+
+def _chains(listing: str) -> dict[str, list[list[str]]]:
+    """Each chain's rules, in order, from what ``iptables -S`` prints of a table."""
+    chains: dict[str, list[list[str]]] = {}
+    for line in listing.splitlines():
+        words = line.split()
+        if words[:1] in (["-P"], ["-N"]) and len(words) > 1:
+            chains.setdefault(words[1], [])
+        elif words[:1] == ["-A"] and len(words) > 1:
+            chains.setdefault(words[1], []).append(words[2:])
+    return chains
 
 
 def available() -> bool:

@@ -207,20 +207,27 @@ def test_why_a_workload_ended() -> None:
 class Tables:
     """iptables, as far as it goes: chains of rules, -C -A -I -D -N -S -L, and restore."""
 
-    def __init__(self, broken: str = "") -> None:
+    def __init__(self, broken: str = "", ipv6: bool = False) -> None:
         self.chains: dict[str, list[list[str]]] = {"INPUT": [], "FORWARD": []}
         self.broken = broken
+        self.ipv6 = Tables() if ipv6 else None
         self.open_moments = 0
+        self.asked = 0
 
     def __call__(self, line: Sequence[str], text: str) -> tuple[int, str]:
+        self.asked += 1
         if line[0] == "ip6tables":
-            return 1, "no IPv6"
+            if self.ipv6 is None:
+                return 1, "no IPv6"
+            return self.ipv6(("iptables", *line[1:]), text)
         if line[0] == "iptables-restore":
             return self._restore(text)
         assert line[3:5] == ("-t", "mangle"), "filter is Docker's and the firewall managers'"
         action, *rest = [word for word in line[5:] if word != "-n"]
         if action in self.broken:
             return 4, "Permission denied"
+        if action == "-S" and not rest:
+            return 0, "\n".join(self._act("-S", chain, ())[1] for chain in self.chains)
         done = self._act(action, rest[0], rest[1:])
         self._look()
         return done
@@ -259,7 +266,7 @@ class Tables:
             case "-D":
                 rules.remove(rule)
             case "-S":
-                return 0, "\n".join(["-N x", *(f"-A {chain} {' '.join(r)}" for r in rules)])
+                return 0, "\n".join([f"-N {chain}", *(f"-A {chain} {' '.join(r)}" for r in rules)])
             case _:
                 pass
         return 0, ""
@@ -282,6 +289,32 @@ def test_the_rules_close_the_host_first_and_are_idempotent(tmp_path: Path) -> No
     assert forward.index(["-j", egress.LISTED]) > forward.index(
         ["-d", "169.254.0.0/16", "-j", "DROP"]
     )
+
+
+def test_rules_that_stand_cost_two_questions_and_any_that_does_not_is_put_back(
+    tmp_path: Path,
+) -> None:
+    tables = Tables(ipv6=True)
+    wall = Firewall(tables, tmp_path / "lock")
+    wall.ensure()
+    whole = json.dumps(tables.chains)
+    assert tables.ipv6 is not None
+
+    def questions() -> int:
+        before = tables.asked
+        wall.ensure()
+        return tables.asked - before
+
+    assert questions() == 2
+    for chain in (egress.HOST, egress.FORWARD, "INPUT", "FORWARD"):
+        for place in range(len(tables.chains[chain])):
+            del tables.chains[chain][place]
+            assert questions() > 2
+            assert json.dumps(tables.chains) == whole, f"rule {place} of {chain}"
+    for chain in ("INPUT", "FORWARD"):
+        tables.ipv6.chains[chain].clear()
+        assert questions() > 2
+        assert tables.ipv6.chains[chain] == [["-i", "tly+", "-j", "DROP"]]
 
 
 def test_a_rule_that_another_tool_put_first_is_overtaken(tmp_path: Path) -> None:
