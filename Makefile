@@ -16,13 +16,14 @@ test: install docker packages lint unit integration e2e
 # ---- what is needed ---------------------------------------------------------------------------
 install: .venv/installed
 
-.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json
+.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
 	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
 	$(PY) -m uv pip install --quiet --python $(PY) --no-deps --editable .
 	npm ci --silent --no-audit --no-fund --prefix contracts/devnet
 	npm ci --silent --no-audit --no-fund --prefix tests/contracts/aiken
+	npm ci --silent --no-audit --no-fund --prefix tests/browser
 	touch $@
 
 docker:
