@@ -11,6 +11,7 @@ import anyio
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from marketplace.cli.common import Where, err, private_folder
+from marketplace.client.leaving import CLOSE_AFTER_S
 from marketplace.client.market import Market
 from marketplace.client.purse import Purse
 from marketplace.client.runner import Offered
@@ -22,7 +23,7 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def at_market(
-    where: Where, *, pays: bool = True, keep: bool = False
+    where: Where, *, pays: bool = True, keep: bool = False, close_after_s: float = CLOSE_AFTER_S
 ) -> AsyncGenerator[Market]:
     """The market of *where*, signed in with the purse; *pays* runs the payer as well."""
     purse = await anyio.to_thread.run_sync(load_purse, where.home)
@@ -32,6 +33,7 @@ async def at_market(
         chain_url=where.chain_url or None,
         project_id=where.project_id or None,
         keep=keep,
+        close_after_s=close_after_s,
     ) as opened:
         del pays
         yield opened

@@ -24,6 +24,7 @@ from marketplace.cli.common import (
 from marketplace.cli.common import Market as MarketOption
 from marketplace.cli.consumer import at_market
 from marketplace.client.http import MarketFault
+from marketplace.client.leaving import CLOSE_AFTER_S
 from marketplace.client.market import Market
 from marketplace.client.payers import Paid
 from marketplace.domain.units import parse_money, show_ada
@@ -48,6 +49,13 @@ def run(
     low_balance: Annotated[
         str, typer.Option(help="Warn when the purse holds less than this.")
     ] = "5 ADA",
+    close_after: Annotated[
+        float,
+        typer.Option(
+            help="Seconds that a provider may leave an end unanswered before its channel is closed.",
+            min=0,
+        ),
+    ] = CLOSE_AFTER_S,
     as_json: Json = False,
 ) -> None:
     """Take every channel of the purse that no other process holds, and answer its receipts.
@@ -60,7 +68,7 @@ def run(
     async def story() -> None:
         while True:
             try:
-                await _serve(where, warn_below, as_json)
+                await _serve(where, warn_below, close_after, as_json)
                 return
             except (MarketFault, ChainFault) as fault:
                 _say(as_json, {"event": "waiting", "code": fault.code, "message": fault.message})
@@ -69,7 +77,7 @@ def run(
     guarded(lambda: anyio.run(story))
 
 
-async def _serve(where: Where, warn_below: int, as_json: bool) -> None:
+async def _serve(where: Where, warn_below: int, close_after: float, as_json: bool) -> None:
     async def heard(paid: Paid) -> None:
         if paid.kind != "tick":
             row: dict[str, Any] = {
@@ -79,7 +87,7 @@ async def _serve(where: Where, warn_below: int, as_json: bool) -> None:
             }
             _say(as_json, row | {"spent": paid.spent, "code": paid.code, "message": paid.message})
 
-    async with at_market(where) as opened:
+    async with at_market(where, close_after_s=close_after) as opened:
         opened.listen(heard)
         _say(
             as_json, {"event": "ready", "market": where.market, "purse": opened.runner.till.address}

@@ -89,6 +89,7 @@ class Loaded:
     latest: dict[str, SignedReceipt] = field(default_factory=dict[str, SignedReceipt])
     final: set[str] = field(default_factory=set[str])
     end_sent: bool = False
+    end_ms: int | None = None
 
 
 class Journal:
@@ -160,6 +161,11 @@ class Journal:
     def _compact(self, loaded: Loaded, rows: list[dict[str, Any]]) -> None:
         """Rewrite without the receipts that later ones replaced; the greatest amount stays."""
         needed = {signed.body.hex() for signed in loaded.latest.values()}
+        begun: set[str] = set()  # a lease's first receipt may be all that says when it began
+        for row in rows:
+            if row["k"] == "tick" and row["lease"] not in begun:
+                begun.add(row["lease"])
+                needed.add(row["receipt"][0])
         kept = [row for row in rows if row["k"] != "tick" or row["receipt"][0] in needed]
         kept.append({"k": "signed", "signed": loaded.book.signed})
         fresh = self._path.with_suffix(".new")
@@ -246,9 +252,9 @@ def final_row(lease: str) -> dict[str, Any]:
     return {"k": "final", "lease": lease}
 
 
-def end_row() -> dict[str, Any]:
+def end_row(at: Stamp) -> dict[str, Any]:
     """The signed wish to end was sent."""
-    return {"k": "end"}
+    return {"k": "end", "at": at.to_wire()}
 
 
 # --- folding --------------------------------------------------------------------------------------
@@ -299,6 +305,8 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
             loaded.final.add(str(row["lease"]))
         case "end":
             loaded.end_sent = True
+            at = Stamp.from_wire(row["at"]) if "at" in row else now
+            loaded.end_ms = at.mono_at(now)
         case unknown:
             raise Malformed(f"unknown row {unknown!r}")
 

@@ -32,6 +32,7 @@ from marketplace.client import images, jobfiles
 from marketplace.client.handle import Job
 from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
+from marketplace.client.leaving import CLOSE_AFTER_S
 from marketplace.client.payers import ChannelPayer, HttpReceipts, Paid, Payers
 from marketplace.client.purse import Purse, Till
 from marketplace.client.runner import Confirm, Offered, Runner
@@ -42,6 +43,7 @@ log = structlog.get_logger("tally.client")
 Json = dict[str, Any]
 DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
 _FOLLOW_CHAIN_S: Final = 5.0
+_LEAVE_S: Final = 30.0
 
 
 class PurseNeeded(Refusal):
@@ -70,9 +72,12 @@ class Market:
         project_id: str | None = None,
         token: str = "",
         keep: bool = False,
+        close_after_s: float = CLOSE_AFTER_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs."""
+        """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs;
+        *close_after_s*: how long a provider may leave an End unanswered before its channel is closed.
+        """
         self.url = (url or os.environ.get("TALLY_MARKET") or DEFAULT_MARKET).rstrip("/")
         self.purse = wallet
         self.http = Http(self.url, token, transport)
@@ -80,6 +85,8 @@ class Market:
         self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
         self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
         self._keep = keep
+        self._close_after_ms = int(close_after_s * 1000)
+        self._leaving: set[bytes] = set()
         self._stack = AsyncExitStack()
         self._chain: ChainReader | None = None
         self._runner: Runner | None = None
@@ -143,7 +150,7 @@ class Market:
             self.http.renew = self.sign_in
         payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
         till = Till(purse, chain)
-        self._runner = Runner(self.http, purse, till, payers, self._keep)
+        self._runner = Runner(self.http, purse, till, payers, self._keep, self._close_after_ms)
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(payers.run)
         self._tasks.start_soon(self._follow_chain, till)
@@ -283,6 +290,8 @@ class Market:
             await self.runner.decline(view)
         except Refusal as refusal:  # it has lapsed, or ended meanwhile
             log.info("not_declined", code=refusal.code, why=refusal.message)
+        if self.runner.channels(str(view["id"])):
+            self.attach(str(view["id"]))  # its channel may be open: what is in it has to come home
 
     def attach(self, name: str) -> Job:
         """A job of this purse, followed by this process from now on: retries, ends, settlement."""
@@ -294,6 +303,7 @@ class Market:
         while True:
             try:
                 handle.seen(await self.runner.follow(name, handle.saw))
+                self._watch_ends(self.runner.channels(name))
                 return
             except Fault as fault:
                 log.warning("market_away", job=name, why=fault.message)
@@ -314,14 +324,25 @@ class Market:
                     begun.append(lease.terms.job)
                     self.attach(lease.terms.job)
             if held.end_sent or set(held.terms) <= held.final:
-                self._tasks.start_soon(self._watch_end, held)
+                self._watch_ends([held])
         return begun
 
+    def _watch_ends(self, ending: list[ChannelPayer]) -> None:
+        """Look after channels whose jobs are over until they have ended on chain."""
+        for held in ending:
+            if held.session_vk not in self._leaving:
+                self._leaving.add(held.session_vk)
+                self._tasks.start_soon(self._watch_end, held)
+
     async def _watch_end(self, held: ChannelPayer) -> None:
-        while True:
-            if await self.runner.confirm(held):
-                return
-            await anyio.sleep(2.0)
+        """Soon at first, seldom later: a lost provider's close period may take a day."""
+        pause = 1.0
+        try:
+            while held.end_sent and not await self.runner.confirm(held):
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, _LEAVE_S)
+        finally:
+            self._leaving.discard(held.session_vk)
 
     def listen(self, listener: Callable[[Paid], Awaitable[None]]) -> Callable[[], None]:
         """Hear every tick, note and stage of this process's channels."""

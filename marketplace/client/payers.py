@@ -86,6 +86,7 @@ class ChannelPayer:
         self.terms = loaded.terms
         self.final = loaded.final
         self.end_sent = loaded.end_sent
+        self.end_ms = loaded.end_ms
         self.session = session
         self._journal = journal
         self._link = link
@@ -244,27 +245,31 @@ class ChannelPayer:
             self.facts = replace(self.facts, settled_tx=tx)
             await self._write(rows.channel_row(self.facts))
 
-    async def lease_over(self, lease: str) -> None:
-        """No last receipt will come (a lost provider, a declined start): count the lease as over."""
+    async def lease_over(self, lease: str, *, lost: bool = False) -> None:
+        """No last receipt will come (a lost provider, a declined start): count the lease as over.
+
+        A channel of a *lost* provider is ended even if it was to be kept: nobody else can serve it.
+        """
         async with self._turn:
             if lease in self.terms and lease not in self.final:
                 await self._write(rows.final_row(lease))
                 self.final.add(lease)
-                await self._end_if_idle()
+                await self._end_if_idle(lost)
 
     async def end(self) -> None:
         """Ask for the end now: the adapter stops every lease of the channel, claims and finishes."""
         async with self._turn:
             await self._end()
 
-    async def _end_if_idle(self) -> None:
-        if not self.facts.keep and set(self.terms) <= self.final:
+    async def _end_if_idle(self, lost: bool = False) -> None:
+        if (lost or not self.facts.keep) and set(self.terms) <= self.final:
             await self._end()
 
     async def _end(self) -> None:
         if not self.end_sent:
-            await self._write(rows.end_row())
-            self.end_sent = True
+            at = Stamp.now()
+            await self._write(rows.end_row(at))
+            self.end_sent, self.end_ms = True, at.mono_ms
         await self._link.send(wire.EndSent(End.sign(self.session, self.book.signed)))
         await self._tell(Paid("end", self.session_vk, "", self.book.signed))
 

@@ -19,7 +19,14 @@ import anyio
 from marketplace import keystore
 from marketplace.chain import address as addresses
 from marketplace.chain import datum, txs
-from marketplace.chain.actions import Desk, close_channel, open_channels, pay, top_up
+from marketplace.chain.actions import (
+    Desk,
+    close_channel,
+    finish_channels,
+    open_channels,
+    pay,
+    top_up,
+)
 from marketplace.chain.channels import (
     ChannelEnded,
     ChannelFinder,
@@ -249,8 +256,25 @@ class Till:
 
     async def close(self, session_vk: bytes, origin: OutRef, asset: str = "") -> bytes:
         """Start the close period: for a provider that is gone. The transaction's id."""
-        view = await self._living(session_vk, origin, asset)
-        return (await close_channel(self.desk(asset), view)).sent.tx_id
+        return await self.close_view(await self._living(session_vk, origin, asset))
+
+    async def close_view(self, view: ChannelView) -> bytes:
+        """The same for a channel that was just looked at."""
+        return (await close_channel(self.desk(view.unit.hex()), view)).sent.tx_id
+
+    async def finish(self, view: ChannelView) -> bytes:
+        """Send the rest home once the close period is over; the transaction's id.
+
+        Takes nothing for the provider: whoever holds a voucher had the period to claim it.
+        """
+        done = await finish_channels(self.desk(view.unit.hex()), [(view, None)], {})
+        return done.sent.tx_id
+
+    async def on_its_way(self, view: ChannelView) -> bool:
+        """Whether an unfinished transaction of this purse already spends *view*'s output."""
+        log = self.desk(view.unit.hex()).log
+        assert log is not None
+        return any(view.utxo.ref in record.inputs for record in await log.pending())
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""

@@ -25,6 +25,7 @@ from marketplace.client import quotes
 from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.journal import ChannelFacts
+from marketplace.client.leaving import CLOSE_AFTER_S, leave
 from marketplace.client.payers import ChannelPayer, Paid, Payers
 from marketplace.client.purse import Purse, Till
 from marketplace.client.quotes import Quote, QuoteRefused, Wanted
@@ -82,6 +83,7 @@ class Runner:
     till: Till
     payers: Payers
     keep: bool = False
+    close_after_ms: int = int(CLOSE_AFTER_S * 1000)
     _specs: dict[str, JobSpec] = field(default_factory=dict[str, JobSpec])
     _busy: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     _unsure: set[str] = field(default_factory=set[str])
@@ -189,7 +191,8 @@ class Runner:
     def _begun(self, quote: Quote) -> bool:
         """This purse signed these terms already: a crash came before the market heard of it."""
         held = self.payers.held(quote.terms.session_vk)
-        return held is not None and quote.terms.lease in held.terms
+        signed = held.terms.get(quote.terms.lease) if held is not None else None
+        return signed is not None and signed.body == quote.signed.body
 
     async def _lacking(self, quote: Quote) -> int:
         """What a reused channel has to be topped up by, so that it can pay the new ceiling."""
@@ -314,7 +317,7 @@ class Runner:
             await self.http.post(f"/v1/jobs/{job}/resume", {"session_vk": fresh})
         elif view["state"] == "QUOTED" and view.get("quote"):
             await self._again(view)
-        for held in self._of(job):
+        for held in self.channels(job):
             await self.confirm(held)
 
     async def _again(self, view: Json) -> None:
@@ -323,7 +326,7 @@ class Runner:
         Only a job that has paid before, or whose terms this purse signed, is agreed to here.
         """
         quote = Quote.read(view["quote"])
-        if not self._begun(quote) and not self._of(str(view["id"])):
+        if not self._begun(quote) and not self.channels(str(view["id"])):
             return
         try:
             offered = await self.examine(view)
@@ -334,15 +337,16 @@ class Runner:
 
     async def _bury(self, job: str, living: str) -> None:
         """Leases of *job* that the market has given up: their last receipt will not come."""
-        for held in self._of(job):
+        for held in self.channels(job):
             for name, lease in list(held.book.leases.items()):
                 if lease.terms.job != job or name == living or name in held.final:
                     continue
                 row = cast(Json, await self.http.get(f"/v1/leases/{name}"))
                 if row.get("state") == "ENDED" or row.get("reason") in _GONE:
-                    await held.lease_over(name)
+                    await held.lease_over(name, lost=row.get("reason") == "PROVIDER_LOST")
 
-    def _of(self, job: str) -> list[ChannelPayer]:
+    def channels(self, job: str) -> list[ChannelPayer]:
+        """Those that this process holds and *job* ran on, or was to."""
         return [
             held
             for held in self.payers.all
@@ -350,7 +354,10 @@ class Runner:
         ]
 
     async def confirm(self, held: ChannelPayer) -> bool:
-        """Compare the channel with the chain, once it is there; True once it has ended there."""
+        """Compare the channel with the chain, once it is there; True once it has ended there.
+
+        A provider that answers no End is left: see :mod:`marketplace.client.leaving`.
+        """
         facts = held.facts
         if facts.state == "ENDED":
             return True
@@ -359,27 +366,33 @@ class Runner:
         at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
         try:
             if held.book.capacity is None:
-                terms = next(iter(held.terms.values())).terms
-                await held.opened(facts.open_tx, facts.index, await self.till.checked(terms, at))
+                await self._check(held, at)
             found = await self.till.look(held.session_vk, at, facts.asset)
+            if not isinstance(found, ChannelEnded):
+                await leave(self.till, held, found, self.close_after_ms)
+                return False
         except ChannelUnknown:
             return False  # not in a block yet, or rolled back and sent again by its log
         except ChainFault as fault:
             log.info("chain_unread", why=fault.message)
             return False
+        await held.ended(found.finished_by.hex())
+        return True
+
+    async def _check(self, held: ChannelPayer, at: OutRef) -> None:
+        """The channel is that of its terms, and what it can pay is known; else it is ended."""
+        facts, terms = held.facts, next(iter(held.terms.values())).terms
+        try:
+            await held.opened(facts.open_tx, facts.index, await self.till.checked(terms, at))
         except ChannelUnfit as refusal:
-            log.error("channel_refused", channel=facts.session_vk.hex(), why=refusal.message)
-            await held.end()
-            return False
-        if isinstance(found, ChannelEnded):
-            await held.ended(found.finished_by.hex())
-            return True
-        return False
+            if not held.end_sent:
+                log.error("channel_refused", channel=facts.session_vk.hex(), why=refusal.message)
+                await held.end()
 
     async def settled(self, job: str) -> list[ChannelPayer]:
         """The job's channels, once each that asked for its end has ended on chain."""
         while True:
-            mine = [held for held in self._of(job) if held.end_sent]
+            mine = [held for held in self.channels(job) if held.end_sent]
             done = [await self.confirm(held) for held in mine]
             if all(done):
                 return mine

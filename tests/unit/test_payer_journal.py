@@ -93,7 +93,7 @@ def test_a_line_that_a_crash_cut_short_is_dropped_and_any_other_damage_is_not(
         path.write_bytes(whole[:-cut])
         journal, loaded = Journal.hold(tmp_path, VK)
         assert loaded.book.signed == 4000  # the last answer was never sent
-        journal.write(rows.end_row())
+        journal.write(rows.end_row(Stamp.now()))
         journal.close()
         assert peek(tmp_path, VK).end_sent
     lines = whole.splitlines(keepends=True)
