@@ -73,9 +73,9 @@ def words(code: str) -> str:
 
 
 def spark(values: Sequence[int], width: int = 240, height: int = 48) -> str:
-    """The points of a polyline over *values*, oldest first, scaled from 0 to their greatest."""
+    """The points of a polyline over *values*, oldest first, scaled from 0; "" for a flat line."""
     most = max(values, default=0)
-    if len(values) < 2 or not most:
+    if len(values) < 2 or most == min(values):
         return ""
     step = width / (len(values) - 1)
     return " ".join(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 from anyio.from_thread import start_blocking_portal
-from marketplace.cli.embedded import LOCAL_IMAGE, Embedded
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -19,6 +18,8 @@ from playwright.sync_api import (
     Page,
     sync_playwright,
 )
+
+from marketplace.cli.embedded import LOCAL_IMAGE, Embedded
 
 ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -12,11 +12,12 @@ from typing import Any
 
 import cbor2
 import httpx
+from playwright.sync_api import BrowserContext
+
 from marketplace.chain import txbytes
 from marketplace.chain.address import from_text, key_address, to_text
 from marketplace.client.signin import sign_message
 from marketplace.domain.keys import Signer
-from playwright.sync_api import BrowserContext
 
 _INJECTED = """
 (() => {

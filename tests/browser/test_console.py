@@ -8,33 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.support_product import SECONDS, Console, Product, until
+from tests.browser.support_rental import ask, choose_wallet
 from tests.browser.support_wallet import Wallet
 
 pytestmark = pytest.mark.browser
-COUNTING = (
-    "python -c \"import time\nfor i in range(600): print('step', i, flush=True); time.sleep(0.5)\""
-)
-
-
-def sign_in(console: Console, to: str = "/jobs") -> None:
-    """With the test wallet: its first signature."""
-    page = console.page
-    page.goto(f"/sign-in?to={to}")
-    page.get_by_role("button", name="Test wallet").click()
-    expect(page.locator(".account")).to_be_visible()
-
-
-def ask(console: Console, image: str, command: str = COUNTING, name: str = "counting") -> None:
-    """Fill in the job's form and post it; the window then shows the quote."""
-    page = console.page
-    page.goto("/jobs/new")
-    page.get_by_label("Name").fill(name)
-    page.get_by_label("Image").fill(image)
-    page.get_by_label("Command").fill(command)
-    page.get_by_label("Budget").fill("6")
-    expect(page.locator("#estimate")).to_contain_text("At most")
-    page.get_by_role("button", name="Ask for a quote").click()
-    page.wait_for_url(re.compile(r"/jobs/job_"))
 
 
 def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
@@ -44,8 +21,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
     page.goto("/jobs/new")
     page.locator("#estimate").get_by_role("link", name="Sign in").click()
-    page.get_by_role("button", name="Test wallet").click()
-    expect(page.locator(".account")).to_be_visible()
+    choose_wallet(console)
     ask(console, running.image)
 
     # What is to be signed is shown, checked, before the wallet is asked.

@@ -43,20 +43,21 @@ export async function prepare(agreed, magic) {
 export async function accept(agreed, ready) {
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", "the transaction is not the one that was agreed");
   const { mine, terms, body, adapterSignature } = agreed;
-  const sessionSignature = await sign(mine.privateKey, body);
   const lease = newLease(body, adapterSignature, BigInt(terms.ceiling));
   const capacity = ready.checked.amount - ready.checked.reserve;
-  const book = newBook({ ...mine, state: "OPEN", capacity, leases: { [terms.lease]: lease }, openTx: ready.checked.id, openIndex: ready.checked.index });
-  await vault.keep(book); // before the money moves: a channel without its key could only be closed
-  let witness;
-  try {
-    witness = await ready.api.signTx(ready.cbor, true);
-  } catch (error) {
-    await vault.keep(mine);
-    throw error;
-  }
-  await post(`/v1/channels/${mine.id}/witness`, { tx: ready.checked.id, witness });
-  const signed = { session_signature: toHex(sessionSignature), channel_tx: ready.checked.id, secrets: {} };
-  await post(`/v1/leases/${terms.lease}/sign`, signed, { once: `sign-${terms.lease}` });
-  order({ do: "watch", id: mine.id });
+  const signature = toHex(await sign(mine.privateKey, body));
+  const begun = { lease: terms.lease, signature, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
+  const book = newBook({ ...mine, state: "OPENING", capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
+  await vault.keep(book); // before the money moves: a channel without its book could only be closed
+  await finish(book);
+}
+
+/** What the wallet signed is sent, and the terms after it; repeatable until both have arrived. */
+export async function finish(book) {
+  const { lease, signature, tx, witness } = book.begun;
+  await post(`/v1/channels/${book.id}/witness`, { tx, witness });
+  const signed = { session_signature: signature, channel_tx: tx, secrets: {} };
+  await post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
+  await vault.keep({ ...book, state: "OPEN", begun: null });
+  order({ do: "watch", id: book.id });
 }

@@ -121,6 +121,6 @@ export function checkOpen(bytes, wanted) {
     { ok: tx.fee > 0n && tx.fee <= FEE_MOST, text: "the fee is an ordinary one" },
     { ok: tx.extra.length === 0 && (tx.network === undefined || tx.network === (wanted.mainnet ? 1 : 0)), text: "it does nothing else" },
   ];
-  return { ...tx, amount, reserve, checks, ok: checks.every(({ ok }) => ok), index: tx.outputs.indexOf(channel) };
+  return { ...tx, amount, reserve, checks, ok: checks.every(({ ok }) => ok) };
 }
 

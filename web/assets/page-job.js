@@ -1,7 +1,7 @@
 // One job, live: its quote and payment, state, log, charts, and its end.
 
 import { events, get, pause, post, token } from "./api.js";
-import { accept, examine, prepare } from "./agree.js";
+import { accept, examine, finish, prepare } from "./agree.js";
 import { Line, Stick } from "./charts.js";
 import { toHex } from "./bytes.js";
 import { newKey } from "./crypto.js";
@@ -54,6 +54,7 @@ async function offer(magic) {
   body.replaceChildren(make("p", { role: "status" }, "Reading the terms and the transaction …"));
   try {
     const agreed = await examine(view, magic);
+    if (agreed.mine.state === "OPENING") return await goOn(agreed.mine);
     const ready = await prepare(agreed, magic);
     body.replaceChildren(...summary(agreed, ready, () => pay(agreed, ready)));
   } catch (error) {
@@ -77,9 +78,15 @@ function summary({ terms }, { checked }, go) {
     make("ul", { class: "checks", "aria-label": "What was checked" },
       make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
     make("p", { class: "actions" },
-      make("button", { type: "button", id: "pay-now", disabled: !checked.ok, onclick: go }, "Sign and start"),
+      payButton(checked.ok, go),
       make("button", { type: "button", class: "plain", onclick: () => decline(terms.lease) }, "Decline")),
   ];
+}
+
+function payButton(ok, go) {
+  const button = make("button", { type: "button", id: "pay-now", disabled: !ok }, "Sign and start");
+  button.onclick = go;
+  return button;
 }
 
 async function pay(agreed, ready) {
@@ -94,10 +101,21 @@ async function pay(agreed, ready) {
     await refresh();
     showAway();
   } catch (error) {
-    button.disabled = false;
-    button.textContent = "Sign and start";
     wrong(walletSaid(error));
+    if ((await vault.load(agreed.mine.id))?.state === "OPENING") {
+      button.textContent = "Try again";
+      button.onclick = () => location.reload();
+    } else button.textContent = "Sign and start";
+    button.disabled = false;
   }
+}
+
+/** The wallet has signed already, and the market did not hear all of it: no second signature. */
+async function goOn(book) {
+  document.getElementById("pay-body").replaceChildren(make("p", { role: "status" }, "Going on where it stopped: the wallet has signed already …"));
+  await finish(book);
+  document.getElementById("pay").hidden = true;
+  await refresh();
 }
 
 async function decline(lease) {

@@ -1,0 +1,170 @@
+"""Every page: reads without JavaScript, has no serious accessibility finding, reports no error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.support_product import SECONDS, Console, Product, until
+from tests.browser.support_rental import ask, pay, sign_in
+from tests.browser.support_wallet import Wallet
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+GOLDEN = Path(__file__).parents[1] / "golden" / "invoices.json"
+PUBLIC = ("/", "/offers", "/providers", "/sign-in", "/jobs/new", "/nothing-here")
+
+
+def serious(page: Page) -> list[str]:
+    """What axe-core calls serious or critical, with the elements."""
+    # Over the debugging protocol, not as a script of the page: its policy would refuse that.
+    page.evaluate(AXE.read_text())
+    found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{page.url} {v['id']}: {[n['html'][:120] for n in v['nodes'][:3]]}"
+        for v in found["violations"]
+        if v["impact"] in ("serious", "critical")
+    ]
+
+
+def both_themes(page: Page) -> list[str]:
+    """The findings in light and in dark."""
+    found: list[str] = []
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        found += serious(page)
+    return found
+
+
+def test_public_pages_are_accessible_and_quiet(running: Product, console: Console) -> None:
+    page = console.page
+    offer = page.request.get("/v1/offers").json()["items"][0]
+    found: list[str] = []
+    for path in (*PUBLIC, f"/offers/{offer['id']}", f"/providers/{offer['provider']}"):
+        page.goto(path)
+        found += both_themes(page)
+    assert found == []
+    # The page that is not there answers 404, which the browser reports: nothing else may be.
+    assert [said for said in console.said if "nothing-here" not in said] == []
+
+
+def test_pages_read_without_javascript(running: Product, browser: Browser) -> None:
+    context = browser.new_context(base_url=running.market, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Devices")).to_be_visible()
+    expect(page.locator("#devices + .scroll")).to_contain_text("H100")
+    expect(page.locator("#devices + .scroll")).to_contain_text("lovelace/s")
+    expect(page.locator(".badge.simulated").first).to_be_visible()
+    page.goto("/offers?vram=500")
+    expect(page.locator("main")).to_contain_text("No offer fits")
+    page.goto("/offers")
+    page.get_by_role("link", name="H100").first.click()
+    expect(page.locator("main")).to_contain_text("Close period")
+    page.locator("main a.key").first.click()
+    expect(page.get_by_role("heading", name="Why it did not get work")).to_be_visible()
+    page.goto("/jobs")  # an account's: the way to the sign-in page, which says how without a script
+    expect(page.locator("noscript, .notice").first).to_be_attached()
+    context.close()
+
+
+def test_pages_allow_no_foreign_and_no_inline_script(running: Product, browser: Browser) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    answer = page.goto("/")
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self';" in policy and "unsafe" not in policy
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.got = 1'}))"
+    )
+    assert page.evaluate("window.got") is None
+    page.context.close()
+
+
+def test_the_verifier_of_the_browser_answers_the_golden_vectors(
+    running: Product, browser: Browser
+) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/")
+    cases = json.loads(GOLDEN.read_text())
+    answers = page.evaluate(
+        """async (cases) => {
+          const {reconcile} = await import("/assets/verify.js");
+          const answers = [];
+          for (const {evidence, ledger} of cases) {
+            try {
+              const invoice = await reconcile(evidence, ledger ?? []);
+              answers.push({owed: Number(invoice.owed), unsigned: Number(invoice.unsigned), reconciled: invoice.reconciled,
+                lines: invoice.lines.map(({lease, owed, ticks, unit_ms}) => ({lease, owed: Number(owed), ticks, unit_ms}))});
+            } catch (error) { answers.push({rule: error.rule ?? String(error)}); }
+          }
+          return answers;
+        }""",
+        cases,
+    )
+    for case, answer in zip(cases, answers, strict=True):
+        expected = case["expect"]
+        if "rule" in expected:
+            assert answer == {"rule": expected["rule"]}, case["name"]
+            continue
+        assert {k: answer[k] for k in ("owed", "unsigned", "reconciled")} == {
+            k: expected[k] for k in ("owed", "unsigned", "reconciled")
+        }
+        for mine, line in zip(answer["lines"], expected["lines"], strict=True):
+            assert mine == {k: line[k] for k in mine}
+    page.context.close()
+
+
+def test_a_wallet_that_declines_pays_nothing_and_may_think_again(
+    running: Product, console: Console, wallet: Wallet
+) -> None:
+    page = console.page
+    until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
+    sign_in(console)
+    ask(console, running.image)
+    wallet.declines = True
+    go = page.get_by_role("button", name="Sign and start")
+    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    go.click()
+    expect(page.locator("#wrong")).to_be_visible()
+    expect(go).to_be_enabled()
+    assert wallet.asked == ["signData"]
+    assert serious(page) == []
+    page.get_by_role("button", name="Decline").click()
+    expect(page.locator(".state-ended")).to_be_visible(timeout=30 * SECONDS)
+    assert wallet.lovelace() == 100_000_000
+    assert console.said == []
+
+
+def test_pages_of_an_account_are_accessible_while_a_job_runs(
+    running: Product, console: Console, wallet: Wallet
+) -> None:
+    page = console.page
+    until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
+    sign_in(console)
+    ask(console, running.image)
+    pay(console)
+    job = page.url.rsplit("/", 1)[1]
+    until(lambda: int(page.locator("#ticks").inner_text()) >= 2, "two ticks")
+    found = both_themes(page)
+    for path in ("/jobs", "/channels", f"/jobs/{job}/invoice", "/jobs/new"):
+        page.goto(path)
+        expect(page.locator("#payer")).to_contain_text(
+            "1 channel"
+        )  # paying goes on from page to page
+        found += both_themes(page)
+    assert found == []
+    # By keyboard alone: the first stop is the skip link, and the job can be ended.
+    page.goto(f"/jobs/{job}")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    stop = page.get_by_role("button", name="End job")
+    stop.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    assert wallet.asked == ["signData", "signTx"]
+    assert console.said == []
