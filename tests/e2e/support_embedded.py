@@ -28,7 +28,7 @@ from marketplace.domain.units import LOVELACE_PER_ADA
 from tests.requires import need_devnet, need_docker
 
 TALLY = (sys.executable, "-m", "marketplace.cli.main")
-PATIENCE_S = 280
+PATIENCE_S = 400
 PURSE = 300 * LOVELACE_PER_ADA
 LINES = """
 import time
@@ -79,13 +79,19 @@ class World:
         await process.wait()
 
 
-def story(folder: Path, tell: Callable[[World], Awaitable[None]], **more: Any) -> None:
+def story(
+    folder: Path,
+    tell: Callable[[World], Awaitable[None]],
+    *,
+    patience_s: float = PATIENCE_S,
+    **more: Any,
+) -> None:
     """*tell* in a fresh world."""
     need_docker()
     need_devnet()
 
     async def main() -> None:
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(patience_s):
             async with embedded(folder, **more) as place, Containers() as docker:
                 purse = await place.purse("consumer")
                 async with Market(

@@ -17,6 +17,7 @@ import pytest
 from marketplace.domain import wire
 from marketplace.domain.lease import EndReason
 from tests.e2e.support_embedded import (
+    PATIENCE_S,
     Command,
     World,
     check_against_docker,
@@ -30,6 +31,7 @@ from tests.e2e.support_embedded import (
 )
 from tests.e2e.support_wire import Door, Message, door
 
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 STATED = frozenset(EndReason)
 LINES = 8
 
@@ -47,9 +49,10 @@ async def running_job(
 
 
 @asynccontextmanager
-async def payer_daemon(world: World) -> AsyncGenerator[Command]:
-    """``tally payer run``, serving."""
-    async with command("payer", "run", "--json", env=world.place.environment) as payer:
+async def payer_daemon(world: World, market: str = "") -> AsyncGenerator[Command]:
+    """``tally payer run``, serving; *market* is the name under which its purse knows the market."""
+    env = world.place.environment | ({"TALLY_MARKET": market} if market else {})
+    async with command("payer", "run", "--json", env=env) as payer:
         await payer.until(lambda it: bool(it.out))
         yield payer
 
@@ -195,7 +198,8 @@ def test_the_payer_is_killed_before_the_acknowledgement(tmp_path: Path) -> None:
             await _held(between)
             client.process.kill()
             await client.ended()
-            async with payer_daemon(world):
+            await between.cut(shut=False)
+            async with payer_daemon(world, between.url()):
                 await reckon(world)
 
     story(tmp_path, tell)

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import httpx
+import pytest
 
 from marketplace.cli.embedded import Embedded
 from marketplace.client.market import Market
@@ -28,6 +29,7 @@ from tests.e2e.support_embedded import (
 )
 from tests.requires import need_devnet, need_docker
 
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 PORTS = ("--port", "0", "--devnet-port", "0")
 
 
