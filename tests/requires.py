@@ -38,6 +38,13 @@ def need_chromium() -> Path:
     return Path(found)
 
 
+def need_axe() -> Path:
+    """axe-core is here, for the pages' accessibility. Returns its script."""
+    found = Path(__file__).parent / "browser" / "node_modules" / "axe-core" / "axe.min.js"
+    _need(found.is_file(), "axe-core is not installed; run: make install")
+    return found
+
+
 def need_bubblewrap() -> Path:
     """bubblewrap is here, for the process runtime's sandbox. Returns its executable."""
     found = shutil.which("bwrap")

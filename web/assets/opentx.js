@@ -105,13 +105,15 @@ export function checkOpen(bytes, wanted) {
   const channels = tx.outputs.filter((output) => same(output.address, address));
   const channel = channels[0];
   const others = tx.outputs.filter((output) => output !== channel);
-  const home = others.every((o) => same(o.address, wanted.wallet) && !o.strange && !o.datum);
+  const home = others.every((o) => same(o.address, wanted.wallet) && !o.strange && !o.datum); // no lock on it
   const amount = channel?.lovelace ?? 0n;
   const reserve = amount - BigInt(terms.ceiling);
   const bound = reserveOf(address, terms, wanted.perByte ?? 4310);
   const spent = tx.inputs.map((name) => wanted.utxos.get(name));
   const known = spent.every(Boolean);
-  const leaving = known ? spent.reduce((sum, o) => sum + o.lovelace, 0n) - others.reduce((sum, o) => sum + o.lovelace, 0n) : null;
+  const back = others.filter((o) => same(o.address, wanted.wallet));
+  const total = (outputs) => outputs.reduce((sum, o) => sum + o.lovelace, 0n);
+  const leaving = known ? total(spent) - total(back) : null;
   const checks = [
     { ok: channels.length === 1 && !channel.tokens && !channel.strange, text: "one output, at the channel's script" },
     { ok: Boolean(channel?.datum && same(channel.datum, expected)), text: "its rules are those of the signed terms" },

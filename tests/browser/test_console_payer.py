@@ -1,0 +1,185 @@
+"""The browser's payer decides as the other one: the same receipts, the same clock, the same answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from marketplace.client import payer
+from marketplace.domain.errors import Refusal
+from marketplace.domain.job import GpuNeed, JobSpec, Range, Resources
+from marketplace.domain.receipt import SignedReceipt
+from marketplace.domain.terms import Terms
+from marketplace.domain.voucher import End, voucher_message
+from tests.browser.support_product import Product
+from tests.unit.support_payer import CONSUMER, SESSION, Paper, signed_terms, terms
+
+pytestmark = pytest.mark.browser
+Step = tuple[SignedReceipt | str, int]
+
+DECIDE = """
+async ([terms, adapter, session, capacity, cap, steps]) => {
+  const payer = await import("/assets/payer.js");
+  const {fromHex} = await import("/assets/bytes.js");
+  const lease = payer.newLease(fromHex(terms), fromHex(adapter), BigInt(cap));
+  let book = payer.newBook({id: session, capacity: BigInt(capacity), leases: {lease_1: lease}});
+  const answers = [];
+  for (const [body, signature, now] of steps) {
+    if (signature === "") { book = payer.staged(book, "lease_1", body, now); answers.push("stage"); continue; }
+    try {
+      const outcome = await payer.decide(book, fromHex(body), fromHex(signature), now);
+      if (outcome.missing) { answers.push(`missing ${outcome.missing.join("-")}`); continue; }
+      book = outcome.book;
+      answers.push(`${outcome.sign ?? "none"} ${outcome.note?.code ?? ""}`.trim());
+    } catch (error) {
+      if (error.stop) book = {...book, stopped: error.code};
+      answers.push(error.code ?? String(error));
+    }
+  }
+  return [answers, Number(book.signed)];
+}
+"""
+STAGES = {
+    "STARTED": payer.started,
+    "PAUSED": payer.paused,
+    "RESUMED": payer.resumed,
+    "FINISHED": payer.ended,
+}
+
+
+def by_python(agreed: Terms, capacity: int, cap: int, steps: list[Step]) -> tuple[list[str], int]:
+    """What ``marketplace.client.payer`` answers."""
+    book = payer.Book(SESSION.verify_key, capacity=capacity)
+    book = book.with_lease(payer.LeaseBook(agreed, cap))
+    answers: list[str] = []
+    for what, now in steps:
+        if isinstance(what, str):
+            book = STAGES[what](book, "lease_1", now)
+            answers.append("stage")
+            continue
+        try:
+            outcome = payer.decide(book, what, now)
+        except Refusal as refusal:
+            book = payer.stop(book, refusal)
+            answers.append(refusal.code)
+            continue
+        if isinstance(outcome, payer.Missing):
+            answers.append(f"missing {outcome.first}-{outcome.last}")
+            continue
+        book = outcome.book
+        sign = "none" if outcome.sign is None else str(outcome.sign)
+        answers.append(f"{sign} {outcome.note.code if outcome.note else ''}".strip())
+    return answers, book.signed
+
+
+def honest(seed: int) -> list[Step]:
+    """Jitter, a pause, a repetition, and a last receipt."""
+    chance, paper, now = random.Random(seed), Paper(), 1_000_000
+    steps: list[Step] = [("STARTED", now)]
+    for n in range(30):
+        now += 1000
+        sent = paper.tick(terms(), 1000, final=n == 29)
+        steps.append((sent, now + chance.randint(-300, 300)))
+        if chance.random() < 0.2:
+            steps.append((sent, now + 400))
+        if n == 12:
+            steps += [("PAUSED", now + 500), ("RESUMED", now + 9000)]
+            now += 9000
+    return [*steps, ("FINISHED", now)]
+
+
+def greedy(seed: int) -> list[Step]:
+    """A clock that runs ten per cent fast, until the cap."""
+    paper, now = Paper(), 5_000_000
+    steps: list[Step] = [("STARTED", now)]
+    for _ in range(60 + seed):
+        now += 909
+        steps.append((paper.tick(terms(), 1000), now))
+    return steps
+
+
+def hostile(seed: int) -> list[Step]:
+    """Gaps, replays, strangers' signatures, forks and sums that do not add up."""
+    chance, paper, now = random.Random(seed), Paper(), 9_000_000
+    steps: list[Step] = []
+    for _ in range(25):
+        now += 1000
+        lies: list[Callable[[], SignedReceipt]] = [
+            lambda: Paper(paper.last, dict(paper.leases)).tick(terms(), 1000, adapter=CONSUMER),
+            lambda: Paper(paper.last, dict(paper.leases)).tick(terms(), 1000, seq=99),
+            lambda: paper.sent[chance.randrange(len(paper.sent))],
+            lambda: Paper().tick(terms(), 1500),
+            lambda: Paper(paper.last, dict(paper.leases)).tick(terms(), 1000, channel_owed=99),
+            lambda: Paper(paper.last, dict(paper.leases)).tick(terms(), 1000, device=bytes(32)),
+            lambda: Paper(paper.last, dict(paper.leases)).tick(terms(), 1000, billed=3000),
+        ]
+        if paper.sent and chance.random() < 0.25:
+            steps.append((chance.choice(lies[: 3 if chance.random() < 0.8 else None])(), now))
+        steps.append((paper.tick(terms(), 1000), now))
+    return steps
+
+
+@pytest.mark.parametrize("kind", [honest, greedy, hostile])
+def test_the_browser_decides_as_the_sdk(
+    running: Product, browser: Browser, kind: Callable[[int], list[Step]]
+) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/")
+    agreed = terms()
+    signed = signed_terms(agreed)
+    seen: set[str] = set()
+    for seed in range(6):
+        steps = kind(seed)
+        capacity, cap = (10_000_000, 10_000_000) if seed % 2 else (10_000_000, 40_000)
+        given: list[list[Any]] = [
+            [what, "", now]
+            if isinstance(what, str)
+            else [what.body.hex(), what.signature.hex(), now]
+            for what, now in steps
+        ]
+        answer = page.evaluate(
+            DECIDE,
+            [signed.body.hex(), signed.adapter_signature.hex(), SESSION.verify_key.hex(), capacity,
+             cap, given],
+        )  # fmt: skip
+        expected = by_python(agreed, capacity, cap, steps)
+        assert answer == [expected[0], expected[1]], f"{kind.__name__} {seed}"
+        seen |= {word for line in expected[0] for word in line.split() if word.isupper()}
+    wanted: dict[str, set[str]] = {
+        "honest": {"NOT_SIGNED_BUDGET"},
+        "greedy": {"NOT_SIGNED_CLOCK", "NOT_SIGNED_BUDGET"},
+        "hostile": {"RECEIPT_FORGED", "RECEIPT_REPLAYED", "PAYER_STOPPED"},
+    }
+    assert wanted[kind.__name__] <= seen, seen
+    page.context.close()
+
+
+def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: Browser) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/")
+    gpu = GpuNeed(("H100", "Ünïcode"), Range(1, 2), Range(24_000), 500)
+    spec = JobSpec(
+        "x",
+        "sha256:" + "ab" * 32,
+        ("a", "é"),
+        (Resources(gpu=gpu), Resources()),
+        env={"b": "1", "aa": "2"},
+    )
+    got = page.evaluate(
+        """async ([spec, vk]) => {
+          const r = await import("/assets/records.js");
+          const {fromHex, toHex} = await import("/assets/bytes.js");
+          return [toHex(r.workOf(spec)), toHex(r.voucherMessage(2n ** 62n)), toHex(r.endMessage(fromHex(vk), 70000n))];
+        }""",
+        [spec.to_wire(), SESSION.verify_key.hex()],
+    )
+    assert got == [
+        spec.hash.hex(),
+        voucher_message(2**62).hex(),
+        End.message(SESSION.verify_key, 70_000).hex(),
+    ]
+    page.context.close()
