@@ -42,10 +42,12 @@ class Patient(H11Protocol):
             self._await_head()
 
     def on_response_complete(self) -> None:
-        """What was pipelined is looked at; an idle connection is the keep-alive's affair."""
+        """What was pipelined is looked at; a connection without a word is the keep-alive's affair."""
         super().on_response_complete()
         if self.conn.their_state is not h11.IDLE:
             self._head_is_here()
+        elif self.conn.trailing_data[0] and self._head is None:
+            self._await_head()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """From here on it is the websocket's connection."""

@@ -1,0 +1,258 @@
+"""Clients that are slow, greedy or too many, over real sockets: each is let go of, and others are not."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+
+from marketplace.api import limits, server
+from marketplace.domain import wire
+from marketplace.domain.conversation import Client, Numbering, subscribe_message
+from marketplace.domain.keys import Signer
+from marketplace.domain.offer import DEVNET_MAGIC
+from marketplace.hub import sockets
+from tests.fakes import seed, until
+from tests.integration.support_market import fast, market, sign_in
+
+PATIENCE = 60  # seconds that a test waits for what takes one or two
+
+
+@asynccontextmanager
+async def place(tmp_path, served: dict[str, Any] | None = None, **settings: Any):
+    """(url, host and port, the process) of a market without providers."""
+    db = f"sqlite:///{tmp_path}/m.db"
+    async with market(db, tmp_path, fast(**settings), served or {}) as (url, run):
+        host, _, port = url.removeprefix("http://").partition(":")
+        with anyio.fail_after(PATIENCE):
+            yield url, (host, int(port)), run
+
+
+async def until_closed(stream) -> bytes:
+    """What still came before the market closed the connection."""
+    came = b""
+    while True:
+        try:
+            came += await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return came
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he"],
+    ids=["nothing", "half a head", "half a second head"],
+)  # fmt: skip
+def test_a_head_that_never_comes_ends_the_connection(
+    said: bytes, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
+
+    async def run() -> None:
+        async with place(tmp_path) as (url, where, _):
+            async with await anyio.connect_tcp(*where) as slow:
+                if said:
+                    await slow.send(said)
+                came = await until_closed(slow)
+            assert came.count(b"200 OK") == said.count(b"\r\n\r\n")
+            async with httpx.AsyncClient(base_url=url) as other:
+                assert (await other.get("/healthz")).status_code == 200
+
+    anyio.run(run)
+
+
+def test_a_body_that_drips_is_refused_with_a_code(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BODY_SECONDS", 1.5)
+
+    async def run() -> None:
+        async with place(tmp_path) as (_, where, _run):
+            async with (
+                await anyio.connect_tcp(*where) as slow,
+                anyio.create_task_group() as tasks,
+            ):
+                head = b"POST /v1/auth/challenge HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n"
+                await slow.send(head + b"Content-Type: application/json\r\n\r\n")
+
+                async def drip() -> None:  # a byte now and then would renew a deadline by message
+                    try:
+                        while True:
+                            await slow.send(b" ")
+                            await anyio.sleep(0.2)
+                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        pass
+
+                tasks.start_soon(drip)
+                came = b""
+                while b"TOO_LARGE" not in came:
+                    came += await slow.receive()
+                assert b" 413 " in came.split(b"\r\n")[0]
+                tasks.cancel_scope.cancel()
+
+    anyio.run(run)
+
+
+def test_bodies_without_a_length_are_counted(tmp_path) -> None:
+    async def run() -> None:
+        async with place(tmp_path) as (url, _, _run):
+            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+
+                async def endless():
+                    for _ in range(40):
+                        yield b"x" * 65_536
+
+                answer = await client.post("/v1/auth/challenge", content=endless())
+                assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+                huge = {"X-Big": "x" * 2_000_000}
+                try:
+                    refused = (await client.get("/healthz", headers=huge)).status_code == 400
+                except httpx.TransportError:
+                    refused = True
+                assert refused
+
+    anyio.run(run)
+
+
+def test_one_address_cannot_hold_all_sockets(tmp_path) -> None:
+    async def run() -> None:
+        async with place(tmp_path, open_per_address=5) as (url, _, _run):
+            address = url.replace("http", "ws", 1) + "/v1/payer"
+            held = [await connect(address) for _ in range(5)]
+            with pytest.raises(websockets.InvalidStatus) as refused:
+                await connect(address)
+            assert refused.value.response.status_code == 429
+            assert b"RATE_LIMITED" in (refused.value.response.body or b"")
+            async with httpx.AsyncClient(base_url=url) as client:
+                answer = await client.get("/healthz")
+                assert (answer.status_code, answer.json()["code"]) == (429, "RATE_LIMITED")
+                for socket in held:
+                    await socket.close()
+
+                async def free() -> bool:
+                    return (await client.get("/healthz")).status_code == 200
+
+                await until(free)
+
+    anyio.run(run)
+
+
+def hello(role: str = "payer", magic: int = DEVNET_MAGIC) -> Client:
+    numbering = Numbering(os.urandom(16))
+    return Client(role, Signer(os.urandom(32)), magic, "test/1", numbering)  # type: ignore[arg-type]
+
+
+async def rejected(socket) -> str:
+    """The code with which the market lets go, once the socket is closed."""
+    code = ""
+    try:
+        while True:
+            message = wire.from_bytes(await socket.recv())
+            code = message.code if isinstance(message, wire.Rejected) else code
+    except websockets.ConnectionClosed:
+        return code
+
+
+def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "HELLO_SECONDS", 1.0)
+
+    async def run() -> None:
+        async with place(tmp_path) as (url, _, _run):
+            address = url.replace("http", "ws", 1) + "/v1/payer"
+            async with connect(address) as silent:
+                assert await rejected(silent) == "HELLO_REFUSED"
+            async with connect(address) as half:  # says who it is and never proves it
+                await half.send(hello().connected())
+                assert await rejected(half) == "HELLO_REFUSED"
+            async with connect(address) as forged:
+                await forged.send(hello().connected())
+                await forged.recv()
+                await forged.send(wire.to_bytes(wire.Proof(os.urandom(64))))
+                assert await rejected(forged) == "HELLO_REFUSED"
+            for wrong in (hello("adapter"), hello(magic=764824073)):
+                async with connect(address) as socket:
+                    await socket.send(wrong.connected())
+                    assert await rejected(socket) == "HELLO_REFUSED"
+            for junk in (b"", b"\xff" * 40, os.urandom(500)):
+                async with connect(address) as socket:
+                    await socket.send(junk)
+                    assert await rejected(socket) in ("WIRE_REFUSED", "MALFORMED")
+            async with connect(address) as text:
+                await text.send("not binary")
+                assert await rejected(text) == ""
+            async with connect(address) as big:
+                await big.send(b"\x00" * ((1 << 20) + 1))
+                assert await rejected(big) == ""
+                assert big.close_code == 1009
+
+    anyio.run(run)
+
+
+def test_a_channel_is_spoken_for_by_its_session_key_alone(tmp_path) -> None:
+    async def run() -> None:
+        async with place(tmp_path) as (url, _, _run):
+            client, session = hello(), seed("session")
+            async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
+                await socket.send(client.connected())
+                while client.phase.name != "OPEN":
+                    frames, _ = client.receive(bytes(await socket.recv()))
+                    for frame in frames:
+                        await socket.send(frame)
+                stale = session.sign(subscribe_message(os.urandom(32), session.verify_key))
+                other = seed("thief").sign(subscribe_message(client.nonce, session.verify_key))
+                for signature in (stale, other):
+                    subscribe = wire.Subscribe(session.verify_key, signature)
+                    await socket.send(client.send(subscribe))
+                    assert await _refusal(client, socket) == "UNAUTHENTICATED"
+                stop = wire.StopAsked("lease_0", "CANCELLED")
+                await socket.send(client.send(stop))
+                assert await _refusal(client, socket) == "NOT_FOUND"
+
+    anyio.run(run)
+
+
+async def _refusal(client: Client, socket) -> str:
+    while True:
+        _, message = client.receive(bytes(await socket.recv()))
+        if isinstance(message, wire.Rejected):
+            return message.code
+
+
+def test_a_socket_that_never_reads_is_let_go_of(tmp_path) -> None:
+    async def run() -> None:
+        pings = {"ws_ping_interval": 0.5, "ws_ping_timeout": 1.0}
+        async with place(tmp_path, pings) as (_, where, inside):
+            async with await anyio.connect_tcp(*where) as raw:
+                await raw.send(
+                    b"GET /v1/payer HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+                    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+                )
+                assert b"101" in await raw.receive()
+                await until_closed(raw)  # no pong ever: the ping's deadline ends it
+            await until(lambda: not inside.parts.payers.hub.live)
+
+    anyio.run(run)
+
+
+def test_rates_count_by_address_before_anybody_is_known(tmp_path) -> None:
+    async def run() -> None:
+        async with place(tmp_path, requests_per_minute=30, logins_per_minute=5) as (url, _, _run):
+            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+                await sign_in(client, seed("consumer"))  # two of five
+                asked = {"address": (b"\x60" + seed("consumer").key_hash).hex()}
+                answers = [await client.post("/v1/auth/challenge", json=asked) for _ in range(8)]
+                assert answers[-1].status_code == 429
+                wrong = {"Authorization": "Bearer tally_k_" + "00" * 32}
+                codes = [
+                    (await client.get("/v1/jobs", headers=wrong)).status_code for _ in range(60)
+                ]
+                assert set(codes) == {401, 429} and codes[0] == 401
+
+    anyio.run(run)
