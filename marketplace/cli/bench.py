@@ -16,6 +16,7 @@ BENCHES: Final = {
     "fairness": ("bench_fairness", "Finish-time fairness on Philly-derived jobs."),
     "channel": ("bench_channel", "What settling costs, from real signed transactions."),
     "start": ("bench_start", "From a posted job to a running container."),
+    "hub": ("bench_hub", "Ticks and reads of a market with 200 jobs."),
 }
 
 
