@@ -47,7 +47,7 @@ from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.errors import Refusal
 from marketplace.domain.lease import EndReason, LeaseEvent, LeaseState
-from marketplace.domain.terms import SignedTerms
+from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.voucher import End
 
 QUOTE_MARGIN_MS: Final = 60_000
@@ -90,7 +90,7 @@ def recover(state: State) -> tuple[Effect, ...]:
         if lease.wish is not Wish.WAIT and not lease.removed
     ]
     for channel in state.channels.values():
-        if channel.stage is not ChannelStage.ENDED:
+        if not channel.final:
             effects.append(Watch(channel.session_vk))
             if channel.settling:
                 effects.append(Settle(channel.session_vk))
@@ -213,12 +213,22 @@ def _signed(turn: Turn, message: wire.LeaseSigned) -> None:
         return
     if channel is None:
         channel = Channel(lease.channel, message.terms.body, message.channel_tx)
+    elif _other_channel(channel, lease, message.channel_tx):
+        why = "its session key names another channel already"
+        life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+        return
     channel = replace(channel, leases=(*channel.leases, lease.id), idle_since_wall_ms=0)
     life.watch(turn, channel)
     if channel.stage is ChannelStage.OPEN:
         _fund(turn, lease, channel)
     elif channel.stage is not ChannelStage.AWAITED:
         life.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
+
+
+def _other_channel(known: Channel, lease: Lease, channel_tx: str) -> bool:
+    """A session key is one channel's for ever: the same open transaction, the same constants."""
+    differs = Terms.decode(known.terms).consts() != lease.terms.consts()
+    return differs or bool(channel_tx and channel_tx != known.origin)
 
 
 def _end(turn: Turn, end: End) -> None:
@@ -294,7 +304,7 @@ def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
     ahead = sum(
         one.terms.ceiling - one.owed
         for one in turn.state.on(channel.session_vk)
-        if one.id != lease.id and one.wish is Wish.RUN
+        if one.id != lease.id and one.wish is not Wish.WAIT and not one.exited
     )
     left = channel.capacity - channel.owed - ahead
     if lease.terms.ceiling > left:
@@ -315,13 +325,22 @@ def _unfit(turn: Turn, event: ChannelUnfit) -> None:
 
 def _settled(turn: Turn, event: Settled) -> None:
     channel = turn.state.channels.get(event.session_vk)
-    if channel is None or channel.settled_tx:
+    if channel is None:
         return
+    told = channel.settled_tx == event.tx
+    if told and channel.final >= event.final:
+        return
+    expected = max(channel.claimed, min(channel.paid, channel.capacity))
     channel = replace(
-        channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx,
-        claimed=max(channel.claimed, min(channel.paid, channel.capacity)),
+        channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx, final=event.final,
+        claimed=expected if event.claimed is None else event.claimed,
     )  # fmt: skip
     turn.put_channel(channel)
+    if told:
+        return
+    if channel.claimed < min(channel.paid, channel.capacity):
+        lost = min(channel.paid, channel.capacity) - channel.claimed
+        turn.alarm("VOUCHER_LOST", f"the channel ended with {lost} lovelace of a voucher unclaimed")
     for lease in list(turn.state.on(event.session_vk)):
         life.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is over")
     _tell_settled(turn, channel)

@@ -54,10 +54,13 @@ class ChannelUnfit:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A transaction that ends the channel is on chain."""
+    """A transaction that ends the channel is on chain; *claimed*: all that it ever paid, where it is
+    known; *final*: it lies so deep that no rollback is expected."""
 
     session_vk: bytes
     tx: str
+    claimed: int | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ def channel_row(channel: Channel) -> bytes:
             "settling": channel.settling,
             "settled_tx": channel.settled_tx,
             "idle_since_wall_ms": channel.idle_since_wall_ms,
+            "final": channel.final,
         }
     )
 

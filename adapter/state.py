@@ -66,7 +66,7 @@ class Channel:
     *terms*: the first lease's bytes, whose constants the datum must hold; *origin*: hex id of the
     open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
     at the present depth; *voucher*: the greatest; *last*: the last receipt of the channel's chain;
-    *leases*: all that it ever paid.
+    *leases*: all that it ever paid; *final*: its end lies too deep for a rollback.
     """
 
     session_vk: bytes
@@ -84,6 +84,7 @@ class Channel:
     settling: bool = False
     settled_tx: str = ""
     idle_since_wall_ms: int = 0
+    final: bool = False
 
     @property
     def owed(self) -> int:

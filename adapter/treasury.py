@@ -30,7 +30,7 @@ from marketplace.chain.channels import (
 )
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChannelUnknown, FundsShort
-from marketplace.chain.follow import Follower
+from marketplace.chain.follow import FINAL_DEPTH, Follower
 from marketplace.chain.snapshot import Snapshot
 from marketplace.chain.submit import TxRecord
 from marketplace.chain.utxo import OutRef
@@ -167,9 +167,11 @@ class Treasury:
         snapshot = await self._chain.snapshot(self._desk.scripts)
         for session_vk in sorted(self._watched):
             known = self._channel(session_vk)
-            if known is None or known.stage is ChannelStage.ENDED:
+            if known is None or known.final:
                 self._watched.discard(session_vk)
+            if known is None or known.stage is ChannelStage.ENDED:
                 self._finishing.discard(session_vk)
+            if known is None or known.final:
                 continue
             try:
                 await self._look_at(known, height, snapshot)
@@ -184,7 +186,11 @@ class Treasury:
             await self._missing(known, unknown)
             return
         if isinstance(view, ChannelEnded):
-            await self._handle(Settled(vk, view.finished_by.hex()))
+            final = 0 < view.height <= height - FINAL_DEPTH + 1
+            await self._handle(Settled(vk, view.finished_by.hex(), view.claimed, final))
+            return
+        if known.stage is ChannelStage.ENDED:  # a rollback undid its end: end it again
+            await self._finish(known, view)
             return
         try:
             await self._report(known, view, snapshot)

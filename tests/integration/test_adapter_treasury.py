@@ -13,7 +13,7 @@ from adapter.journal import Journal
 from adapter.state import Channel, ChannelStage
 from adapter.treasury import Rules, Treasury
 from marketplace.chain import address as addresses
-from marketplace.chain.actions import close_channel
+from marketplace.chain.actions import claim, close_channel
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChainFault
 from marketplace.domain.terms import Terms
@@ -184,5 +184,32 @@ def test_a_voucher_of_next_to_nothing_still_sends_the_rest_home(
         await desk.treasury.look()
         assert isinstance(desk.last(), Settled)
         assert (await world.ended(live)).claimed == cumulative
+
+    story(body)
+
+
+def test_a_finish_that_a_rollback_undid_and_a_claim_overtook_is_made_again(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        desk, live, provider = await opened(world, tmp_path)
+        world.fund("rival", 50 * ADA)
+        desk.channel = replace(desk.channel, voucher=live.voucher(5 * ADA))
+        desk.treasury.settle(desk.channel.session_vk)
+        await desk.treasury.look()
+        await desk.treasury.look()
+        ended = desk.last()
+        assert isinstance(ended, Settled) and not ended.final
+        world.devnet.rollback(1, drop=True)
+        payouts = {provider.payout: provider.payout_address}
+        world = replace(world)  # an observer who remembers nothing
+        await claim(world.desk("rival"), [(await world.view(live), live.voucher(2 * ADA))], payouts)
+        for _ in range(4):
+            await desk.treasury.look()
+        again = desk.last()
+        assert isinstance(again, Settled) and again.tx != ended.tx and again.claimed == 5 * ADA
+        assert await world.balance(provider.payout_address) == 5 * ADA
+        world.devnet.mint(15)
+        await desk.treasury.look()
+        deep = desk.last()
+        assert isinstance(deep, Settled) and deep.final
 
     story(body)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adapter.events import Drive, LinkDown, LinkUp, Passed, Settle, Settled, Watch
+from adapter.decide import recover
+from adapter.events import Alarm, Drive, LinkDown, LinkUp, Passed, Settle, Settled, Watch
 from adapter.state import ChannelStage, Limits, PauseCause, Wish
 from marketplace.domain import wire
 from marketplace.domain.job import Policy
@@ -304,3 +305,53 @@ def test_an_unused_channel_with_money_is_finished_in_the_end() -> None:
     bench.boot_ms += 10_001
     bench.do(Passed())
     assert Settle(SESSION.verify_key) in bench.outcomes[-1].effects
+
+
+def test_a_session_key_names_one_channel_for_ever() -> None:
+    """Two quotes on one fresh key, both signed, the second for another open transaction or refund."""
+    for tx, changes in (("cd" * 32, {}), ("", {"consumer_vkh": b"\x15" * 28})):
+        bench = Bench()
+        bench.do(LinkUp())
+        bench.propose(core_job(), ceiling=10_000)
+        bench.propose(core_job(), "lease_2", SESSION, ceiling=10_000, **changes)
+        bench.sign()
+        bench.sign("lease_2", tx=tx)
+        assert "lease_2" not in bench.state.leases and "lease_1" in bench.state.leases
+        (end,) = [
+            m
+            for m in bench.sent()
+            if isinstance(m, wire.LeaseProgress) and m.lease == "lease_2" and m.stage == "FINISHED"
+        ]
+        assert end.detail["reason"] == "CHANNEL_REFUSED"
+        assert bench.state.channels[SESSION.verify_key].origin == "ab" * 32
+
+
+def test_what_a_paused_lease_may_still_cost_is_not_promised_twice() -> None:
+    bench = Bench(capacity=15_000)
+    bench.propose(core_job(), ceiling=10_000)
+    bench.propose(core_job(), "lease_2", ceiling=10_000)
+    bench.sign()
+    bench.sight()
+    bench.start()
+    bench.tick(pay=False)
+    bench.tick(pay=False)
+    assert bench.lease().wish is Wish.FREEZE
+    bench.sign("lease_2", tx="")
+    assert finished(bench).lease == "lease_2"
+
+
+def test_an_end_is_final_once_it_is_deep_and_says_what_was_really_paid() -> None:
+    bench = Bench().running()
+    bench.tick()
+    vk = SESSION.verify_key
+    bench.do(Settled(vk, "cd" * 32, 0))  # somebody finished it without our voucher
+    channel = bench.state.channels[vk]
+    assert (channel.claimed, channel.final) == (0, False)
+    assert any(
+        isinstance(e, Alarm) and e.code == "VOUCHER_LOST" for e in bench.outcomes[-1].effects
+    )
+    assert Watch(vk) in recover(bench.state)
+    before = len(bench.stages())
+    bench.do(Settled(vk, "cd" * 32, 0, True))
+    assert bench.state.channels[vk].final and len(bench.stages()) == before
+    assert Watch(vk) not in recover(bench.state)
