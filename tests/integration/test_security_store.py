@@ -1,0 +1,62 @@
+"""A value that no database can hold refuses its own change, and never those that it is grouped with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from marketplace.domain.canonical import want_text
+from marketplace.domain.errors import Malformed, TallyError
+from marketplace.service.ports import Change
+from marketplace.service.records import Account, Setting
+from marketplace.store.database import Database
+from marketplace.store.migrate import migrate
+from tests.fakes import FakeClock, FakeIds
+from tests.integration.support_market import postgres
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def db(request: pytest.FixtureRequest, tmp_path: Path):
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/m.db"
+    else:
+        with postgres() as url:
+            yield url
+
+
+def test_one_poisoned_change_stands_alone(db: str) -> None:
+    poison = [Account("acc_big", 2**70), Setting("half", "\ud800")]
+    if "postgres" in db:
+        poison.append(Setting("nul", "a\x00b"))
+    refused: list[TallyError] = []
+
+    async def run() -> None:
+        store = Database(db, "p", FakeClock(), FakeIds())
+
+        async def put(record: Account | Setting) -> None:
+            try:
+                await store.apply(Change(puts=[record]))
+            except TallyError as error:
+                refused.append(error)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for number in range(30):
+                    tasks.start_soon(put, Setting(f"good {number}", "x"))
+                    if number < len(poison):
+                        tasks.start_soon(put, poison[number])
+            assert await store.count(Setting) == 30 and await store.count(Account) == 0
+        store.close()
+
+    migrate(db)
+    anyio.run(run)
+    assert [type(error) for error in refused] == [Malformed] * len(poison), refused
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800", "x" * 5000])
+def test_text_from_outside_is_text(text: str) -> None:
+    assert want_text("ünïcode ✓ 🙂", "name") == "ünïcode ✓ 🙂"
+    with pytest.raises(Malformed):
+        want_text(text, "name")
