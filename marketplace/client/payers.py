@@ -345,6 +345,18 @@ class Payers:
         """Whether that key has a book here, whoever holds it: a session key is for one channel only."""
         return session_vk in rows.channels_in(self._folder)
 
+    def spent_before(self, job: str) -> int:
+        """What *job*'s leases were approved for on channels that this process does not hold: ended
+        ones, or another process's. Blocking: it reads their books.
+        """
+        return sum(
+            lease.approved
+            for session_vk in rows.channels_in(self._folder)
+            if session_vk not in self._held
+            for lease in rows.peek(self._folder, session_vk).book.leases.values()
+            if lease.terms.job == job
+        )
+
     @property
     def all(self) -> tuple[ChannelPayer, ...]:
         """Every channel that this process holds."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from marketplace.chain.channels import ChannelEnded
@@ -170,7 +171,7 @@ class Runner:
         quote = Quote.read(view.get("quote"))
         fresh = {bytes.fromhex(key.name.removeprefix("session-")) for key in self.purse.sessions()}
         held = {payer.session_vk for payer in self._reusable()}
-        spent = self.spent(job)
+        spent = self.spent(job) + await anyio.to_thread.run_sync(self.payers.spent_before, job)
         wanted = Wanted(
             job=job,
             spec=spec,

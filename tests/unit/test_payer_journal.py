@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from marketplace.client import payer
 from marketplace.client.clock import Stamp
 from marketplace.client.journal import ChannelFacts, ChannelHeld, Journal, JournalDamaged, peek
 from marketplace.client.payer import Outcome
+from marketplace.client.payers import Payers
 from tests.unit.support_payer import SESSION, Paper, signed_terms, terms
 
 VK = SESSION.verify_key
@@ -113,3 +116,30 @@ def test_a_rewritten_book_forgets_nothing_that_counts(tmp_path: Path) -> None:
     assert loaded.book.signed == 100_000 and loaded.book.last == paper.last
     assert loaded.book.leases["lease_1"].approved == 100_000 and loaded.facts == FACTS
     journal.close()
+
+
+def test_what_ended_channels_cost_counts_against_the_budget_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    begun(tmp_path)
+    journal, loaded = Journal.hold(tmp_path, VK)
+    assert loaded.facts is not None
+    journal.write(rows.channel_row(replace(loaded.facts, state="ENDED")))
+    journal.close()
+    nobody: Any = None
+    payers = Payers(tmp_path, "http://market", 42, nobody)
+    assert payers.spent_before("job_1") == 6000 and payers.spent_before("job_2") == 0
+
+
+def test_a_rewritten_book_still_knows_when_a_lease_began(tmp_path: Path) -> None:
+    begun(tmp_path, ticks=5)
+    path = tmp_path / f"{VK.hex()}.jsonl"
+    lines = [x for x in path.read_text().splitlines() if json.loads(x)["k"] != "clock"]
+    path.write_text("".join(line + "\n" for line in lines))  # its start was never told
+    journal, before = Journal.hold(tmp_path, VK)
+    journal.close()
+    journal, after = Journal.hold(tmp_path, VK, compact_bytes=1)
+    journal.close()
+    assert len(path.read_text().splitlines()) < len(lines) + 1
+    one, two = before.book.leases["lease_1"].since_ms, after.book.leases["lease_1"].since_ms
+    assert one is not None and two is not None and abs(one - two) < 1000
