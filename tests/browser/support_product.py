@@ -57,6 +57,7 @@ def product(home: Path, simulate: str = "h100x2") -> Iterator[Product]:
             yield Product(embedded.market_url, embedded.chain_url, image)
         finally:
             portal.call(embedded.stop)
+            portal.call(embedded.sweep)
 
 
 @contextmanager
