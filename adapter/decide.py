@@ -257,6 +257,19 @@ def _link_up(turn: Turn) -> None:
             turn.put(replace(lease, pause=PauseCause.UNPAID), durable=False)
     turn.send(wire.OfferPosted(turn.own.offer, turn.state.draining), durable=False)
     turn.send(wire.LeasesHeld(sorted(turn.state.leases)), durable=False)
+    _announce(turn)
+
+
+def _announce(turn: Turn) -> None:
+    """Tell running tenants of maintenance that may come before their lease is over."""
+    for lease in [one for one in turn.state.leases.values() if one.runs]:
+        left = lease.terms.max_duration_ms - (turn.now.boot_ms - lease.started_at_ms)
+        for window in turn.own.offer.windows:
+            if turn.now.wall_ms < window.end_ms and window.start_ms < turn.now.wall_ms + left:
+                turn.progress(
+                    lease.id, "MAINTENANCE", durable=False, message=window.notice or None,
+                    start_ms=window.start_ms, end_ms=window.end_ms,
+                )  # fmt: skip
 
 
 def _link_down(turn: Turn) -> None:

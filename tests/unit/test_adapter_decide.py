@@ -10,6 +10,7 @@ from adapter.state import ChannelStage, Limits, PauseCause, Wish
 from marketplace.domain import wire
 from marketplace.domain.job import Policy
 from marketplace.domain.lease import LeaseState
+from marketplace.domain.offer import Window
 from marketplace.domain.receipt import check_next
 from marketplace.domain.voucher import End
 from marketplace.domain.workload import ExitReason
@@ -355,3 +356,19 @@ def test_an_end_is_final_once_it_is_deep_and_says_what_was_really_paid() -> None
     bench.do(Settled(vk, "cd" * 32, 0, True))
     assert bench.state.channels[vk].final and len(bench.stages()) == before
     assert Watch(vk) not in recover(bench.state)
+
+
+def test_running_tenants_hear_of_maintenance_that_may_meet_them() -> None:
+    bench = Bench().running()
+    wall = bench.now.wall_ms
+    near = Window(wall + 60_000, wall + 120_000, "new disks")
+    far = Window(wall + 10**9, wall + 2 * 10**9, "new roof")
+    bench.own = replace(bench.own, offer=replace(bench.own.offer, windows=(near, far)))
+    bench.do(LinkDown())
+    bench.do(LinkUp())
+    (told,) = [
+        m for m in bench.sent() if isinstance(m, wire.LeaseProgress) and m.stage == "MAINTENANCE"
+    ]
+    assert told.detail == {
+        "message": "new disks", "start_ms": near.start_ms, "end_ms": near.end_ms,
+    }  # fmt: skip
