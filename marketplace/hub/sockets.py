@@ -22,6 +22,7 @@ log = structlog.get_logger("hub")
 HELLO_SECONDS: Final = 15
 QUEUE: Final = 2_000
 FAULT_TRIES: Final = 6
+KEPT: int = 20_000  # numberings of clients that may come back; anybody can make up keys
 
 
 class Socket(Protocol):
@@ -109,9 +110,11 @@ class Hub:
         try:
             await self._greet(connection)
         except (Refusal, TimeoutError) as refused:
+            self._unproven(server)
             await self._reject(socket, refused)
             return
         except Closed:
+            self._unproven(server)
             return
         old = self.live.get(connection.key)
         if old is not None:
@@ -125,6 +128,22 @@ class Hub:
                 if self.closed is not None:
                     with anyio.CancelScope(shield=True), anyio.move_on_after(10):
                         await self.closed(connection)
+                self._forget()
+
+    def _unproven(self, server: Server) -> None:
+        """Nothing is kept of a key that somebody only named."""
+        key = server.hello.key if server.hello is not None else b""
+        if not any(name[0] == key for name in self.numberings):
+            self.sessions.pop(key, None)
+
+    def _forget(self) -> None:
+        """The oldest numberings beyond :data:`KEPT`: such a client counts anew when it comes back."""
+        surplus = len(self.numberings) - KEPT
+        if surplus > 0:
+            away = [name for name in self.numberings if name[0] not in self.live]
+            for name in away[:surplus]:
+                del self.numberings[name]
+                self.sessions.pop(name[0], None)
 
     async def _greet(self, connection: Connection) -> None:
         server, socket = connection.server, connection.socket

@@ -163,7 +163,7 @@ def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sockets, "HELLO_SECONDS", 1.0)
 
     async def run() -> None:
-        async with place(tmp_path) as (url, _, _run):
+        async with place(tmp_path) as (url, _, inside):
             address = url.replace("http", "ws", 1) + "/v1/payer"
             async with connect(address) as silent:
                 assert await rejected(silent) == "HELLO_REFUSED"
@@ -179,6 +179,7 @@ def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatc
                 async with connect(address) as socket:
                     await socket.send(wrong.connected())
                     assert await rejected(socket) == "HELLO_REFUSED"
+            assert not inside.parts.payers.hub.sessions  # of keys that were only named
             for junk in (b"", b"\xff" * 40, os.urandom(500)):
                 async with connect(address) as socket:
                     await socket.send(junk)
@@ -237,6 +238,26 @@ def test_a_socket_that_never_reads_is_let_go_of(tmp_path) -> None:
                 assert b"101" in await raw.receive()
                 await until_closed(raw)  # no pong ever: the ping's deadline ends it
             await until(lambda: not inside.parts.payers.hub.live)
+
+    anyio.run(run)
+
+
+def test_made_up_keys_are_forgotten(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "KEPT", 3)
+
+    async def run() -> None:
+        async with place(tmp_path) as (url, _, inside):
+            hub = inside.parts.payers.hub
+            for _ in range(6):
+                client = hello()
+                async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
+                    await socket.send(client.connected())
+                    while client.phase.name != "OPEN":
+                        frames, _ = client.receive(bytes(await socket.recv()))
+                        for frame in frames:
+                            await socket.send(frame)
+                await until(lambda: not hub.live)
+            assert len(hub.numberings) <= 3 and len(hub.sessions) <= 3
 
     anyio.run(run)
 
