@@ -25,6 +25,7 @@ class SystemIds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
+        self._head = (-1, "")  # all but the last 20 bits of the last one, and how they read
 
     def new(self, prefix: str) -> str:
         """*prefix* ``_`` 26 characters."""
@@ -35,8 +36,12 @@ class SystemIds:
             else:  # within a millisecond: counted on, from a random start
                 value = self._last + 1
             self._last = value
-        pairs = [_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)]
-        return f"{prefix}_{''.join(pairs)}"
+            high, text = self._head
+            if value >> 20 != high:
+                high = value >> 20
+                text = "".join([_PAIRS[(high >> shift) & 1023] for shift in range(100, -1, -10)])
+                self._head = (high, text)
+        return f"{prefix}_{text}{_PAIRS[(value >> 10) & 1023]}{_PAIRS[value & 1023]}"
 
     def secret(self, size: int) -> bytes:
         """Unguessable bytes."""

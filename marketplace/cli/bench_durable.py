@@ -69,15 +69,15 @@ async def _measure(url: str, folder: Path, count: int) -> tuple[int, int]:
         asked = [_asked(i) for i in range(count)]
         commits = run_.database.commits
         start = time.perf_counter()
-        limit = anyio.CapacityLimiter(AT_ONCE)
+        left = iter(asked)
 
-        async def one(posting: jobs.Posting) -> None:
-            async with limit:
+        async def consumer() -> None:
+            for posting in left:
                 await jobs.post(market, who, posting)
 
         async with anyio.create_task_group() as tasks:
-            for posting in asked:
-                tasks.start_soon(one, posting)
+            for _ in range(AT_ONCE):
+                tasks.start_soon(consumer)
         took = time.perf_counter() - start
         return round(count / took), round(count / max(run_.database.commits - commits, 1))
 

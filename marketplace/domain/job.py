@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 from typing import Any, Final, Literal, cast
 
 from marketplace.domain import canonical
@@ -120,13 +121,18 @@ class JobSpec:
     price: Price = Price()
     policy: Policy = Policy()
 
-    @property
+    @cached_property
     def hash(self) -> bytes:
         """blake2b_256 of the canonical job: ``Terms.work``."""
-        return canonical.blake2b_256(canonical.encode(self.to_wire()))
+        return canonical.blake2b_256(canonical.encode(self._wire))
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values, for a message, a store or JSON."""
+        """Plain values, for a message, a store or JSON; what is inside is not to be changed."""
+        return dict(self._wire)
+
+    @cached_property
+    def _wire(self) -> dict[str, Any]:
+        """Made once: a posted job is hashed, stored and sent."""
         place, price, policy = self.placement, self.price, self.policy
         return {
             "name": self.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from marketplace.domain import canonical
@@ -88,7 +89,7 @@ class Terms:
 
     def encode(self) -> bytes:
         """The canonical bytes that both sign."""
-        return canonical.encode([_TAG, *(getattr(self, name) for name in _FIELDS)])
+        return canonical.encode([_TAG, *_values(self)])
 
     @staticmethod
     def decode(data: bytes) -> Terms:
@@ -118,6 +119,7 @@ _FIELDS: Final = (
     "pause_limit_ms", "close_period_ms", "fee_bps", "ceiling", "max_duration_ms", "asset", "work",
     "devices", "expires_at_ms",
 )  # fmt: skip
+_values: Final = attrgetter(*_FIELDS)
 _BYTES: Final = {
     "adapter_vk": 32, "adapter_vkh": 28, "payout": 28, "session_vk": 32, "consumer_vkh": 28,
     "work": 32, "devices": 32,

@@ -8,6 +8,7 @@ itself needs no signature: the connection is authenticated at hello (see ``conve
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar, Final, cast, get_type_hints
 
 import cbor2
@@ -336,8 +337,13 @@ class Subscribed(Message):
 
 def to_bytes(message: Message) -> bytes:
     """One frame."""
-    body = {f.name: _plain(getattr(message, f.name)) for f in fields(message)}
+    body = {name: _plain(getattr(message, name)) for name in _names(type(message))}
     return cbor2.dumps([VERSION, type(message).__name__, body])
+
+
+@cache
+def _names(kind: type[Message]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
 
 
 def from_bytes(data: bytes) -> Message:

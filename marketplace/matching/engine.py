@@ -271,7 +271,8 @@ class Matchmaker:
         row = int(cost.argmin())
         best, slot = float(cost[row]), int(shape.slot[row])
         if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
-            row, best, slot = self._beside_own(request, closed, only, (row, best, slot), surcharge)
+            found = (row, best, slot)
+            row, best, slot = self._beside_own(request, shape, closed, only, found, surcharge)
         if best == np.inf:
             return None
         return request, row, self._slots(request, row, slot)
@@ -286,6 +287,7 @@ class Matchmaker:
     def _beside_own(
         self,
         request: Request,
+        shape: Shape,
         closed: list[int],
         only: Rows | None,
         found: tuple[int, float, int],
@@ -303,7 +305,7 @@ class Matchmaker:
         costs, slots = self._score(request, rows, self._owner_number[request.owner])
         if surcharge is not None:
             costs += surcharge[self.fleet.model0[rows]]
-        costs[filters.failed_terms(self.fleet, rows, request) != 0] = np.inf
+        costs[shape.fails[rows] != 0] = np.inf
         at = int(costs.argmin())
         if (float(costs[at]), int(rows[at])) < (found[1], found[0]):
             return int(rows[at]), float(costs[at]), int(slots[at])

@@ -307,6 +307,16 @@ def finished(
     return out
 
 
+def unstarted(lease: Lease, job: Job, latest: int, now: int) -> Outcome:
+    """Signed before *latest* and still not started by an adapter that is there: it failed."""
+    if job.lease == lease.id and job.updated_ms >= latest:
+        return Outcome(lease, job)
+    reason = EndReason.START_FAILED
+    out = finished(lease, job, reason, "the provider did not start it in time", None, 0, now)
+    out.sends.append(wire.LeaseCancelled(lease.id, reason))
+    return out
+
+
 def lost(lease: Lease, job: Job, owed_now: int, now: int) -> Outcome:
     """The provider is gone for longer than the resume window, or forgot the lease."""
     reason = EndReason.PROVIDER_LOST

@@ -21,7 +21,7 @@ from marketplace.matching import NoMatch
 from marketplace.service import decide
 from marketplace.service.access import Caller, audit
 from marketplace.service.errors import NothingMatches, NotOffered, OverBudget, QuoteGone
-from marketplace.service.market import MATCHER, TRIES, Market, log
+from marketplace.service.market import MATCHER, TRIES, Market
 from marketplace.service.matcher import Match, explained
 from marketplace.service.ports import Change
 from marketplace.service.records import ApiKey, Channel, Job, Lease, OfferRecord, Record, Remembered
@@ -215,7 +215,8 @@ async def propose(
         session_vk = job.session_vk
     expires = market.now + market.settings.quote_ttl_ms
     terms = decide.terms_of(job, spec, found, lease_id, session_vk, expires)
-    job = replace(job, explain={})
+    if job.explain:
+        job = replace(job, explain={})
     job, lease = decide.proposed(job, found, terms, reused, market.now)
     change.puts.append(lease)
     (change.puts if new else change.sets).append(job)
@@ -225,7 +226,6 @@ async def propose(
     change.topics.append(f"job:{job.id}")
     change.fence = market.fence
     await market.store.apply(change)
-    log.info("proposed", job=job.id, lease=lease.id, provider=lease.provider[:16])
     return job
 
 

@@ -32,6 +32,7 @@ class Settings:
     magic: int = 42
     quote_ttl_ms: int = 300_000
     propose_ttl_ms: int = 10_000
+    start_ttl_ms: int = 1_800_000  # from signature to start: the channel's block and a large image
     resume_window_ms: int = 600_000
     process_lease_ms: int = 10_000
     end_grace_ms: int = 3_000

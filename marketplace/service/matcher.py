@@ -216,8 +216,7 @@ class Matcher:
     def _named(self, spec: JobSpec, blocks: list[tuple[int, Request]], placed: Placement) -> Match:
         listed = self._offers[placed.host]
         for block, plain in blocks:
-            fixed = replace(plain, gpu_count=placed.request.gpu_count, gpu_count_max=None)
-            if fixed == replace(placed.request, any_of=()):
+            if len(blocks) == 1 or _answers(placed.request, plain):
                 devices = [listed.slots[s] for s in placed.gpus]
                 grant = of_block(spec, block, tuple(d.uuid for d in devices))
                 rates = [listed.offer.gpu_rates[d.model] for d in devices]
@@ -246,34 +245,29 @@ class Matcher:
             known = ", ".join(ISOLATION)
             raise Malformed(f"isolation {place.isolation!r} is not one of {known}")
         labels = {f"{k}={v}" for k, v in place.labels.items()}
-        gpus = need is not None and need.count.most > 0
-        if need is None or not gpus:
+        gpu = need if need is not None and need.count.most > 0 else None
+        if gpu is None:
             labels.add(_CORES)
-        common = Request(
+        return Request(
             cpu_milli=r.cpu.least,
             memory_mib=r.memory.least,
             disk_mib=r.disk.least,
+            gpu_count=max(gpu.count.least, 1) if gpu else 0,
+            gpu_count_max=_most(gpu.count.least, gpu.count.most, gpu.share) if gpu else None,
+            gpu_milli=gpu.share if gpu else WHOLE,
+            gpu_models=self._models(gpu.models) if gpu else frozenset(),
+            vram_mib=gpu.vram.least if gpu else 0,
+            vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
             regions=frozenset(place.regions),
             labels=frozenset(labels),
             isolation=ISOLATION[place.isolation],
             trust=place.min_trust,
-            max_core_rate=None if gpus else price.max_core_rate or None,
+            max_gpu_rate=price.max_gpu_rate or None if gpu else None,
+            max_core_rate=None if gpu else price.max_core_rate or None,
             owner=account,
             priority=spec.policy.priority,
             duration_ms=spec.policy.max_duration_ms,
             avoid=avoid,
-        )
-        if need is None or not gpus:
-            return common
-        return replace(
-            common,
-            gpu_count=max(need.count.least, 1),
-            gpu_count_max=_most(need.count.least, need.count.most, need.share),
-            gpu_milli=need.share,
-            gpu_models=self._models(need.models),
-            vram_mib=need.vram.least,
-            vram_max_mib=None if need.vram.most >= UNLIMITED else need.vram.most,
-            max_gpu_rate=price.max_gpu_rate or None,
         )
 
     def _models(self, asked: tuple[str, ...]) -> frozenset[str]:
@@ -336,9 +330,14 @@ class Matcher:
         return set(self._held)
 
 
+def _answers(placed: Request, plain: Request) -> bool:
+    fixed = replace(plain, gpu_count=placed.gpu_count, gpu_count_max=None)
+    return fixed == replace(placed, any_of=())
+
+
 def _whole(blocks: list[tuple[int, Request]]) -> Request:
     first, *rest = [plain for _, plain in blocks]
-    return replace(first, any_of=tuple(rest))
+    return replace(first, any_of=tuple(rest)) if rest else first
 
 
 def _most(least: int, most: int, share: int) -> int | None:

@@ -69,6 +69,10 @@ class Store(Protocol):
         """Durable when it returns. Conflict: nothing was changed; StoreFault: unknown, retry."""
         ...
 
+    async def among(self, kind: type[Record], column: str, values: Sequence[object]) -> set[object]:
+        """Those of *values* (bytes, text or integers) that some record has in *column*."""
+        ...
+
     async def ping(self) -> None:
         """StoreFault unless it answers."""
         ...

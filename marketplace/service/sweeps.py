@@ -24,7 +24,7 @@ Decision = Callable[[Lease, Job], Outcome]
 
 
 async def quotes(market: Market) -> None:
-    """Proposals without an answer go elsewhere; quotes without a signature end."""
+    """Proposals without an answer go elsewhere; quotes without a signature end; what nobody starts fails."""
     now, ttl = market.now, market.settings.propose_ttl_ms
     for lease in await market.store.find(
         Lease, state=LeaseState.PROPOSED, created_ms__lt=now - ttl, limit=500
@@ -40,6 +40,15 @@ async def quotes(market: Market) -> None:
         await _unless_gone(
             market, lease, lambda at, of: decide.lapsed(at, of, now), LeaseState.OFFERED
         )
+    latest = now - market.settings.start_ttl_ms
+    for lease in await market.store.find(
+        Lease, state=LeaseState.FUNDED, created_ms__lt=latest, limit=500
+    ):
+        out = await _unless_gone(
+            market, lease, lambda at, of: decide.unstarted(at, of, latest, now), LeaseState.FUNDED
+        )
+        if out is not None and out.rematch and market.epoch:
+            await jobs.rematch(market, out.job.id)
 
 
 async def _unless_gone(

@@ -15,6 +15,7 @@ from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
 from marketplace.service.ports import Change, Store
 from marketplace.service.records import Channel, Lease, ReceiptRecord, VoucherRecord
+from marketplace.service.together import Together
 
 if TYPE_CHECKING:
     from marketplace.service.market import Market
@@ -95,36 +96,25 @@ class UsedKeys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._turn = anyio.Lock()
-        self._pending: list[_Question] = []
+        self._questions = Together(AT_ONCE, self._ask)
 
     async def any_of(self, keys: tuple[bytes, ...]) -> bool:
         """True when one of *keys* is a channel's."""
         mine = _Question(keys)
-        self._pending.append(mine)
-        while mine.answer is None:
-            async with self._turn:
-                if mine.answer is None:
-                    await self._ask()
-        return mine.answer
+        await self._questions.join(mine)
+        return mine.used
 
-    async def _ask(self) -> None:
-        group, self._pending = self._pending[:AT_ONCE], self._pending[AT_ONCE:]
+    async def _ask(self, group: list[_Question]) -> None:
         asked = [key for question in group for key in question.keys]
-        try:
-            found = await self._store.find(Channel, session_vk=asked, limit=len(asked))
-        except BaseException:
-            self._pending = group + self._pending  # the next in line asks again
-            raise
-        used = {channel.session_vk for channel in found}
+        used = await self._store.among(Channel, "session_vk", asked)
         for question in group:
-            question.answer = not used.isdisjoint(question.keys)
+            question.used = not used.isdisjoint(question.keys)
 
 
 @dataclass(eq=False)
 class _Question:
     keys: tuple[bytes, ...]
-    answer: bool | None = None
+    used: bool = False
 
 
 async def take_receipt(

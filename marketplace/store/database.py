@@ -1,8 +1,8 @@
 """The store over SQLite (WAL, synchronous=FULL) or PostgreSQL: the same code, by URL.
 
-Writes are grouped: whoever finds no commit under way takes everything that waits and commits it in
-one transaction, so a group costs a few round trips however many changes are in it. If the group
-fails for one change's sake it is halved until the culprit stands alone; the others commit.
+Writes are grouped: whoever finds no commit under way takes what waits and commits it in one
+transaction, so a group costs a few round trips however many changes are in it. If the group fails
+for one change's sake it is halved until the culprit stands alone; the others commit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, TallyError
 from marketplace.service.ports import Change, Clock, Ids
 from marketplace.service.records import Lock, Record, Sent
+from marketplace.service.together import Together
 from marketplace.store import sql
 from marketplace.store.errors import StoreFault
+from marketplace.store.rows import Inserts
 
 R = TypeVar("R", bound=Record)
 GROUP: Final = 512
+MOST_VALUES: Final = 10_000  # of one query: SQLite takes 32,766
 NOTIFY_LIMIT: Final = 7000  # PostgreSQL takes 8000 bytes a notification
 CHANNEL: Final = "tally"
 Told = Callable[[list[str], list[Sent]], None]
@@ -37,7 +40,6 @@ Told = Callable[[list[str], list[Sent]], None]
 class _Waiting:
     change: Change
     sent: list[Sent]
-    done: bool = False
     error: TallyError | None = None
 
 
@@ -51,8 +53,8 @@ class Database:
         self.dialect = self.engine.dialect.name
         self._reads = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._limit = anyio.CapacityLimiter(8)
-        self._turn = anyio.Lock()
-        self._pending: list[_Waiting] = []
+        self._writes = Together(GROUP, self._write_group)
+        self._inserts = Inserts(self.engine.dialect)
         self.told: list[Told] = []
         self.commits = 0
         self.changes = 0
@@ -65,16 +67,13 @@ class Database:
             for target, message in change.sends
         ]
         mine = _Waiting(change, sent)
-        self._pending.append(mine)
-        while not mine.done:
-            async with self._turn:
-                if mine.done:
-                    break
-                group, self._pending = self._pending[:GROUP], self._pending[GROUP:]
-                await anyio.to_thread.run_sync(self._commit, group)
-                self._tell(group)
+        await self._writes.join(mine)
         if mine.error is not None:
             raise mine.error
+
+    async def _write_group(self, group: list[_Waiting]) -> None:
+        await anyio.to_thread.run_sync(self._commit, group)
+        self._tell(group)
 
     async def get(self, kind: type[R], *key: object) -> R | None:
         """The record, or None."""
@@ -102,6 +101,24 @@ class Database:
     async def total(self, kind: type[Record], column: str, **where: object) -> int:
         """The sum of an integer column."""
         return int((await self._read(sql.summing(kind, column, where)))[0][0])
+
+    async def among(self, kind: type[Record], column: str, values: Sequence[object]) -> set[object]:
+        """See ``ports.Store.among``."""
+        dialect = self.engine.dialect
+
+        def work() -> set[object]:
+            found: set[object] = set()
+            try:
+                with self._reads.connect() as connection:
+                    for at in range(0, len(values), MOST_VALUES):
+                        some = tuple(values[at : at + MOST_VALUES])
+                        statement = sql.membership(kind, column, len(some), dialect)
+                        found |= {row[0] for row in connection.exec_driver_sql(statement, some)}
+                return found
+            except SQLAlchemyError as error:
+                raise map_database(error) from error
+
+        return await anyio.to_thread.run_sync(work, limiter=self._limit)
 
     async def ping(self) -> None:
         """StoreFault unless it answers."""
@@ -136,18 +153,16 @@ class Database:
                 self._write(connection, group)
             self.commits += 1
             self.changes += len(group)
-            for waiting in group:
-                waiting.done = True
         except (IntegrityError, Conflict, DataError, ValueError, OverflowError, TypeError) as error:
             if len(group) > 1:
                 middle = len(group) // 2
                 self._commit(group[:middle])
                 self._commit(group[middle:])
                 return
-            group[0].error, group[0].done = _of_one(error), True
+            group[0].error = _of_one(error)
         except SQLAlchemyError as error:
             for waiting in group:
-                waiting.error, waiting.done = map_database(error), True
+                waiting.error = map_database(error)
 
     def _write(self, connection: Connection, group: list[_Waiting]) -> None:
         changes = [w.change for w in group]
@@ -155,7 +170,7 @@ class Database:
         for kind, records in _by_kind(r for c in changes for r in c.drops).items():
             connection.execute(sql.removal(kind), [sql.key_of(r) for r in records])
         for kind, records in _by_kind(r for c in changes for r in c.puts).items():
-            connection.execute(sql.insertion(kind), [sql.values(r) for r in records])
+            self._inserts.run(connection, kind, records)
         for kind, records in _by_kind(r for c in changes for r in c.sets).items():
             result = connection.execute(
                 sql.compare_and_set(kind), [sql.changed(r) for r in records]
@@ -165,9 +180,9 @@ class Database:
         for kind, records in _by_kind(r for c in changes for r in c.raises).items():
             best = _greatest(kind, records)
             connection.execute(sql.raising(kind, self.dialect), [sql.values(r) for r in best])
-        sent = [sql.values(s) for w in group for s in w.sent]
+        sent = [s for w in group for s in w.sent]
         if sent:
-            connection.execute(sql.insertion(Sent), sent)
+            self._inserts.run(connection, Sent, sent)
         if self.dialect == "postgresql":
             self._notify(connection, group)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 from sqlalchemy import (
     ColumnElement,
     Delete,
+    Dialect,
     Insert,
     Select,
     Table,
@@ -146,6 +147,14 @@ def _beyond(columns: list[tuple[Any, bool]], after: tuple[object, ...]) -> Colum
         same = [columns[j][0] == after[j] for j in range(i)]
         ways.append(and_(*same, column < after[i] if down else column > after[i]))
     return or_(*ways)
+
+
+def membership(kind: type[Record], column: str, count: int, dialect: Dialect) -> str:
+    """The driver's SELECT of those of *count* values that *column* holds; bytes, text or integers."""
+    quote = dialect.identifier_preparer.quote
+    mark = "?" if dialect.paramstyle == "qmark" else "%s"
+    name, marks = quote(column), ",".join([mark] * count)
+    return f"SELECT {name} FROM {quote(table(kind).name)} WHERE {name} IN ({marks})"
 
 
 def counting(kind: type[Record], where: dict[str, object]) -> Select[Any]:

@@ -65,6 +65,27 @@ def test_nothing_left_of_the_budget_is_refused() -> None:
         decide.terms_of(spent, job.parsed, match, "l", bytes(32), NOW)
 
 
+def test_what_its_provider_never_starts_fails_and_frees_its_devices() -> None:
+    lease, job = begin()
+    out = decide.accepted(lease, job, b"s" * 64, NOW)
+    out = decide.signed(out.lease, out.job, b"t" * 64, "ab" * 32, {"x": "00"}, NOW)
+    early = decide.unstarted(out.lease, out.job, NOW, NOW + 5)
+    assert early.lease.state is LeaseState.FUNDED and not early.sends
+    late = decide.unstarted(out.lease, out.job, NOW + 1, NOW + 5)
+    assert (late.lease.state, late.lease.reason) == (LeaseState.ENDING, "START_FAILED")
+    assert late.released and late.lease.secrets == {} and late.job.reason == "START_FAILED"
+    assert late.sends == [wire.LeaseCancelled(lease.id, "START_FAILED")]
+
+
+def test_what_never_starts_is_tried_elsewhere_where_the_policy_says_so() -> None:
+    lease, job = begin(policy=Policy(60_000, retry_on=("start_failed",), retry_max=1))
+    out = decide.accepted(lease, job, b"s" * 64, NOW)
+    out = decide.signed(out.lease, out.job, b"t" * 64, "ab" * 32, {}, NOW)
+    late = decide.unstarted(out.lease, out.job, NOW + 1, NOW + 5)
+    assert late.rematch and late.job.state is JobState.POSTED
+    assert late.job.avoid == [lease.provider]
+
+
 def test_a_decline_goes_back_and_avoids_the_provider() -> None:
     lease, job = begin()
     out = decide.declined(lease, job, "BUSY", "no room", NOW)
