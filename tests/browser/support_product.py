@@ -16,6 +16,7 @@ from playwright.sync_api import (
     ConsoleMessage,
     Error,
     Page,
+    expect,
     sync_playwright,
 )
 
@@ -26,6 +27,7 @@ ARGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SECONDS = 1000
+expect.set_options(timeout=30 * SECONDS)  # deadlines are for a machine that does ten other things
 
 
 @dataclass(frozen=True)
