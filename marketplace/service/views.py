@@ -26,7 +26,8 @@ async def job_view(market: Market, job: Job) -> dict[str, Any]:
     else:
         shown = lease
     last = await market.last_receipt(shown.id) if shown is not None else None
-    txs = await market.store.find(Tx, lease=[x.id for x in await leases_of(market, job)])
+    leases = [x.id for x in await leases_of(market, job)]
+    txs = await market.store.find(Tx, lease=leases)
     owed = last.lease_owed if last is not None and lease is not None else 0
     view: dict[str, Any] = {
         "id": job.id,
@@ -40,7 +41,7 @@ async def job_view(market: Market, job: Job) -> dict[str, Any]:
         "updated_at_ms": job.updated_ms,
         "spec": job.spec,
         "lease": job.lease,
-        "leases": [x.id for x in await leases_of(market, job)],
+        "leases": leases,
         "provider": job.provider or (shown.provider if shown else ""),
         "exit_code": job.exit_code,
         "retries": job.retries,
