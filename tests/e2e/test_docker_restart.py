@@ -116,6 +116,8 @@ def private_daemon(live_restore: bool) -> Generator[PrivateDaemon]:
             made.end()
         finally:
             subprocess.run(["ip", "netns", "delete", made.namespace], check=True)
+            # dockerd mounts its data onto itself and leaves it so
+            subprocess.run(["umount", str(made.folder / "data")], check=False, capture_output=True)
             shutil.rmtree(made.folder, ignore_errors=True)
 
 
