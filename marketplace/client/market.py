@@ -14,7 +14,9 @@ is the same without ``async``.
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -85,6 +87,11 @@ class Market:
         self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
         self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
         self._keep = keep
+        if not structlog.is_configured():  # standard output belongs to whoever imports us
+            structlog.configure(
+                wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+                logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            )
         self._close_after_ms = int(close_after_s * 1000)
         self._leaving: set[bytes] = set()
         self._stack = AsyncExitStack()

@@ -1,0 +1,202 @@
+"""Everything written works as written: each ``sh`` block of README and quickstarts, in order, by bash.
+
+One embedded market serves all pages; it is started by the README's own `tally up`. Each page runs
+as one script, as somebody who follows it in one terminal: what a block exports or starts is there
+for the next. Three blocks are left out here, each with its reason (``EXCEPT``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.requires import need_devnet, need_docker
+
+ROOT: Final = Path(__file__).parents[2]
+UP: Final = "tally up "
+EXCEPT: Final = {
+    "make demo": "`make demo` is tests/e2e/test_demo.py, and `make test` is what runs this test",
+    "-m venv": "an install takes minutes: test_a_provider_installs_the_adapter_alone, in `make prove`",
+    UP: "serves until Ctrl-C: started by the fixture, on free ports",
+}
+SIGNS: Final = {
+    "README.md": ["hello from a rented core 3", "COMPLETED"],
+    "docs/developer.md": [
+        '{"epochs": 3', "agrees with the ledger to the lovelace", "reconciled: True",
+        "Directory listing", "CANCELLED",
+    ],
+    "docs/spo.md": ["per core-second", "at most"],
+    "docs/provider.md": ["SIMULATED NVIDIA L4"],
+    "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],
+}  # fmt: skip
+"""The pages, and what their commands must have printed."""
+LONG: Final = frozenset({"docs/developer.md", "docs/operator.md"})  # about a minute each
+PATIENCE_S: Final = 400
+
+
+def blocks(page: str) -> list[tuple[int, str]]:
+    """(line, text) of every ``sh`` block."""
+    text = (ROOT / page).read_text()
+    return [
+        (text[: found.start()].count("\n") + 2, found[1])
+        for found in re.finditer(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    ]
+
+
+def script(page: str) -> str:
+    """The page's commands; before each block its line, so that a failure names its place."""
+    lines = ["set -eo pipefail"]
+    for line, text in blocks(page):
+        if not any(mark in text for mark in EXCEPT):
+            lines += [f"echo '>>> {page}:{line}' >&2", text]
+    return "\n".join(lines)
+
+
+@dataclass
+class Place:
+    """A folder as the reader of a checkout sees it, with a home of its own."""
+
+    folder: Path
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("TALLY_")}
+        return {**kept, "HOME": str(self.home), "COLUMNS": "200"}
+
+    def follow(self, text: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run *text* with bash; whatever it left behind is ended with it."""
+        logs = [self.folder / f"{kind}-{time.monotonic_ns()}.log" for kind in ("out", "err")]
+        with logs[0].open("w") as out, logs[1].open("w") as err:
+            process = subprocess.Popen(
+                ["bash", "-c", text], cwd=self.folder, env={**self.environment, **more},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                code = -1
+            finally:
+                end_group(process)
+        said = [log.read_text() for log in logs]
+        assert code != -1, f"not done after {PATIENCE_S} s\n{said[0][-3000:]}\n{said[1][-3000:]}"
+        return subprocess.CompletedProcess(text, code, *said)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, a while, SIGKILL: to what is left of a session that a test started."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        for _ in range(150):
+            process.poll()
+            try:
+                os.killpg(process.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.1)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
+    """A folder that looks like the checkout, and `tally up` of the README served in its home."""
+    need_docker()
+    need_devnet()
+    folder = tmp_path_factory.mktemp("quickstarts")
+    made = Place(folder / "tally", folder / "home")
+    made.home.mkdir()
+    shutil.copytree(ROOT / "examples", made.folder / "examples")
+    (made.folder / ".venv" / "bin").mkdir(parents=True)
+    # `source .venv/bin/activate`, of whichever environment runs this test.
+    activate = f'export PATH="{Path(sys.executable).parent}:$PATH"\n'
+    (made.folder / ".venv" / "bin" / "activate").write_text(activate)
+    [command] = [
+        line.partition("#")[0].strip()
+        for _, text in blocks("README.md")
+        for line in text.splitlines()
+        if line.startswith(UP)
+    ]
+    said = folder / "up.log"
+    with said.open("w") as log:
+        process = subprocess.Popen(
+            ["bash", "-c", f"source .venv/bin/activate; exec {command} --port 0 --devnet-port 0"],
+            cwd=made.folder, env={**made.environment, "PYTHONUNBUFFERED": "1"}, stdout=log,
+            stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while "Tally is up" not in said.read_text():
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < deadline, said.read_text()
+            time.sleep(0.1)
+        yield made
+    finally:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+        end_group(process)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.prove if page in LONG else ()) for page in SIGNS]
+)
+def test_every_command_of_a_page_works(place: Place, page: str) -> None:
+    done = place.follow(script(page), PORT=str(free_port()))
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
+    for sign in SIGNS[page]:
+        assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
+
+
+def test_nothing_is_left_out_without_a_reason() -> None:
+    left_out = [
+        text for page in SIGNS for _, text in blocks(page) if any(m in text for m in EXCEPT)
+    ]
+    assert len(left_out) == len(EXCEPT) == 3
+    assert all(blocks(page) for page in SIGNS)
+    for page in SIGNS:
+        fences = re.findall(r"^```(\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+        assert not {"bash", "shell", "console"} & set(fences), f"{page}: write ```sh"
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1200)
+def test_a_provider_installs_the_adapter_alone(tmp_path: Path) -> None:
+    [install] = [text for _, text in blocks("docs/provider.md") if "-m venv" in text]
+    made = Place(tmp_path / "tally", tmp_path / "home")
+    made.home.mkdir()
+    left = (".venv", ".git", "node_modules", "__pycache__", ".hypothesis", "tests")
+    shutil.copytree(ROOT, made.folder, ignore=shutil.ignore_patterns(*left))
+    lines = install.strip().splitlines()
+    assert lines[-1].endswith("tally adapter doctor")
+    base = f'export PATH="{Path(sys.base_prefix) / "bin"}:$PATH"'
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([base, "set -e", *lines[:-1]])], cwd=made.folder,
+        env=made.environment, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    doctor = made.follow(lines[-1])
+    assert doctor.returncode in (0, 1), doctor.stderr  # 1: an error stands, and is named
+    assert "PAYOUT_MISSING" in doctor.stdout and "Traceback" not in doctor.stderr
+    bare = made.follow("~/.tally/venv/bin/tally market serve")
+    assert bare.returncode == 2 and "EXTRA_MISSING" in bare.stderr
