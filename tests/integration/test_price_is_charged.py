@@ -16,10 +16,13 @@ import pytest
 
 from marketplace.client.handle import Job
 from marketplace.client.market import Market
-from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.client.purse import Purse
+from marketplace.domain.job import JobSpec, Placement, Policy, Price, Range, Resources
 from tests.fakes import spec, until
 from tests.integration.support_chain import devnet
 from tests.integration.support_client import Provider, World, world
+
+ON_ONE_CHANNEL = 10
 
 
 @dataclass
@@ -49,13 +52,17 @@ def _play(tmp_path: Path, count: int, number: int) -> None:
     async def main() -> None:
         with anyio.fail_after(120 + 6 * count):
             async with world(served, tmp_path, 2) as made:
-                await _charged(made, count, random.Random(number))
+                chance, purse = random.Random(number), made.purse()
+                for turn, begin in enumerate(range(0, count, ON_ONE_CHANNEL)):
+                    some = min(ON_ONE_CHANNEL, count - begin)
+                    avoided = made.providers[turn % 2].adapter.signer.verify_key.hex()
+                    await _charged(made, purse, some, chance, avoided)
 
     with devnet() as served:
         anyio.run(main)
 
 
-def _random(chance: random.Random, place: str, first: bool) -> JobSpec:
+def _random(chance: random.Random, place: str, first: bool, avoided: str) -> JobSpec:
     """Any cores, memory, duration and budget; the first holds enough for those that follow."""
     milli = chance.choice((chance.randint(1, 4000), 1000 * chance.randint(1, 4)))
     budget = 5_000_000 if first else chance.randint(1, 400)
@@ -63,21 +70,28 @@ def _random(chance: random.Random, place: str, first: bool) -> JobSpec:
         name=f"random-{place[:6]}",
         resources=(Resources(cpu=Range(milli), memory=Range(chance.randint(16, 2048))),),
         price=Price(budget=budget),
+        placement=Placement(not_providers=(avoided,)),
         policy=Policy(max_duration_ms=600_000 if first else chance.randint(1, 90_000)),
     )
 
 
-async def _charged(made: World, count: int, chance: random.Random) -> None:
+async def _charged(
+    made: World, purse: Purse, count: int, chance: random.Random, avoided: str
+) -> None:
+    """*count* jobs on one channel, to the provider that is not *avoided*; then it ends."""
     shown: list[Any] = []
 
     async def confirm(offered: Any) -> bool:
         shown.append(offered.quote.terms)
         return True
 
-    async with Market(
-        made.url, wallet=made.purse(), chain_url=made.served.url, keep=True
-    ) as market:
-        ran = [await _one(made, market, confirm, shown, chance, i) for i in range(count)]
+    async with Market(made.url, wallet=purse, chain_url=made.served.url, keep=True) as market:
+        ran = [
+            await _one(
+                made, market, confirm, shown, _random(chance, f"{i:06d}", i == 0, avoided), chance
+            )
+            for i in range(count)
+        ]
         for each in ran:
             await _check(market, each)
         channels = {h.session_vk: h for h in market.payers.all}
@@ -96,9 +110,13 @@ async def _charged(made: World, count: int, chance: random.Random) -> None:
 
 
 async def _one(
-    made: World, market: Market, confirm: Any, shown: list[Any], chance: random.Random, number: int
+    made: World,
+    market: Market,
+    confirm: Any,
+    shown: list[Any],
+    wanted: JobSpec,
+    chance: random.Random,
 ) -> Ran:
-    wanted = _random(chance, f"{number:06d}", first=number == 0)
     quote = await market.quote(wanted)
     job = await market.run(wanted, confirm=confirm)
     terms = shown[-1]
