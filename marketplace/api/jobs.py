@@ -148,7 +148,7 @@ async def logs(
     who: Reader,
     start: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0,
     follow: bool = False,
-    lease: Annotated[str, Query(max_length=64)] = "",
+    lease: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
 ) -> Response:
     """Text from byte offset *from*; with *follow* as server-sent events until the job ends."""
     job = await jobs.owned_job(parts.market, who, job_id)
@@ -180,7 +180,7 @@ async def events(
     job_id: str,
     parts: PartsDep,
     who: Reader,
-    after: Annotated[str, Query(max_length=64)] = "",
+    after: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
     follow: bool = True,
 ) -> StreamingResponse:
     """Server-sent events: state changes, receipts and telemetry; ends with the job."""

@@ -26,7 +26,9 @@ def place_in(cursor: str, length: int, ints: Sequence[int] = ()) -> tuple[object
         raise Malformed("cursor is not one of ours") from error
     values = cast(list[object], value) if isinstance(value, list) else []
     kinds = [int if i in ints else str for i in range(length)]
-    if [type(v) for v in values] != kinds or any("\x00" in str(v) for v in values):
+    if [type(v) for v in values] != kinds or any(not str(v).isascii() for v in values):
+        raise Malformed("cursor is not one of ours")
+    if any("\x00" in str(v) for v in values):
         raise Malformed("cursor is not one of ours")
     if any(isinstance(v, int) and not -(2**62) < v < 2**62 for v in values):
         raise Malformed("cursor is not one of ours")

@@ -267,5 +267,7 @@ def map_database(error: SQLAlchemyError) -> TallyError:
     """The one door through which the library's errors leave."""
     if isinstance(error, IntegrityError):
         return Conflict("the record exists")
+    if isinstance(error, DataError):
+        return Malformed("a value that no record can have")
     kind = type(error.orig).__name__ if isinstance(error, DBAPIError) else type(error).__name__
     return StoreFault(f"database: {kind}: {str(error).splitlines()[0][:200]}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import anyio
 import pytest
 
+from marketplace.api.paging import place_in
 from marketplace.domain.canonical import want_text
 from marketplace.domain.errors import Malformed, TallyError
 from marketplace.service.ports import Change
@@ -47,6 +49,9 @@ def test_one_poisoned_change_stands_alone(db: str) -> None:
                     tasks.start_soon(put, Setting(f"good {number}", "x"))
                     if number < len(poison):
                         tasks.start_soon(put, poison[number])
+            if "postgres" in db:
+                with pytest.raises(Malformed):
+                    await store.get(Setting, "a\x00b")
             assert await store.count(Setting) == 30 and await store.count(Account) == 0
         store.close()
 
@@ -60,3 +65,12 @@ def test_text_from_outside_is_text(text: str) -> None:
     assert want_text("ünïcode ✓ 🙂", "name") == "ünïcode ✓ 🙂"
     with pytest.raises(Malformed):
         want_text(text, "name")
+
+
+@pytest.mark.parametrize(
+    "values", ['["\\ud800"]', '["a\\u0000"]', '["é"]', "[1]", "[]", "{}", "nonsense"]
+)
+def test_a_cursor_is_one_of_ours(values: str) -> None:
+    with pytest.raises(Malformed):
+        place_in(base64.urlsafe_b64encode(values.encode()).decode(), 1)
+    assert place_in(base64.urlsafe_b64encode(b'["job_1"]').decode(), 1) == ("job_1",)
