@@ -7,6 +7,8 @@ mounts.  GPUs by CDI.
 
 A workload that the adapter left running is found again by its labels.  What Docker does not keep
 (the reason of an end, the log after removal) is kept below *state*.
+
+Over 400 lines: one workload's life in Docker, and the one mapping of docker-py's errors.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ can reach the host's services.  Without bubblewrap a workload is UNCONFINED and 
 provider's configuration allows it.
 
 A detached shim (``shim.py``) is each workload's parent, so the adapter may restart at any time.
+
+Over 400 lines: one workload's life without Docker, beside the same interface.
 """
 
 from __future__ import annotations

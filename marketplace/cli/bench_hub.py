@@ -4,6 +4,8 @@ The market is a process of its own over SQLite with synchronous=FULL. Adapters a
 clients in this process: real sockets, real signatures, one receipt and one voucher a second for each
 job. They share the machine with the market, so the figures are a lower bound. A tick counts once its
 voucher has come back to the adapter: verified and durable twice on the way.
+
+Over 400 lines: the load's two clients and the reader, nothing that a product file needs.
 """
 
 from __future__ import annotations

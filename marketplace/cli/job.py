@@ -1,4 +1,7 @@
-"""``tally job``: quote, run, list, show, logs, exec, stop, outputs."""
+"""``tally job``: quote, run, list, show, logs, exec, stop, outputs.
+
+Over 400 lines: one command group, one file.
+"""
 
 from __future__ import annotations
 

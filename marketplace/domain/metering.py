@@ -12,6 +12,8 @@ the next :class:`Reading` into it.  The rules are those of the metering specific
 
 The Xid split follows NVIDIA's Xid catalogue (resolution buckets):
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
+
+Over 400 lines: the rules of counting and the evidence for them are one text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Labelled mutations: each one value away from an accepted control, each with the guard it meets.
 
 Guard 0 is a refusal without a number (a builtin that fails on what it is given).
+
+Over 400 lines: the list of all mutations is read as one table.
 """
 
 from __future__ import annotations

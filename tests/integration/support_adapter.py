@@ -2,6 +2,8 @@
 
 The market speaks the real conversation over a real socket; the host keeps its workloads through any
 number of adapters, as Docker would; the chain shows every channel that was opened on it.
+
+Over 400 lines: the one stand-in for all of an adapter's surroundings.
 """
 
 from __future__ import annotations
