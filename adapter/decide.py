@@ -307,19 +307,23 @@ def _sighted(turn: Turn, event: Sighted) -> None:
         life.settle_if_due(turn, event.session_vk)
         return
     for lease in list(turn.state.on(event.session_vk)):
-        if lease.state is LeaseState.FUNDED and lease.wish is Wish.WAIT:
+        if lease.awaits_money:
             _fund(turn, lease, seen)
     life.reconsider(turn, event.session_vk)
 
 
 def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
-    """Start it if the channel carries it; wait while the open transaction is too young."""
+    """Start it if the channel carries it; wait while the open transaction, or the top-up of a channel
+    that is used again, is too young.
+    """
     ahead = sum(
         one.terms.ceiling - one.owed
         for one in turn.state.on(channel.session_vk)
         if one.id != lease.id and one.wish is not Wish.WAIT and not one.exited
     )
     left = channel.capacity - channel.owed - ahead
+    if lease.terms.ceiling > left and not lease.channel_tx:
+        return  # its top-up is on its way: see _age for how long
     if lease.terms.ceiling > left:
         life.stop(
             turn, lease, EndReason.CHANNEL_REFUSED,
@@ -449,9 +453,9 @@ def _age(turn: Turn, lease: Lease) -> None:
         if now.wall_ms > lease.terms.expires_at_ms + QUOTE_MARGIN_MS:
             life.stop(turn, lease, EndReason.QUOTE_EXPIRED)
         return
-    if lease.state is LeaseState.FUNDED and lease.wish is Wish.WAIT:
+    if lease.awaits_money:
         if now.wall_ms - lease.signed_wall_ms > limits.fund_wait_ms:
-            why = f"no usable channel within {limits.fund_wait_ms} ms"
+            why = f"no channel that carries the ceiling within {limits.fund_wait_ms} ms"
             life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
         return
     if lease.state is LeaseState.PAUSED:

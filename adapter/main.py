@@ -238,6 +238,7 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
     treasury = Treasury(
         chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
+        waited_for=daemon.waited_for,
     )  # fmt: skip
     try:
         await _run(config, daemon, treasury, started)

@@ -208,7 +208,11 @@ def _room_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterator[
 
 
 def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
-    """A session key that was ever seen is good for its own open channel only."""
+    """A session key that was ever seen is good for its own open channel only.
+
+    Whether that channel can pay is looked at when the terms come back signed: its consumer tops it
+    up for the quote that it accepts, and for no other.
+    """
     known = state.channels.get(terms.session_vk)
     if known is None:
         return
@@ -217,10 +221,6 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
     yield usable and not ending, "CHANNEL_OVER", "this channel was used and is over"
     first = Terms.decode(known.terms)
     yield first.consts() == terms.consts(), "CHANNEL_DIFFERS", "the channel has other constants"
-    if known.stage is ChannelStage.OPEN:
-        ahead = sum(x.terms.ceiling - x.owed for x in state.on(terms.session_vk) if x.occupies)
-        left = known.capacity - known.owed - ahead
-        yield terms.ceiling <= left, "CHANNEL_SHORT", f"{left} lovelace are left on the channel"
 
 
 def _simulated(offer: Offer, uuid: str) -> bool:

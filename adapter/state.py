@@ -162,6 +162,11 @@ class Lease:
         return self.last.lease_owed if self.last else 0
 
     @property
+    def awaits_money(self) -> bool:
+        """True while it is signed and its channel does not carry it yet."""
+        return self.state is LeaseState.FUNDED and self.wish is Wish.WAIT
+
+    @property
     def runs(self) -> bool:
         """True between its start and its workload's end."""
         return self.handle is not None and not self.exited

@@ -84,7 +84,8 @@ class Rules:
 
 
 class Treasury:
-    """One per daemon.  *handle* is the daemon's door, *channel* reads its state."""
+    """One per daemon.  *handle* is the daemon's door, *channel* reads its state, *waited_for* says
+    whether a signed lease waits for a channel's money."""
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class Treasury:
         asset: str = "",
         rules: Rules | None = None,
         draining: Callable[[], bool] = lambda: False,
+        waited_for: Callable[[bytes], bool] = lambda _vk: False,
     ) -> None:
         payout = addresses.from_text(payout_address)
         self._payouts = {addresses.payout_hash(payout): payout}
@@ -113,6 +115,7 @@ class Treasury:
         self._alarm = alarm
         self._rules = rules or Rules()
         self._draining = draining
+        self._waited_for = waited_for
         self._watched: set[bytes] = set()
         self._finishing: set[bytes] = set()
         self._origins: dict[bytes, OutRef] = {}
@@ -150,7 +153,8 @@ class Treasury:
     def _pause_s(self) -> float:
         watch = min(self._rules.watch_s, WATCH_MOST_S)
         eager = bool(self._finishing) or any(
-            (found := self._channel(vk)) is not None and found.stage is ChannelStage.AWAITED
+            self._waited_for(vk)
+            or ((found := self._channel(vk)) is not None and found.stage is ChannelStage.AWAITED)
             for vk in self._watched
         )
         soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else AWAITED_S

@@ -1,4 +1,7 @@
-"""The adapter's mind: the happy path, pauses, limits and ends, in virtual time."""
+"""The adapter's mind: the happy path, pauses, limits and ends, in virtual time.
+
+Over 400 lines: one machine, one file of its cases.
+"""
 
 from __future__ import annotations
 
@@ -338,7 +341,49 @@ def test_what_a_paused_lease_may_still_cost_is_not_promised_twice() -> None:
     bench.tick(pay=False)
     assert bench.lease().wish is Wish.FREEZE
     bench.sign("lease_2", tx="")
-    assert finished(bench).lease == "lease_2"
+    assert bench.lease("lease_2").wish is Wish.WAIT
+    bench.sight()
+    bench.boot_ms += 50_000
+    bench.do(Passed())
+    assert bench.lease("lease_2").wish is Wish.WAIT
+
+
+def topping_up(left: int = 9_000) -> Bench:
+    """A kept channel with *left* on it, and a second lease of 10 000 signed on it."""
+    bench = Bench(capacity=1_200_000 + left).running()
+    bench.propose(core_job(), "lease_2", ceiling=10_000)
+    bench.sign("lease_2", tx="")
+    assert Watch(SESSION.verify_key) in bench.outcomes[-1].effects
+    return bench
+
+
+def test_a_reused_channel_waits_for_its_top_up_and_starts_with_it() -> None:
+    bench = topping_up()
+    for capacity in (1_209_000, 1_209_999):  # not there yet, and too little
+        bench.capacity = capacity
+        bench.sight()
+        assert bench.lease("lease_2").awaits_money and "lease_2" not in _driven(bench)
+    bench.capacity = 1_210_000
+    bench.sight()
+    assert bench.lease("lease_2").wish is Wish.RUN and "lease_2" in _driven(bench)
+    assert bench.stages("lease_2") == ["CHANNEL_SEEN"]
+    assert bench.lease("lease_1").state is LeaseState.ACTIVE
+
+
+def test_a_top_up_that_never_comes_ends_it_without_a_start() -> None:
+    bench = topping_up()
+    bench.boot_ms += 299_000
+    bench.do(Passed())
+    assert bench.lease("lease_2").awaits_money
+    bench.boot_ms += 1_001
+    bench.do(Passed())
+    (end,) = [m for m in bench.sent() if isinstance(m, wire.LeaseProgress) and m.lease == "lease_2"]
+    assert (end.stage, end.detail["reason"]) == ("FINISHED", "CHANNEL_REFUSED")
+    assert "lease_2" not in _driven(bench) and "lease_2" not in bench.state.leases
+
+
+def _driven(bench: Bench) -> set[str]:
+    return {e.lease for o in bench.outcomes for e in o.effects if isinstance(e, Drive)}
 
 
 def test_an_end_is_final_once_it_is_deep_and_says_what_was_really_paid() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.state import Limits, Own
+from adapter.state import Limits, Own, Wish
 from marketplace.domain import wire
 from marketplace.domain.grant import of_block
 from marketplace.domain.hardware import Health, Sharing
@@ -172,10 +172,11 @@ def test_a_session_key_of_a_channel_that_is_over_is_refused() -> None:
     assert answer(bench, lease="lease_2") == "CHANNEL_OVER"
 
 
-def test_a_reused_channel_must_still_carry_the_ceiling() -> None:
+def test_a_reused_channel_may_be_short_until_its_consumer_signs() -> None:
     bench = Bench(capacity=1_200_100).running()
-    assert answer(bench, core_job(), lease="lease_2") == "CHANNEL_SHORT"
-    assert answer(bench, core_job(), lease="lease_3", ceiling=90) == "ACCEPTED"
+    assert answer(bench, core_job(), lease="lease_2") == "ACCEPTED"
+    bench.sign("lease_2", tx="")
+    assert (bench.lease("lease_2").wish, bench.lease("lease_2").awaits_money) == (Wish.WAIT, True)
 
 
 def test_a_reused_channel_keeps_its_constants() -> None:
