@@ -29,6 +29,10 @@ class Stamp:
             return self.mono_ms
         return now.mono_ms - max(0, now.wall_ms - self.wall_ms)
 
+    def earlier(self, ms: int) -> Stamp:
+        """The instant *ms* before this one, within its boot."""
+        return Stamp(self.boot, max(0, self.mono_ms - ms), max(0, self.wall_ms - ms))
+
     def to_wire(self) -> list[object]:
         """For the journal."""
         return [self.boot, self.mono_ms, self.wall_ms]

@@ -264,15 +264,20 @@ def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None
     """The book that *rows* add up to, its times moved to this process's clock."""
     now = now or Stamp.now()
     loaded = Loaded(book=Book(session_vk))
+    agreed: dict[str, int] = {}
     for number, row in enumerate(rows, start=1):
         try:
-            _fold(loaded, row, now)
+            _fold(loaded, row, now, agreed)
         except (KeyError, TypeError, ValueError, Malformed) as error:
             raise JournalDamaged(f"row {number}: {error}") from error
+    for lease in list(loaded.book.leases.values()):
+        if lease.since_ms is None:  # it may have begun since, and nobody wrote that down
+            unseen = replace(lease, agreed_ms=agreed[lease.terms.lease])
+            loaded.book = loaded.book.with_lease(unseen)
     return loaded
 
 
-def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
+def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int]) -> None:
     book = loaded.book
     match row["k"]:
         case "channel":
@@ -282,6 +287,7 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
             terms = signed.terms
             loaded.terms[terms.lease] = signed
             loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
+            agreed[terms.lease] = Stamp.from_wire(row["at"]).mono_at(now)
         case "clock":
             at = Stamp.from_wire(row["at"]).mono_at(now)
             moves = {

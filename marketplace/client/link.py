@@ -11,6 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import structlog
@@ -176,6 +177,17 @@ class Link:
     def _subscription(self, session: Signer) -> wire.Subscribe:
         vk = session.verify_key
         return wire.Subscribe(vk, session.sign(subscribe_message(self._client.nonce, vk)))
+
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def market_of(url: str) -> tuple[str, int, str]:
+    """(host, port, path) of a market, the same for every way to write its address."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower().rstrip(".")
+    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+    return ("localhost" if host in _LOOPBACK else host, port, parts.path.rstrip("/"))
 
 
 def _socket_url(market: str) -> str:

@@ -7,7 +7,8 @@ and only then sends the voucher. The rules, in the order in which they are looke
 2. the receipt must follow from the one before: hash chain, totals, owed = floor(ms x rate / 10^9);
 3. per lease, never more is signed than *own elapsed time + one tick* at the rate of the terms, than
    the lease's cap (its ceiling, or what is left of the budget), and in all never more than the
-   channel holds. What a receipt asks beyond that is simply not signed, and the note says why.
+   channel holds. What a receipt asks beyond that is simply not signed, and the note says why;
+   as the own clock goes on, ``approve_more`` signs what it then allows.
 
 A validly signed receipt that breaks a rule of 1 or 2 is evidence against the provider: the book is
 *stopped* and nothing more is signed on this channel. Times are ms of one monotonic clock.
@@ -24,6 +25,8 @@ from marketplace.domain.receipt import Receipt, ReceiptRefused, SignedReceipt, c
 from marketplace.domain.terms import Terms
 from marketplace.domain.units import owed, show_ada, show_duration, unit_ms
 
+UNSEEN_TICKS: Final = 3
+"""What an honest adapter may have served before anybody watched: two ticks of grace, one on the way."""
 _REMEMBERED: Final = 256
 """Hashes of answered receipts that are kept, to tell a repetition from a fork."""
 
@@ -81,7 +84,8 @@ class LeaseBook:
 
     *cap*: the most lovelace to approve; *since_ms*: when it may have begun, by the own clock, None
     until then; *base*: what counts as justified before *since_ms* (after a journal was lost);
-    *paused_ms*: time to leave out; *ended_ms*: when the own clock stopped counting for it.
+    *paused_ms*: time to leave out; *ended_ms*: when the own clock stopped counting for it;
+    *agreed_ms*: when its terms were signed, if this payer took it over and its start is in no book.
     """
 
     terms: Terms
@@ -93,6 +97,7 @@ class LeaseBook:
     paused_at_ms: int | None = None
     paused_ms: int = 0
     ended_ms: int | None = None
+    agreed_ms: int | None = None
 
     def elapsed_ms(self, now_ms: int) -> int:
         """Own time that may have been served until *now_ms*."""
@@ -100,6 +105,15 @@ class LeaseBook:
             return 0
         until = now_ms if self.ended_ms is None else min(now_ms, self.ended_ms)
         return max(0, until - self.since_ms - self.paused_ms)
+
+    def earliest_ms(self, now_ms: int) -> int:
+        """When it may have begun if its first receipt is all that was seen: now. One that was taken
+        over may have run unwatched: not before its terms were signed, and for no longer than an
+        adapter serves what nobody pays for (``UNSEEN_TICKS``).
+        """
+        if self.agreed_ms is None:
+            return now_ms
+        return min(now_ms, max(self.agreed_ms, now_ms - UNSEEN_TICKS * self.terms.tick_ms))
 
     def allowed(self, now_ms: int) -> int:
         """The most lovelace that own time justifies: rate x (elapsed + one tick)."""
@@ -173,10 +187,8 @@ def decide(book: Book, signed: SignedReceipt, now_ms: int) -> Outcome | Missing:
     if receipt.seq > seq + 1:
         return Missing(seq + 1, receipt.seq - 1)
     _follows(book, lease, receipt)
-    if (
-        lease.since_ms is None
-    ):  # its start was not seen: this receipt's tick, and the time from now on
-        lease = replace(lease, since_ms=now_ms)
+    if lease.since_ms is None:  # its start was not seen
+        lease = replace(lease, since_ms=lease.earliest_ms(now_ms))
     if receipt.final and lease.ended_ms is None:
         lease = replace(lease, ended_ms=now_ms)
     lease = replace(lease, last=receipt)

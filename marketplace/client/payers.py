@@ -23,7 +23,7 @@ from marketplace.client import journal as rows
 from marketplace.client import payer
 from marketplace.client.clock import Stamp
 from marketplace.client.journal import ChannelFacts, ChannelHeld, Journal, Loaded
-from marketplace.client.link import Link
+from marketplace.client.link import Link, market_of
 from marketplace.client.payer import Book, Missing, Note, Outcome
 from marketplace.domain import wire
 from marketplace.domain.errors import Fault, Refusal
@@ -33,6 +33,7 @@ from marketplace.domain.terms import SignedTerms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
 
 log = structlog.get_logger("tally.payer")
+_CATCH_UP_S: Final = 0.5
 _STAGES: Final = {
     "STARTED": "started",
     "PAUSED": "paused",
@@ -133,6 +134,17 @@ class ChannelPayer:
         if capacity is None:
             return
         self.book = replace(self.book, capacity=capacity)
+        await self._approve_more()
+
+    async def catch_up_clock(self) -> None:
+        """Sign what the own clock allows by now of receipts that were answered with less.
+
+        A provider that paused for want of it sends no further receipt: nothing else would ask again.
+        """
+        async with self._turn:
+            await self._approve_more()
+
+    async def _approve_more(self) -> None:
         outcome = payer.approve_more(self.book, Stamp.now().mono_ms)
         if outcome.sign is not None:
             await self._write(rows.signed_row(outcome.book))
@@ -178,6 +190,10 @@ class ChannelPayer:
         receipt = signed.receipt
         fresh = self.book.last is None or receipt.seq > self.book.last.seq
         written = [rows.tick_row(signed, outcome.book, receipt.lease, now)] if fresh else []
+        since = outcome.book.leases[receipt.lease].since_ms
+        if self.book.leases[receipt.lease].since_ms is None and since is not None:
+            begun = now.earlier(now.mono_ms - since)
+            written.insert(0, rows.clock_row(receipt.lease, "started", begun))
         ends = receipt.final and receipt.lease not in self.final
         if ends:
             written.append(rows.final_row(receipt.lease))
@@ -331,11 +347,21 @@ class Payers:
     async def run(self) -> None:
         """Serve until cancelled; every lock is given back at the end."""
         try:
-            await self.link.run(self._rejected)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._catch_up)
+                await self.link.run(self._rejected)
         finally:
             for held in self._held.values():
                 held.close()
             self._held.clear()
+
+    async def _catch_up(self) -> None:
+        while True:
+            await anyio.sleep(_CATCH_UP_S)
+            for session_vk in list(self._held):
+                held = self._held.get(session_vk)
+                if held is not None:  # it may have been released meanwhile
+                    await held.catch_up_clock()
 
     def held(self, session_vk: bytes) -> ChannelPayer | None:
         """The channel, if this process holds it."""
@@ -392,12 +418,15 @@ class Payers:
             except ChannelHeld:
                 continue
             facts = loaded.facts
-            ours = facts is not None and (facts.market, facts.magic) == (self.market, self.magic)
-            if facts is None or not ours or facts.state == "ENDED":
+            if facts is None or facts.state == "ENDED" or not self._ours(facts):
                 journal.close()
                 continue
             taken.append(await self._serve(journal, loaded, session(session_vk)))
         return taken
+
+    def _ours(self, facts: ChannelFacts) -> bool:
+        """Opened at this market, whichever way its address was written."""
+        return facts.magic == self.magic and market_of(facts.market) == market_of(self.market)
 
     async def _serve(self, journal: Journal, loaded: Loaded, session: Signer) -> ChannelPayer:
         held = ChannelPayer(journal, loaded, session, self.link, self._receipts, self._tell)

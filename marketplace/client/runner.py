@@ -198,14 +198,18 @@ class Runner:
     async def _lacking(self, quote: Quote) -> int:
         """What a reused channel has to be topped up by, so that it can pay the new ceiling."""
         held = self.payers.held(quote.terms.session_vk)
+        if held is not None and held.book.capacity is None:
+            await self.confirm(held)  # taken over: the chain was not asked yet
         if held is None or held.book.capacity is None:
             return 0
         open_ceilings = sum(
             lease.cap - lease.approved
             for name, lease in held.book.leases.items()
-            if name not in held.final
+            if name not in held.final and name != quote.terms.lease
         )
-        needed = held.book.spent + open_ceilings + quote.terms.ceiling
+        last = held.book.last  # the provider counts what it stated, signed or not
+        used = max(held.book.spent, last.channel_owed if last is not None else 0)
+        needed = used + open_ceilings + quote.terms.ceiling
         return max(0, needed - held.book.capacity)
 
     async def accept(self, offered: Offered) -> ChannelPayer:

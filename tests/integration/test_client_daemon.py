@@ -56,6 +56,51 @@ def test_a_daemon_pays_for_a_job_whose_client_has_gone(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+def test_a_daemon_pays_for_what_was_delivered_while_nobody_did(tmp_path: Path) -> None:
+    """``tally job run --detach``, two ticks, a pause; then ``tally payer run``, by another name."""
+
+    async def tell(world: World) -> None:
+        shell, provider = Shell(world), world.provider
+        purse = world.purse()
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
+            job = (await market.run(spec())).id
+            lease = await provider.lease()
+            held = market.payers.all[0]
+            vk, open_tx = held.session_vk, held.facts.open_tx
+        await provider.start(lease)
+        tick_ms = provider.adapter.offer.tick_ms
+        await anyio.sleep(tick_ms / 1000)
+        await provider.adapter.tick(lease, tick_ms)
+        await anyio.sleep(tick_ms / 1000)
+        due = await provider.adapter.tick(lease, tick_ms)
+        await provider.adapter.progress(lease, "PAUSED", code="UNPAID")
+        shell.env["TALLY_MARKET"] = world.url.replace("127.0.0.1", "localhost") + "/"
+        command = [sys.executable, "-m", "marketplace.cli.main", "payer", "run", "--json"]
+        async with await anyio.open_process(command, env=shell.env, stdin=-3) as daemon:
+            said: list[dict[str, Any]] = []
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_listen, daemon, said)
+                await until(lambda: any(row["event"] == "paying" for row in said), 120)
+                await provider.paid(vk, due.channel_owed)
+                await provider.adapter.progress(lease, "RESUMED")
+                await provider.ticks(lease, 2)
+                await provider.adapter.finish(lease)
+                await provider.settle(vk, open_tx, lease)
+                await until(lambda: any(row["event"] == "settled" for row in said), 60)
+                daemon.send_signal(signal.SIGTERM)
+                with anyio.fail_after(30):
+                    assert await daemon.wait() == 0
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
+            view = await market.job(job).refresh()
+            bill = await market.job(job).invoice(verify=True)
+        assert (view["state"], view["reason"]) == ("ENDED", "COMPLETED")
+        assert (
+            bill.reconciled and bill.unsigned == 0 and bill.owed == (2 * tick_ms + 400) * 5 // 1000
+        )
+
+    story(tmp_path, tell)
+
+
 async def _listen(daemon: Any, said: list[dict[str, Any]]) -> None:
     held = b""
     async for chunk in daemon.stdout:

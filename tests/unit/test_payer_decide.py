@@ -75,6 +75,31 @@ def test_a_clock_that_is_late_by_a_little_catches_up() -> None:
     assert payer.approve_more(capped.book, 3000).sign == 2 * TICK
 
 
+def test_a_payer_that_takes_over_pays_for_what_was_delivered_before_it_came() -> None:
+    unseen = LeaseBook(AGREED, AGREED.ceiling, agreed_ms=0)
+    book, paper = Book(SESSION.verify_key).with_lease(unseen), Paper()
+    for second in (1, 2):
+        outcome = take(book, paper.tick(AGREED, 1000), 60_000)
+        assert outcome.note is None and outcome.sign == second * TICK
+        book = outcome.book
+
+
+@pytest.mark.parametrize(
+    ("agreed_ms", "most"), [(0, payer.UNSEEN_TICKS + 1), (59_000, 2), (60_000, 1), (90_000, 1)]
+)
+def test_and_never_for_more_than_own_time_or_than_is_served_unpaid(
+    agreed_ms: int, most: int
+) -> None:
+    unseen = LeaseBook(AGREED, AGREED.ceiling, agreed_ms=agreed_ms)
+    book, paper = Book(SESSION.verify_key).with_lease(unseen), Paper()
+    capped = take(book, paper.tick(AGREED, 59_000), 60_000)
+    assert capped.sign == most * TICK
+    assert capped.note is not None and capped.note.code == "NOT_SIGNED_CLOCK"
+    # what it was capped by is signed as own time goes on, and no faster
+    assert payer.approve_more(capped.book, 60_000).sign is None
+    assert payer.approve_more(capped.book, 63_000).sign == (most + 3) * TICK
+
+
 def test_nothing_is_signed_above_the_cap_or_what_the_channel_holds() -> None:
     book, paper = fresh(LeaseBook(AGREED, 3 * TICK)), Paper()
     outcome = take(book, paper.tick(AGREED, 5000), 5000)

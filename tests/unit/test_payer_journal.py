@@ -15,6 +15,7 @@ from marketplace.client import journal as rows
 from marketplace.client import payer
 from marketplace.client.clock import Stamp
 from marketplace.client.journal import ChannelFacts, ChannelHeld, Journal, JournalDamaged, peek
+from marketplace.client.link import market_of
 from marketplace.client.payer import Outcome
 from marketplace.client.payers import Payers
 from tests.unit.support_payer import SESSION, Paper, signed_terms, terms
@@ -64,6 +65,38 @@ def test_the_clock_goes_on_over_a_restart_and_a_reboot(tmp_path: Path) -> None:
     assert other.elapsed_ms(700) == 60_000
     backwards = rows.fold(VK, data, Stamp("another boot", 700, 4_000_000)).book.leases["lease_1"]
     assert backwards.elapsed_ms(700) == 0
+
+
+def test_a_start_that_no_book_has_is_bounded_by_the_agreement_and_then_kept(tmp_path: Path) -> None:
+    agreed, paper = terms(), Paper()
+    at, now = Stamp("boot", 1_000_000, 5_000_000), Stamp("boot", 1_060_000, 5_060_000)
+    data = [rows.lease_row(signed_terms(agreed), agreed.ceiling, at)]
+    lease = rows.fold(VK, data, now).book.leases["lease_1"]
+    assert (lease.since_ms, lease.agreed_ms) == (None, 1_000_000)
+    since = lease.earliest_ms(now.mono_ms)
+    begun = now.earlier(now.mono_ms - since)
+    assert begun == Stamp("boot", 1_057_000, 5_057_000)
+    data.append(rows.clock_row("lease_1", "started", begun))
+    outcome = payer.decide(rows.fold(VK, data, now).book, paper.tick(agreed, 2000), now.mono_ms)
+    assert isinstance(outcome, Outcome)
+    data.append(rows.tick_row(paper.sent[0], outcome.book, "lease_1", now))
+    later = rows.fold(VK, data, Stamp("another boot", 700, 5_061_000)).book.leases["lease_1"]
+    assert later.elapsed_ms(700) == 4000 and later.agreed_ms is None
+
+
+@pytest.mark.parametrize(
+    ("url", "taken"),
+    [
+        ("http://market", True),
+        ("HTTP://Market:80/", True),
+        ("http://market:8000", False),
+        ("http://other", False),
+    ],
+)
+def test_a_market_is_the_same_however_its_address_is_written(url: str, taken: bool) -> None:
+    assert (market_of(url) == market_of(FACTS.market)) is taken
+    assert market_of("http://localhost:8000/") == market_of("http://127.0.0.1:8000")
+    assert market_of("https://market") == market_of("https://market:443/")
 
 
 def test_one_process_holds_a_session_key(tmp_path: Path) -> None:
