@@ -114,9 +114,13 @@ def map_docker(what: str) -> Generator[None]:
 
 def connect(host: str = "", timeout_s: int = 30) -> Any:
     """A docker-py client: *host*, else DOCKER_HOST, else the usual socket."""
-    base = host or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    base = _address(host)
     with map_docker(f"connect to {base}"):
         return docker.DockerClient(base_url=base, timeout=timeout_s)
+
+
+def _address(host: str) -> str:
+    return host or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
 @dataclass
@@ -472,11 +476,23 @@ class DockerRuntime:
         if noted is not None:
             return noted
         code, finished = times.exit_code or 0, times.finished_ms or 0
+        killed_by_host = code in (137, 143, 255)
         since = self._unreachable_ms
-        if since is not None and code in (137, 143, 255) and finished >= since - 15_000:
+        if killed_by_host and since is not None and finished >= since - 15_000:
             return ExitReason.PROVIDER_FAULT  # it fell together with its daemon
+        begun = self._daemon_begun_ms()
+        if killed_by_host and times.started_ms < begun and abs(finished - begun) <= 60_000:
+            return ExitReason.PROVIDER_FAULT  # the daemon was restarted between two of our looks
         killed = bool(row.get("OOMKilled"))
         return exit_reason(code, out_of_memory=killed, stopped=False)
+
+    def _daemon_begun_ms(self) -> int:
+        """When the daemon began to listen: its socket is made anew at every start. 0 = unknown."""
+        scheme, _, path = _address(self.config.host).partition("://")
+        try:
+            return os.stat(path).st_ctime_ns // 1_000_000 if scheme == "unix" else 0
+        except OSError:
+            return 0
 
     def _pause(self, handle: Handle, frozen: bool) -> None:
         container = self._get(handle)
