@@ -367,11 +367,17 @@ def from_bytes(data: bytes) -> Message:
     if not isinstance(body, dict):
         raise Malformed("a frame's fields are a map")
     values = cast(dict[str, Any], body)
-    names = {f.name for f in fields(cls)}
-    if set(values) != names:
-        raise Malformed(f"{kind} has the fields {', '.join(sorted(names))}")
-    hints = get_type_hints(cls)
-    return cls(**{name: _typed(hints[name], values[name], name) for name in names})
+    hints = _hints(cls)
+    if values.keys() != hints.keys():
+        raise Malformed(f"{kind} has the fields {', '.join(sorted(hints))}")
+    return cls(**{name: _typed(hint, values[name], name) for name, hint in hints.items()})
+
+
+@cache
+def _hints(kind: type[Message]) -> dict[str, Any]:
+    """What each field holds; evaluated once, as that costs more than reading a frame."""
+    hints = get_type_hints(kind)
+    return {name: hints[name] for name in _names(kind)}
 
 
 def _plain(value: object) -> object:
