@@ -45,7 +45,7 @@ lint: install
 RETRY := --reruns 2 --reruns-delay 2
 
 unit: install
-	$(PYTEST) tests/unit tests/contracts -n 2 -m 'not prove and not gpu'
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m 'not prove and not gpu'
 
 integration: install docker packages
 	$(PYTEST) tests/integration -n 2 --dist loadfile -m 'not prove and not gpu' $(RETRY)
@@ -54,7 +54,7 @@ e2e: install docker packages
 	$(PYTEST) tests/e2e tests/browser -m 'not prove and not gpu' $(RETRY)
 
 prove: install docker packages
-	$(PYTEST) tests/unit tests/contracts -n 2 -m prove --timeout 1500
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
 	$(PYTEST) tests/integration tests/e2e tests/browser -m 'prove and not gpu' --timeout 900 $(RETRY)
 
 gpu: install

@@ -180,7 +180,7 @@ async def devices(parts: PartsDep) -> dict[str, Any]:
                  "simulated": gpu.simulated, "rate_micro_min": rate, "rate_micro_max": rate},
             )  # fmt: skip
             row["count"] += 1
-            row["free"] += free.get(gpu.uuid, 0) == 1000
+            row["free"] += free.get(gpu.uuid, -1) == gpu.share
             row["rate_micro_min"] = min(row["rate_micro_min"], rate)
             row["rate_micro_max"] = max(row["rate_micro_max"], rate)
     return {"items": sorted(rows.values(), key=lambda r: r["model"]), "next": None}
@@ -208,12 +208,14 @@ async def prices(
 async def stats(parts: PartsDep) -> dict[str, Any]:
     """For the overview page."""
     store = parts.market.store
-    gpus = [free for r, _ in parts.market.matcher.offers()
-            for free in parts.market.matcher.free(r.id).values()]  # fmt: skip
+    held: list[int] = []  # per device, in per-mille
+    for record, one in parts.market.matcher.offers():
+        free = parts.market.matcher.free(record.id)
+        held += [g.share - free[g.uuid] for g in one.host.gpus if g.uuid in free]
     return {
         "offers": len(parts.market.matcher.offers()),
-        "gpus": len(gpus),
-        "gpu_milli_held": sum(1000 - free for free in gpus),
+        "gpus": len(held),
+        "gpu_milli_held": sum(held),
         "jobs_running": await store.count(Job, state=(JobState.RUNNING, JobState.PAUSED)),
         "jobs_waiting": await store.count(Job, state=(JobState.POSTED, JobState.QUEUED)),
         "jobs_all": await store.count(Job),

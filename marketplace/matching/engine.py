@@ -151,7 +151,7 @@ class Matchmaker:
     def _count_capacity(self, host: Host, sign: int) -> None:
         gpus, cores, memory = self._capacity
         self._capacity = (
-            gpus + sign * WHOLE * len(host.gpus),
+            gpus + sign * sum(gpu.offered for gpu in host.gpus),
             cores + sign * host.cpu_milli,
             memory + sign * host.memory_mib,
         )

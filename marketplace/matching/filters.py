@@ -178,6 +178,11 @@ def failed_now(
         mine = open_devices(fleet, rows, request, owner)
         lacking = ~enough(mine, request)
         bits[lacking] |= BIT["gpu"]
+        if fleet.partial and lacking.any():
+            idle = fitting_devices(fleet, rows, request) & (
+                fleet.offered[rows] >= request.gpu_milli
+            )
+            bits[lacking & ~enough(idle, request)] |= BIT["too_small"]
         if request.gpu_milli < WHOLE and (owner != 0 or fleet.named) and lacking.any():
             rooms = fitting_devices(fleet, rows, request)
             rooms &= fleet.free[rows] >= request.gpu_milli

@@ -80,6 +80,7 @@ class Fleet:
         self.log, self.terms_log = ChangeLog(), ChangeLog(1 << 14)
         self.used = 0
         self.priced = False
+        self.partial = False
         self.named = 0
         self.free_of_model = np.zeros(8, np.float64)
         self._free_rows: list[int] = []
@@ -110,7 +111,7 @@ class Fleet:
             grown(name, (rows,), np.int32)
         for name in ("alive", "draining"):
             grown(name, (rows,), np.bool_)
-        for name in ("free", "gpu_rate"):
+        for name in ("free", "gpu_rate", "offered"):
             grown(name, (rows, slots), np.int64)
         for name in ("model", "vram", "owner", "owners_jobs"):
             grown(name, (rows, slots), np.int32)
@@ -138,6 +139,7 @@ class Fleet:
     draining: Bools
     free: Ints
     gpu_rate: Ints
+    offered: Ints
     model: Small
     vram: Small
     owner: Small
@@ -165,9 +167,8 @@ class Fleet:
             host.memory_mib,
             host.disk_mib,
         )
-        slots = len(host.gpus)
         self.free[row] = 0
-        self.free[row, :slots] = WHOLE
+        self.free[row, : len(host.gpus)] = [gpu.offered for gpu in host.gpus]
         self.owner[row] = 0
         self.owners_jobs[row] = 0
         self.draining[row] = False
@@ -187,6 +188,7 @@ class Fleet:
         """Write what does not depend on who is there."""
         self.hosts[row] = host
         self.priced = self.priced or host.core_rate > 0 or any(gpu.rate for gpu in host.gpus)
+        self.partial = self.partial or any(gpu.offered < WHOLE for gpu in host.gpus)
         self.alive[row] = True
         self.core_rate[row] = host.core_rate
         self.region[row] = self.regions.number(host.region)
@@ -196,7 +198,7 @@ class Fleet:
         self.count1[row] = max(len(host.gpus), 1)
         self.cpu_total[row], self.mem_total[row] = host.cpu_milli, host.memory_mib
         self.disk_total[row] = host.disk_mib
-        for array in (self.model, self.vram, self.gpu_rate):
+        for array in (self.model, self.vram, self.gpu_rate, self.offered):
             array[row] = 0
         self.present[row] = False
         self.sliced[row] = False
@@ -204,6 +206,7 @@ class Fleet:
             self.model[row, slot] = self.models.number(gpu.model)
             self.vram[row, slot] = gpu.vram_mib
             self.gpu_rate[row, slot] = gpu.rate
+            self.offered[row, slot] = gpu.offered
             self.present[row, slot] = True
             self.sliced[row, slot] = gpu.hardware_slices
         self.model0[row] = self.model[row, 0] if host.gpus else 0
@@ -221,12 +224,18 @@ class Fleet:
         disk = int(self.disk[row]) + host.disk_mib - old.disk_mib
         if min(cpu, mem, disk) < 0:
             raise ValueError(f"host {host.id}: leases hold more than that")
+        offered = [gpu.offered for gpu in host.gpus]
+        left = offered
+        if len(host.gpus) == len(old.gpus):
+            held = self.offered[row] - self.free[row]
+            left = [share - int(h) for share, h in zip(offered, held, strict=False)]
+            if any(share < 0 for share in left):
+                raise ValueError(f"host {host.id}: leases hold more of a device than that")
         self._count_free(row, -1)
         if len(host.gpus) > self.slots:
             self._allot(self.rows, len(host.gpus))
-        if len(host.gpus) != len(old.gpus):
-            self.free[row] = 0
-            self.free[row, : len(host.gpus)] = WHOLE
+        self.free[row] = 0
+        self.free[row, : len(left)] = left
         self.cpu[row], self.mem[row], self.disk[row] = cpu, mem, disk
         self._describe(row, host)
         self._count_free(row, 1)
@@ -257,7 +266,7 @@ class Fleet:
     def busy(self, row: int) -> bool:
         """Whether any lease holds anything there."""
         host = self.at(row)
-        whole = bool((self.free[row, : len(host.gpus)] == WHOLE).all())
+        whole = bool((self.free[row] == self.offered[row]).all())
         idle = (host.cpu_milli, host.memory_mib, host.disk_mib) == (
             int(self.cpu[row]),
             int(self.mem[row]),

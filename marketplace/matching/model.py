@@ -38,12 +38,16 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device. ``hardware_slices``: its shares are walled off by hardware (MIG), so owners may mix."""
+    """One device. ``hardware_slices``: its shares are walled off by hardware (MIG), so owners may mix.
+
+    ``offered`` is the per-mille to be rented: its owner keeps the rest, so below 1000 it is never a whole device.
+    """
 
     model: str
     vram_mib: int = 0
     rate: int = 0
     hardware_slices: bool = False
+    offered: int = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Host:
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.memory_mib, self.disk_mib) < 0:
             raise ValueError(f"host {self.id}: negative resources")
+        if any(not 1 <= gpu.offered <= WHOLE for gpu in self.gpus):
+            raise ValueError(f"host {self.id}: offered is per-mille of one device: 1 to 1000")
         if any(start >= end for start, end in self.maintenance):
             raise ValueError(f"host {self.id}: an empty maintenance window")
 

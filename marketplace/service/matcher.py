@@ -88,7 +88,6 @@ class Matcher:
             self._unlist(record.id)
         offer = record.offer
         slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
-        slots = tuple(g for g in slots if g.share == WHOLE)
         self._offers[record.id] = _Listed(record, offer, slots)
         self._by_provider.setdefault(offer.provider, set()).add(record.id)
         self.market.add(_host(offer, slots))
@@ -357,7 +356,7 @@ def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         memory_mib=host.memory_mib,
         disk_mib=host.disk_mib,
         gpus=tuple(
-            Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.sharing is Sharing.MIG)
+            Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.sharing is Sharing.MIG, g.share)
             for g in slots
         ),
         core_rate=offer.core_rate,

@@ -38,7 +38,10 @@ def test_the_numbers_shipped_are_those_chosen_on_all_families():
 
 
 @pytest.mark.prove
-@pytest.mark.skipif(not DATA.exists(), reason="the public traces are not on this machine")
+@pytest.mark.skipif(
+    not DATA.exists(),
+    reason=f"NOT PROVEN HERE: the openb traces are not at {DATA}; set TALLY_BENCH to their folder",
+)
 @pytest.mark.parametrize(
     ("fold", "trace"), CASES, ids=[f"{t}-without-{f['left_out']}" for f, t in CASES]
 )

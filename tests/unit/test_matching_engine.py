@@ -125,6 +125,28 @@ def test_hardware_slices_may_be_shared_by_strangers():
     assert placed(found.place(gpu(milli=300, owner="bob"))).gpus == (0,)
 
 
+def test_a_device_whose_owner_keeps_a_part_is_rented_up_to_the_rest():
+    half = Gpu("A100", 40_960, rate=2_000_000, offered=500)
+    found = market(host("h", half))
+    answer = refused(found.place(gpu()))
+    assert answer.reasons == {"too_small": 1}
+    assert [way.change for way in answer.relaxations] == ["share 500"]
+    assert placed(found.place(answer.relaxations[0].request)).rate == 1_000_000
+    assert refused(found.place(gpu(milli=100))).reasons == {"gpu": 1}
+    assert found.capacity()[0] == 500
+
+
+def test_a_part_that_its_owner_takes_back_is_not_rented_again():
+    found = market(host("h", Gpu("A100", 40_960)))
+    running = placed(found.place(gpu(milli=300)))
+    found.update(host("h", Gpu("A100", 40_960, offered=400)))
+    assert refused(found.place(gpu(milli=200))).reasons == {"gpu": 1}
+    with pytest.raises(ValueError, match="hold more of a device"):
+        found.update(host("h", Gpu("A100", 40_960, offered=200)))
+    found.release(running)
+    assert placed(found.place(gpu(milli=400)))
+
+
 def test_a_range_takes_the_largest_count_that_fits():
     found = market(host("two", T4, T4), host("one", T4))
     assert len(placed(found.place(gpu(1, gpu_count_max=4))).gpus) == 2

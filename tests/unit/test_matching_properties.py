@@ -37,7 +37,7 @@ class Book:
     def free(self, name: str) -> tuple[int, int, list[int]]:
         host = self.hosts[name]
         mine = [p for p in self.held.values() if p.host == name]
-        gpus = [1000] * len(host.gpus)
+        gpus = [gpu.offered for gpu in host.gpus]
         for placed in mine:
             for slot in placed.gpus:
                 gpus[slot] -= placed.request.gpu_milli
@@ -158,7 +158,8 @@ def cost(
 def a_host(rng: random.Random, name: str) -> Host:
     model = rng.choice(MODELS)
     rate = rng.choice((0, 100_000, 200_000))
-    gpu = Gpu(model, rng.choice((16_000, 40_000)), rate, hardware_slices=rng.random() < 0.2)
+    sliced, vram = rng.random() < 0.2, rng.choice((16_000, 40_000))
+    gpu = Gpu(model, vram, rate, sliced, offered=rng.choice((1000, 1000, 1000, 600)))
     return Host(
         name,
         rng.choice((8_000, 32_000, 64_000)),
@@ -235,7 +236,8 @@ def trial(seed: int, operations: int) -> None:
         row = market.fleet.row_of[name]
         assert market.fleet.cpu[row] == host.cpu_milli
         assert market.fleet.mem[row] == host.memory_mib
-        assert list(market.fleet.free[row, : len(host.gpus)]) == [1000] * len(host.gpus)
+        offered = [gpu.offered for gpu in host.gpus]
+        assert list(market.fleet.free[row, : len(host.gpus)]) == offered
         assert not market.fleet.owner[row].any()
         assert not market.fleet.owners_jobs[row].any()
     assert market.fleet.named == 0

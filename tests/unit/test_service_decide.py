@@ -8,7 +8,15 @@ import pytest
 
 from marketplace.domain import canonical, wire
 from marketplace.domain.errors import IllegalTransition
-from marketplace.domain.job import JobState, Policy, Price
+from marketplace.domain.job import (
+    GpuNeed,
+    JobSpec,
+    JobState,
+    Policy,
+    Price,
+    Range,
+    Resources,
+)
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import OfferState
 from marketplace.matching import NoMatch
@@ -16,7 +24,7 @@ from marketplace.service import decide
 from marketplace.service.errors import OverBudget
 from marketplace.service.matcher import Matcher
 from marketplace.service.records import Job, Lease, OfferRecord
-from tests.fakes import offer, seed, spec
+from tests.fakes import gpu, offer, seed, spec
 
 NOW = 1_800_000_000_000
 
@@ -43,6 +51,25 @@ def running(**more) -> tuple[Lease, Job]:
     out = decide.started(out.lease, out.job, NOW)
     assert (out.lease.state, out.job.state) == (LeaseState.ACTIVE, JobState.RUNNING)
     return out.lease, out.job
+
+
+def test_a_device_whose_owner_keeps_a_share_is_listed_with_the_rest() -> None:
+    matcher = Matcher()
+    made = offer(seed("provider"), gpus=(replace(gpu(0), share=600),))
+    body = canonical.encode(made.to_wire())
+    matcher.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+    assert matcher.free(made.id) == {gpu(0).uuid: 600}
+
+    def wants(share: int) -> JobSpec:
+        return spec(resources=(Resources(Range(1000), Range(256), Range(0), GpuNeed(share=share)),))
+
+    whole = matcher.place(wants(1000), "acc", frozenset(), NOW, "lease_1")
+    assert isinstance(whole, NoMatch)
+    assert whole.reasons == {"too_small": 1}
+    part = matcher.place(wants(600), "acc", frozenset(), NOW, "lease_2")
+    assert not isinstance(part, NoMatch)
+    assert (part.grant.share, part.grant.units_milli) == (600, 600)
+    assert matcher.free(made.id) == {gpu(0).uuid: 0}
 
 
 def test_the_ceiling_is_the_longest_run_or_what_is_left_of_the_budget() -> None:
