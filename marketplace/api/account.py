@@ -113,7 +113,23 @@ async def new_hook(
     async def make() -> tuple[int, dict[str, object], dict[str, object]]:
         hook = await hooks.add(parts.market, who, body.url, body.kinds)
         view = _hook_view(hook)
-        return 201, {**view, "secret": hook.secret}, {**view, "secret": None}
+        secret = hooks.secret_of(parts.market, hook)
+        return 201, {**view, "secret": secret}, {**view, "secret": None}
+
+    return await once(request, parts, who, key, make)
+
+
+@router.post("/webhooks/{hook_id}/rotate", status_code=201, tags=["webhooks"])
+async def rotate_hook(
+    hook_id: str, request: Request, parts: PartsDep, who: Hooker, key: OnceKey = ""
+) -> JSONResponse:
+    """A new secret, shown this once; the old one signs nothing more."""
+
+    async def make() -> tuple[int, dict[str, object], dict[str, object]]:
+        hook = await hooks.rotate(parts.market, who, hook_id)
+        view = _hook_view(hook)
+        secret = hooks.secret_of(parts.market, hook)
+        return 201, {**view, "secret": secret}, {**view, "secret": None}
 
     return await once(request, parts, who, key, make)
 
@@ -138,6 +154,7 @@ def _hook_view(hook: Hook) -> dict[str, Any]:
         "url": hook.url,
         "kinds": hook.kinds,
         "created_at_ms": hook.created_ms,
+        "rotation": hook.rotation,
         "failures": hook.failures,
     }
 

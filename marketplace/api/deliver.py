@@ -31,9 +31,11 @@ class Deliverer:
         self.market = market
 
     async def round(self) -> None:
-        """Enqueue what is new, deliver what is due."""
+        """Enqueue what is new, deliver what is due, where this process can sign it."""
         if self.market.epoch:
             await self._enqueue()
+        if not self.market.hook_key:
+            return
         due = await hooks.due(self.market)
         limit = anyio.CapacityLimiter(AT_ONCE)
         async with anyio.create_task_group() as tasks:
@@ -89,7 +91,9 @@ class Deliverer:
             "Host": url.netloc.decode(),
             "Content-Type": "application/json",
             "Tally-Delivery": delivery.id,
-            "Tally-Signature": hooks.signature(hook.secret, self.market.now, body),
+            "Tally-Signature": hooks.signature(
+                hooks.secret_of(self.market, hook), self.market.now, body
+            ),
         }
         extensions: dict[str, Any] = {"sni_hostname": host}
         async with httpx.AsyncClient(

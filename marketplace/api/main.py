@@ -30,7 +30,7 @@ from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
-from marketplace.service import settle, sweeps
+from marketplace.service import hooks, settle, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import MATCHER, Market, Settings
@@ -51,7 +51,8 @@ CONSOLE: Final = (
 @dataclass(frozen=True)
 class Config:
     """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready* is
-    told together with the URL."""
+    told together with the URL. *hook_key*: 32 bytes that webhooks' secrets are derived from; without
+    it there are no webhooks."""
 
     db: str
     blob_folder: str
@@ -61,6 +62,7 @@ class Config:
     origins: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
+    hook_key: bytes = field(default=b"", repr=False)
     on_ready: Callable[[str], None] | None = None
     console: bool = True
 
@@ -83,6 +85,7 @@ def assemble(config: Config) -> Running:
     if not settings.blob_folder:
         settings = replace(settings, blob_folder=config.blob_folder)
     market = Market(database, clock, ids, process, settings, config.ledger)
+    market.hook_key = config.hook_key
     adapters, blobs = Adapters(market), Blobs(market)
     hub, payers = AdapterHub(market, adapters, blobs), PayerHub(market)
     market.providers, market.payers = hub, payers
@@ -105,6 +108,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
     run = assemble(config)
     market = run.market
     try:
+        await hooks.check_key(market)
         async with anyio.create_task_group() as tasks:
             await sweeps.beat(market)
             heard = anyio.Event()

@@ -23,6 +23,7 @@ from marketplace.cli.common import (
     ProjectId,
     Yes,
     confirm_spend,
+    err,
     out,
     print_json,
     private_folder,
@@ -31,6 +32,7 @@ from marketplace.cli.desk import desk
 from marketplace.client.purse import Purse
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.units import parse_duration_ms, show_ada
+from marketplace.keystore import PassphraseMissing, passphrase
 from marketplace.service import operator
 from marketplace.service.market import Market, Settings
 from marketplace.store import backup as backups
@@ -47,6 +49,7 @@ Subject = Annotated[
     str, typer.Argument(help="A provider (64 hex digits) or an account (56).", metavar="ID")
 ]
 OPERATOR: Final = "operator"
+HOOKS: Final = "webhooks"  # the key that webhooks' secrets are derived from
 _PROVIDER, _ACCOUNT = 64, 56  # hex digits of a metering key, and of a payment key's hash
 T = TypeVar("T")
 
@@ -62,15 +65,32 @@ def _database(db: str, home: Path) -> str:
     return db or f"sqlite:///{private_folder(home) / 'market.db'}"
 
 
-async def _ledger(home: Path, chain_url: str, project_id: str, public: str) -> ChainLedger | None:
-    """With the operator's key when the keystore has one, else reading only."""
-    if not chain_url:
+async def _ledger(
+    home: Path, purse: Purse | None, chain_url: str, project_id: str, public: str
+) -> ChainLedger | None:
+    """With the operator's key."""
+    if purse is None or not chain_url:
         return None
     chain = await connect(chain_url, project_id)
-    purse = Purse.create(home, name=OPERATOR)
     wallet = purse.wallet(mainnet=chain.mainnet)
     log = FileLog(private_folder(home) / "operator.transactions")
     return ChainLedger(chain, Desk(chain, wallet, "", log), public)
+
+
+def _operator(home: Path, needed: bool) -> Purse | None:
+    """The market's keystore; without a passphrase none, unless it is *needed*."""
+    try:
+        return Purse.create(
+            home, name=OPERATOR, passphrase=None if needed else passphrase(ask=False)
+        )
+    except PassphraseMissing:
+        if needed:
+            raise
+        err.print(
+            "no passphrase: this market signs no webhooks (TALLY_PASSPHRASE_FILE names one)",
+            markup=False,
+        )
+        return None
 
 
 @app.command("serve")
@@ -98,7 +118,8 @@ def serve_(
     database = _database(db, home)
 
     async def run() -> None:
-        ledger = await _ledger(home, chain_url, project_id, public_chain_url)
+        purse = _operator(home, needed=bool(chain_url))
+        ledger = await _ledger(home, purse, chain_url, project_id, public_chain_url)
         magic = int((await ledger.network())["magic"]) if ledger is not None else 42
         settings = replace(
             Settings(),
@@ -116,6 +137,7 @@ def serve_(
                 origins=tuple(origin or ()),
                 settings=settings,
                 ledger=ledger,
+                hook_key=purse.keys.load_or_create(HOOKS).seed if purse is not None else b"",
                 on_ready=lambda url: print_json({"url": url, "magic": magic}),
             )
         )
@@ -258,6 +280,23 @@ def fee(
 
     _operate(_database(db, home), home, act)
     out.print(f"offers posted from now on grant at least {basis_points} basis points", markup=False)
+
+
+@app.command("rekey-webhooks")
+def rekey_webhooks(home: Home, db: Database = "", yes: Yes = False) -> None:
+    """A new key for webhooks' secrets, for when the old one is lost or was seen by others.
+
+    Stop every market process first. Every webhook's owner has to rotate it to see its new secret.
+    """
+    purse = Purse.create(home, name=OPERATOR)
+    confirm_spend("Make a new key: no webhook's secret of today signs anything after this.", yes)
+
+    async def act(market: Market) -> int:
+        purse.keys.forget(HOOKS)
+        return await operator.rekey_hooks(market, purse.keys.create(HOOKS).seed)
+
+    count = _operate(_database(db, home), home, act)
+    out.print(f"{count} webhooks wait for their owners to rotate them", markup=False)
 
 
 @app.command()

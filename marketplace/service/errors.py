@@ -68,6 +68,23 @@ class HookRefused(Refusal):
     remedy = "use an https URL on a public address"
 
 
+class HooksOff(Fault):
+    """This market was started without the key that webhooks' secrets are derived from."""
+
+    code = "WEBHOOKS_OFF"
+    remedy = "ask the operator to start the market with its keystore's passphrase"
+
+
+class HookKeyWrong(Refusal):
+    """The market's keystore holds another key than the one that this database's webhooks know."""
+
+    code = "WEBHOOK_KEY_WRONG"
+    remedy = (
+        "serve with the keystore that the other processes use, or restore it from its backup; if it is "
+        "lost or was seen by others, `tally market rekey-webhooks` makes a new one"
+    )
+
+
 class BlobMismatch(Refusal):
     """The bytes are not those of the hash in the URL."""
 

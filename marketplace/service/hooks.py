@@ -5,20 +5,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import secrets
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from marketplace.domain import canonical
 from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.keys import hkdf_sha256
 from marketplace.service.access import Caller, audit
-from marketplace.service.errors import HookRefused
+from marketplace.service.errors import HookKeyWrong, HookRefused, HooksOff
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
-from marketplace.service.records import Delivery, Event, Hook
+from marketplace.service.records import Delivery, Event, Hook, Setting
 
 BACKOFF_MS: Final = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000)
 MOST: Final = 20
+KEY: Final = "hooks.key"  # the setting: which key the secrets are derived from, by its fingerprint
+_TAG: Final = "tally/webhook/v1"
 _V6_MAPPED: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 
 
@@ -63,6 +68,39 @@ def check_addresses(addresses: Iterable[str]) -> None:
             raise HookRefused("a webhook points to a public address")
 
 
+def secret_of(market: Market, hook: Hook) -> str:
+    """What signs the deliveries of *hook*: ``whsec_`` and 64 hex digits. HooksOff.
+
+    HKDF-SHA256 of the market's key with ``info`` = canonical CBOR of [tag, id, rotation], so that a
+    database, its backup and whoever reads them know no secret.
+    """
+    if not market.hook_key:
+        raise HooksOff("this market signs no webhooks: it has no key for them")
+    info = canonical.encode([_TAG, hook.id, hook.rotation])
+    return "whsec_" + hkdf_sha256(market.hook_key, info).hex()
+
+
+def fingerprint(key: bytes) -> str:
+    """What the database may know of *key*."""
+    return hkdf_sha256(key, b"tally/webhook/fingerprint/v1", 16).hex()
+
+
+async def check_key(market: Market) -> None:
+    """HookKeyWrong unless the key is the one that this database's webhooks were made with."""
+    if not market.hook_key:
+        return
+    mine = fingerprint(market.hook_key)
+    known = await market.store.get(Setting, KEY)
+    if known is None:
+        try:
+            await market.store.apply(Change(puts=[Setting(KEY, mine)]))
+            return
+        except Conflict:  # another process was first
+            known = await market.store.get(Setting, KEY)
+    if known is None or not secrets.compare_digest(known.value, mine):
+        raise HookKeyWrong("this database's webhooks were made with another key")
+
+
 def signature(secret: str, at_ms: int, body: bytes) -> str:
     """``t=…,v1=…``: HMAC-SHA256 over ``<t>.<body>``, so that an old delivery cannot be replayed."""
     mac = hmac.new(secret.encode(), f"{at_ms}.".encode() + body, hashlib.sha256).hexdigest()
@@ -74,20 +112,35 @@ async def add(market: Market, who: Caller, url: str, kinds: list[str]) -> Hook:
     check_url(url, market.settings.allow_private_hooks)
     if await market.store.count(Hook, account=who.account) >= MOST:
         raise HookRefused(f"an account has at most {MOST} webhooks")
-    hook = Hook(
-        market.ids.new("hook"), who.account, url, kinds, "whsec_" + market.ids.secret(32).hex(),
-        market.now,
-    )  # fmt: skip
+    hook = Hook(market.ids.new("hook"), who.account, url, kinds, market.now)
+    secret_of(market, hook)  # refuses before anything is written
     note = audit(market, who, "webhook.new", hook.id, {"url": url})
     await market.store.apply(Change(puts=[hook, note]))
     return hook
 
 
-async def remove(market: Market, who: Caller, hook_id: str) -> None:
-    """And whatever it was still owed."""
+async def owned(market: Market, who: Caller, hook_id: str) -> Hook:
+    """The caller's webhook; NotFound for anybody else's."""
     hook = await market.store.get(Hook, hook_id)
     if hook is None or hook.account != who.account:
         raise NotFound(f"no webhook {hook_id}")
+    return hook
+
+
+async def rotate(market: Market, who: Caller, hook_id: str) -> Hook:
+    """The webhook with its next secret; from now on every delivery, also one tried again, is signed
+    with it."""
+    hook = await owned(market, who, hook_id)
+    secret_of(market, hook)
+    note = audit(market, who, "webhook.rotate", hook.id, {"rotation": hook.rotation + 1})
+    turned = replace(hook, rotation=hook.rotation + 1)
+    await market.store.apply(Change(sets=[turned], puts=[note]))
+    return replace(turned, version=hook.version + 1)
+
+
+async def remove(market: Market, who: Caller, hook_id: str) -> None:
+    """And whatever it was still owed."""
+    hook = await owned(market, who, hook_id)
     owed = await market.store.find(Delivery, hook=hook_id, limit=10_000)
     note = audit(market, who, "webhook.remove", hook.id, {})
     await market.store.apply(Change(drops=[hook, *owed], puts=[note]))

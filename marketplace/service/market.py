@@ -84,6 +84,7 @@ class Market:
     matcher: Matcher = field(default_factory=Matcher)
     providers: Providers = field(default_factory=NoProviders)
     payers: Payers = field(default_factory=NoPayers)
+    hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)

@@ -12,10 +12,10 @@ from marketplace.domain.job import JobState
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent
 from marketplace.domain.terms import MAX_FEE_BPS
-from marketplace.service import decide, jobs
+from marketplace.service import decide, hooks, jobs
 from marketplace.service.market import FEE, Market
 from marketplace.service.ports import Change
-from marketplace.service.records import Account, Audit, Job, Lease, OfferRecord, Setting
+from marketplace.service.records import Account, Audit, Hook, Job, Lease, OfferRecord, Setting
 
 OPERATOR = "operator"
 
@@ -106,6 +106,24 @@ async def set_fee(market: Market, fee_bps: int) -> None:
     else:
         change.sets.append(replace(known, value=str(fee_bps)))
     await market.store.apply(change)
+
+
+async def rekey_hooks(market: Market, key: bytes) -> int:
+    """Webhooks' secrets come from *key* from now on; how many there are.
+
+    Their rotation is 0: no owner has seen the secret that signs now.
+    """
+    mark = hooks.fingerprint(key)
+    known = await market.store.get(Setting, hooks.KEY)
+    change = Change(puts=[_note(market, "webhooks.rekey", hooks.KEY, fingerprint=mark)])
+    if known is None:
+        change.puts.append(Setting(hooks.KEY, mark))
+    else:
+        change.sets.append(replace(known, value=mark))
+    every = await market.store.find(Hook, limit=1_000_000)
+    change.sets += [replace(hook, rotation=0) for hook in every]
+    await market.store.apply(change)
+    return len(every)
 
 
 async def audit_log(market: Market, limit: int = 100, actor: str = "") -> list[Audit]:

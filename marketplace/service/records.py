@@ -340,8 +340,8 @@ class Hook(Record):
     account: str
     url: str
     kinds: list[str]
-    secret: str
     created_ms: int
+    rotation: int = 1  # which of its secrets signs; 0: one that its owner was never shown
     failures: int = 0
     version: int = 0
 

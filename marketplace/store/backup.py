@@ -28,7 +28,7 @@ CHUNK: Final = 500
 
 
 def backup(url: str, path: Path) -> int:
-    """Write everything to *path* (mode 600: it holds webhook secrets); how many rows."""
+    """Write everything to *path* (mode 600: it holds everybody's jobs and logs); how many rows."""
     engine = create_engine(normal_url(url))
     count = 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -314,8 +314,8 @@ class HookRow(SQLModel, table=True):
     account: str = Field(index=True)
     url: str
     kinds: list[str] = _json()
-    secret: str
     created_ms: int = _big()
+    rotation: int
     failures: int
     version: int
 

@@ -20,6 +20,7 @@ import httpx
 import uvicorn
 
 from marketplace.api.app import build
+from marketplace.api.console import install as install_console
 from marketplace.api.main import Config, running
 from marketplace.api.server import config as server_config
 from marketplace.chain.signin import payment_key_hash
@@ -29,6 +30,7 @@ from marketplace.service.market import Settings
 from tests.fakes import until
 from tests.requires import need_postgres
 
+HOOK_KEY = bytes(range(32))
 FAST = Settings(
     quote_ttl_ms=60_000,
     propose_ttl_ms=2_000,
@@ -73,12 +75,15 @@ async def market(
     folder: Path,
     settings: Settings = FAST,
     served: Mapping[str, Any] = MappingProxyType({}),
+    console: bool = False,
     **more: Any,
 ):
     """(url, running) of a market process inside this one; *served*: settings of its HTTP server."""
-    config = Config(db, str(folder / "blobs"), settings=settings, **more)
+    config = Config(db, str(folder / "blobs"), settings=settings, **{"hook_key": HOOK_KEY, **more})
     async with running(config) as run:
         app = build(run.parts)
+        if console:
+            install_console(app, run.parts)
         listener = socket.create_server(("127.0.0.1", 0))
         server = Quiet(server_config(app, log_level="error", timeout_graceful_shutdown=1, **served))
         async with anyio.create_task_group() as tasks:

@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from nacl.public import PrivateKey, SealedBox
 
 from marketplace.api.deliver import Deliverer
 from marketplace.client.signin import sign_message
@@ -22,7 +21,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import End, Voucher
 from marketplace.service import operator, ticks
 from marketplace.service.errors import HookRefused
-from marketplace.service.records import Delivery, Hook, Lease
+from marketplace.service.records import Delivery, Hook
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working
 from tests.integration.support_market import address_of, fast, sign_in
 from tests.integration.test_market_access import FAR, challenge, open_market, verify
@@ -113,69 +112,6 @@ def test_a_key_does_what_its_verbs_say_and_makes_no_wider_one(tmp_path: Path) ->
                 assert (await key(held, budget=60, expires_at_ms=FAR - 2)).status_code == 403
 
     anyio.run(run)
-
-
-def test_secrets_are_nowhere_in_clear(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    plain = b"hf_" + os.urandom(16).hex().encode()
-    told: list[str] = []
-    secrets: dict[str, str] = {}
-
-    async def listen(answer: httpx.Response) -> None:
-        told.append((await answer.aread()).decode(errors="replace"))
-
-    async def run() -> None:
-        async with open_market(tmp_path) as (client, inside, adapter):
-            made = {"name": "ci", "verbs": ["read", "jobs"], "expires_at_ms": FAR,
-                    "budget": 9_000_000}  # fmt: skip
-            once = {"Idempotency-Key": "one"}
-            secrets["key"] = (await client.post("/v1/keys", json=made, headers=once)).json()[
-                "secret"
-            ]
-            secrets["token"] = client.headers["Authorization"].removeprefix("Bearer ")
-            client.event_hooks["response"] = [listen]
-            # The same request again is answered without the secret.
-            assert (await client.post("/v1/keys", json=made, headers=once)).json()["secret"] is None
-            client.headers["Authorization"] = f"Bearer {secrets['key']}"
-            session = Signer(os.urandom(32))
-            view = await post(client, session, secrets=("HF_TOKEN",))
-            seal = PrivateKey(seed("seal").seed)
-            sealed = SealedBox(seal.public_key).encrypt(plain)
-            lease = await sign(client, view, session, {"HF_TOKEN": sealed.hex()})
-            await until(lambda: adapter.leases[lease].signed)
-            got = next(m for m in adapter.asked if isinstance(m, wire.LeaseSigned))
-            assert SealedBox(seal).decrypt(got.secrets["HF_TOKEN"]) == plain
-            await adapter.progress(lease, "STARTED")
-            await state(client, view["id"], "RUNNING")
-            stored = await inside.market.store.get(Lease, lease)
-            assert stored is not None and stored.secrets == {}  # even sealed, only until the start
-            for path in (f"/jobs/{view['id']}", f"/leases/{lease}", f"/jobs/{view['id']}/invoice",
-                         f"/jobs/{view['id']}/history", "/jobs", "/me", "/channels"):  # fmt: skip
-                assert (await client.get(f"/v1{path}")).status_code == 200, path
-            for wrong in ("/v1/jobs/none", "/v1/keys", "/v1/jobs?state=X"):
-                assert (await client.get(wrong)).status_code >= 400
-            log = await operator.audit_log(inside.market, 1000)
-            told.append(repr(log))
-            _files(tmp_path, plain, secrets)
-
-    anyio.run(run)
-    _files(tmp_path, plain, secrets)
-    out, err = capfd.readouterr()
-    everything = "\n".join((*told, out, err))
-    assert "lease" in everything
-    for name, secret in {"sealed": plain.decode(), **secrets}.items():
-        assert secret not in everything, name
-
-
-def _files(folder: Path, plain: bytes, secrets: dict[str, str]) -> None:
-    """The database with its WAL, and everything else that the market wrote."""
-    files = [p for p in folder.rglob("*") if p.is_file()]
-    assert any(p.name.startswith("m.db") for p in files)
-    for path in files:
-        data = path.read_bytes()
-        assert plain not in data, path
-        for name, secret in secrets.items():
-            assert secret.encode() not in data, (name, path)
-            assert bytes.fromhex(secret.rpartition("_")[2]) not in data, (name, path)
 
 
 def test_an_output_is_given_only_by_a_provider_that_has_it(tmp_path: Path) -> None:
@@ -293,7 +229,7 @@ def test_a_name_that_leads_inside_is_never_called(
                 made = await client.post("/v1/webhooks", json={"url": url, "kinds": []})
                 assert made.status_code in (201, 422), made.text
                 monkeypatch.setattr(anyio, "getaddrinfo", lookup)
-                hook = Hook("hook_1", "a", url, [], "whsec_x", 0)
+                hook = Hook("hook_1", "a", url, [], 0)
                 with pytest.raises(HookRefused):
                     await Deliverer(inside.market)._post(hook, Delivery("d", "hook_1", {}, 0))  # pyright: ignore[reportPrivateUsage]
                 with pytest.raises(BlockingIOError):
@@ -320,7 +256,7 @@ def test_a_webhook_follows_no_redirect(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, serve)
             async with open_market(tmp_path, allow_private_hooks=True) as (_, inside, _adapter):
-                hook = Hook("hook_1", "a", f"http://127.0.0.1:{port}/x", [], "whsec_x", 0)
+                hook = Hook("hook_1", "a", f"http://127.0.0.1:{port}/x", [], 0)
                 delivery = Delivery("d", "hook_1", {"id": "ev"}, 0)
                 status = await Deliverer(inside.market)._post(hook, delivery)  # pyright: ignore[reportPrivateUsage]
             assert status == 307 and asked == [b"/x"]  # and 307 counts as a failed delivery
