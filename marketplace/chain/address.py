@@ -7,14 +7,13 @@ and wallets of today make neither.
 
 from __future__ import annotations
 
-from pycardano import Address as LibraryAddress
-from pycardano import Network, ScriptHash
-from pycardano.exception import PyCardanoException
+from typing import Final
 
+from marketplace.chain import bech32
 from marketplace.domain.channel import Address, Credential
 from marketplace.domain.errors import Malformed
 
-_LIBRARY_FAULTS = (PyCardanoException, ValueError, TypeError, AssertionError, IndexError, KeyError)
+_STAKE: Final = 14  # header types from here on are reward accounts
 
 
 def join(address: Address, mainnet: bool) -> bytes:
@@ -36,23 +35,25 @@ def is_mainnet(address: bytes) -> bool:
 def from_text(text: str) -> bytes:
     """The bytes of a Bech32 base or enterprise address; :class:`Malformed` for anything else."""
     try:
-        address = bytes(LibraryAddress.from_primitive(text))
-    except _LIBRARY_FAULTS as error:
-        raise Malformed(f"{text[:120]!r} is not a Cardano address") from error
-    is_mainnet(address)
+        prefix, address = bech32.decode(text)
+    except Malformed as error:
+        raise Malformed(f"{text[:120]!r} is not a Cardano address: {error.message}") from error
+    if prefix != ("addr" if is_mainnet(address) else "addr_test"):
+        raise Malformed(f"{text[:120]!r} is not a Cardano address")
     return address
 
 
 def to_text(address: bytes) -> str:
-    """Bech32."""
-    return LibraryAddress.from_primitive(address).encode()
+    """Bech32, under the prefix of its type and network (CIP-5)."""
+    kind = "stake" if address[0] >> 4 >= _STAKE else "addr"
+    return bech32.encode(kind if address[0] & 15 == 1 else f"{kind}_test", address)
 
 
 def lenient_bytes(text: str) -> bytes:
     """The bytes of any address that the chain shows; Byron's (never ours) stay text."""
     try:
-        return bytes(LibraryAddress.from_primitive(text))
-    except _LIBRARY_FAULTS:
+        return bech32.decode(text)[1]
+    except Malformed:
         return text.encode()
 
 
@@ -67,10 +68,9 @@ def channel_address(stub_hash: bytes, stake: Credential | None, mainnet: bool) -
     return join(Address(Credential(stub_hash, True), stake), mainnet)
 
 
-def stake_account(script_hash: bytes, mainnet: bool) -> LibraryAddress:
+def stake_account(script_hash: bytes, mainnet: bool) -> bytes:
     """The reward account of a script, for withdrawals and registration."""
-    network = Network.MAINNET if mainnet else Network.TESTNET
-    return LibraryAddress(staking_part=ScriptHash(script_hash), network=network)
+    return bytes([0xF0 | mainnet]) + script_hash
 
 
 def pay_key_hash(address: bytes) -> bytes:

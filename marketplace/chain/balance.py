@@ -163,7 +163,7 @@ class Draft:
         body: dict[str, Any] = {}
         if redeemers is not None:
             deployment, rewards = self.snapshot.deployed
-            account = bytes(stake_account(self.snapshot.scripts.settle_hash, self.snapshot.mainnet))
+            account = stake_account(self.snapshot.scripts.settle_hash, self.snapshot.mainnet)
             body |= {
                 "withdraws": Withdrawals({account: rewards}),
                 "script_data_hash": ScriptDataHash(

@@ -182,7 +182,7 @@ class ChainReader:
 
     async def rewards(self, script_hash: bytes) -> int | None:
         """The withdrawable balance of a script's account; None if it is not registered."""
-        account = addresses.stake_account(script_hash, self.mainnet).encode()
+        account = addresses.to_text(addresses.stake_account(script_hash, self.mainnet))
         raw = await self._ask("account", self._api.accounts, account)
         if raw is None or not (raw.get("registered", raw.get("active"))):
             return None

@@ -6,16 +6,13 @@ invoice, and in `tally job show`).
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
 
 from marketplace.chain import address as addresses
-from marketplace.chain.actions import close_channel, finish_channels, top_up
-from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
 from marketplace.chain.datum import read_stage
-from marketplace.chain.instance import scripts_for, unit_of
 from marketplace.chain.utxo import OutRef
 from marketplace.cli.common import (
     ChainUrl,
@@ -31,8 +28,12 @@ from marketplace.cli.common import (
 from marketplace.cli.desk import chain, desk
 from marketplace.domain.channel import Closing
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.units import parse_money, show_ada
+from marketplace.domain.units import parse_money, show_ada, show_duration
 from marketplace.domain.voucher import Voucher
+
+if TYPE_CHECKING:
+    from marketplace.chain.actions import Desk
+    from marketplace.chain.channels import ChannelView
 
 app = typer.Typer(
     help="One's own money out, with a chain address alone.",
@@ -90,13 +91,27 @@ def list_channels(
         print_json({"items": rows})
     else:
         cells = [
-            (r["session_vk"], r["stage"], show_ada(r["lovelace"]), show_ada(r["claimed"]))
+            (
+                r["session_vk"],
+                r["output"],
+                r["stage"],
+                show_ada(r["lovelace"]),
+                show_ada(r["claimed"]),
+            )
             for r in rows
         ]
-        print_table("Channels", ("session key", "stage", "holds", "claimed"), cells)
+        print_table(
+            "channels",
+            ("session key", "output", "stage", "holds", "claimed"),
+            cells,
+            whole=("session key",),
+        )
 
 
-async def _find(desk_: Any, session: str, origin: str, asset: str) -> ChannelView:
+async def _find(desk_: Desk, session: str, origin: str, asset: str) -> ChannelView:
+    from marketplace.chain.channels import ChannelEnded, ChannelFinder
+    from marketplace.chain.instance import scripts_for, unit_of
+
     try:
         session_vk = bytes.fromhex(session)
     except ValueError:
@@ -134,11 +149,13 @@ def close(
     async def act() -> None:
         mine = await desk(home, key, chain_url, project_id, asset=asset)
         view = await _find(mine, session, origin, asset)
-        hours = view.consts.close_period_ms / 3_600_000
+        period = show_duration(view.consts.close_period_ms)
         confirm_spend(
-            f"Close a channel that holds {show_ada(view.amount)}; the provider has {hours:g} h to claim.",
+            f"Close a channel that holds {show_ada(view.amount)}; the provider has {period} to claim.",
             yes,
         )
+        from marketplace.chain.actions import close_channel
+
         settled = await close_channel(mine, view)
         _done(settled.sent.tx_id, settled.sent.fee, as_json)
 
@@ -169,6 +186,8 @@ def finish(
         signed = _voucher(view.session_vk, voucher) if voucher else None
         payouts = {view.consts.payout: addresses.from_text(payout)} if payout else {}
         confirm_spend(f"Finish a channel that holds {show_ada(view.amount)}.", yes)
+        from marketplace.chain.actions import finish_channels
+
         settled = await finish_channels(mine, [(view, signed)], payouts)
         _done(settled.sent.tx_id, settled.sent.fee, as_json)
 
@@ -196,6 +215,8 @@ def top_up_(
         confirm_spend(
             f"Put {show_ada(more)} into a channel that holds {show_ada(view.amount)}.", yes
         )
+        from marketplace.chain.actions import top_up
+
         settled = await top_up(mine, view, more)
         _done(settled.sent.tx_id, settled.sent.fee, as_json)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
 
@@ -26,8 +27,10 @@ USAGE: Final = 2
 REFUSED: Final = 3
 WORLD_FAILED: Final = 4
 
-out: Final = Console(highlight=False)
-err: Final = Console(stderr=True, highlight=False)
+# Lines are never broken: what is copied or piped (ids, addresses, hashes) must stay whole.
+out: Final = Console(highlight=False, emoji=False, soft_wrap=True)
+err: Final = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+_PIPED_WIDTH: Final = 1000
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
@@ -73,6 +76,22 @@ class Where:
     chain_url: str
     project_id: str
     home: Path
+
+
+def configure_logs() -> None:
+    """Logs are for stderr; TALLY_LOG=info or debug shows more of them.
+
+    Called where something that logs is imported: structlog costs more than most reads.
+    """
+    import logging
+
+    import structlog
+
+    level = logging.getLevelNamesMapping().get(os.environ.get("TALLY_LOG", "").upper())
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level or logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 def exit_code(error: TallyError) -> int:
@@ -124,17 +143,26 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table for people; a line that says so when it is empty."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[str] = ()
+) -> None:
+    """A table for people; a line that says so when it is empty. Columns of *whole* are never folded."""
     if not rows:
         out.print(f"[dim]{title}: none[/]")
         return
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False
+    )
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in whole)
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    out.print(table)
+        table.add_row(*(Text(str(cell)) for cell in row))
+    show(table)
+
+
+def show(table: Table) -> None:
+    """*table* within the terminal; as wide as it needs to be for a pipe."""
+    out.print(table, soft_wrap=False, width=None if out.is_terminal else _PIPED_WIDTH)
 
 
 def confirm_spend(what: str, yes: bool) -> None:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from marketplace.chain.actions import Desk
-from marketplace.chain.connect import ChainReader, connect
-from marketplace.chain.submit import FileLog
-from marketplace.cli.common import UsageError, private_folder
+from marketplace.cli.common import UsageError, configure_logs, private_folder
 from marketplace.client.purse import Purse
+
+if TYPE_CHECKING:
+    from marketplace.chain.actions import Desk
+    from marketplace.chain.connect import ChainReader
 
 
 async def chain(url: str, project_id: str) -> ChainReader:
     """The chain at *url*; a usage error when none is named."""
     if not url:
         raise UsageError("no chain is named: give --chain-url or TALLY_CHAIN_URL")
+    from marketplace.chain.connect import connect
+
     return await connect(url, project_id)
 
 
 async def desk(home: Path, name: str, url: str, project_id: str, *, asset: str = "") -> Desk:
     """A wallet of key *name* on the chain at *url*, with its transaction log in *home*."""
+    from marketplace.chain.actions import Desk
+    from marketplace.chain.submit import FileLog
+
+    configure_logs()
     purse = Purse.load(home, name=name)
     reader = await chain(url, project_id)
     log = FileLog(private_folder(home) / f"{name}.transactions")

@@ -10,7 +10,6 @@ from typing import Annotated
 import anyio
 import typer
 
-from marketplace.chain.connect import connect
 from marketplace.cli.common import (
     DEFAULT_MARKET,
     ChainUrl,
@@ -25,8 +24,7 @@ from marketplace.cli.common import (
     print_table,
 )
 from marketplace.cli.common import Market as MarketOption
-from marketplace.cli.consumer import at_market
-from marketplace.client import verifier
+from marketplace.cli.consumer import reading
 from marketplace.domain.errors import Malformed
 from marketplace.domain.invoice import (
     Evidence,
@@ -69,6 +67,9 @@ def invoice(
                 raise UsageError(
                     "--verify needs a chain of your own: --chain-url or TALLY_CHAIN_URL"
                 )
+            from marketplace.chain.connect import connect
+            from marketplace.client import verifier
+
             bill = await verifier.verify(evidence, await connect(chain_url, project_id))
         else:
             bill = reconcile(evidence)
@@ -87,7 +88,7 @@ async def _evidence(where: Where, job: str) -> Evidence:
             return evidence_from_json(json.loads(await path.read_text()))
         except ValueError as error:
             raise Malformed(f"{job} is not JSON") from error
-    async with at_market(where) as opened:
+    async with reading(where) as opened:
         return await opened.job(job).evidence()
 
 
@@ -110,7 +111,10 @@ def show(bill: Invoice, *, verified: bool) -> None:
             for lost in line.lost
         ]
     print_table(
-        f"invoice of {bill.job}", ("lease", "from (UTC)", "delivered", "rate", "owed"), rows
+        f"invoice of {bill.job}",
+        ("lease", "from (UTC)", "delivered", "rate", "owed"),
+        rows,
+        whole=("lease", "owed"),
     )
     for total in bill.channels:
         name = total.channel.hex()[:16]

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import logging
-import os
 import sys
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import structlog
-import typer
+from marketplace.cli.common import UsageError, configure_logs, guarded, out
 
-from marketplace.cli.common import UsageError, guarded, out
+if TYPE_CHECKING:
+    import typer
 
 
 @dataclass(frozen=True)
@@ -69,6 +66,8 @@ def load(name: str) -> typer.Typer:
         raise ExtraMissing(
             f"`tally {name}` needs {missing} — pip install 'tally-compute[{entry.extra}]'"
         ) from error
+    if "structlog" in sys.modules:
+        configure_logs()
     # `tally completion` completes the whole line; typer's own would install one for "tally job".
     module.app._add_completion = False
     return module.app
@@ -88,6 +87,8 @@ def run(arguments: list[str]) -> None:
     if name in ("--help", "-h", "help"):
         show_help()
     elif name == "--version":
+        from importlib.metadata import version
+
         out.print(f"tally {version('tally-compute')}")
     elif name in COMMANDS:
         load(name)(args=arguments[1:], prog_name=f"tally {name}")
@@ -98,12 +99,7 @@ def run(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    """The process's entry. Logs are for stderr; TALLY_LOG=info or debug shows more of them."""
-    level = logging.getLevelNamesMapping().get(os.environ.get("TALLY_LOG", "").upper())
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level or logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    """The process's entry."""
     guarded(lambda: run(sys.argv[1:]))
 
 

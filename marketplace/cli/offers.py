@@ -6,7 +6,6 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import anyio
@@ -16,18 +15,18 @@ from marketplace.cli.common import (
     DEFAULT_MARKET,
     Json,
     UsageError,
-    Where,
     guarded,
     out,
     print_json,
     print_table,
 )
 from marketplace.cli.common import Market as MarketOption
-from marketplace.cli.consumer import reader
+from marketplace.cli.tables import device_text
+from marketplace.client.reader import Reader
 from marketplace.domain.grant import model_matches
 from marketplace.domain.jobfile import nominal_least
 from marketplace.domain.jobfile.nodes import nearest
-from marketplace.domain.units import MICRO, Resource, parse_rate_micro, parse_size_mib, show_rate
+from marketplace.domain.units import Resource, parse_rate_micro, parse_size_mib, show_rate
 
 app = typer.Typer(help="Search what providers offer.", no_args_is_help=True, rich_markup_mode=None)
 Row = dict[str, Any]
@@ -171,7 +170,7 @@ def search(
 
     async def story() -> None:
         terms = parse_query(query)
-        async with reader(Where(market, "", "", Path())) as opened:
+        async with Reader(market) as opened:
             rows = [row for offer in await opened.offers(limit=10_000) for row in rows_of(offer)]
         rows.sort(key=lambda row: (row["resource"], row["rate_micro"], row["offer"]))
         failed = [(row, [term.text for term in terms if not term.holds(row)]) for row in rows]
@@ -189,7 +188,6 @@ def search(
 
 
 def _cells(row: Row) -> tuple[object, ...]:
-    device = ("SIMULATED " if row["simulated"] else "") + str(row["model"])
     resource: Resource = "core" if row["resource"] == "core" else "gpu"
     free = (
         f"{row['free']} of {row['count']}"
@@ -198,7 +196,7 @@ def _cells(row: Row) -> tuple[object, ...]:
     )
     memory = f"{row['vram_mib']} MiB" if row["vram_mib"] else f"{row['memory_mib']} MiB"
     return (
-        device,
+        device_text(row["model"], row["simulated"]),
         memory,
         free,
         show_rate(int(row["rate_micro"]), resource),
@@ -211,7 +209,7 @@ def _explain(failed: list[tuple[Row, list[str]]], terms: list[Term]) -> None:
     """Counted by condition, and each device with the conditions that it does not meet."""
     print_table(
         "not shown", ("device", "price", "because not"),
-        [(row["model"], row["rate_micro"] // MICRO, ", ".join(why)) for row, why in failed if why],
+        [(*_cells(row)[0::3][:2], ", ".join(why)) for row, why in failed if why],
     )  # fmt: skip
     for term in terms:
         alone = sum(why == [term.text] for _, why in failed)

@@ -22,7 +22,7 @@ from marketplace.cli.common import (
     guarded,
 )
 from marketplace.cli.common import Market as MarketOption
-from marketplace.cli.consumer import at_market
+from marketplace.cli.paying import at_market
 from marketplace.client.http import MarketFault
 from marketplace.client.leaving import CLOSE_AFTER_S
 from marketplace.client.market import Market

@@ -8,7 +8,6 @@ import anyio
 import typer
 
 from marketplace.chain import address as addresses
-from marketplace.chain.connect import connect
 from marketplace.cli.common import (
     ChainUrl,
     Home,
@@ -16,6 +15,7 @@ from marketplace.cli.common import (
     ProjectId,
     UsageError,
     Yes,
+    configure_logs,
     confirm_spend,
     guarded,
     out,
@@ -24,8 +24,7 @@ from marketplace.cli.common import (
     private_folder,
 )
 from marketplace.cli.wallet import Mainnet, describe, show_facts
-from marketplace.client import journal
-from marketplace.client.purse import Purse, Till
+from marketplace.client.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.units import parse_money, show_ada
 from marketplace.keystore import Keystore, passphrase
@@ -76,6 +75,10 @@ def fund(
 async def _pay(
     wallet: Purse, purse: Purse, lovelace: int, chain_url: str, project_id: str, yes: bool
 ) -> str:
+    from marketplace.chain.connect import connect
+    from marketplace.client.till import Till
+
+    configure_logs()
     chain = await connect(chain_url, project_id)
     to = purse.address(mainnet=chain.mainnet)
     await anyio.to_thread.run_sync(confirm_spend, f"pay {show_ada(lovelace)} to {to}", yes)
@@ -93,6 +96,8 @@ def show(
     """Address, balance, and the channels that its books know."""
 
     def story() -> None:
+        from marketplace.client import journal
+
         purse = Purse.load(private_folder(home))
         facts = describe(purse, mainnet, chain_url, project_id)
         channels = [
@@ -118,6 +123,8 @@ def show(
 
 
 def _channel(purse: Purse, session_vk: bytes) -> dict[str, object]:
+    from marketplace.client import journal
+
     loaded = journal.peek(purse.channels, session_vk)
     facts = loaded.facts.to_json() if loaded.facts is not None else {}
     return {
@@ -167,6 +174,10 @@ def sweep(
 async def _sweep(
     purse: Purse, to: str, chain_url: str, project_id: str, yes: bool
 ) -> tuple[str, int]:
+    from marketplace.chain.connect import connect
+    from marketplace.client.till import Till
+
+    configure_logs()
     chain = await connect(chain_url, project_id)
     till = Till(purse, chain)
     address = addresses.from_text(to)

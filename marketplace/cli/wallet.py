@@ -7,7 +7,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from marketplace.chain.connect import connect
+from marketplace.chain import address as addresses
 from marketplace.cli.common import (
     ChainUrl,
     Home,
@@ -18,7 +18,7 @@ from marketplace.cli.common import (
     print_json,
     private_folder,
 )
-from marketplace.client.purse import Purse, Till
+from marketplace.client.purse import Purse
 from marketplace.domain.units import show_ada
 
 app = typer.Typer(help="Make and show a wallet.", no_args_is_help=True, rich_markup_mode=None)
@@ -32,9 +32,12 @@ def describe(purse: Purse, mainnet: bool, chain_url: str, project_id: str) -> di
     async def story() -> dict[str, object]:
         if not chain_url:
             return {"address": purse.address(mainnet=mainnet), "balance": None, "magic": None}
-        till = Till(purse, await connect(chain_url, project_id))
-        balance = await till.balance()
-        return {"address": till.address, "balance": balance, "magic": till.chain.magic}
+        from marketplace.chain.connect import connect
+
+        chain = await connect(chain_url, project_id)
+        address = purse.wallet(mainnet=chain.mainnet).address
+        balance = sum(utxo.lovelace for utxo in await chain.utxos(address))
+        return {"address": addresses.to_text(address), "balance": balance, "magic": chain.magic}
 
     return anyio.run(story)
 

@@ -1,8 +1,19 @@
 """The consumer's side: SDK, payer, purse, verifier. ``from marketplace.client import Market, Purse``.
 
-``marketplace.client.sync`` has the same without ``async``.
+``marketplace.client.sync`` has the same without ``async``. The names are looked up when they are used:
+the payer brings libraries along that a reading command does not need.
 """
 
-from marketplace.client.market import Job, Market, Offered, Purse
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marketplace.client.market import Job, Market, Offered, Purse
 
 __all__ = ["Job", "Market", "Offered", "Purse"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("marketplace.client.market"), name)

@@ -9,15 +9,12 @@ import posixpath
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import anyio.to_thread
 
-from marketplace.chain.connect import ChainReader
-from marketplace.client import verifier
 from marketplace.client.http import Http
-from marketplace.client.runner import Runner
 from marketplace.domain.errors import Fault, Malformed, Refusal
 from marketplace.domain.invoice import (
     Evidence,
@@ -26,6 +23,10 @@ from marketplace.domain.invoice import (
     reconcile,
     strange_leases,
 )
+
+if TYPE_CHECKING:
+    from marketplace.chain.connect import ChainReader
+    from marketplace.client.runner import Runner
 
 Json = dict[str, Any]
 _POLL_S: Final = 0.3
@@ -228,6 +229,8 @@ class Job:
         """The bill, recomputed here; with *verify* compared with the ledger as well."""
         evidence = await self.evidence()
         if verify:
+            from marketplace.client import verifier  # reads the chain: nothing else here does
+
             return await verifier.verify(evidence, await self._chain())
         return reconcile(evidence)
 

@@ -15,7 +15,7 @@ import structlog
 from marketplace.chain.channels import ChannelView
 from marketplace.client.clock import own_ms
 from marketplace.client.payers import ChannelPayer
-from marketplace.client.purse import Till
+from marketplace.client.till import Till
 from marketplace.domain.channel import Closing
 from marketplace.domain.errors import Refusal
 

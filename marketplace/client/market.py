@@ -15,44 +15,32 @@ is the same without ``async``.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import httpx
 import structlog
 
-from marketplace.chain.connect import ChainReader, connect
 from marketplace.chain.errors import ChainFault
-from marketplace.client import images, jobfiles
 from marketplace.client.handle import Job
-from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.leaving import CLOSE_AFTER_S
 from marketplace.client.payers import ChannelPayer, HttpReceipts, Paid, Payers
-from marketplace.client.purse import Purse, Till
+from marketplace.client.purse import Purse
+from marketplace.client.reader import DEFAULT_MARKET, PurseNeeded, Reader
 from marketplace.client.runner import Confirm, Offered, Runner
-from marketplace.domain.errors import Fault, Malformed, Refusal
+from marketplace.client.till import Till
+from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.job import JobSpec
 
 log = structlog.get_logger("tally.client")
 Json = dict[str, Any]
-DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
 _FOLLOW_CHAIN_S: Final = 5.0
 _LEAVE_S: Final = 30.0
-
-
-class PurseNeeded(Refusal):
-    """This needs a key that signs and pays."""
-
-    code = "PURSE_NEEDED"
-    remedy = "Market(url, wallet=Purse.load()), after `tally purse fund`"
 
 
 class WrongNetwork(Refusal):
@@ -62,7 +50,7 @@ class WrongNetwork(Refusal):
     remedy = "point --chain-url at the network of the market"
 
 
-class Market:
+class Market(Reader):
     """A market and, with a *wallet*, everything that a consumer does there."""
 
     def __init__(
@@ -80,35 +68,24 @@ class Market:
         """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs;
         *close_after_s*: how long a provider may leave an End unanswered before its channel is closed.
         """
-        self.url = (url or os.environ.get("TALLY_MARKET") or DEFAULT_MARKET).rstrip("/")
-        self.purse = wallet
-        self.http = Http(self.url, token, transport)
-        self.network: Json = {}
-        self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
-        self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
-        self._keep = keep
+        super().__init__(
+            url,
+            wallet=wallet,
+            chain_url=chain_url,
+            project_id=project_id,
+            token=token,
+            transport=transport,
+        )
         if not structlog.is_configured():  # standard output belongs to whoever imports us
             structlog.configure(
                 wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
                 logger_factory=structlog.PrintLoggerFactory(sys.stderr),
             )
+        self._keep = keep
         self._close_after_ms = int(close_after_s * 1000)
         self._leaving: set[bytes] = set()
-        self._stack = AsyncExitStack()
-        self._chain: ChainReader | None = None
         self._runner: Runner | None = None
         self._tasks: Any = None
-
-    async def __aenter__(self) -> Market:
-        try:
-            await self._stack.__aenter__()
-            self._stack.push_async_callback(self.http.aclose)
-            if self.purse is not None:
-                await self._open(self.purse)
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
 
     async def __aexit__(
         self,
@@ -127,24 +104,6 @@ class Market:
 
     # ---- the connection --------------------------------------------------------------------
 
-    async def chain(self) -> ChainReader:
-        """The client's own chain; the market's public one only where none was named."""
-        if self._chain is None:
-            url = self._chain_url
-            if not url:
-                network = await self._network()
-                url = str(network.get("chain_url") or "")
-                log.info("chain_of_market", url=url)
-            if not url:
-                raise Malformed("no chain URL: set TALLY_CHAIN_URL or pass chain_url")
-            self._chain = await connect(url, self._project_id)
-        return self._chain
-
-    async def _network(self) -> Json:
-        if not self.network:
-            self.network = cast(Json, await self.http.get("/v1/network"))
-        return self.network
-
     async def _open(self, purse: Purse) -> None:
         network = await self._network()
         chain = await self.chain()
@@ -152,15 +111,16 @@ class Market:
             raise WrongNetwork(
                 f"the market is on network {network.get('magic')}, the chain is {chain.magic}"
             )
-        if not self.http.token:
-            await self.sign_in()
-            self.http.renew = self.sign_in
+        await super()._open(purse)
         payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
         till = Till(purse, chain)
         self._runner = Runner(self.http, purse, till, payers, self._keep, self._close_after_ms)
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(payers.run)
         self._tasks.start_soon(self._follow_chain, till)
+
+    async def _on_mainnet(self) -> bool:
+        return (await self.chain()).mainnet
 
     async def _follow_chain(self, till: Till) -> None:
         while True:
@@ -169,24 +129,6 @@ class Market:
             except (ChainFault, Refusal) as error:
                 log.info("chain_unread", why=error.message)
             await anyio.sleep(_FOLLOW_CHAIN_S)
-
-    async def sign_in(self) -> str:
-        """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money."""
-        purse = self._purse()
-        chain = await self.chain()
-        address = purse.address(mainnet=chain.mainnet)
-        asked = cast(Json, await self.http.post("/v1/auth/challenge", {"address": address}))
-        message = bytes.fromhex(str(asked["message"]))
-        signed = purse.sign_in(message, mainnet=chain.mainnet)
-        body = {"address": address, "signature": signed.signature, "key": signed.key}
-        answer = cast(Json, await self.http.post("/v1/auth/verify", body))
-        self.http.token = str(answer["token"])
-        return str(answer.get("account", ""))
-
-    def _purse(self) -> Purse:
-        if self.purse is None:
-            raise PurseNeeded("no wallet was given")
-        return self.purse
 
     @property
     def runner(self) -> Runner:
@@ -200,64 +142,9 @@ class Market:
         """The payer of this process."""
         return self.runner.payers
 
-    # ---- reading ---------------------------------------------------------------------------
-
-    async def offers(self, **filters: object) -> list[Json]:
-        """Standing offers; filters as ``GET /v1/offers`` has them."""
-        return await self._all("/v1/offers", **filters)
-
-    async def quote(self, job: Path | str | JobSpec | LoadedJob) -> Json:
-        """Price, ceiling and alternatives; nothing is reserved. A refusal carries ``explain``."""
-        loaded = await self._pinned(self._load(job))
-        return cast(Json, await self.http.post("/v1/quotes", {"spec": loaded.spec.to_wire()}))
-
-    async def explain(self, job: Path | str | JobSpec | LoadedJob) -> Json:
-        """Why the others lost, or why nothing matches."""
-        return cast(
-            Json, await self.http.post("/v1/explain", {"spec": self._load(job).spec.to_wire()})
-        )
-
-    async def jobs(self, **filters: object) -> list[Json]:
-        """This account's jobs, newest first."""
-        return await self._all("/v1/jobs", **filters)
-
     def job(self, name: str) -> Job:
-        """A job that exists, by its id."""
+        """A job that exists, by its id; what was spent on it comes from the own books."""
         return Job(self.http, name, self._runner, self.chain)
-
-    async def _all(self, path: str, **query: object) -> list[Json]:
-        limit = query.pop("limit", None)
-        most = int(str(limit)) if limit is not None else None
-        found: list[Json] = []
-        cursor: str | None = None
-        while True:
-            page = cast(Json, await self.http.get(path, cursor=cursor, **query))
-            found += cast("list[Json]", page.get("items", []))
-            cursor = page.get("next")
-            if not cursor or (most is not None and len(found) >= most):
-                return found[:most]
-
-    @staticmethod
-    def _load(job: Path | str | JobSpec | LoadedJob) -> LoadedJob:
-        if isinstance(job, LoadedJob):
-            return job
-        if isinstance(job, JobSpec):
-            return LoadedJob(job, {})
-        return jobfiles.load(job)
-
-    async def _pinned(self, job: LoadedJob) -> LoadedJob:
-        """*job* with its image's digest; :class:`~marketplace.client.images.ImageNotPinned`."""
-        spec, name = job.spec, job.spec.image
-        if spec.placement.isolation == "process":
-            return job  # the host's own programs run: nothing is pulled
-        if (known := images.pinned(name)) is not None:
-            return replace(job, spec=replace(spec, image=known))
-        if not images.is_local(name):
-            return replace(job, spec=replace(spec, image=await images.digest_of(name)))
-        digest = images.announced(name, await self.offers())
-        if not digest:
-            raise images.ImageNotPinned(f"{name}: no provider here announces this local image")
-        return replace(job, spec=images.on_offers_with(spec, digest))
 
     # ---- running ---------------------------------------------------------------------------
 
@@ -363,4 +250,13 @@ class QuoteDeclined(Refusal):
     remedy = "nothing was signed or paid"
 
 
-__all__ = ["Job", "Market", "Offered", "Purse", "PurseNeeded", "QuoteDeclined", "WrongNetwork"]
+__all__ = [
+    "DEFAULT_MARKET",
+    "Job",
+    "Market",
+    "Offered",
+    "Purse",
+    "PurseNeeded",
+    "QuoteDeclined",
+    "WrongNetwork",
+]

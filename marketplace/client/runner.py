@@ -28,8 +28,9 @@ from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.journal import ChannelFacts
 from marketplace.client.leaving import CLOSE_AFTER_S, leave
 from marketplace.client.payers import ChannelPayer, Paid, Payers
-from marketplace.client.purse import Purse, Till
+from marketplace.client.purse import Purse
 from marketplace.client.quotes import Quote, QuoteRefused, Wanted
+from marketplace.client.till import Till
 from marketplace.domain.channel import ChannelUnfit
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.job import JobSpec

@@ -1,0 +1,208 @@
+"""A purse at one chain: its balance, and the transactions that it makes there.
+
+Apart from :mod:`~marketplace.client.purse` because building transactions takes libraries that signing
+in and reading do not need.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from marketplace.chain import address as addresses
+from marketplace.chain import datum, txs
+from marketplace.chain.actions import (
+    Desk,
+    close_channel,
+    finish_channels,
+    open_channels,
+    pay,
+    top_up,
+)
+from marketplace.chain.channels import (
+    ChannelEnded,
+    ChannelFinder,
+    ChannelView,
+    at_depth,
+    channel_capacity,
+    check_channel,
+)
+from marketplace.chain.connect import ChainReader
+from marketplace.chain.errors import FundsShort, TxRefused
+from marketplace.chain.follow import Follower
+from marketplace.chain.instance import scripts_for
+from marketplace.chain.outputs import Out
+from marketplace.chain.submit import FileLog
+from marketplace.chain.txs import Opening
+from marketplace.chain.utxo import OutRef
+from marketplace.client.purse import Purse
+from marketplace.domain.channel import Credential, Open
+from marketplace.domain.errors import Malformed
+from marketplace.domain.terms import Terms
+from marketplace.domain.units import show_ada
+
+_SWEEP_MARGIN: Final = 2_000_000  # fee and a change that may exist; the change goes along
+_CONFLICTS: Final = 4
+_SPENDING: Final[defaultdict[Path, anyio.Lock]] = defaultdict(anyio.Lock)
+
+
+@dataclass(frozen=True)
+class Till:
+    """A purse at one chain: what it has, and what it does there."""
+
+    purse: Purse
+    chain: ChainReader
+
+    def desk(self, asset: str = "") -> Desk:
+        """For the actions of :mod:`marketplace.chain`; its log is kept with the purse."""
+        wallet = self.purse.wallet(mainnet=self.chain.mainnet)
+        log = FileLog(
+            self.purse.home / "transactions" / f"{self.purse.name}-{self.chain.magic}.jsonl"
+        )
+        return Desk(self.chain, wallet, asset, log)
+
+    @property
+    def address(self) -> str:
+        """Bech32."""
+        return self.purse.address(mainnet=self.chain.mainnet)
+
+    async def balance(self) -> int:
+        """Lovelace at its address, in blocks."""
+        utxos = await self.chain.utxos(self.purse.wallet(mainnet=self.chain.mainnet).address)
+        return sum(u.lovelace for u in utxos)
+
+    async def reserve(self, terms: Terms) -> int:
+        """Lovelace that a channel for *terms* holds beyond what it can pay; comes home at its end."""
+        desk = self.desk(terms.asset)
+        snapshot = await self.chain.snapshot(desk.scripts)
+        at = addresses.channel_address(
+            snapshot.scripts.stub_hash, self._stake(desk), snapshot.mainnet
+        )
+        body = datum.stage_bytes(Open(terms.consts(), 0))
+        return txs.reserve(snapshot, Out(at, terms.ceiling, datum=body), desk.unit)
+
+    async def open(self, terms: Terms, amount: int) -> OutRef:
+        """Open the channel of *terms* with *amount* in it; its output. Waits for no block."""
+        for turn in range(_CONFLICTS):
+            desk = self.desk(terms.asset)
+            opening = Opening(amount, lambda _first, _index: terms.consts(), self._stake(desk))
+            async with _SPENDING[self.purse.home]:
+                try:
+                    return (await open_channels(desk, [opening])).refs[0]
+                except TxRefused as refused:  # another process of this purse was faster
+                    if not refused.conflict or turn == _CONFLICTS - 1:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def follow(self) -> None:
+        """One look after its own transactions: seen, final, sent again after a rollback."""
+        log = self.desk().log
+        assert log is not None
+        await Follower(self.chain, log).look()
+
+    async def find_open(self, terms: Terms) -> OutRef | None:
+        """An output that looks like the channel of *terms*: after a crash between sending the open
+        transaction and noting its id. It is checked like any other before anything is signed.
+        """
+        desk = self.desk(terms.asset)
+        snapshot = await self.chain.snapshot(desk.scripts)
+        at = addresses.channel_address(
+            snapshot.scripts.stub_hash, self._stake(desk), snapshot.mainnet
+        )
+        for utxo in await ChannelFinder(self.chain, desk.scripts, desk.unit).at_address(at):
+            if _opens(utxo.datum or b"", terms):
+                return utxo.ref
+        return None
+
+    async def look(
+        self, session_vk: bytes, origin: OutRef, asset: str = ""
+    ) -> ChannelView | ChannelEnded:
+        """The channel as the chain shows it now."""
+        return await ChannelFinder(self.chain, scripts_for(asset), bytes.fromhex(asset)).find(
+            session_vk, origin
+        )
+
+    async def checked(self, terms: Terms, origin: OutRef) -> int:
+        """The most that the channel can pay, once it was found to be exactly that of *terms*.
+
+        Depth is the provider's worry: what a rollback takes back is then not paid to it either.
+        """
+        view = await self.look(terms.session_vk, origin, terms.asset)
+        if isinstance(view, ChannelEnded):
+            return view.claimed
+        snapshot = await self.chain.snapshot(scripts_for(terms.asset))
+        return check_channel(terms, view, snapshot).most
+
+    async def top_up(self, session_vk: bytes, origin: OutRef, amount: int, asset: str = "") -> int:
+        """Add *amount*; the capacity that it will have."""
+        view = await self._living(session_vk, origin, asset)
+        desk = self.desk(asset)
+        await top_up(desk, view, amount)
+        snapshot = await self.chain.snapshot(desk.scripts)
+        return channel_capacity(snapshot, at_depth(view, 15)).most + amount
+
+    async def close(self, session_vk: bytes, origin: OutRef, asset: str = "") -> bytes:
+        """Start the close period: for a provider that is gone. The transaction's id."""
+        return await self.close_view(await self._living(session_vk, origin, asset))
+
+    async def close_view(self, view: ChannelView) -> bytes:
+        """The same for a channel that was just looked at."""
+        return (await close_channel(self.desk(view.unit.hex()), view)).sent.tx_id
+
+    async def finish(self, view: ChannelView) -> bytes:
+        """Send the rest home once the close period is over; the transaction's id.
+
+        Takes nothing for the provider: whoever holds a voucher had the period to claim it.
+        """
+        done = await finish_channels(self.desk(view.unit.hex()), [(view, None)], {})
+        return done.sent.tx_id
+
+    async def on_its_way(self, view: ChannelView) -> bool:
+        """Whether an unfinished transaction of this purse already spends *view*'s output."""
+        log = self.desk(view.unit.hex()).log
+        assert log is not None
+        return any(view.utxo.ref in record.inputs for record in await log.pending())
+
+    async def pay(self, to: bytes, lovelace: int) -> bytes:
+        """A plain payment; the transaction's id."""
+        return (await pay(self.desk(), [Out(to, lovelace)])).tx_id
+
+    async def sweep(self, to: bytes) -> tuple[bytes, int]:
+        """Everything to *to*, the collateral included: the transaction's id and what went."""
+        desk = self.desk()
+        utxos = await self.chain.utxos(desk.wallet.address)
+        total = sum(u.lovelace for u in utxos)
+        if total <= 2 * _SWEEP_MARGIN:
+            raise FundsShort(
+                f"the purse holds {show_ada(total)}: too little to be worth a transaction",
+                missing=2 * _SWEEP_MARGIN - total,
+            )
+        snapshot = await self.chain.snapshot(desk.scripts)
+        funds = txs.Funds(
+            to, tuple(sorted(utxos, key=lambda u: (bool(u.assets), -u.lovelace))), None
+        )
+        draft = txs.pay(snapshot, funds, [Out(to, total - _SWEEP_MARGIN)])
+        sent = await desk.send(draft.finish(), "sweep")
+        return sent.tx_id, total - sent.fee
+
+    async def _living(self, session_vk: bytes, origin: OutRef, asset: str) -> ChannelView:
+        view = await self.look(session_vk, origin, asset)
+        if isinstance(view, ChannelEnded):
+            raise FundsShort("the channel has ended already", missing=0)
+        return view
+
+    def _stake(self, desk: Desk) -> Credential:
+        assert desk.wallet.stake is not None
+        return Credential(desk.wallet.stake)
+
+
+def _opens(body: bytes, terms: Terms) -> bool:
+    try:
+        stage = datum.read_stage(body)
+    except Malformed:
+        return False
+    return isinstance(stage, Open) and stage.consts == terms.consts() and stage.claimed == 0
