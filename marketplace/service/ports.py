@@ -57,6 +57,12 @@ class Store(Protocol):
         key by default; *after* are the ordered values of the last record of the page before."""
         ...
 
+    async def newest(
+        self, kind: type[R], group: str, by: str, values: Sequence[object]
+    ) -> dict[object, R]:
+        """The record with the greatest *by* for each of *values* of the field *group* that has any."""
+        ...
+
     async def count(self, kind: type[Record], **where: object) -> int:
         """How many records."""
         ...

@@ -26,11 +26,13 @@ from marketplace.service.records import Lock, Record, Sent
 from marketplace.service.together import Together
 from marketplace.store import sql
 from marketplace.store.errors import StoreFault
+from marketplace.store.reads import Reads
 from marketplace.store.rows import Inserts
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 GROUP: Final = 512
-MOST_VALUES: Final = 10_000  # of one query: SQLite takes 32,766
+READERS: Final = 8
 NOTIFY_LIMIT: Final = 7000  # PostgreSQL takes 8000 bytes a notification
 CHANNEL: Final = "tally"
 Told = Callable[[list[str], list[Sent]], None]
@@ -51,8 +53,9 @@ class Database:
         self.clock, self.ids = clock, ids
         self.engine = create_engine(self.url)
         self.dialect = self.engine.dialect.name
-        self._reads = self.engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._limit = anyio.CapacityLimiter(8)
+        self._reading = create_engine(self.url, reading=True)
+        self._reads = Reads(self._reading)
+        self._limit = anyio.CapacityLimiter(READERS)
         self._writes = Together(GROUP, self._write_group)
         self._inserts = Inserts(self.engine.dialect)
         self.told: list[Told] = []
@@ -78,8 +81,8 @@ class Database:
     async def get(self, kind: type[R], *key: object) -> R | None:
         """The record, or None."""
         where = dict(zip(kind.KEY, key, strict=True))
-        rows = await self._read(sql.selection(kind, where, (), None, 1))
-        return kind(*rows[0]) if rows else None
+        found = await self._read(lambda: self._reads.find(kind, where, (), None, 1))
+        return found[0] if found else None
 
     async def find(
         self,
@@ -91,48 +94,43 @@ class Database:
         **where: object,
     ) -> list[R]:
         """See ``ports.Store.find``."""
-        rows = await self._read(sql.selection(kind, where, order, after, limit))
-        return [kind(*row) for row in rows]
+        return await self._read(lambda: self._reads.find(kind, where, order, after, limit))
+
+    async def newest(
+        self, kind: type[R], group: str, by: str, values: Sequence[object]
+    ) -> dict[object, R]:
+        """See ``ports.Store.newest``."""
+        if not values:
+            return {}
+        return await self._read(lambda: self._reads.newest(kind, group, by, values))
 
     async def count(self, kind: type[Record], **where: object) -> int:
         """How many."""
-        return int((await self._read(sql.counting(kind, where)))[0][0])
+        return await self._read(lambda: self._reads.number(sql.counting(kind, where)))
 
     async def total(self, kind: type[Record], column: str, **where: object) -> int:
         """The sum of an integer column."""
-        return int((await self._read(sql.summing(kind, column, where)))[0][0])
+        return await self._read(lambda: self._reads.number(sql.summing(kind, column, where)))
 
     async def among(self, kind: type[Record], column: str, values: Sequence[object]) -> set[object]:
         """See ``ports.Store.among``."""
-        dialect = self.engine.dialect
-
-        def work() -> set[object]:
-            found: set[object] = set()
-            try:
-                with self._reads.connect() as connection:
-                    for at in range(0, len(values), MOST_VALUES):
-                        some = tuple(values[at : at + MOST_VALUES])
-                        statement = sql.membership(kind, column, len(some), dialect)
-                        found |= {row[0] for row in connection.exec_driver_sql(statement, some)}
-                return found
-            except SQLAlchemyError as error:
-                raise map_database(error) from error
-
-        return await anyio.to_thread.run_sync(work, limiter=self._limit)
+        return await self._read(lambda: self._reads.among(kind, column, values))
 
     async def ping(self) -> None:
         """StoreFault unless it answers."""
-        await self._read(sa.select(sa.literal(1)))
+        await self._read(lambda: self._reads.number(sa.select(sa.literal(1))))
 
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
+        self._reading.dispose()
 
-    async def _read(self, statement: sa.Select[Any]) -> Sequence[Any]:
-        def work() -> Sequence[Any]:
+    async def _read(self, question: Callable[[], T]) -> T:
+        """In a thread of its own: readers do not wait for the writer."""
+
+        def work() -> T:
             try:
-                with self._reads.connect() as connection:
-                    return connection.execute(statement).all()
+                return question()
             except SQLAlchemyError as error:
                 raise map_database(error) from error
 
@@ -247,13 +245,22 @@ def normal_url(url: str) -> str:
     return url
 
 
-def create_engine(url: str) -> Engine:
-    """An engine with the durability that money needs, set on every connection."""
-    if url.startswith("sqlite"):
-        engine = sa.create_engine(url, pool_size=12, max_overflow=4)
-        event.listen(engine, "connect", _sqlite_pragmas)
-        return engine
-    return sa.create_engine(url, pool_size=12, max_overflow=4, pool_pre_ping=True)
+def create_engine(url: str, *, reading: bool = False) -> Engine:
+    """An engine with the durability that money needs, set on every connection.
+
+    *reading*: connections in autocommit, never more than :data:`READERS`, given back as they are.
+    """
+    more: dict[str, Any] = {"pool_size": 4, "max_overflow": 12}
+    if reading:
+        more = {"pool_size": READERS, "max_overflow": 0, "pool_reset_on_return": None}
+        more["isolation_level"] = "AUTOCOMMIT"
+    if not url.startswith("sqlite"):
+        return sa.create_engine(url, pool_pre_ping=True, **more)
+    engine = sa.create_engine(url, **more)
+    event.listen(engine, "connect", _sqlite_pragmas)
+    if reading:
+        event.listen(engine, "connect", _read_only)
+    return engine
 
 
 def _sqlite_pragmas(connection: Any, _record: object) -> None:
@@ -261,6 +268,10 @@ def _sqlite_pragmas(connection: Any, _record: object) -> None:
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _read_only(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA query_only=ON")
 
 
 def map_database(error: SQLAlchemyError) -> TallyError:

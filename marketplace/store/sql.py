@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Delete,
-    Dialect,
     Insert,
     Select,
     Table,
@@ -24,6 +24,8 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy import column as named
+from sqlalchemy import values as listed
 from sqlalchemy.dialects import postgresql, sqlite
 
 from marketplace.service.records import Record, VoucherRecord
@@ -115,11 +117,16 @@ def condition(kind: type[Record], where: dict[str, object]) -> list[ColumnElemen
         c = t.c[column]
         if how:
             clauses.append(getattr(c, _COMPARE[how])(value))
-        elif isinstance(value, (tuple, list, set, frozenset)):
+        elif is_list(value):
             clauses.append(c.in_(list(cast(Sequence[object], value))))
         else:
             clauses.append(c == value)
     return clauses
+
+
+def is_list(value: object) -> bool:
+    """True when *value* means any of its members."""
+    return isinstance(value, (tuple, list, set, frozenset))
 
 
 def selection(
@@ -127,7 +134,7 @@ def selection(
     where: dict[str, object],
     order: Sequence[str],
     after: tuple[object, ...] | None,
-    limit: int,
+    limit: int | BindParameter[Any],
 ) -> Select[Any]:
     """SELECT of whole records, by keyset pages."""
     t = table(kind)
@@ -149,12 +156,28 @@ def _beyond(columns: list[tuple[Any, bool]], after: tuple[object, ...]) -> Colum
     return or_(*ways)
 
 
-def membership(kind: type[Record], column: str, count: int, dialect: Dialect) -> str:
-    """The driver's SELECT of those of *count* values that *column* holds; bytes, text or integers."""
-    quote = dialect.identifier_preparer.quote
-    mark = "?" if dialect.paramstyle == "qmark" else "%s"
-    name, marks = quote(column), ",".join([mark] * count)
-    return f"SELECT {name} FROM {quote(table(kind).name)} WHERE {name} IN ({marks})"
+def membership(
+    kind: type[Record], column: str, values: Sequence[BindParameter[Any]]
+) -> Select[Any]:
+    """SELECT of those of *values* that *column* holds."""
+    c = table(kind).c[column]
+    return select(c).where(c.in_(values))
+
+
+def newest(
+    kind: type[Record], group: str, by: str, values: Sequence[BindParameter[Any]]
+) -> Select[Any]:
+    """SELECT of the record with the greatest *by* for each of *values* of *group*.
+
+    One step into the index (group, by) for each value, however many records it has.
+    """
+    t = table(kind)
+    other = t.alias()
+    asked = listed(named("value", t.c[group].type), name="asked").data([(v,) for v in values])
+    value = asked.cte("asked").c["value"]
+    last = select(func.max(other.c[by])).where(other.c[group] == value).scalar_subquery()
+    on = and_(t.c[group] == value, t.c[by] == last)
+    return select(*(t.c[n] for n in names(kind))).where(on)
 
 
 def counting(kind: type[Record], where: dict[str, object]) -> Select[Any]:

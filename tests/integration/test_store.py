@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import pytest
 
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict
+from marketplace.domain.job import JobState
 from marketplace.service.ports import Change
-from marketplace.service.records import Account, Lock, Sent, Setting, VoucherRecord
+from marketplace.service.records import (
+    Account,
+    Job,
+    Lock,
+    ReceiptRecord,
+    Record,
+    Sent,
+    Setting,
+    VoucherRecord,
+)
 from marketplace.store.database import Database
 from marketplace.store.migrate import migrate
 from marketplace.store.tables import ROWS
@@ -155,6 +166,53 @@ def test_pages_follow_one_another_without_gap(on_store) -> None:
         assert seen == [f"a{i:02d}" for i in wanted]
         assert await db.count(Account, created_ms__ge=1) == 13
         assert await db.total(Account, "created_ms") == 19
+
+    on_store(body)
+
+
+def test_a_question_asked_again_with_other_values_is_answered_anew(on_store) -> None:
+    async def body(db: Database) -> None:
+        rows: list[Record] = [
+            Job(
+                f"job{i}", "me", "", "n", "batch", {"price": [1, None, 3]}, b"k" * 28, [],
+                JobState.QUEUED if i % 2 else JobState.ENDED, i, i, b"", exit_code=i or None,
+            )
+            for i in range(6)
+        ]  # fmt: skip
+        await db.apply(Change(puts=rows))
+
+        async def ids(**where: Any) -> list[str]:
+            return [j.id for j in await db.find(Job, **where)]
+
+        assert await ids(state=JobState.QUEUED) == ["job1", "job3", "job5"]
+        assert await ids(state=JobState.ENDED) == ["job0", "job2", "job4"]
+        assert await ids(state=(JobState.ENDED, JobState.RUNNING)) == ["job0", "job2", "job4"]
+        assert await ids(id=["job5", "job1"], created_ms__lt=5) == ["job1"]
+        assert await ids(id={"job5"}, created_ms__lt=6) == ["job5"]
+        assert await ids(id=[]) == []
+        assert await ids(exit_code=None) == ["job0"]
+        assert await ids(exit_code=2) == ["job2"]
+        assert await db.get(Job, "job3") == rows[3]
+        assert await db.get(Job, "job9") is None
+        assert await db.among(Job, "id", ["job2", "x"]) == {"job2"}
+
+    on_store(body)
+
+
+def test_the_newest_of_each_is_found_at_once(on_store) -> None:
+    async def body(db: Database) -> None:
+        rows = [
+            ReceiptRecord(
+                bytes([i % 3]) * 32, i, f"lease{i % 3}", i // 3 + 1, b"b", b"s", i, i, i, i > 5, i
+            )
+            for i in range(8)
+        ]
+        await db.apply(Change(puts=[*rows]))
+        found = await db.newest(ReceiptRecord, "lease", "tick", ["lease0", "lease2", "none"])
+        assert found == {"lease0": rows[6], "lease2": rows[5]}
+        assert await db.newest(ReceiptRecord, "lease", "tick", []) == {}
+        one = await db.newest(ReceiptRecord, "session_vk", "seq", [b"\x01" * 32])
+        assert one == {b"\x01" * 32: rows[7]}
 
     on_store(body)
 
