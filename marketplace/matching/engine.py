@@ -17,12 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from marketplace.matching import explain, filters
+from marketplace.matching import explain, filters, single
+from marketplace.matching.beside import Beside
 from marketplace.matching.demand import Demand
 from marketplace.matching.filters import Bits
 from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
-from marketplace.matching.scores import Floats, Slots, Standing, Weights, score
+from marketplace.matching.scores import FEW, Floats, Slots, Standing, Weights, score
 
 SHAPE_CELLS: Final = 64_000_000
 """Cached costs over all shapes and hosts: about 0.9 GB at the most, whatever the policy says."""
@@ -111,6 +112,7 @@ class Matchmaker:
         self._owner_number: dict[str, int] = {}
         self._owner_rows: dict[str, dict[int, int]] = {}
         self._owners_seen = 0
+        self._beside = Beside()
         self._windowed: set[int] = set()
         self._draining: list[int] = []
         self.recent: deque[tuple[Request, str | None, int]] = deque(maxlen=256)
@@ -262,12 +264,7 @@ class Matchmaker:
         closed = self.closed(request, now)
         if self._draining:
             closed += self._draining
-        if closed or only is not None:
-            open_cost = np.full(len(cost), np.inf) if only is not None else cost.copy()
-            if only is not None:
-                open_cost[only] = cost[only]
-            open_cost[closed] = np.inf
-            cost = open_cost
+        cost = self._open(cost, closed, only)
         row = int(cost.argmin())
         best, slot = float(cost[row]), int(shape.slot[row])
         if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
@@ -294,22 +291,38 @@ class Matchmaker:
         surcharge: Floats | None,
     ) -> tuple[int, float, int]:
         """The better of *found* (a device that nobody shares yet) and a device already shared by the same owner."""
-        own = self._owner_rows.get(request.owner)
-        if not own:
+        held = self._owner_rows.get(request.owner)
+        if not held:
             return found
-        rows: Rows = np.array(sorted(own.keys() - set(closed)), np.int64)
-        if only is not None:
-            rows = np.intersect1d(rows, only)
-        if not len(rows):
-            return found
-        costs, slots = self._score(request, rows, self._owner_number[request.owner])
+        number = self._owner_number[request.owner]
+
+        def score(rows: Rows) -> tuple[Floats, Slots]:
+            costs, slots = self._score(request, rows, number)
+            costs[shape.fails[rows] != 0] = np.inf
+            return costs, slots
+
+        key, version = (shape, request.owner), self.demand.version
+        own = self._beside.of(self.fleet, key, number, held, version, score)
+        costs = self._open(own.cost, closed, only)
         if surcharge is not None:
-            costs += surcharge[self.fleet.model0[rows]]
-        costs[shape.fails[rows] != 0] = np.inf
-        at = int(costs.argmin())
-        if (float(costs[at]), int(rows[at])) < (found[1], found[0]):
-            return int(rows[at]), float(costs[at]), int(slots[at])
+            costs = costs + surcharge[self.fleet.model0]
+        row = int(costs.argmin())
+        if (float(costs[row]), row) < (found[1], found[0]):
+            return row, float(costs[row]), int(own.slot[row])
         return found
+
+    @staticmethod
+    def _open(cost: Floats, closed: list[int], only: Rows | None) -> Floats:
+        """*cost* with the rows that are closed, or not among *only*, at infinity."""
+        if only is not None:
+            some = np.full(len(cost), np.inf)
+            some[only] = cost[only]
+            cost = some
+        elif closed:
+            cost = cost.copy()
+        if closed:
+            cost[closed] = np.inf
+        return cost
 
     def closed(self, request: Request, now: int) -> list[int]:
         """Rows in maintenance at *now*, or before *request* could be over."""
@@ -368,10 +381,30 @@ class Matchmaker:
     def _score(self, request: Request, rows: Rows, owner: int | None) -> tuple[Floats, Slots]:
         standing = self._standing
         assert standing is not None, "shape() brings the standing up to date first"
+        if request.gpu_count == 1 and len(rows) <= FEW:
+            return self._score_few(standing, request, rows, owner)
         fits = None
         if request.gpu_count:
             fits = filters.open_devices(self.fleet, rows, request, owner)
         return score(self.fleet, standing, rows, request, fits, self.policy.price_weight)
+
+    def _score_few(
+        self, standing: Standing, request: Request, rows: Rows, owner: int | None
+    ) -> tuple[Floats, Slots]:
+        """The same for a single device and so few rows that arrays would cost more than they save."""
+        found: list[tuple[float, int]] = []
+        known: dict[int, tuple[float, int]] = {}
+        for row in rows.tolist():
+            if row not in known:
+                if filters.any_device(request):
+                    fits = single.open_slots(self.fleet, row, request, owner)
+                else:
+                    at = np.array([row])
+                    fits = filters.open_devices(self.fleet, at, request, owner)[0].tolist()
+                weight = self.policy.price_weight
+                known[row] = single.score_row(self.fleet, standing, row, request, fits, weight)
+            found.append(known[row])
+        return np.array([cost for cost, _ in found]), np.array([s for _, s in found], np.int16)
 
     def _slots(self, request: Request, row: int, first: int) -> tuple[int, ...]:
         if request.gpu_count == 0:

@@ -57,10 +57,15 @@ def free_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) 
     return fits & theirs
 
 
+def any_device(request: Request) -> bool:
+    """True when the request's terms leave out no device."""
+    anything = request.vram_max_mib is None and request.max_gpu_rate is None
+    return anything and not request.gpu_models and not request.vram_mib
+
+
 def open_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) -> Bools:
     """Per device: the request's terms hold and it is free enough now."""
-    anything = request.vram_max_mib is None and request.max_gpu_rate is None
-    if anything and not request.gpu_models and not request.vram_mib:
+    if any_device(request):
         # Absent devices have nothing free, so they need no check of their own.
         return free_devices(fleet, rows, request, owner)
     return fitting_devices(fleet, rows, request) & free_devices(fleet, rows, request, owner)

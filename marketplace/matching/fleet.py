@@ -113,6 +113,7 @@ class Fleet:
             grown(name, (rows,), np.bool_)
         for name in ("free", "gpu_rate", "offered"):
             grown(name, (rows, slots), np.int64)
+        grown("gpu_dear", (rows, slots), np.float64)
         for name in ("model", "vram", "owner", "owners_jobs"):
             grown(name, (rows, slots), np.int32)
         for name in ("present", "sliced"):
@@ -139,6 +140,7 @@ class Fleet:
     draining: Bools
     free: Ints
     gpu_rate: Ints
+    gpu_dear: NDArray[np.float64]
     offered: Ints
     model: Small
     vram: Small
@@ -209,6 +211,7 @@ class Fleet:
             self.offered[row, slot] = gpu.offered
             self.present[row, slot] = True
             self.sliced[row, slot] = gpu.hardware_slices
+        self.gpu_dear[row] = np.log2(1.0 + self.gpu_rate[row])
         self.model0[row] = self.model[row, 0] if host.gpus else 0
         self.log.add(row)
         self.terms_log.add(row)

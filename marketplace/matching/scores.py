@@ -225,7 +225,7 @@ def _one(
     kept = np.where(was_whole, rest_fewer[:, None], rest_same[:, None])
     kept += then - now
     if fleet.priced:
-        kept -= price_weight * np.log2(1.0 + fleet.gpu_rate[rows])
+        kept -= price_weight * fleet.gpu_dear[rows]
     kept[~fits] = -np.inf
     slot = kept.argmax(1)
     best = kept[np.arange(len(rows)), slot] + now.sum(1)
