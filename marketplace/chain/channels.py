@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from marketplace.chain import capacity, datum, txbytes
+from marketplace.chain import capacity, datum, lax, txbytes
 from marketplace.chain.capacity import Capacity, Funding
 from marketplace.chain.connect import ChainReader, Moves
 from marketplace.chain.errors import ChainFault, ChannelUnknown
@@ -29,9 +29,6 @@ from marketplace.domain.channel import (
     Open,
     Stage,
     Step,
-    Witness,
-    expect,
-    will,
 )
 from marketplace.domain.errors import Malformed
 from marketplace.domain.terms import Terms
@@ -181,22 +178,22 @@ class ChannelFinder:
 
     def _replay(self, utxo: Utxo, moves: Moves, raw: bytes) -> tuple[Step, Utxo | None]:
         """The step that *utxo* took in this transaction, and its continuing output, if any."""
-        redeemer = txbytes.settle_steps(raw)
-        if redeemer is None:
-            raise ChainFault("a channel was spent without settle: not the scripts of this release")
-        steps = datum.read_steps(redeemer)
-        locked = [
-            u
-            for u in sorted(moves.inputs, key=lambda u: u.ref)
-            if Address.parse(u.address).payment.is_script
-        ]
-        if len(steps) != len(locked):
-            raise ChainFault("the indexer's inputs and the transaction's steps differ in number")
-        mine = next(i for i, u in enumerate(locked) if u.ref == utxo.ref)
-        position = _output_index(locked, steps, mine, self._unit)
-        if isinstance(steps[mine], twin.Finish):
-            return steps[mine], None
-        return steps[mine], moves.outputs[position].utxo
+        locked = [u for u in sorted(moves.inputs, key=lambda u: u.ref) if lax.is_locked(u.address)]
+        mine = next((i for i, u in enumerate(locked) if u.ref == utxo.ref), None)
+        try:
+            redeemer = txbytes.settle_redeemer(raw)
+            if redeemer is None:
+                raise ChainFault("a channel was spent without settle: no script of this release")
+            steps = lax.steps_of(redeemer)
+            if mine is None or len(steps) != len(locked):
+                raise ChainFault("the indexer's inputs and the transaction's steps differ")
+            step = steps[mine].step()
+            if isinstance(step, twin.Finish):
+                return step, None
+            position = lax.output_index([u.datum or b"" for u in locked], steps, mine)
+            return step, moves.outputs[position].utxo
+        except (Malformed, IndexError) as error:
+            raise ChainFault(f"the indexer's transaction cannot be read: {error}") from error
 
     async def _ended(
         self, trail: _Trail, utxo: Utxo, step: Step, finished_by: bytes
@@ -228,24 +225,6 @@ class ChannelFinder:
         """Every output at *address* that reads as a channel (a consumer's own; copies included)."""
         found = await self._chain.utxos(address)
         return [u for u in found if _reads(lambda u=u: datum.read_channel(u, self._unit))]
-
-
-def _output_index(locked: list[Utxo], steps: tuple[Step, ...], mine: int, unit: bytes) -> int:
-    """Where the channel at *mine* put its output: the twin's outputs, counted by position.
-
-    The ledger has judged the transaction, so bounds and signers are taken as whatever each step
-    needed; only the number of outputs before ours matters.
-    """
-    wills: list[twin.Will] = []
-    for utxo, step in zip(locked[: mine + 1], steps, strict=False):
-        channel = datum.read_channel(utxo, unit)
-        consts = channel.stage.consts
-        expired = channel.stage.expire_at_ms if isinstance(channel.stage, Closing) else 0
-        signers = frozenset((consts.adapter_vkh, consts.consumer_vkh))
-        wills.append(will(channel, step, Witness(signers, expired, 0)))
-    outputs = expect(wills)
-    owed = isinstance(outputs[-1], twin.Payout)  # the open run's payout would come after ours
-    return len(outputs) - 1 - owed
 
 
 def _reads(read: Callable[[], object]) -> bool:

@@ -60,6 +60,8 @@ def from_cbor(value: Any) -> Data:
             return value
         case list():
             return tuple(from_cbor(item) for item in cast(list[Any], value))
+        case cbor2.CBORTag(tag=102, value=[int() as number, list() as fields]) if number >= 0:
+            return Constr(number, tuple(from_cbor(item) for item in cast(list[Any], fields)))
         case cbor2.CBORTag(tag=tag, value=list() as fields):
             number = _constr_number(tag)
             return Constr(number, tuple(from_cbor(item) for item in cast(list[Any], fields)))

@@ -12,13 +12,11 @@ from typing import Any, cast
 
 import cbor2
 
-from marketplace.chain import plutus
+from marketplace.chain import plutus, slices
 from marketplace.chain.utxo import OutRef, Utxo, assets_of
 from marketplace.domain.canonical import blake2b_224, blake2b_256
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import verifies
-
-_DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,9 @@ def split(tx: bytes) -> TxParts:
     """*tx* taken apart; :class:`Malformed` unless it is one transaction of four parts."""
     if not tx or tx[0] != 0x84:
         raise Malformed("a transaction is an array of four")
-    body_end = _skip(tx, 1)
-    witnesses_end = _skip(tx, body_end)
-    if _skip(tx, _skip(tx, witnesses_end)) != len(tx):
+    body_end = slices.skip(tx, 1)
+    witnesses_end = slices.skip(tx, body_end)
+    if slices.skip(tx, slices.skip(tx, witnesses_end)) != len(tx):
         raise Malformed("bytes follow the transaction")
     return TxParts(tx[1:body_end], tx[body_end:witnesses_end], tx[witnesses_end:])
 
@@ -87,31 +85,34 @@ def body_of(tx: bytes) -> dict[int, Any]:
 
 def settle_steps(tx: bytes) -> plutus.Data | None:
     """The redeemer of its withdrawal, which is what settle was told; None if it has none."""
+    redeemer = settle_redeemer(tx)
+    return None if redeemer is None else plutus.decode(redeemer)
+
+
+def settle_redeemer(tx: bytes) -> bytes | None:
+    """The same as its bytes: what a ledger accepted may hold more than any decoder takes."""
     for key, raw in map_items(split(tx).witnesses):
         if key != 5:
             continue
-        value: Any = cbor2.loads(raw)
-        if isinstance(value, dict):
-            rows = [(tag, data) for (tag, _), (data, _) in cast(dict[Any, Any], value).items()]
+        if slices.head_of(raw, 0)[0] == 5:
+            flat = slices.items(raw, major=5)
+            rows = [(slices.items(k)[0], slices.items(v)[0]) for k, v in _pairs(flat)]
         else:
-            rows = [(row[0], row[2]) for row in cast(list[list[Any]], value)]
+            rows = [(row[0], row[2]) for row in map(slices.items, slices.items(raw))]
         for tag, data in rows:
-            if tag == 3:
-                return plutus.from_cbor(data)
+            if cbor2.loads(tag) == 3:
+                return data
     return None
 
 
 def map_items(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """Number and raw value of each entry of a CBOR map with small integer keys."""
-    count, at = _head_of(raw, 0, 5)
-    seen = 0
-    while count is None or seen < count:
-        if count is None and raw[at] == 0xFF:
-            break
-        key, value = at, _skip(raw, at)
-        at = _skip(raw, value)
-        seen += 1
-        yield cast(int, cbor2.loads(raw[key:value])), raw[value:at]
+    for key, value in _pairs(slices.items(raw, major=5)):
+        yield cast(int, cbor2.loads(key)), value
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def key_witnesses(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
@@ -192,48 +193,3 @@ def _script_hash(encoded: bytes) -> bytes:
     version, script = cast("tuple[int, Any]", cbor2.loads(encoded))
     raw = bytes(script) if isinstance(script, bytes) else cbor2.dumps(script)
     return blake2b_224(bytes([version]) + raw)
-
-
-def _head_of(raw: bytes, at: int, major: int) -> tuple[int | None, int]:
-    """Count (None: until a break) and where the content begins, of an item of type *major*."""
-    kind, info, number, after = _read_head(raw, at)
-    if kind != major:
-        raise Malformed("CBOR of another type than expected")
-    return (None if info == 31 else number), after
-
-
-def _read_head(raw: bytes, at: int) -> tuple[int, int, int, int]:
-    if at >= len(raw):
-        raise Malformed("CBOR ends early")
-    kind, info = raw[at] >> 5, raw[at] & 31
-    if info < 24 or info == 31:
-        return kind, info, info, at + 1
-    size = {24: 1, 25: 2, 26: 4, 27: 8}.get(info)
-    if size is None or at + 1 + size > len(raw):
-        raise Malformed("CBOR ends early")
-    return kind, info, int.from_bytes(raw[at + 1 : at + 1 + size], "big"), at + 1 + size
-
-
-def _skip(raw: bytes, at: int, depth: int = 0) -> int:
-    """Where the item that begins at *at* ends (RFC 8949 §3)."""
-    if depth > _DEEPEST:
-        raise Malformed("CBOR nested too deeply")
-    kind, info, number, after = _read_head(raw, at)
-    endless = info == 31
-    if endless and kind in (0, 1, 6, 7):
-        raise Malformed("CBOR with a stray break")
-    if kind in (0, 1, 7):
-        return after
-    if kind == 6:
-        return _skip(raw, after, depth + 1)
-    if kind in (2, 3) and not endless:
-        if after + number > len(raw):
-            raise Malformed("CBOR ends early")
-        return after + number
-    if endless:
-        while after < len(raw) and raw[after] != 0xFF:
-            after = _skip(raw, after, depth + 1)
-        return after + 1
-    for _ in range(number * (2 if kind == 5 else 1)):
-        after = _skip(raw, after, depth + 1)
-    return after
