@@ -14,6 +14,7 @@ from marketplace.matching.model import (
     Request,
 )
 from marketplace.matching.preemption import Preemption, plan_preemption
+from marketplace.matching.rooms import Room, Rooms
 from marketplace.matching.scores import Weights
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "Quota",
     "Relaxation",
     "Request",
+    "Room",
+    "Rooms",
     "Started",
     "Weights",
     "plan_preemption",

@@ -471,6 +471,11 @@ class Matchmaker:
         """The number of an owner that shares a device now; 0 for the anonymous one, None for a newcomer."""
         return self._owner_number.get(owner) if owner else 0
 
+    def owner_on(self, host_id: str, slot: int) -> str:
+        """Who shares a device of a host now; empty when it is nobody in particular. KeyError: no such host."""
+        number = int(self.fleet.owner[self.fleet.row_of[host_id], slot])
+        return next((name for name, n in self._owner_number.items() if number and n == number), "")
+
     # -- holding --------------------------------------------------------------------------------------------
 
     def _take(self, request: Request, row: int, slots: tuple[int, ...]) -> Placement:
@@ -524,6 +529,10 @@ class Matchmaker:
                 del held[row]
             if not held:
                 del self._owner_rows[request.owner], self._owner_number[request.owner]
+
+    def holds(self, placement: Placement) -> bool:
+        """Whether *placement* is held now."""
+        return placement.id in self._live
 
     def live(self) -> list[Placement]:
         """Every placement held now."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -147,6 +147,29 @@ class FairQueue:
         held = (account.gpu_milli, account.cpu_milli, account.memory_mib)
         most = max(h / c if c else 0.0 for h, c in zip(held, capacity, strict=True))
         return most / account.quota.weight
+
+    def fair_share(self) -> float:
+        """What each unit of weight would have if those who hold or wait for something split the market equally."""
+        return 1.0 / max(sum(account.quota.weight for account in self._accounts.values()), 1.0)
+
+    def share_after(self, consumer: str, ended: Sequence[Placement]) -> float:
+        """The dominant share of *consumer* once those of its placements in *ended* have ended."""
+        account = self._accounts.get(consumer)
+        if account is None:
+            return 0.0
+        gone = [p.request for p in ended if p.request.owner == consumer]
+        left = Account(
+            account.quota,
+            account.gpu_milli - sum(r.gpu_demand for r in gone),
+            account.cpu_milli - sum(r.cpu_milli for r in gone),
+            account.memory_mib - sum(r.memory_mib for r in gone),
+        )
+        return self._share(left, self.market.capacity())
+
+    def placement(self, job: str) -> Placement | None:
+        """What *job* holds, None when it does not run."""
+        running = self._running.get(job)
+        return None if running is None else running[1]
 
     def adopt(self, job: str, placement: Placement, now: int) -> None:
         """Count a job that already runs (at start-up)."""

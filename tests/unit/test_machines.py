@@ -18,11 +18,12 @@ from marketplace.domain.job import JOB
 from marketplace.domain.lease import LEASE
 from marketplace.domain.machine import Machine
 from marketplace.domain.offer import OFFER
+from marketplace.domain.preemption import PREEMPTION
 from marketplace.domain.transaction import TRANSACTION
 from marketplace.domain.workload import WORKLOAD
 
 ROOT = Path(__file__).parents[2]
-MACHINES: list[Machine[Any, Any]] = [OFFER, JOB, LEASE, WORKLOAD, TRANSACTION]
+MACHINES: list[Machine[Any, Any]] = [OFFER, JOB, LEASE, PREEMPTION, WORKLOAD, TRANSACTION]
 
 
 def states_and_events(machine: Machine[Any, Any]) -> tuple[list[Enum], list[Enum]]:
