@@ -109,7 +109,7 @@ async def list_jobs(
     found = await parts.market.store.find(
         Job, order=("-id",), after=place_in(cursor, 1), limit=limit + 1, **where
     )
-    items = [await views.job_view(parts.market, job) for job in found[:limit]]
+    items = await views.job_views(parts.market, found[:limit])
     return page_of(items, found, limit, lambda job: (job.id,))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
+from marketplace.domain.job import JobState
 from marketplace.domain.offer import Offer
 from marketplace.service.market import Market
 from marketplace.service.records import (
@@ -16,20 +19,65 @@ from marketplace.service.records import (
     VoucherRecord,
 )
 
+MANY: Final = 100_000  # more than a page of jobs can have around it
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What the store has around some jobs, read with one question a table."""
+
+    leases: dict[str, list[Lease]]  # by job, in the order of their making
+    receipts: dict[object, ReceiptRecord]  # the last of each lease that is shown
+    txs: dict[str, list[Tx]]  # by lease
+    channels: dict[bytes, Channel]
+
+    def shown(self, job: Job) -> Lease | None:
+        """The lease that speaks for *job*: its current one, else its last."""
+        leases = self.leases.get(job.id, [])
+        return next((x for x in leases if x.id == job.lease), leases[-1] if leases else None)
+
 
 async def job_view(market: Market, job: Job) -> dict[str, Any]:
     """A job with its current lease, what it has cost and, while it is quoted, the quote."""
-    lease = await market.store.get(Lease, job.lease) if job.lease else None
-    if lease is None:
-        past = await market.store.find(Lease, job=job.id, order=("-id",), limit=1)
-        shown = past[0] if past else None
-    else:
-        shown = lease
-    last = await market.last_receipt(shown.id) if shown is not None else None
-    leases = [x.id for x in await leases_of(market, job)]
-    txs = await market.store.find(Tx, lease=leases)
-    owed = last.lease_owed if last is not None and lease is not None else 0
-    view: dict[str, Any] = {
+    return (await job_views(market, [job]))[0]
+
+
+async def job_views(market: Market, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The same of each of *jobs*, with as many questions as for one."""
+    around = await _around(market, jobs)
+    views = [_job(market, job, around) for job in jobs]
+    for job, view in zip(jobs, views, strict=True):
+        lease = around.shown(job)
+        if lease is not None and lease.id == job.lease and job.state is JobState.QUOTED:
+            view["quote"] = await quote_view(market, lease, job)
+    return views
+
+
+async def _around(market: Market, jobs: Sequence[Job]) -> _Around:
+    store, leases, txs = market.store, dict[str, list[Lease]](), dict[str, list[Tx]]()
+    for lease in await store.find(Lease, job=[job.id for job in jobs], limit=MANY):
+        leases.setdefault(lease.job, []).append(lease)
+    around = _Around(leases, {}, txs, {})
+    shown = [lease for job in jobs if (lease := around.shown(job)) is not None]
+    ids = [lease.id for some in leases.values() for lease in some]
+    for tx in await store.find(Tx, lease=ids, limit=MANY):
+        txs.setdefault(tx.lease, []).append(tx)
+    keys = {lease.session_vk for lease in shown}
+    around.channels.update(
+        {c.session_vk: c for c in await store.find(Channel, session_vk=keys, limit=MANY)}
+    )
+    around.receipts.update(
+        await store.newest(ReceiptRecord, "lease", "tick", [lease.id for lease in shown])
+    )
+    return around
+
+
+def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
+    shown = around.shown(job)
+    leases = [x.id for x in around.leases.get(job.id, [])]
+    last = around.receipts.get(shown.id) if shown is not None else None
+    owed = last.lease_owed if last is not None and last.lease == job.lease else 0
+    return {
         "id": job.id,
         "name": job.name,
         "kind": job.kind,
@@ -59,26 +107,21 @@ async def job_view(market: Market, job: Job) -> dict[str, Any]:
         "finished_at_ms": shown.finished_ms if shown else 0,
         "unit_ms": last.unit_ms if last is not None else 0,
         "ticks": last.tick if last is not None else 0,
-        "transactions": await transactions(market, shown, txs),
+        "transactions": _transactions(shown, around, leases),
         "expected_wait_ms": market.matcher.expected_wait_ms(job.id, market.now),
         "quote": None,
     }
-    if lease is not None and job.state.name == "QUOTED":
-        view["quote"] = await quote_view(market, lease, job)
-    return view
 
 
-async def leases_of(market: Market, job: Job) -> list[Lease]:
-    """All leases that the job ever had."""
-    return await market.store.find(Lease, job=job.id)
-
-
-async def transactions(market: Market, lease: Lease | None, txs: list[Tx]) -> list[dict[str, Any]]:
+def _transactions(
+    lease: Lease | None, around: _Around, leases: Sequence[str]
+) -> list[dict[str, Any]]:
     """Open, claims and finish of the job, as far as this market knows."""
     if lease is None:
         return []
+    txs = sorted((tx for x in leases for tx in around.txs.get(x, [])), key=lambda tx: tx.id)
     known = {tx.id: {"id": tx.id, "kind": tx.kind, "state": tx.state, "fee": tx.fee} for tx in txs}
-    channel = await market.store.get(Channel, lease.session_vk)
+    channel = around.channels.get(lease.session_vk)
     for tx_id, kind in (
         (lease.channel_tx or (channel.open_tx if channel else ""), "open"),
         (channel.settled_tx if channel else "", "finish"),
@@ -86,6 +129,11 @@ async def transactions(market: Market, lease: Lease | None, txs: list[Tx]) -> li
         if len(tx_id) == 64:
             known.setdefault(tx_id, {"id": tx_id, "kind": kind, "state": "SUBMITTED", "fee": 0})
     return list(known.values())
+
+
+async def leases_of(market: Market, job: Job) -> list[Lease]:
+    """All leases that the job ever had."""
+    return await market.store.find(Lease, job=job.id)
 
 
 async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
