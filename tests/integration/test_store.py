@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from marketplace.domain import wire
-from marketplace.domain.errors import Conflict
+from marketplace.domain.errors import Conflict, Malformed, Refusal
 from marketplace.domain.job import JobState
 from marketplace.service.ports import Change
 from marketplace.service.records import (
@@ -78,6 +78,48 @@ def test_a_group_loses_only_its_culprits(on_store) -> None:
         assert await db.count(Account) == 91
         assert db.commits < 100
         assert (await db.get(Account, "a")).suspended == ""  # pyright: ignore[reportOptionalMemberAccess]
+
+    on_store(body)
+
+
+ODD = ("", "\\N", "\\.", "a\tb\nc\rd", '"\\"', "Δ ✓ \U0001f600", "'; --", "%s %% ?", "{}")
+
+
+@pytest.mark.parametrize("count", [1, 9, 200])
+def test_rows_come_back_as_they_were_written_however_many_at_once(on_store, count: int) -> None:
+    async def body(db: Database) -> None:
+        texts = [ODD[i % len(ODD)] for i in range(count)]
+        put: list[Record] = [
+            Job(
+                f"j{i:03d}", text, "", text, "job", {text: [text, None, 1, True]}, bytes([i]) * 28,
+                [text] * (i % 3), JobState.QUEUED, 2**53, i, b"\\x00" * (i % 2),
+                exit_code=None if i % 2 else -i, explain={"a": {}} if i % 2 else {},
+            )
+            for i, text in enumerate(texts)
+        ]  # fmt: skip
+        await db.apply(Change(puts=put))
+        assert await db.find(Job) == put
+
+    on_store(body)
+
+
+def test_one_of_many_that_cannot_be_stored_is_told_why(on_store) -> None:
+    async def body(db: Database) -> None:
+        await db.apply(Change(puts=[Account("a7", 1)]))
+        refused: dict[str, type[Exception]] = {}
+
+        async def one(name: str, at: int) -> None:
+            try:
+                await db.apply(Change(puts=[Account(name, at), Setting(name, "x")]))
+            except Refusal as error:
+                refused[name] = type(error)
+
+        async with anyio.create_task_group() as tasks:
+            for i in range(100):
+                tasks.start_soon(one, f"a{i}", 2**70 if i == 50 else i)
+        assert refused == {"a7": Conflict, "a50": Malformed}
+        assert await db.count(Account) == 99
+        assert await db.count(Setting) == 98  # all of a change, or nothing of it
 
     on_store(body)
 
