@@ -10,7 +10,7 @@ import anyio
 import httpx
 import structlog
 
-from marketplace.domain.errors import Conflict
+from marketplace.domain.errors import Conflict, TallyError
 from marketplace.service import hooks
 from marketplace.service.errors import HookRefused
 from marketplace.service.market import Market
@@ -21,6 +21,14 @@ log = structlog.get_logger("webhooks")
 DEADLINE_S: Final = 10
 AT_ONCE: Final = 8
 CURSOR: Final = "hooks.after"
+_FAILURES: Final = (
+    TallyError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    OSError,
+    TimeoutError,
+    ValueError,  # a name that IDNA refuses
+)
 SETTLED_MS: Final = 1_000  # events of other processes may be committed a little out of order
 
 
@@ -63,13 +71,16 @@ class Deliverer:
         async with limit:
             try:
                 status = await self._post(hook, delivery)
-            except (HookRefused, httpx.HTTPError, OSError, TimeoutError) as error:
+            except _FAILURES as error:  # whatever one URL or its host does, the others are told
                 log.info("webhook", hook=hook.id, error=f"{type(error).__name__}: {error}"[:200])
                 status = 0
-        if 200 <= status < 300:
-            await hooks.delivered(self.market, delivery)
-        else:
-            await hooks.failed(self.market, delivery, hook)
+        try:
+            if 200 <= status < 300:
+                await hooks.delivered(self.market, delivery)
+            else:
+                await hooks.failed(self.market, delivery, hook)
+        except TallyError as error:  # not noted: it comes again when its time has come
+            log.warning("webhook", hook=hook.id, error=error.line())
 
     async def _post(self, hook: Hook, delivery: Delivery) -> int:
         """Connect to the very address that was checked, so that the name cannot change in between."""

@@ -59,7 +59,11 @@ async def log_events(parts: Parts, job: Job, lease: str, start: int) -> AsyncIte
             for one in leases:
                 at = offsets.setdefault(one, start if first else 0)
                 for chunk in await market.store.find(
-                    LogRecord, lease=one, offset__ge=max(at - 65_536, 0), order=("offset",)
+                    LogRecord,
+                    job=job.id,  # *lease* is whatever the caller named
+                    lease=one,
+                    offset__ge=max(at - 65_536, 0),
+                    order=("offset",),
                 ):
                     data = from_offset(chunk, offsets[one])
                     if data:

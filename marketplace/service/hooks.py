@@ -24,6 +24,7 @@ BACKOFF_MS: Final = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_0
 MOST: Final = 20
 KEY: Final = "hooks.key"  # the setting: which key the secrets are derived from, by its fingerprint
 _TAG: Final = "tally/webhook/v1"
+_V6_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
 _V6_MAPPED: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 
 
@@ -33,6 +34,8 @@ def check_url(url: str, private: bool) -> tuple[str, int]:
     The name's *addresses* are checked again at every delivery (:func:`check_addresses`), since a
     name may point elsewhere tomorrow.
     """
+    if not (url.isascii() and url.isprintable()):
+        raise HookRefused("a webhook's URL is printable ASCII: write its host as xn--…")
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -60,6 +63,8 @@ def check_addresses(addresses: Iterable[str]) -> None:
         if isinstance(address, ipaddress.IPv6Address):
             if address.sixtofour is not None or address.teredo is not None:
                 raise HookRefused("a webhook points to a public address, not through a tunnel")
+            if address.is_site_local or address in _V6_COMPATIBLE:  # deprecated, and never public
+                raise HookRefused("a webhook points to a public address")
             for network in _V6_MAPPED:
                 if address in network:
                     address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
