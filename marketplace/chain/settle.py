@@ -26,6 +26,7 @@ from marketplace.chain.txs import Batch, Move
 from marketplace.domain.channel import (
     BPS,
     ChannelRefused,
+    ChannelUnfit,
     Claim,
     Closing,
     Finish,
@@ -131,7 +132,7 @@ def plan(
     for due in dues:
         try:
             candidate = _candidate(due, snapshot, policy, adapter_vkh)
-        except (ChannelRefused, VoucherRefused) as no:
+        except (ChannelRefused, ChannelUnfit, VoucherRefused) as no:
             waiting[due.view.session_vk], refused[due.view.session_vk] = Why.REFUSED, no
             continue
         if candidate is None:
@@ -152,6 +153,9 @@ def _candidate(
 ) -> _Candidate | None:
     """The step for *due*, if there is anything to do; the twin's refusal if it would be refused."""
     view, stage, now_ms = due.view, due.view.stage, snapshot.tip.time_ms
+    if view.claimed < 0 or not 0 <= view.consts.fee_bps <= BPS:
+        # Nobody opens one so who means well: settle would take from the sender what it owes then.
+        raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]} was opened with odd figures")
     mine = adapter_vkh is not None and view.consts.adapter_vkh == adapter_vkh
     expired = isinstance(stage, Closing) and now_ms >= stage.expire_at_ms
     limits = channel_capacity(snapshot, view)

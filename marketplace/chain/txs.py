@@ -168,6 +168,9 @@ def settle(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
         snapshot.ms_at(until),
     )
     wills = tuple(will(datum.read_channel(m.utxo, batch.unit), m.step, witness) for m in moves)
+    for move, each in zip(moves, wills, strict=True):
+        if each.taken > move.utxo.quantity(batch.unit):
+            raise TxRefused("a claim takes more than its channel holds")
     outs, topped_up = _outputs(snapshot, batch, moves, expect(wills))
     plan = Plan(
         outputs=tuple(outs),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marketplace.chain import settle, txs
+from marketplace.chain.capacity import Funding
 from marketplace.chain.channels import ChannelView
+from marketplace.chain.errors import TxRefused
 from marketplace.chain.settle import Costs, Due, Policy, Why, plan
 from marketplace.domain.channel import Claim, Finish
 from marketplace.domain.voucher import Voucher
@@ -87,6 +90,30 @@ def test_a_voucher_is_taken_as_far_as_the_channel_can_still_be_closed() -> None:
     assert isinstance(step, Claim)
     kept = 40 * ADA - step.take_to
     assert 1_500_000 < kept < 1_700_000
+
+
+def test_a_channel_that_would_cost_its_settler_money_is_refused() -> None:
+    """Opening runs no script: a negative bounty is paid by whoever claims, a negative start by nobody."""
+    for odd in (
+        s.view("a", s.ref(1), 10 * ADA, fee_bps=-400_000, expire_at_ms=s.NOW_MS + 9_000_000),
+        s.view("a", s.ref(1), 10 * ADA, claimed=-90 * ADA, fundings=[Funding(10 * ADA, 99)]),
+        s.view("a", s.ref(1), 10 * ADA, fee_bps=10_001, expire_at_ms=0),
+    ):
+        voucher = Voucher.sign(s.key("session a"), 2 * ADA)
+        good = _due("b", 2, 5 * ADA, drain=True)
+        wish = plan(
+            [Due(odd, voucher, s.payout_address("p"), drain=True), good], s.snapshot(), EAGER
+        )
+        assert wish.waiting[odd.session_vk] is Why.REFUSED
+        assert _names(wish) == [["b"]]
+
+
+def test_a_claim_of_more_than_there_is_is_refused_before_it_is_written() -> None:
+    view = s.view("a", s.ref(1), 10 * ADA)
+    claim = txs.claim_step(Voucher.sign(s.key("session a"), 11 * ADA))
+    batch = txs.Batch((txs.Move(view.utxo, claim),), {view.consts.payout: s.payout_address("p")})
+    with pytest.raises(TxRefused):
+        txs.settle(s.snapshot(), s.funds(50 * ADA), batch)
 
 
 def test_payouts_below_the_least_output_wait_unless_they_are_ones_own() -> None:
