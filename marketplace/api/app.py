@@ -11,6 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from marketplace.api import account, channels, jobs, metrics, ports, problems, public
 from marketplace.api.auth import Parts
+from marketplace.api.chain import Gate
 from marketplace.api.limits import Bodies, Crowd
 from marketplace.api.version import release
 from marketplace.domain.wire import MAX_FRAME
@@ -28,6 +29,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     )
     app.state.parts = parts
     problems.install(app)
+    app.add_middleware(Gate, parts=parts)
     app.add_middleware(metrics.Count)
     app.add_middleware(Bodies)
     app.add_middleware(Crowd, most=parts.market.settings.open_per_address)

@@ -39,6 +39,8 @@ class Parts:
         self.public_url = ""
         self.mainnet = False
         self.ready = False
+        self.network_known = True
+        self.chain_fault = ""  # why the chain cannot be asked just now; empty while it can
 
 
 def parts_of(request: Request) -> Parts:

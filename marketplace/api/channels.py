@@ -19,7 +19,7 @@ from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TxState
 from marketplace.service import access, jobs, settle, views
 from marketplace.service.access import Caller
-from marketplace.service.errors import NoChain, QuoteGone
+from marketplace.service.errors import ChainAway, NoChain, QuoteGone
 from marketplace.service.ports import Change, Ledger, UnsignedTx
 from marketplace.service.records import Channel, Tx
 
@@ -27,8 +27,10 @@ router = APIRouter(prefix="/v1/channels", tags=["channels"], responses=documente
 
 
 def ledger_of(parts: PartsDep) -> Ledger:
-    """The chain, or NoChain."""
+    """The chain; NoChain, or ChainAway while it has not come yet."""
     if parts.market.ledger is None:
+        if parts.chain_fault:
+            raise ChainAway(f"the chain has not answered yet: {parts.chain_fault}")
         raise NoChain("this market has no chain configured")
     return parts.market.ledger
 

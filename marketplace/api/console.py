@@ -297,6 +297,8 @@ def install(app: FastAPI, parts: Parts) -> None:
     async def chain_url() -> str:
         if known["chain"] == "?":
             ledger = parts.market.ledger
+            if ledger is None and parts.chain_fault:
+                return ""  # it is still to come
             try:
                 facts = await ledger.network() if ledger is not None else {}
             except TallyError:

@@ -24,13 +24,14 @@ from anyio.abc import TaskStatus
 from marketplace.api import metrics
 from marketplace.api.app import build
 from marketplace.api.auth import Parts
+from marketplace.api.chain import MAINNET, Connect, await_chain, claims, first_look, follow
 from marketplace.api.deliver import Deliverer
 from marketplace.api.server import config as server_config
 from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
-from marketplace.service import hooks, settle, sweeps
+from marketplace.service import hooks, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import MATCHER, Market, Settings
@@ -42,7 +43,6 @@ from marketplace.store.migrate import migrate
 from marketplace.system import SystemClock, SystemIds
 
 log = structlog.get_logger("market")
-MAINNET: Final = 764824073
 CONSOLE: Final = (
     "marketplace.api.console"  # pages are an extra: a market serves its API without them
 )
@@ -51,8 +51,9 @@ CONSOLE: Final = (
 @dataclass(frozen=True)
 class Config:
     """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready* is
-    told together with the URL. *hook_key*: 32 bytes that webhooks' secrets are derived from; without
-    it there are no webhooks."""
+    told with the URL, and the network's magic (0 while that is unknown). *hook_key*: 32 bytes that webhooks' secrets are derived from; without
+    it there are no webhooks. *connect*: brings the chain (and its network's magic), also when it is away
+    at the start; *ledger* is one that is there already."""
 
     db: str
     blob_folder: str
@@ -62,8 +63,9 @@ class Config:
     origins: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
+    connect: Connect | None = None
     hook_key: bytes = field(default=b"", repr=False)
-    on_ready: Callable[[str], None] | None = None
+    on_ready: Callable[[str, int], None] | None = None
     console: bool = True
 
 
@@ -109,6 +111,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
     market = run.market
     try:
         await hooks.check_key(market)
+        there = config.connect is None or await first_look(run.parts, config.connect)
         async with anyio.create_task_group() as tasks:
             await sweeps.beat(market)
             heard = anyio.Event()
@@ -124,6 +127,8 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             tasks.start_soon(_on_matcher, run)
             tasks.start_soon(run.parts.hub.deliver)
             tasks.start_soon(run.parts.payers.deliver)
+            if config.connect is not None and not there:
+                tasks.start_soon(await_chain, run.parts, config.connect)
             run.parts.ready = True
             yield run
             run.parts.ready = False
@@ -155,8 +160,8 @@ def _work(
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
         (1.0, deliverer.round),
-        (settings.settle_every_ms / 1000, lambda: settle.claim_round(market)),
-        (5.0, lambda: settle.follow(market)),
+        (settings.settle_every_ms / 1000, lambda: claims(run.parts)),
+        (5.0, lambda: follow(market)),
         (5.0, lambda: _gauges(run)),
     ]
 
@@ -284,7 +289,8 @@ async def serve(config: Config) -> None:
         def started() -> None:
             log.info("serving", url=url)
             if config.on_ready is not None:
-                config.on_ready(url)
+                known = run.parts.network_known
+                config.on_ready(url, run.market.settings.magic if known else 0)
 
         server.on_started = started
         async with anyio.create_task_group() as tasks:

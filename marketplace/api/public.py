@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from marketplace.api.auth import PartsDep, public
@@ -38,14 +38,19 @@ async def healthz() -> dict[str, Any]:
 
 @health.get("/readyz", summary="It can work", responses=documented(503))
 async def readyz(parts: PartsDep) -> Response:
-    """The store answers and the view of it is loaded."""
+    """The store answers and the view of it is loaded. `chain` is `away` while the chain does not answer:
+    what needs none goes on.
+    """
     try:
         await parts.market.store.ping()
     except Fault as fault:
         return problem(503, fault.code, fault.message, fault.remedy)
     if not parts.ready:
         return problem(503, "NOT_READY", "the market is still loading")
-    return PlainTextResponse('{"status":"ready"}', media_type="application/json")
+    if not parts.network_known:
+        return problem(503, "CHAIN_AWAY", f"never seen: {parts.chain_fault}")
+    chain = "away" if parts.chain_fault else "none" if parts.market.ledger is None else "ready"
+    return JSONResponse({"status": "ready", "chain": chain, "chain_fault": parts.chain_fault})
 
 
 @health.get("/metrics", summary="Prometheus", response_class=PlainTextResponse)
@@ -59,9 +64,10 @@ async def network(parts: PartsDep) -> dict[str, Any]:
     """Facts that a client checks against its own chain."""
     facts: dict[str, Any] = {"magic": parts.market.settings.magic, "version": release()}
     facts["asset"] = ""
-    facts["chain"] = parts.market.ledger is not None
+    facts["chain"] = parts.market.ledger is not None or bool(parts.chain_fault)
     if parts.market.ledger is not None:
         facts |= await parts.market.ledger.network()
+    facts["chain_away"] = bool(parts.chain_fault)
     return facts
 
 

@@ -7,8 +7,9 @@ unmoved channel costs one request a look: its last known output is asked first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from marketplace.chain import capacity, datum, lax, txbytes
@@ -116,16 +117,28 @@ class ChannelFinder:
         self._unit = unit
         self._trails: dict[bytes, _Trail] = {}
 
+    async def standing(self) -> dict[OutRef, Utxo]:
+        """Every output of the instance's channels, anybody's, that is unspent now: one question."""
+        found = await self._chain.utxos_of_script(self._scripts.stub_hash)
+        return {utxo.ref: utxo for utxo in found}
+
     async def find(
-        self, session_vk: bytes, origin: OutRef, height: int | None = None
+        self,
+        session_vk: bytes,
+        origin: OutRef,
+        height: int | None = None,
+        standing: Mapping[OutRef, Utxo] = MappingProxyType({}),
     ) -> ChannelView | ChannelEnded:
-        """The channel that *origin* opened. *height* is the tip's, where the caller knows it.
+        """The channel that *origin* opened. *height* is the tip's, where the caller knows it; a channel
+        whose last known output is in *standing* has not moved and is not asked for.
 
         :class:`ChannelUnknown` if the open transaction is in no block or opened something else.
         """
         if height is None:
             height = (await self._chain.tip()).height
         trail = self._trails.get(session_vk)
+        if trail is not None and (still := standing.get(trail.at)) is not None:
+            return await self._view(session_vk, trail, still, height)
         if trail is not None:
             moves = await self._chain.moves(trail.at.tx_id)
             if moves is not None:

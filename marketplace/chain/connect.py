@@ -17,9 +17,11 @@ import anyio
 import anyio.to_thread
 import requests
 from blockfrost import ApiError, BlockFrostApi
+from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 
 from marketplace.chain import address as addresses
-from marketplace.chain.errors import ChainFault, ScriptRefused, TxRefused
+from marketplace.chain import bech32
+from marketplace.chain.errors import ChainFault, ChainUrlWrong, ScriptRefused, TxRefused
 from marketplace.chain.snapshot import Deployment, Params, Scripts, Snapshot, Tip, Units
 from marketplace.chain.utxo import OutRef, Utxo, assets_of
 from marketplace.domain.errors import TallyError
@@ -128,6 +130,12 @@ class ChainReader:
         text = addresses.to_text(address)
         found = await self._ask("utxos", self._api.address_utxos, text, gather_pages=True)
         return [_utxo(bytes.fromhex(raw["tx_hash"]), raw, address) for raw in found or []]
+
+    async def utxos_of_script(self, script_hash: bytes) -> list[Utxo]:
+        """Every unspent output whose payment credential is this script, whatever its stake part."""
+        text = bech32.encode("script", script_hash)  # CIP-5; a door takes it in an address's place
+        found = await self._ask("utxos", self._api.address_utxos, text, gather_pages=True)
+        return [_utxo(bytes.fromhex(raw["tx_hash"]), raw) for raw in found or []]
 
     async def moves(self, tx_id: bytes) -> Moves | None:
         """What a transaction consumed and made; None if it is in no block."""
@@ -251,15 +259,26 @@ def deployment_address(scripts: Scripts, mainnet: bool) -> bytes:
 async def connect(
     url: str, project_id: str = "", *, deadline_s: float = 20.0, at_once: int = _AT_ONCE
 ) -> ChainReader:
-    """The chain at *url* (with or without ``/v0``); :class:`ChainFault` if nothing answers there.
+    """The chain at *url* (with or without ``/v0``); :class:`ChainFault` if nothing answers there,
+    :class:`ChainUrlWrong` if what answers is no chain or does not take *project_id*.
 
     *at_once* bounds the requests in flight; *deadline_s* counts for each from when it is sent.
     """
     base = url.rstrip("/").removesuffix("/v0")
     api = BlockFrostApi(project_id=project_id or "none", base_url=base)
     reader = ChainReader(api, 0, deadline_s, at_once)
-    genesis = await reader._must("genesis", api.genesis)  # pyright: ignore[reportPrivateUsage] -- same module
-    reader.magic = int(genesis["network_magic"])
+    try:
+        genesis = await reader._ask("genesis", api.genesis)  # pyright: ignore[reportPrivateUsage] -- same module
+    except ChainFault as fault:
+        cause = fault.__cause__
+        if isinstance(cause, ApiError) and cause.status_code == 403:
+            raise ChainUrlWrong(f"{base} does not take this project id: {cause.message}") from fault
+        if isinstance(cause, (MissingSchema, InvalidSchema, InvalidURL)):
+            raise ChainUrlWrong(f"{url!r} is not an address: {cause}") from fault
+        raise
+    if not isinstance(genesis, dict) or "network_magic" not in genesis:
+        raise ChainUrlWrong(f"there is no chain at {base}")
+    reader.magic = int(cast("dict[str, Any]", genesis)["network_magic"])
     return reader
 
 

@@ -6,6 +6,7 @@
     x ScriptRefused      a script said no when the transaction was evaluated
     x FundsShort         not enough money of one's own for this transaction
     x NotDeployed        the contract's reference scripts are not on this chain
+    x ChainUrlWrong      the chain's door will never answer like this: another URL or project id
 * Fault
     x ChainFault         the chain's door did not answer, or answered nonsense
 """
@@ -20,6 +21,16 @@ class ChainFault(Fault):
 
     code = "CHAIN_FAULT"
     remedy = "check the chain URL and project id; the call is safe to repeat"
+
+
+class ChainUrlWrong(Refusal):
+    """What is at the URL is no chain's door, or it does not take this project id."""
+
+    code = "CHAIN_URL_WRONG"
+    remedy = (
+        "name a Blockfrost-compatible address (https://cardano-preprod.blockfrost.io/api/v0) and a "
+        "project id of the same network: --chain-url and --project-id"
+    )
 
 
 class ChannelUnknown(Refusal):

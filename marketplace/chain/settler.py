@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import anyio
 import structlog
@@ -34,6 +35,7 @@ from marketplace.domain.transaction import TxState
 from marketplace.domain.voucher import Voucher
 
 _log = structlog.get_logger(__name__)
+_BULK: Final = 4  # from so many channels on, all of the instance are asked for at once
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,10 @@ class Settler:
         """Views of every channel that is not in flight; one that cannot be read is noted and left."""
         busy = await self._busy()
         dues: list[Due] = []
+        standing = await self._finder.standing() if len(wanted) >= _BULK else {}
 
         async def look(want: Wanted) -> None:
-            due = await self._find_one(want, snapshot.tip.height, busy, done)
+            due = await self._find_one(want, snapshot.tip.height, busy, standing, done)
             if due is not None:
                 dues.append(due)
 
@@ -142,12 +145,17 @@ class Settler:
         return dues
 
     async def _find_one(
-        self, want: Wanted, height: int, busy: set[OutRef], done: Round
+        self,
+        want: Wanted,
+        height: int,
+        busy: set[OutRef],
+        standing: Mapping[OutRef, Utxo],
+        done: Round,
     ) -> Due | None:
         try:
             if want.voucher is not None:
                 want.voucher.verify()
-            found = await self._finder.find(want.session_vk, want.origin, height)
+            found = await self._finder.find(want.session_vk, want.origin, height, standing)
         except TallyError as error:
             done.refused[want.session_vk] = error
             return None

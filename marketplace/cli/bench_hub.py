@@ -401,7 +401,7 @@ def _serve(folder: str) -> None:
         port=0,
         settings=settings,
         console=False,
-        on_ready=lambda url: print(json.dumps({"url": url}), flush=True),
+        on_ready=lambda url, _: print(json.dumps({"url": url}), flush=True),
     )
     anyio.run(serve, config)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final, TypeVar
 import anyio
 import typer
 
+from marketplace.api.chain import Connect
 from marketplace.api.main import Config, assemble, folder_of, serve
 from marketplace.chain.actions import Desk, deploy
 from marketplace.chain.connect import connect
@@ -65,16 +66,20 @@ def _database(db: str, home: Path) -> str:
     return db or f"sqlite:///{private_folder(home) / 'market.db'}"
 
 
-async def _ledger(
+def _chain(
     home: Path, purse: Purse | None, chain_url: str, project_id: str, public: str
-) -> ChainLedger | None:
-    """With the operator's key."""
+) -> Connect | None:
+    """How to reach the chain, with the operator's key; None without one."""
     if purse is None or not chain_url:
         return None
-    chain = await connect(chain_url, project_id)
-    wallet = purse.wallet(mainnet=chain.mainnet)
     log = FileLog(private_folder(home) / "operator.transactions")
-    return ChainLedger(chain, Desk(chain, wallet, "", log), public)
+
+    async def to() -> tuple[int, ChainLedger]:
+        chain = await connect(chain_url, project_id)
+        desk = Desk(chain, purse.wallet(mainnet=chain.mainnet), "", log)
+        return chain.magic, ChainLedger(chain, desk, public)
+
+    return to
 
 
 def _operator(home: Path, needed: bool) -> Purse | None:
@@ -119,11 +124,8 @@ def serve_(
 
     async def run() -> None:
         purse = _operator(home, needed=bool(chain_url))
-        ledger = await _ledger(home, purse, chain_url, project_id, public_chain_url)
-        magic = int((await ledger.network())["magic"]) if ledger is not None else 42
         settings = replace(
             Settings(),
-            magic=magic,
             resume_window_ms=parse_duration_ms(resume_window),
             settle_every_ms=parse_duration_ms(settle_every),
         )
@@ -136,9 +138,9 @@ def serve_(
                 public_url=public_url,
                 origins=tuple(origin or ()),
                 settings=settings,
-                ledger=ledger,
+                connect=_chain(home, purse, chain_url, project_id, public_chain_url),
                 hook_key=purse.keys.load_or_create(HOOKS).seed if purse is not None else b"",
-                on_ready=lambda url: print_json({"url": url, "magic": magic}),
+                on_ready=lambda url, magic: print_json({"url": url, "magic": magic}),
             )
         )
 

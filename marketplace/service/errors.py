@@ -61,6 +61,13 @@ class NoChain(Refusal):
     remedy = "start the market with --chain-url, or use a client with its own chain URL"
 
 
+class ChainAway(Fault):
+    """The chain that this market was started with does not answer yet."""
+
+    code = "CHAIN_AWAY"
+    remedy = "try again soon, or use a client with its own chain URL; /readyz says when it is back"
+
+
 class HookRefused(Refusal):
     """A webhook that points where the market must not call."""
 

@@ -19,7 +19,7 @@ def main() -> None:
     settings = fast(process_lease_ms=3_000, propose_ttl_ms=5_000, resume_window_ms=20_000)
     config = Config(
         db, folder, port=0, settings=settings, console=False,
-        on_ready=lambda url: print(json.dumps({"url": url}), flush=True),
+        on_ready=lambda url, _: print(json.dumps({"url": url}), flush=True),
     )  # fmt: skip
     anyio.run(serve, config)
 

@@ -21,6 +21,7 @@ from marketplace.chain.channels import ChannelEnded, ChannelFinder, channel_capa
 from marketplace.chain.datum import stage_bytes
 from marketplace.chain.errors import ChannelUnknown
 from marketplace.chain.outputs import Out
+from marketplace.chain.settler import Settler, Wanted
 from marketplace.chain.submit import MemoryLog, send
 from marketplace.chain.txs import Batch, Move
 from marketplace.domain.channel import ChannelUnfit, Open
@@ -260,5 +261,41 @@ def test_the_most_that_a_channel_pays_leaves_close_and_refund_possible() -> None
         adapter: Desk = world.desk("settler")
         await finish_channels(adapter, [(await world.view(live), None)], payouts, provider.adapter)
         assert await world.balance(consumer) == before + 20 * ADA - most
+
+    run(story)
+
+
+def test_many_unmoved_channels_are_seen_by_one_question() -> None:
+    """A settler's round costs the same for six channels as for five, and still sees the one that moved."""
+
+    async def story(world: World) -> None:
+        provider = Provider("p")
+        world.fund("consumer", 400 * ADA)
+        world.fund("settler", 50 * ADA)
+        lives = await world.open("consumer", provider, [10 * ADA] * 6)
+        world.devnet.mint(20)
+        settler = Settler(world.desk("settler", MemoryLog()))
+        wanted = [
+            Wanted(live.session.verify_key, live.ref, live.voucher(1), provider.payout_address)
+            for live in lives
+        ]
+        await settler.round(wanted)  # learns where each was opened
+        costs: list[int] = []
+        for part in (wanted[:5], wanted):
+            before = world.chain.requests
+            done = await settler.round(part)
+            costs.append(world.chain.requests - before)
+            assert len(done.views) == len(part) and not done.refused
+        assert costs[0] == costs[1]
+
+        moved = lives[2]
+        closed = await close_channel(world.desk("consumer"), await world.view(moved))
+        world.devnet.mint(1)
+        before = world.chain.requests
+        done = await settler.round(wanted)
+        assert done.views[moved.session.verify_key].closing
+        assert done.views[moved.session.verify_key].utxo.ref.tx_id == closed.sent.tx_id
+        assert sum(view.closing for view in done.views.values()) == 1
+        assert world.chain.requests - before > costs[1]  # only that one was asked for
 
     run(story)

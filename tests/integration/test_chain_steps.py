@@ -15,7 +15,7 @@ from marketplace.chain.actions import (
     settle,
     top_up,
 )
-from marketplace.chain.address import stake_account
+from marketplace.chain.address import stake_account, to_text
 from marketplace.chain.channels import ChannelView
 from marketplace.chain.errors import ChannelUnknown, NotDeployed, ScriptRefused
 from marketplace.chain.submit import MemoryLog
@@ -157,7 +157,7 @@ def test_a_reward_on_settles_account_is_withdrawn_to_the_lovelace() -> None:
         world.fund("consumer", 100 * ADA)
         settler = world.fund("settler", 50 * ADA)
         scripts = world.desk("settler").scripts
-        world.devnet.reward(stake_account(scripts.settle_hash, False).encode(), 1234567)
+        world.devnet.reward(to_text(stake_account(scripts.settle_hash, False)), 1234567)
         [live] = await world.open("consumer", provider, [20 * ADA])
         before = await world.balance(settler)
         done = await claim(
