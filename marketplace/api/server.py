@@ -82,6 +82,7 @@ def config(app: ASGIApp, **more: Any) -> uvicorn.Config:
         "ws_max_size": 1 << 20,
         "ws_ping_interval": PING_SECONDS,
         "ws_ping_timeout": PING_SECONDS,
+        "ws_per_message_deflate": False,  # hashes and signatures: nothing to gain, much to compute
         "timeout_keep_alive": KEEP_ALIVE_SECONDS,
         "timeout_graceful_shutdown": 3,
         "lifespan": "off",

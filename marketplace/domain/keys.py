@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from nacl.exceptions import BadSignatureError, CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
@@ -24,10 +25,15 @@ class Signer:
         if len(self.seed) != 32:
             raise Malformed("an Ed25519 seed has 32 bytes")
 
+    @cached_property
+    def _key(self) -> SigningKey:
+        """The seed's key pair: making it costs as much as a signature."""
+        return SigningKey(self.seed)
+
     @property
     def verify_key(self) -> bytes:
         """The public key, 32 bytes."""
-        return bytes(SigningKey(self.seed).verify_key)
+        return bytes(self._key.verify_key)
 
     @property
     def key_hash(self) -> bytes:
@@ -36,7 +42,7 @@ class Signer:
 
     def sign(self, message: bytes) -> bytes:
         """64 bytes."""
-        return SigningKey(self.seed).sign(message).signature
+        return self._key.sign(message).signature
 
 
 def verifies(verify_key: bytes, message: bytes, signature: bytes) -> bool:

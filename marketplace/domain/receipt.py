@@ -7,6 +7,7 @@ was for. The payer answers a receipt with a voucher over ``channel_owed``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, cast
 
 from marketplace.domain import canonical
@@ -120,9 +121,9 @@ class SignedReceipt:
         body = receipt.encode()
         return SignedReceipt(body, adapter.sign(body))
 
-    @property
+    @cached_property
     def receipt(self) -> Receipt:
-        """The decoded statement."""
+        """The decoded statement; :class:`Malformed` if it is none."""
         return Receipt.decode(self.body)
 
     def verify(self, adapter_vk: bytes) -> Receipt:

@@ -77,7 +77,8 @@ class PayerHub:
             case wire.VoucherSent(lease, voucher):
                 self._speaks(connection, voucher.session_vk)
                 await ticks.take_voucher(self.market, lease, voucher)
-                await settle.maybe(self.market, lease)
+                if self.market.book.may_be_over(voucher.session_vk, lease):
+                    await settle.maybe(self.market, lease)
             case wire.EndSent(end):
                 end.verify()
                 await ticks.take_end(self.market, end)

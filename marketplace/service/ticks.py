@@ -26,10 +26,15 @@ AT_ONCE: Final = 200
 
 @dataclass(eq=False)
 class Page:
-    """What the next receipt of one channel is checked against."""
+    """What the next receipt or voucher of one channel is checked against.
+
+    Terms and provider never change, so they are remembered for ever; the rest is read again once
+    another process wrote.
+    """
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     loaded: bool = False
+    provider: str = ""  # of the channel; empty until asked for
     last: Receipt | None = None
     leases: dict[str, Receipt] = field(default_factory=dict[str, Receipt])
     ticks: dict[str, int] = field(default_factory=dict[str, int])
@@ -69,6 +74,23 @@ class Book:
         page.last = newest[0].signed.receipt if newest else None
         page.leases, page.ticks = {}, {}
         page.loaded = True
+
+    async def provider(self, session_vk: bytes) -> str:
+        """Whose channel it is; NotFound, and no page, when there is none."""
+        page = self._pages.get(session_vk)
+        if page is None or not page.provider:
+            channel = await self._store.get(Channel, session_vk)
+            if channel is None:
+                raise NotFound("no such channel")
+            page = self.page(session_vk)
+            page.provider = channel.provider
+        return page.provider
+
+    def may_be_over(self, session_vk: bytes, lease_id: str) -> bool:
+        """False while the lease's last receipt, taken here, is not its final one."""
+        page = self._pages.get(session_vk)
+        last = page.leases.get(lease_id) if page is not None and page.loaded else None
+        return last is None or last.final
 
     async def agreed(self, page: Page, lease_id: str) -> tuple[Terms, str]:
         """(terms, provider) of a lease."""
@@ -171,9 +193,7 @@ async def _repeated(market: Market, receipt: Receipt, signed: SignedReceipt) -> 
 async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> VoucherRecord:
     """Verify and store; the greatest counts, a lower one is void. VoucherRefused, NotFound."""
     voucher.verify()
-    channel = await market.store.get(Channel, voucher.session_vk)
-    if channel is None:
-        raise NotFound("no such channel")
+    provider = await market.book.provider(voucher.session_vk)
     terms, _ = await market.book.agreed(market.book.page(voucher.session_vk), lease_id)
     if terms.session_vk != voucher.session_vk:
         raise NotFound(f"no lease {lease_id} on this channel")
@@ -182,7 +202,7 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     )
     topic = f"voucher:{voucher.session_vk.hex()}"
     await market.store.apply(Change(raises=[record], topics=[topic]))
-    market.providers.tell(channel.provider, wire.VoucherSent(lease_id, voucher))
+    market.providers.tell(provider, wire.VoucherSent(lease_id, voucher))
     return record
 
 
