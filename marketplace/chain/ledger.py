@@ -223,13 +223,13 @@ class ChainLedger:
         return found
 
     async def _origin(self, terms: Terms, open_tx: str) -> OutRef:
-        """Which output of *open_tx* is the channel: the one whose datum names its session key."""
+        """Which output of *open_tx* is the channel: the one at the contract's address that names its key."""
         known = self._origins.get((terms.session_vk, open_tx))
         if known is not None:
             return known
         moves = await self._chain.moves(_tx_id(open_tx))
         for output in moves.outputs if moves is not None else ():
-            if _session_of(output.utxo) == terms.session_vk:
+            if _opens(output.utxo, terms):
                 self._origins[terms.session_vk, open_tx] = output.utxo.ref
                 return output.utxo.ref
         raise ChannelUnknown(f"no block shows that {open_tx} opened this channel")
@@ -240,11 +240,14 @@ class ChainLedger:
         return ForeignWallet(change, given or tuple(await self._chain.utxos(change)))
 
 
-def _session_of(utxo: Utxo) -> bytes:
+def _opens(utxo: Utxo, terms: Terms) -> bool:
+    """Whether it is a channel of the terms' session key: a copy of the datum elsewhere is none."""
     try:
-        return datum.read_stage(utxo.datum or b"").consts.session_vk
+        found = datum.read_channel(utxo)
     except Malformed:
-        return b""
+        return False
+    at = Credential(scripts_for(terms.asset).stub_hash, is_script=True)
+    return found.address.payment == at and found.stage.consts.session_vk == terms.session_vk
 
 
 def _address(text: str) -> bytes:

@@ -16,11 +16,13 @@ from marketplace.chain.actions import CLOSE_WITHIN_MS, claim, pay
 from marketplace.chain.balance import Plan, assemble
 from marketplace.chain.channels import ChannelFinder, ChannelView
 from marketplace.chain.datum import stage_bytes
+from marketplace.chain.ledger import ChainLedger
 from marketplace.chain.outputs import Out
 from marketplace.chain.submit import MemoryLog, Sent, send
 from marketplace.chain.txs import Batch, Move
 from marketplace.domain.channel import Close, Closing, Open
 from tests.integration.support_chain import ADA, Live, Provider, World, run
+from tests.integration.test_chain_channels import _terms  # pyright: ignore[reportPrivateUsage] (the same facts)
 
 DEEP = b"\x81" * 300 + b"\x00"  # a list in a list in a list ...
 CLOSES = {
@@ -122,5 +124,22 @@ def test_a_strange_neighbour_does_not_hide_a_channel() -> None:
         await _send(world, plan)
         seen = await _seen(world, live)
         assert seen.amount == 31 * ADA and [f.amount for f in seen.fundings] == [30 * ADA, ADA]
+
+    run(story)
+
+
+def test_a_copy_of_the_datum_beside_the_open_hides_it_from_no_market() -> None:
+    async def story(world: World) -> None:
+        provider = Provider("p")
+        own = world.fund("consumer", 300 * ADA)
+        [live] = await world.open("consumer", provider, [30 * ADA])
+        view = await world.view(live)
+        consts = replace(live.consts, session_vk=b"\x31" * 32)
+        body = stage_bytes(Open(consts, 0))
+        outs = [Out(own, 5 * ADA, datum=body), Out(view.utxo.address, 20 * ADA, datum=body)]
+        opened = await pay(world.desk("consumer"), outs)
+        terms = _terms(replace(live, consts=consts), provider)
+        seen = await ChainLedger(world.chain, None).channel(terms, opened.tx_id.hex())
+        assert seen is not None and (seen.state, seen.value) == ("OPEN", 20 * ADA)
 
     run(story)
