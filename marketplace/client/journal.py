@@ -217,6 +217,11 @@ def lease_row(terms: SignedTerms, cap: int, at: Stamp) -> dict[str, Any]:
     return {"k": "lease", "terms": parts, "cap": cap, "at": at.to_wire()}
 
 
+def cap_row(lease: str, cap: int) -> dict[str, Any]:
+    """Another most that may be approved for *lease*: its job has a new one, with what was left."""
+    return {"k": "cap", "lease": lease, "cap": cap}
+
+
 def clock_row(lease: str, what: str, at: Stamp) -> dict[str, Any]:
     """*what*: started, paused, resumed or ended."""
     return {"k": "clock", "lease": lease, "what": what, "at": at.to_wire()}
@@ -288,6 +293,9 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int
             loaded.terms[terms.lease] = signed
             loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
             agreed[terms.lease] = Stamp.from_wire(row["at"]).mono_at(now)
+        case "cap":
+            lease = replace(book.leases[str(row["lease"])], cap=int(row["cap"]))
+            loaded.book = book.with_lease(lease)
         case "clock":
             at = Stamp.from_wire(row["at"]).mono_at(now)
             moves = {

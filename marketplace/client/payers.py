@@ -115,6 +115,16 @@ class ChannelPayer:
             self.book = self.book.with_lease(payer.LeaseBook(agreed, cap))
         return signed
 
+    async def cap(self, lease: str, more: int) -> int:
+        """Approve at most *more* lovelace beyond what *lease* was approved for, which is answered."""
+        async with self._turn:
+            known = self.book.leases[lease]
+            capped = replace(known, cap=min(known.terms.ceiling, known.approved + more))
+            if capped != known:
+                await self._write(rows.cap_row(lease, capped.cap))
+                self.book = self.book.with_lease(capped)
+            return known.approved
+
     async def opened(self, open_tx: str, index: int, capacity: int | None) -> None:
         """The channel's output is known; *capacity* once the chain confirmed it."""
         async with self._turn:

@@ -217,6 +217,7 @@ class Runner:
         """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened again."""
         quote = offered.quote
         terms = quote.terms
+        await self._cap_earlier(offered)
         held = await self._book(quote, offered.amount)
         signed = held.terms.get(terms.lease)
         if signed is None:
@@ -236,6 +237,29 @@ class Runner:
         }
         await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
         return held
+
+    async def _cap_earlier(self, offered: Offered) -> None:
+        """Earlier leases of the job get no more than the new ceiling leaves of the budget.
+
+        A provider that was given up may come back, or never have gone: what it then asks is not
+        signed beyond the budget, however long its lease is said to run.
+        """
+        terms = offered.quote.terms
+        earlier = [
+            (held, name)
+            for held in self.channels(offered.job)
+            for name, lease in held.book.leases.items()
+            if lease.terms.job == offered.job and name != terms.lease
+        ]
+        if not earlier:
+            return
+        spent = [await held.cap(name, 0) for held, name in earlier]
+        elsewhere = await anyio.to_thread.run_sync(self.payers.spent_before, offered.job)
+        left = self._specs[offered.job].price.budget - terms.ceiling - sum(spent) - elsewhere
+        if left < 0:
+            raise QuoteRefused("what was spent meanwhile and the ceiling exceed the budget")
+        last, name = earlier[-1]
+        await last.cap(name, left)
 
     async def _book(self, quote: Quote, amount: int) -> ChannelPayer:
         terms = quote.terms
