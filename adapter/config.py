@@ -35,8 +35,7 @@ import yaml
 
 from adapter.inventory import Reserve
 from adapter.prices import DAYS, Prices, Slot
-from adapter.state import Limits
-from adapter.treasury import Rules
+from adapter.state import Limits, Rules
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.offer import Window
 from marketplace.domain.units import (
@@ -117,7 +116,8 @@ _PLAIN: Final[Mapping[str, type]] = {
     "metrics_port": int, "asset": str, "fee_bps": int,
 }  # fmt: skip
 _LIMIT_TIMES: Final = (
-    "resume_window", "fund_wait", "fault_grace", "final_wait", "linger", "stop_grace", "max_lease",
+    "resume_window", "fund_wait", "fault_grace", "final_wait", "linger", "keep", "stop_grace",
+    "max_lease",
 )  # fmt: skip
 _ENVIRONMENT: Final = {
     "TALLY_MARKET": "market",

@@ -350,6 +350,7 @@ def _settled(turn: Turn, event: Settled) -> None:
     expected = max(channel.claimed, min(channel.paid, channel.capacity))
     channel = replace(
         channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx, final=event.final,
+        final_wall_ms=turn.now.wall_ms if event.final else 0,
         claimed=expected if event.claimed is None else event.claimed,
     )  # fmt: skip
     turn.put_channel(channel)
@@ -441,10 +442,23 @@ def _passed(turn: Turn) -> None:
         if lease is not None:
             _age(turn, lease)
     for session_vk, channel in list(turn.state.channels.items()):
-        empty = not any(True for _ in turn.state.on(session_vk))
-        if empty and channel.stage is ChannelStage.OPEN and not channel.idle_since_wall_ms:
+        if any(True for _ in turn.state.on(session_vk)):
+            life.settle_if_due(turn, session_vk)
+            continue
+        unused = channel.stage in (ChannelStage.OPEN, ChannelStage.AWAITED)
+        if unused and not channel.idle_since_wall_ms:
             turn.put_channel(replace(channel, idle_since_wall_ms=turn.now.wall_ms))
+        elif _over_for_good(turn, channel):
+            turn.forget(channel)
         life.settle_if_due(turn, session_vk)
+
+
+def _over_for_good(turn: Turn, channel: Channel) -> bool:
+    """Whether nothing of a channel without leases can matter any more, on chain or to a reader."""
+    now, limits = turn.now.wall_ms, turn.own.limits
+    if channel.stage is ChannelStage.AWAITED:  # nobody opened it: nothing was served on it
+        return channel.last is None and now - channel.idle_since_wall_ms >= limits.linger_ms
+    return channel.final and now - channel.final_wall_ms >= limits.keep_ms
 
 
 def _age(turn: Turn, lease: Lease) -> None:

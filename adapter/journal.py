@@ -8,7 +8,13 @@ voucher, and the messages that the market must get.  Either all of it happened o
   tick cannot be counted twice and a lost or altered row shows;
 * ``vouchers``: only ever replaced by a greater one;
 * ``outbox``: messages until the market has acknowledged them;
-* ``transactions``: bytes and id of everything sent to the chain, stored before it is sent.
+* ``transactions``: bytes and id of everything sent to the chain, stored before it is sent;
+* ``spent``: session keys of channels that are forgotten.
+
+What is over is dropped in the transaction that forgets it: a lease that never came to a channel, and
+a finished channel with its voucher, its leases and their ticks.  The pages that this frees go back to
+the file system by SQLite's own incremental vacuum, itself a transaction: at any instruction the file
+holds either all of a thing or none of it.
 """
 
 from __future__ import annotations
@@ -21,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import cbor2
+
 from adapter.events import Outcome, Send
 from adapter.records import (
     JournalFault,
@@ -30,7 +38,7 @@ from adapter.records import (
     lease_from,
     lease_moving,
 )
-from adapter.state import Channel, Lease, State
+from adapter.state import Channel, Lease, Past, State
 from marketplace.domain import wire
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.receipt import SignedReceipt
@@ -51,12 +59,17 @@ CREATE TABLE IF NOT EXISTS vouchers (
   session_vk BLOB PRIMARY KEY, cumulative INTEGER NOT NULL, signature BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (n INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS spent (session_vk BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS transactions (
   n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
   purpose TEXT NOT NULL, state TEXT NOT NULL, height INTEGER
 );
 """
 VERSION: Final = b"1"
+OLD_TRANSACTIONS: Final = 200
+"""So many of the chain's transactions are kept after they are final, for the owner to look at."""
+WAL_BYTES: Final = 4 << 20
+_INCREMENTAL: Final = 2  # SQLite's number for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +93,9 @@ class Journal:
         with _mapped("open"):
             self._db = sqlite3.connect(path, wait_s, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._shrinkable()
             self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('version', ?)", (VERSION,))
@@ -93,6 +108,13 @@ class Journal:
         self._fixed: dict[str, bytes] = {}
         self._tails: dict[str, bytes] = {}
         self._draining = False
+        self._past = Past()
+
+    def _shrinkable(self) -> None:
+        """Let the file give back what it no longer needs; one of an older adapter is rewritten once."""
+        if self._db.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
+            self._db.execute(f"PRAGMA auto_vacuum={_INCREMENTAL}")
+            self._db.execute("VACUUM")
 
     def close(self) -> None:
         """Release the file."""
@@ -112,16 +134,32 @@ class Journal:
                 vk: channel_from(vk, row, vouchers.get(vk))
                 for vk, row in self._db.execute("SELECT session_vk, row FROM channels")
             }
+            self._drop_strays()
             rows = self._db.execute("SELECT id, fixed, moving FROM leases WHERE ended=0")
             self._leases = {id_: lease_from(id_, fixed, moving) for id_, fixed, moving in rows}
             self._fixed = {id_: lease_fixed(lease) for id_, lease in self._leases.items()}
             self._tails = {id_: self._tail(id_) for id_ in self._leases}
             drain = self._db.execute("SELECT value FROM meta WHERE name='draining'").fetchone()
+            self._past = self._read_past()
         for lease in self._leases.values():
             if lease.last is not None and not self._has(lease.id, lease.last.seq):
                 raise JournalFault(f"lease {lease.id}: its last tick is not in the journal")
         self._draining = drain is not None and drain[0] == b"1"
-        return State(dict(self._leases), dict(self._channels), draining=self._draining)
+        return State(
+            dict(self._leases), dict(self._channels), draining=self._draining, past=self._past
+        )
+
+    def _drop_strays(self) -> None:
+        """Ended leases without a channel, as adapters before this rule left them."""
+        ended = {id_ for (id_,) in self._db.execute("SELECT id FROM leases WHERE ended=1")}
+        for id_ in ended.difference(*(one.leases for one in self._channels.values())):
+            self._drop_lease(id_)
+
+    def _read_past(self) -> Past:
+        keys = frozenset(vk for (vk,) in self._db.execute("SELECT session_vk FROM spent"))
+        found = self._db.execute("SELECT value FROM meta WHERE name='past'").fetchone()
+        paid, claimed = (0, 0) if found is None else cbor2.loads(found[0])
+        return Past(keys, paid, claimed)
 
     def outbox(self) -> list[tuple[int, bytes]]:
         """Messages that the market has not acknowledged, oldest first."""
@@ -166,7 +204,12 @@ class Journal:
                 if self._leases.get(id_) is not lease:
                     self._put_lease(lease)
             for id_ in self._leases.keys() - state.leases.keys():
-                self._db.execute("UPDATE leases SET ended=1 WHERE id=?", (id_,))
+                self._end_lease(self._leases[id_], state)
+            forgotten = self._channels.keys() - state.channels.keys()
+            for vk in forgotten:
+                self._forget_channel(self._channels[vk])
+            if state.past is not self._past:
+                self._put_past(state.past)
             for vk, channel in state.channels.items():
                 if self._channels.get(vk) is not channel:
                     self._put_channel(channel)
@@ -176,8 +219,45 @@ class Journal:
             numbers = [self._post(message) for message in messages]
         self._leases, self._channels = dict(state.leases), dict(state.channels)
         self._tails = {k: v for k, v in tails.items() if k in state.leases}
-        self._draining = state.draining
+        self._fixed = {k: v for k, v in self._fixed.items() if k in state.leases}
+        self._draining, self._past = state.draining, state.past
+        if forgotten:
+            self._shrink()
         return numbers
+
+    def _end_lease(self, lease: Lease, state: State) -> None:
+        """It is history for as long as its channel is; one that never came to a channel is nothing."""
+        channel = state.channels.get(lease.channel)
+        if channel is not None and lease.id in channel.leases:
+            self._db.execute("UPDATE leases SET ended=1 WHERE id=?", (lease.id,))
+        else:
+            self._drop_lease(lease.id)
+
+    def _drop_lease(self, id_: str) -> None:
+        self._db.execute("DELETE FROM ticks WHERE lease=?", (id_,))
+        self._db.execute("DELETE FROM leases WHERE id=?", (id_,))
+
+    def _forget_channel(self, channel: Channel) -> None:
+        for id_ in channel.leases:
+            self._drop_lease(id_)
+        for table in ("channels", "vouchers"):
+            self._db.execute(f"DELETE FROM {table} WHERE session_vk=?", (channel.session_vk,))
+        self._db.execute(
+            "DELETE FROM transactions WHERE state IN ('FINAL', 'EXPIRED') "
+            "AND n <= (SELECT max(n) FROM transactions) - ?",
+            (OLD_TRANSACTIONS,),
+        )
+
+    def _put_past(self, past: Past) -> None:
+        row = cbor2.dumps([past.paid, past.claimed])
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('past', ?)", (row,))
+        fresh = [(vk,) for vk in past.keys - self._past.keys]
+        self._db.executemany("INSERT OR IGNORE INTO spent VALUES (?)", fresh)
+
+    def _shrink(self) -> None:
+        """Give the pages of what was dropped back to the file system."""
+        with self._lock, _mapped("shrink"):
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     def acknowledged(self, numbers: Iterable[int]) -> None:
         """The market has these messages; a repetition after a crash here does no harm."""
@@ -223,6 +303,20 @@ class Journal:
         number = self._db.execute("INSERT INTO outbox (payload) VALUES (?)", (payload,)).lastrowid
         assert number is not None
         return number
+
+    # ---- the network ----------------------------------------------------------------------------
+
+    def network(self) -> int | None:
+        """The magic of the network that this journal's channels are on; None in a new journal."""
+        with self._lock, _mapped("read the network"):
+            found = self._db.execute("SELECT value FROM meta WHERE name='network'").fetchone()
+        return None if found is None else int.from_bytes(found[0])
+
+    def bind(self, magic: int) -> None:
+        """Remember the network, so that the next start need not wait for the chain to say it."""
+        with self._lock, _mapped("remember the network"), self._transaction():
+            row = ("network", magic.to_bytes(4))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", row)
 
     # ---- transactions ---------------------------------------------------------------------------
 

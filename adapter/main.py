@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,9 +28,10 @@ from adapter.daemon import Daemon, socket_link
 from adapter.inventory import Inventory, Place
 from adapter.journal import Journal
 from adapter.keys import Keys, load_keys
+from adapter.latechain import LateChain
 from adapter.meter import Metering
 from adapter.nvml import Nvml, NvmlFault
-from adapter.ports import Parts
+from adapter.ports import Chain, Parts
 from adapter.runtime.base import Runtime, RuntimeFault
 from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
@@ -37,11 +39,10 @@ from adapter.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
 from adapter.simulate.cuda import simulated_wiper
 from adapter.simulate.host import SimClock, SimHost
 from adapter.simulate.library import SimulatedNvml
-from adapter.state import Limits, Own
+from adapter.state import Limits, Own, State
 from adapter.status import StatusSocket
-from adapter.treasury import Treasury
 from marketplace.chain import address as addresses
-from marketplace.chain.connect import ChainReader
+from marketplace.chain.connect import MAINNET_MAGIC, ChainReader
 from marketplace.chain.connect import connect as connect_chain
 from marketplace.chain.errors import ChainFault
 from marketplace.domain.errors import Refusal, TallyError
@@ -54,6 +55,16 @@ EXIT_REFUSED: Final = 3
 EXIT_FAULT: Final = 4
 
 _log = structlog.get_logger("adapter")
+
+
+class OtherNetwork(ConfigRefused):
+    """The chain is another network than the one that this adapter's channels are on."""
+
+    code = "OTHER_NETWORK"
+    remedy = "point chain_url at that network, or start with another --state folder"
+
+    def __init__(self, known: int, found: int) -> None:
+        super().__init__(f"chain_url: this state is of network {known}, the chain there is {found}")
 
 
 @dataclass(frozen=True)
@@ -84,10 +95,10 @@ def devices(config: Config) -> Devices:
     return Devices(nvml, HostClock(), wipe_in_child)
 
 
-def divide(config: Config, nvml: Nvml | None, journal: Journal) -> None:
+def divide(config: Config, nvml: Nvml | None, state: State) -> None:
     """Bring MIG to the owner's plan; a slice that a lease holds is left alone."""
     if nvml is not None and config.slices:
-        held = {uuid for lease in journal.load().leases.values() for uuid in lease.devices}
+        held = {uuid for lease in state.leases.values() for uuid in lease.devices}
         slices.apply(config.slices, nvml, held)
         _log.info("MIG plan applied", devices=len(config.slices), held=len(held))
 
@@ -111,9 +122,14 @@ class Scrubber:
                 _log.error("quarantined", device=uuid, cause=failed.message)
 
 
-def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
-    """What can run workloads here, by name."""
+def runtimes(config: Config, adapter: str, state: State) -> dict[str, Runtime]:
+    """What can run workloads here, by name.
+
+    A Docker that does not answer while leases of *state* have containers is a fault: whoever
+    supervises the adapter starts it again until Docker is back.
+    """
     found: dict[str, Runtime] = {}
+    contained = any(lease.job.image for lease in state.leases.values())
     folder = config.folder / "runtime"
     allow = config.limits.images or ("*",)
     if config.runtime in ("auto", "docker", "both"):
@@ -126,7 +142,7 @@ def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
                 )
             )  # fmt: skip
         except RuntimeFault as fault:
-            if config.runtime != "auto":
+            if config.runtime != "auto" or contained:
                 raise
             _log.warning("no Docker: plain processes instead", cause=fault.message)
     if config.runtime in ("process", "both") or not found:
@@ -144,15 +160,21 @@ def offer_id(provider: str) -> str:
     return "offer_" + base64.b32encode(digest).decode().lower()[:26]
 
 
-def payout_address(config: Config, keys: Keys, chain: ChainReader) -> str:
+def payout_address(config: Config, keys: Keys, magic: int) -> str:
     """The owner's, checked against the network; on a devnet the hot key's own will do."""
     if not config.payout:
-        if chain.magic != DEVNET_MAGIC:
+        if magic != DEVNET_MAGIC:
             raise ConfigRefused("payout: name the address at which you want to be paid")
-        return addresses.to_text(addresses.key_address(keys.hot.key_hash, None, False))
-    if addresses.is_mainnet(addresses.from_text(config.payout)) is not chain.mainnet:
+        return fee_address(keys, magic)
+    if addresses.is_mainnet(addresses.from_text(config.payout)) is not (magic == MAINNET_MAGIC):
         raise ConfigRefused(f"payout: {config.payout[:20]}… belongs to another network")
     return config.payout
+
+
+def fee_address(keys: Keys, magic: int) -> str:
+    """Where a little ADA must lie for the fees of Finish: the hot key's own address."""
+    address = addresses.key_address(keys.hot.key_hash, None, magic == MAINNET_MAGIC)
+    return addresses.to_text(address)
 
 
 def make_offer(
@@ -200,14 +222,53 @@ async def connect_patiently(config: Config) -> ChainReader:
             await anyio.sleep(CHAIN_WAIT_S)
 
 
+async def network(
+    journal: Journal, state: State, connected: Callable[[], Awaitable[ChainReader]]
+) -> int:
+    """The magic of the network that is served.
+
+    While leases run it is the journal's: they are taken up at once, whether the chain answers or
+    not.  With nothing to take up the chain says which network it is, and the journal keeps it.
+    """
+    known = await anyio.to_thread.run_sync(journal.network)
+    if known is not None and state.leases:
+        return known
+    magic = (await connected()).magic
+    open_still = any(not channel.final for channel in state.channels.values())
+    if known not in (None, magic) and open_still:
+        raise OtherNetwork(known, magic)
+    await anyio.to_thread.run_sync(journal.bind, magic)
+    return magic
+
+
+async def make_treasury(
+    config: Config, keys: Keys, daemon: Daemon, journal: Journal, payout: str
+) -> Chain:
+    """The treasury, once the chain answers.
+
+    Its module is imported here and not above, in a thread: pycardano takes longer to import than all
+    the rest of the adapter, and workloads that run are to be metered meanwhile.
+    """
+    module = await anyio.to_thread.run_sync(importlib.import_module, "adapter.treasury")
+    chain = await connect_patiently(config)
+    if chain.magic != daemon.own.offer.magic:
+        raise OtherNetwork(daemon.own.offer.magic, chain.magic)
+    return module.Treasury(
+        chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
+        asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
+        waited_for=daemon.waited_for,
+    )  # fmt: skip
+
+
 async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -> None:
     """Put the parts together and serve until cancelled."""
-    chain = await connect_patiently(config)
-    payout = payout_address(config, keys, chain)
-    hands = await anyio.to_thread.run_sync(devices, config)
     journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
-    await anyio.to_thread.run_sync(divide, config, hands.nvml, journal)
-    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16])
+    state = await anyio.to_thread.run_sync(journal.load)
+    magic = await network(journal, state, lambda: connect_patiently(config))
+    payout = payout_address(config, keys, magic)
+    hands = await anyio.to_thread.run_sync(devices, config)
+    await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
+    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16], state)
     inventory = Inventory(
         hands.nvml,
         config.folder,
@@ -216,8 +277,7 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
     )
 
     def offer_now() -> Offer:
-        wall_ms = hands.clock.wall_ms()
-        return make_offer(config, keys, chain.magic, payout, inventory.take(), wall_ms)
+        return make_offer(config, keys, magic, payout, inventory.take(), hands.clock.wall_ms())
 
     offer = await anyio.to_thread.run_sync(offer_now)
     parts = Parts(
@@ -235,13 +295,9 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         parts, own, keys, socket_link(config.market, own, os.urandom(16)),
         (config.folder / "runtime" / "outputs",), offer_now,
     )  # fmt: skip
-    treasury = Treasury(
-        chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
-        asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
-        waited_for=daemon.waited_for,
-    )  # fmt: skip
+    chain = LateChain(lambda: make_treasury(config, keys, daemon, journal, payout))
     try:
-        await _run(config, daemon, treasury, started)
+        await _run(config, daemon, chain, fee_address(keys, magic), started)
     finally:
         daemon.close()
         if hands.nvml is not None:
@@ -253,10 +309,10 @@ def _limits(config: Config) -> Limits:
 
 
 async def _run(
-    config: Config, daemon: Daemon, treasury: Treasury, started: Callable[[Daemon], None]
+    config: Config, daemon: Daemon, chain: Chain, fees_from: str, started: Callable[[Daemon], None]
 ) -> None:
     def extra() -> dict[str, Any]:
-        return {"fee_address": treasury.fee_address, "chain_url": config.chain_url}
+        return {"fee_address": fees_from, "chain_url": config.chain_url}
 
     status = StatusSocket(daemon, config.status_path, extra)
     server = metrics.serve(daemon, config.metrics_port)[0] if config.metrics_port else None
@@ -264,7 +320,7 @@ async def _run(
         async with anyio.create_task_group() as group:
             group.start_soon(status.run)
             group.start_soon(_stop_on_signal, group.cancel_scope)
-            await daemon.run(treasury, started=lambda: started(daemon))
+            await daemon.run(chain, started=lambda: started(daemon))
     finally:
         if server is not None:
             server.shutdown()

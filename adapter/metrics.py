@@ -67,15 +67,15 @@ class AdapterCollector(Collector):
         yield lost
 
     def _money(self) -> Iterable[Metric]:
-        channels = list(self._daemon.state.channels.values())
-        live = [c for c in channels if c.stage is not ChannelStage.ENDED]
+        state = self._daemon.state
+        live = [c for c in state.channels.values() if c.stage is not ChannelStage.ENDED]
         yield CounterMetricFamily(
             "tally_adapter_earned_lovelace", "Lovelace by vouchers, all channels",
-            value=sum(c.paid for c in channels),
+            value=state.earned,
         )  # fmt: skip
         yield CounterMetricFamily(
             "tally_adapter_claimed_lovelace", "Lovelace on chain, all channels",
-            value=sum(c.claimed for c in channels),
+            value=state.claimed,
         )  # fmt: skip
         yield _gauge(
             "tally_adapter_unclaimed_lovelace", "Lovelace of vouchers that are not on chain",

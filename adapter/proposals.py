@@ -213,6 +213,8 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
     Whether that channel can pay is looked at when the terms come back signed: its consumer tops it
     up for the quote that it accepts, and for no other.
     """
+    fresh = terms.session_vk not in state.past.keys
+    yield fresh, "CHANNEL_OVER", "this channel was used and is over"
     known = state.channels.get(terms.session_vk)
     if known is None:
         return

@@ -132,6 +132,7 @@ def channel_row(channel: Channel) -> bytes:
             "settled_tx": channel.settled_tx,
             "idle_since_wall_ms": channel.idle_since_wall_ms,
             "final": channel.final,
+            "final_wall_ms": channel.final_wall_ms,
         }
     )
 

@@ -66,7 +66,8 @@ class Channel:
     *terms*: the first lease's bytes, whose constants the datum must hold; *origin*: hex id of the
     open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
     at the present depth; *voucher*: the greatest; *last*: the last receipt of the channel's chain;
-    *leases*: all that it ever paid; *final*: its end lies too deep for a rollback.
+    *leases*: all that it ever paid; *final*: its end lies too deep for a rollback, which was first
+    seen at *final_wall_ms*.
     """
 
     session_vk: bytes
@@ -85,6 +86,7 @@ class Channel:
     settled_tx: str = ""
     idle_since_wall_ms: int = 0
     final: bool = False
+    final_wall_ms: int = 0
 
     @property
     def owed(self) -> int:
@@ -184,7 +186,8 @@ class Limits:
     *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
     long a signed lease may wait for its channel; *fault_grace_ms*: how long a passing fault of the
     device is borne; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
-    which an unused channel with money in it is finished; *images*: allowed prefixes, empty = all;
+    which an unused channel with money in it is finished, or one that never opened forgotten; *keep_ms*:
+    how long receipts of a finished channel are kept; *images*: allowed prefixes, empty = all;
     *host_network*: plain processes may use the host's network.
     """
 
@@ -193,11 +196,25 @@ class Limits:
     fault_grace_ms: int = 180_000
     final_wait_ms: int = 30_000
     linger_ms: int = 3_600_000
+    keep_ms: int = 7 * 86_400_000
     stop_grace_ms: int = 10_000
     images: tuple[str, ...] = ()
     max_leases: int = 64
     max_lease_ms: int = 30 * 86_400_000
     host_network: bool = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The owner's rules for the chain.
+
+    *watch_s*: between looks, at most 30; *claim_above*: unclaimed lovelace worth a claim of its own
+    while the channel goes on; *claim_drained*: the same while the adapter drains.
+    """
+
+    watch_s: float = 20.0
+    claim_above: int = 100_000_000
+    claim_drained: int = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +227,21 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """What is left of channels that are finished and forgotten: their session keys, which are never
+    good again, and the lovelace that they paid and that came on chain."""
+
+    keys: frozenset[bytes] = frozenset()
+    paid: int = 0
+    claimed: int = 0
+
+    def plus(self, channel: Channel) -> Past:
+        """The same with *channel* forgotten."""
+        keys = self.keys | {channel.session_vk}
+        return Past(keys, self.paid + channel.paid, self.claimed + channel.claimed)
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything.  *offline_since_ms* is None while the market hears us."""
 
@@ -217,6 +249,17 @@ class State:
     channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
     offline_since_ms: int | None = None
     draining: bool = False
+    past: Past = Past()
+
+    @property
+    def earned(self) -> int:
+        """Lovelace by vouchers, of all channels ever."""
+        return self.past.paid + sum(channel.paid for channel in self.channels.values())
+
+    @property
+    def claimed(self) -> int:
+        """Lovelace that came on chain, of all channels ever."""
+        return self.past.claimed + sum(channel.claimed for channel in self.channels.values())
 
     def with_lease(self, lease: Lease) -> State:
         """The same with *lease* put in its place."""
@@ -229,6 +272,11 @@ class State:
     def without(self, lease: str) -> State:
         """The same without that lease."""
         return replace(self, leases={k: v for k, v in self.leases.items() if k != lease})
+
+    def without_channel(self, session_vk: bytes, past: Past) -> State:
+        """The same without that channel; *past* is what is left of it."""
+        left = {vk: one for vk, one in self.channels.items() if vk != session_vk}
+        return replace(self, channels=left, past=past)
 
     def on(self, session_vk: bytes) -> Iterator[Lease]:
         """The leases of a channel."""

@@ -68,8 +68,8 @@ def report(daemon: Daemon, balance: Callable[[], dict[str, Any]] | None = None) 
             for gpu in own.offer.host.gpus
         ],
         "core_rate": show_rate(own.offer.core_rate, "core"),
-        "earned": sum(channel.paid for channel in channels),
-        "claimed": sum(channel.claimed for channel in channels),
+        "earned": state.earned,
+        "claimed": state.claimed,
         "unclaimed": sum(c.unclaimed for c in channels if c.stage is not ChannelStage.ENDED),
         "channels": [_channel(c) for c in channels if c.stage is not ChannelStage.ENDED],
         "why_no_work": why_no_work(daemon),

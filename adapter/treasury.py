@@ -9,7 +9,6 @@ the journal before they are sent, and the same bytes are sent until a block hold
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -18,7 +17,7 @@ import structlog
 
 from adapter.events import ChannelUnfit, Event, Settled, Sighted
 from adapter.journal import Journal, StoredTx
-from adapter.state import Channel, ChannelStage
+from adapter.state import Channel, ChannelStage, Rules
 from marketplace.chain import address as addresses
 from marketplace.chain.actions import Desk, claim, finish_channels
 from marketplace.chain.channels import (
@@ -71,16 +70,6 @@ class JournalLog:
         return [
             TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height) for row in rows
         ]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """*watch_s*: between looks, at most 30; *claim_above*: unclaimed lovelace worth a claim of its
-    own while the channel goes on; *claim_drained*: the same while the adapter drains."""
-
-    watch_s: float = 20.0
-    claim_above: int = 100_000_000
-    claim_drained: int = 3_000_000
 
 
 class Treasury:

@@ -45,6 +45,12 @@ class Turn:
         self.state = self.state.without(lease.id)
         self.durable = True
 
+    def forget(self, channel: Channel) -> None:
+        """The channel is finished for good, or never opened: only a used key is remembered."""
+        past = self.state.past if channel.last is None else self.state.past.plus(channel)
+        self.state = self.state.without_channel(channel.session_vk, past)
+        self.durable = True
+
     def channel_of(self, lease: Lease) -> Channel | None:
         """The channel that pays it, once the terms are signed."""
         return self.state.channels.get(lease.channel)

@@ -196,6 +196,8 @@ class SimHost:
                 model=model,
                 uuid=f"GPU-{uuid.uuid5(_SPACE, f'{name}/{profile}/{index}')}",
                 bus_id=f"00000000:{index + 1:02X}:00.0",
+                # as if at full power since boot: started anew, it counts from no less than before
+                energy_uj=model.full_w * self.clock.boot_ns() // 1000,
                 since_ns=self.clock.boot_ns(),
             )
             for index, model in enumerate(parse_profile(profile))

@@ -10,8 +10,8 @@ import pytest
 
 from adapter.events import ChannelUnfit, Event, Settled, Sighted
 from adapter.journal import Journal
-from adapter.state import Channel, ChannelStage
-from adapter.treasury import Rules, Treasury
+from adapter.state import Channel, ChannelStage, Rules
+from adapter.treasury import Treasury
 from marketplace.chain import address as addresses
 from marketplace.chain.actions import claim, close_channel
 from marketplace.chain.connect import ChainReader

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import select
-import signal
 import sqlite3
 import sys
-import time
-import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +20,7 @@ from marketplace.domain.job import Policy
 from marketplace.domain.receipt import Receipt, SignedReceipt, check_next
 from marketplace.domain.voucher import Voucher
 from tests.unit.support_adapter import ADAPTER, RATE, SESSION, Bench, gpu_job
+from tests.unit.support_killer import kill_at_random, last_of
 
 
 def written(path: Path, ticks: int = 3) -> tuple[Bench, Journal]:
@@ -149,28 +146,7 @@ def _writer(path: Path, told: int) -> None:
 
 def _life(path: Path, dice: random.Random) -> int:
     """One writer, killed at a random moment; the greatest amount that it told was durable."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        try:
-            _writer(path, write)
-        except BaseException:  # noqa: BLE001  a forked child shows what went wrong and leaves
-            traceback.print_exc()
-        finally:
-            os._exit(3)
-    os.close(write)
-    if dice.random() < 0.5:
-        select.select([read], [], [], 30)  # let it get to a tick, however slow the machine is
-    time.sleep(dice.uniform(0.0, 0.02))
-    os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    told = b""
-    while chunk := os.read(read, 65_536):
-        told += chunk
-    os.close(read)
-    assert os.WIFSIGNALED(status), "the writer failed by itself"
-    return int.from_bytes(told[len(told) // 8 * 8 - 8 : len(told) // 8 * 8] or b"\0", "big")
+    return int.from_bytes(last_of(kill_at_random(_writer, path, dice)), "big")
 
 
 def _check(path: Path, told: int) -> int:

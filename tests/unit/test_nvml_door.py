@@ -12,7 +12,6 @@ import pytest
 
 from adapter.config import Config
 from adapter.inventory import Inventory, Place, Reserve, default_rate_micro
-from adapter.journal import Journal
 from adapter.main import divide
 from adapter.nvml import DeviceLost, GpuProcess, Nvml, NvmlAbsent, NvmlBusy, NvmlHung, map_nvml
 from adapter.scrub import Quarantine, ScrubFailed, Wipe, scrub
@@ -29,6 +28,7 @@ from adapter.slices import (
     check_sharing,
     steps,
 )
+from adapter.state import State
 from adapter.wipe import wipe
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.hardware import Gpu, Health, HostHardware, MigMode, Sharing
@@ -261,10 +261,8 @@ def test_scripts_and_profiles_are_checked(tmp_path: Path) -> None:
         SimHost("voodoo2x2")
 
 
-def test_the_owners_plan_is_applied_when_the_adapter_starts(nvml: Nvml, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.db")
+def test_the_owners_plan_is_applied_when_the_adapter_starts(nvml: Nvml) -> None:
     whole = nvml.inventory()[0].uuid
-    divide(Config(slices={whole: ("3g.40gb",)}), nvml, journal)
-    divide(Config(), None, journal)
-    journal.close()
+    divide(Config(slices={whole: ("3g.40gb",)}), nvml, State())
+    divide(Config(), None, State())
     assert [gpu.slice.profile for gpu in nvml.inventory() if gpu.slice] == ["3g.40gb"]
