@@ -53,7 +53,7 @@ class ChannelFacts:
     """What a payer must know about a channel beside its book. *amount* is what was put in.
 
     *open_tx* is hex, empty before the open transaction was sent; *state* is OPENING, OPEN or ENDED;
-    *finish* asks for its end once its last lease is over; *keep* leaves it open for other jobs.
+    *keep* leaves it open for other jobs; *payout* is the provider's address (Bech32), where it said one.
     """
 
     session_vk: bytes
@@ -67,6 +67,7 @@ class ChannelFacts:
     state: str = "OPENING"
     settled_tx: str = ""
     keep: bool = False
+    payout: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For the journal and for ``--json``."""

@@ -2,7 +2,8 @@
 
 The signed End is asked for first: an adapter that lives finishes at once and no wallet signs. One
 that is gone for *close_after* is not waited for any longer: Close, the close period (in which anybody
-may still claim what was signed), and Finish, which sends the rest home. Each look does one step at
+may still claim what was signed), and Finish, which pays what was signed and not claimed and sends the
+rest home. Each look does one step at
 most, and none while a transaction of ours is on its way; a crash anywhere repeats a look.
 """
 
@@ -40,7 +41,7 @@ async def leave(till: Till, held: ChannelPayer, view: ChannelView, close_after_m
             tx = await till.close_view(view)
             log.warning("channel_closed_alone", channel=channel, tx=tx.hex())
         elif (await till.chain.tip()).time_ms >= view.stage.expire_at_ms:
-            tx = await till.finish(view)
+            tx = await till.finish(view, held.voucher, held.facts.payout)
             log.info("channel_finished_alone", channel=channel, tx=tx.hex())
         else:
             return b""

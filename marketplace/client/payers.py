@@ -100,6 +100,11 @@ class ChannelPayer:
         """The channel's name."""
         return self.book.session_vk
 
+    @property
+    def voucher(self) -> Voucher | None:
+        """The greatest that was signed, made again; None before the first."""
+        return Voucher.sign(self.session, self.book.signed) if self.book.signed else None
+
     def close(self) -> None:
         """Give the lock back."""
         self._journal.close()

@@ -28,7 +28,9 @@ class QuoteRefused(Refusal):
 
 @dataclass(frozen=True)
 class Quote:
-    """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened."""
+    """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened;
+    *payout* is the address that the terms' payout is said to be the hash of, to be compared before use.
+    """
 
     signed: SignedTerms
     terms: Terms
@@ -36,6 +38,7 @@ class Quote:
     device: str
     simulated: bool
     why: Mapping[str, Any]
+    payout: str = ""
 
     @staticmethod
     def read(value: object) -> Quote:
@@ -57,6 +60,7 @@ class Quote:
             device=str(row.get("device") or offer.get("device") or ""),
             simulated=bool(row["simulated"] if "simulated" in row else offer.get("simulated")),
             why=cast("dict[str, Any]", row.get("why") or {}),
+            payout=str(offer.get("payout_address") or ""),
         )
 
 

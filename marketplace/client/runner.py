@@ -274,6 +274,7 @@ class Runner:
             asset=terms.asset,
             amount=amount,
             keep=self.keep,
+            payout=quote.payout,
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))
 

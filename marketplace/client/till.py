@@ -35,7 +35,7 @@ from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import FundsShort, TxRefused
 from marketplace.chain.follow import Follower
 from marketplace.chain.instance import scripts_for
-from marketplace.chain.outputs import Out
+from marketplace.chain.outputs import Out, least
 from marketplace.chain.submit import FileLog
 from marketplace.chain.txs import Opening
 from marketplace.chain.utxo import OutRef
@@ -44,6 +44,7 @@ from marketplace.domain.channel import Credential, Open
 from marketplace.domain.errors import Malformed
 from marketplace.domain.terms import Terms
 from marketplace.domain.units import show_ada
+from marketplace.domain.voucher import Voucher
 
 _SWEEP_MARGIN: Final = 2_000_000  # fee and a change that may exist; the change goes along
 _CONFLICTS: Final = 4
@@ -153,11 +154,24 @@ class Till:
         """The same for a channel that was just looked at."""
         return (await close_channel(self.desk(view.unit.hex()), view)).sent.tx_id
 
-    async def finish(self, view: ChannelView) -> bytes:
-        """Send the rest home once the close period is over; the transaction's id.
+    async def finish(
+        self, view: ChannelView, voucher: Voucher | None = None, payout: str = ""
+    ) -> bytes:
+        """Once the close period is over: pay the provider what *voucher* promises and was never claimed,
+        and send the rest home; the transaction's id.
 
-        Takes nothing for the provider: whoever holds a voucher had the period to claim it.
+        Only where *payout* is the address that the channel names, and where the debt can stand as an
+        output: below that (about 1 ADA) paying would cost the purse more than it owes.
         """
+        due = 0 if voucher is None else voucher.cumulative - view.claimed
+        to = _paid_at(payout, view)
+        if due > 0 and to is not None:
+            desk = self.desk(view.unit.hex())
+            snapshot = await self.chain.snapshot(desk.scripts)
+            paid = due - due * view.consts.fee_bps // 10_000
+            if not view.unit and paid >= least(snapshot, Out(to, paid)):
+                payouts = {view.consts.payout: to}
+                return (await finish_channels(desk, [(view, voucher)], payouts)).sent.tx_id
         done = await finish_channels(self.desk(view.unit.hex()), [(view, None)], {})
         return done.sent.tx_id
 
@@ -198,6 +212,15 @@ class Till:
     def _stake(self, desk: Desk) -> Credential:
         assert desk.wallet.stake is not None
         return Credential(desk.wallet.stake)
+
+
+def _paid_at(payout: str, view: ChannelView) -> bytes | None:
+    """The bytes of *payout* if the channel really pays there."""
+    try:
+        address = addresses.from_text(payout)
+    except Malformed:
+        return None
+    return address if addresses.payout_hash(address) == view.consts.payout else None
 
 
 def _opens(body: bytes, terms: Terms) -> bool:

@@ -9,7 +9,9 @@ import pytest
 
 from marketplace.chain.channels import ChannelEnded, ChannelView
 from marketplace.client.market import Market
-from tests.integration.support_client import ADA, World, spec, story, until
+from marketplace.domain.job import Placement, Policy, Price
+from tests.fakes import working
+from tests.integration.support_client import ADA, Provider, World, spec, story, until
 
 
 @pytest.mark.prove
@@ -54,6 +56,55 @@ def test_a_lost_providers_channel_is_closed_and_finished_by_its_payer(tmp_path: 
         found = await provider.look(held.session_vk, held.facts.open_tx)
         assert isinstance(found, ChannelEnded) and found.claimed + found.refunded == found.funded
         assert 97 * ADA < await world.home(purse) < 100 * ADA
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.prove
+def test_what_was_signed_is_paid_by_the_payers_own_finish(tmp_path: Path) -> None:
+    """Provider and market sleep through the close period: the debt is paid all the same."""
+
+    async def tell(world: World) -> None:
+        purse = world.purse()
+        dear = Provider.at(
+            world.url, "dear", world.chain, core_rate=2 * ADA * ADA
+        )  # 2 ADA a second
+        job = spec(
+            placement=Placement(providers=(dear.adapter.offer.provider,)),
+            price=Price(budget=20 * ADA),
+            policy=Policy(max_duration_ms=5_000),
+        )
+        async with working(dear.adapter):
+            await until(lambda: len(world.running.market.matcher.offers()) == 2)
+            async with Market(
+                world.url, wallet=purse, chain_url=world.served.url, close_after_s=0
+            ) as market:
+                await market.run(job)
+                lease = await dear.lease()
+                await dear.start(lease)
+                await dear.ticks(lease, 2, 500)
+                (held,) = market.payers.all
+                signed = held.book.signed
+                assert signed >= 15 * ADA // 10
+                dear.adapter.socket.stopped = True
+                live = dear.adapter.socket.live
+                assert live is not None
+                await live.close()
+                await held.end()
+                view = await dear.look(held.session_vk, held.facts.open_tx)
+                assert isinstance(view, ChannelView) and view.claimed == 0
+                till = market.runner.till
+                await till.close_view(view)
+                world.served.devnet.advance(3_600_000)
+                closed = await dear.look(held.session_vk, held.facts.open_tx)
+                assert isinstance(closed, ChannelView) and closed.closing
+                await market.runner.confirm(held)
+                await until(lambda: held.facts.state == "ENDED")
+        found = await dear.look(held.session_vk, held.facts.open_tx)
+        assert isinstance(found, ChannelEnded) and found.claimed == signed
+        bounty = signed * closed.consts.fee_bps // 10_000  # whoever settles may keep it
+        got = sum(u.lovelace for u in await world.chain.utxos(dear.payout))
+        assert got == signed - bounty
 
     story(tmp_path, tell)
 
