@@ -1,11 +1,9 @@
 """``tally bench hub``: one market process with 200 jobs ticking, and how fast it answers reads.
 
-The market is a process of its own over SQLite with synchronous=FULL. Adapters and payers are load
-clients in this process: real sockets, real signatures, one receipt and one voucher a second for each
-job. They share the machine with the market, so the figures are a lower bound. A tick counts once its
-voucher has come back to the adapter: verified and durable twice on the way.
-
-Over 400 lines: the load's two clients and the reader, nothing that a product file needs.
+Three processes: the market, over SQLite with synchronous=FULL; the load, adapters and payers with
+real sockets and real signatures, one receipt and one voucher a second for each job
+(:mod:`marketplace.cli.bench_load`); and this one, a consumer that posts the jobs and then reads.
+They share the machine, so the figures are a lower bound.
 """
 
 from __future__ import annotations
@@ -15,10 +13,12 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -26,194 +26,71 @@ from typing import Any, Final, cast
 import anyio
 import anyio.abc
 import httpx
-from websockets.asyncio.client import ClientConnection, connect
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from marketplace.api.main import Config, serve
+from marketplace.cli.bench_load import PER_ADAPTER, TICK_S, LoadLost
 from marketplace.cli.bench_start import machine, percentile
-from marketplace.cli.common import print_json
+from marketplace.cli.child import die_with
+from marketplace.cli.common import guarded, print_json
 from marketplace.client.signin import sign_message
-from marketplace.domain import wire
-from marketplace.domain.conversation import Client, Numbering, Phase, Role, subscribe_message
-from marketplace.domain.hardware import Cpu, HostHardware
 from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.keys import Signer
-from marketplace.domain.offer import DEVNET_MAGIC, Offer
-from marketplace.domain.receipt import GENESIS, Receipt, SignedReceipt
-from marketplace.domain.terms import SignedTerms, Terms
-from marketplace.domain.units import LOVELACE_PER_ADA, owed, unit_ms
-from marketplace.domain.voucher import Voucher
+from marketplace.domain.units import LOVELACE_PER_ADA
 from marketplace.service.market import Settings
 
 JOBS: Final = 200
-PER_ADAPTER: Final = 20
 SECONDS: Final = 20
 READERS: Final = 4
 READ_PAUSE_S: Final = 0.1
-TICK_S: Final = 1.0
-READY_WITHIN_S: Final = 120.0
+STARTS_AT_ONCE: Final = 4
+READY_WITHIN_S: Final = 240.0
 _ENTERPRISE: Final = b"\x60"  # an address of a payment key alone, on a test network
+_LINE: Final = 1 << 24
 
-Handler = Callable[[wire.Message], Awaitable[None]]
 
+@dataclass(eq=False)
+class Child:
+    """One of the other processes, and the lines of JSON that are exchanged with it."""
 
-@dataclass
-class Line:
-    """One load client's socket; it counts on a market that stays."""
-
-    url: str
-    role: Role
-    signer: Signer
-    handle: Handler
-    client: Client = field(init=False)
-    socket: ClientConnection | None = None
-    open: anyio.Event = field(default_factory=anyio.Event)
+    name: str
+    process: anyio.abc.Process
+    lines: BufferedByteReceiveStream = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = Client(
-            self.role, self.signer, DEVNET_MAGIC, "bench", Numbering(os.urandom(16))
-        )
+        assert self.process.stdout is not None
+        self.lines = BufferedByteReceiveStream(self.process.stdout)
 
-    async def send(self, message: wire.Message) -> None:
-        """Number it and write it."""
-        assert self.socket is not None
-        await self.socket.send(self.client.send(message))
+    async def hear(self) -> dict[str, Any]:
+        """Its next line; LoadLost when it says that it failed, or ended."""
+        try:
+            line = await self.lines.receive_until(b"\n", _LINE)
+        except (anyio.EndOfStream, anyio.IncompleteRead) as error:
+            raise LoadLost(f"the process of the {self.name} ended") from error
+        told = cast("dict[str, Any]", json.loads(line))
+        if "failed" in told:
+            raise LoadLost(str(told["failed"]))
+        return told
 
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        async with connect(self.url, max_size=wire.MAX_FRAME, open_timeout=60) as socket:
-            self.socket = socket
-            await socket.send(self.client.connected())
-            async for frame in socket:
-                assert isinstance(frame, bytes)
-                answers, message = self.client.receive(frame)
-                for answer in answers:
-                    await socket.send(answer)
-                if self.client.phase is Phase.OPEN:
-                    self.open.set()
-                if message is not None:
-                    await self.handle(message)
-                    await socket.send(self.client.handled())
+    async def tell(self, what: dict[str, Any]) -> None:
+        """One line to it."""
+        assert self.process.stdin is not None
+        try:
+            await self.process.stdin.send(json.dumps(what).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # why it ended is in its last line
 
 
-@dataclass
-class Load:
-    """What the adapters and payers share with the one that measures."""
-
-    url: str
-    counting: bool = False
-    ticks: int = 0
-    round_trips: list[int] = field(default_factory=list[int])  # ms from a receipt to its voucher
-    refused: list[str] = field(default_factory=list[str])
-    started: int = 0
-
-    def note(self, message: wire.Message) -> None:
-        """A refusal is a fault of the bench: it is shown."""
-        if isinstance(message, wire.Rejected):
-            self.refused.append(f"{message.code}: {message.message}")
-
-
-class Adapter:
-    """Accepts every proposal and ticks each lease once a second."""
-
-    def __init__(self, load: Load, tasks: anyio.abc.TaskGroup) -> None:
-        self.signer = Signer(os.urandom(32))
-        self.line = Line(_socket(load.url, "provider"), "adapter", self.signer, self._heard)
-        self._load, self._tasks = load, tasks
-        self._terms: dict[str, Terms] = {}
-        self._sent: dict[bytes, tuple[int, float]] = {}
-
-    def offer(self, leases: int) -> Offer:
-        """Cores for *leases* jobs."""
-        vk = self.signer.verify_key.hex()
-        cores = leases + 1
-        return Offer(
-            id=f"offer_{vk[:26]}",
-            provider=vk,
-            magic=DEVNET_MAGIC,
-            adapter_vkh=self.signer.key_hash,
-            payout=bytes(28),
-            payout_address="addr_test1vqqqqqqqq",
-            host=HostHardware(
-                host=vk[:8],
-                cpu=Cpu("load", cores, cores * 1000),
-                memory_mib=512 * cores,
-                disk_mib=10_000 * cores,
-                gpus=(),
-                region="EU",
-            ),
-            gpu_rates={},
-            core_rate=5_000_000,
-        )
-
-    async def _heard(self, message: wire.Message) -> None:
-        self._load.note(message)
-        match message:
-            case wire.LeaseProposed(lease, _, body):
-                self._terms[lease] = Terms.decode(body)
-                signed = SignedTerms(body, self.signer.sign(body))
-                await self.line.send(wire.LeaseAccepted(lease, signed))
-            case wire.LeaseSigned(lease):
-                await self.line.send(wire.LeaseProgress(lease, "STARTED", 0, {}))
-                self._tasks.start_soon(self._tick, self._terms[lease])
-            case wire.VoucherSent(_, voucher):
-                self._paid(voucher)
-            case _:
-                pass
-
-    def _paid(self, voucher: Voucher) -> None:
-        due, at = self._sent.get(voucher.session_vk, (-1, 0.0))
-        if self._load.counting and voucher.cumulative == due:
-            self._load.ticks += 1
-            self._load.round_trips.append(round((anyio.current_time() - at) * 1000))
-
-    async def _tick(self, terms: Terms) -> None:
-        self._load.started += 1
-        deadline, last, begun = anyio.current_time(), GENESIS, 0
-        for seq in itertools.count(1):
-            deadline += TICK_S
-            await anyio.sleep_until(deadline)
-            wall = round(seq * TICK_S * 1000)
-            units = unit_ms(wall, terms.units_milli)
-            due = owed(units, terms.rate_micro)
-            receipt = Receipt(
-                terms.session_vk, terms.lease, seq, begun, wall, wall, terms.devices,
-                terms.resource, units, due, due, (), bytes(32), last, False,
-            )  # fmt: skip
-            begun, last = wall, receipt.hash
-            signed = SignedReceipt.sign(receipt, self.signer)
-            self._sent[terms.session_vk] = (due, anyio.current_time())
-            await self.line.send(wire.ReceiptSent(terms.lease, signed))
-
-
-class Payer:
-    """Answers every receipt of its channels with a voucher."""
-
-    def __init__(self, load: Load) -> None:
-        self.line = Line(_socket(load.url, "payer"), "payer", Signer(os.urandom(32)), self._heard)
-        self._load = load
-        self._sessions: dict[bytes, Signer] = {}
-
-    async def watch(self, session: Signer) -> None:
-        """Pay on this channel from now on."""
-        vk = session.verify_key
-        self._sessions[vk] = session
-        proof = session.sign(subscribe_message(self.line.client.nonce, vk))
-        await self.line.send(wire.Subscribe(vk, proof))
-
-    async def _heard(self, message: wire.Message) -> None:
-        self._load.note(message)
-        match message:
-            case wire.ReceiptSent(lease, signed):
-                receipt = signed.receipt
-                session = self._sessions[receipt.session_vk]
-                voucher = Voucher.sign(session, receipt.channel_owed)
-                await self.line.send(wire.VoucherSent(lease, voucher))
-            case _:
-                pass
-
-
-def _socket(url: str, role: str) -> str:
-    return url.replace("http", "ws", 1) + f"/v1/{role}"
+@asynccontextmanager
+async def _child(name: str, log: Path, *arguments: str) -> AsyncGenerator[Child]:
+    """``python -m`` *arguments*, which ends with this process and no later than the block."""
+    with log.open("wb") as file:
+        command = [sys.executable, "-m", *arguments]
+        async with await anyio.open_process(command, stderr=file.fileno()) as process:
+            try:
+                yield Child(name, process)
+            finally:
+                process.kill()
 
 
 class Consumer:
@@ -244,8 +121,8 @@ class Consumer:
         """How many are listed."""
         return len((await self.http.get("/v1/offers?limit=200")).json()["items"])
 
-    async def start(self, payer: Payer) -> None:
-        """One job, signed for, on a channel of its own that *payer* pays on."""
+    async def start(self) -> Signer:
+        """One job, signed for, on a channel of its own whose session key is returned."""
         session = Signer(os.urandom(32))
         body: dict[str, Any] = {
             "spec": _SPEC.to_wire(),
@@ -265,8 +142,8 @@ class Consumer:
             "secrets": {},
         }
         await self._post(f"/v1/leases/{quote['lease']}/sign", signed)
-        await payer.watch(session)
         self.jobs.append(str(view["id"]))
+        return session
 
     async def read(self, turn: int) -> None:
         """The next of the reads that a console and an SDK make."""
@@ -296,7 +173,7 @@ _SPEC: Final = JobSpec(
 
 
 def run(jobs: int = JOBS, seconds: int = SECONDS) -> dict[str, Any]:
-    """Figures; times in ms. ``refused`` is empty, or the figures are worth nothing."""
+    """Figures; times in ms. ``refused`` is empty, or the figures are worth nothing. LoadLost."""
     folder = Path(tempfile.mkdtemp(prefix="tally-hub-"))
     try:
         return anyio.run(_measure, folder, jobs, seconds)
@@ -305,71 +182,72 @@ def run(jobs: int = JOBS, seconds: int = SECONDS) -> dict[str, Any]:
 
 
 async def _measure(folder: Path, jobs: int, seconds: int) -> dict[str, Any]:
-    before, cpu = machine(), 0
-    arguments = [sys.executable, "-m", "marketplace.cli.bench_hub", "--serve", str(folder)]
-    log = (folder / "market.log").open("wb")
-    async with await anyio.open_process(arguments, stderr=log.fileno()) as process:
+    before, me, count = machine(), str(os.getpid()), -(-jobs // PER_ADAPTER)
+    serving = ("marketplace.cli.bench_hub", "--serve", str(folder), "--parent", me)
+    async with _child("market", folder / "market.log", *serving) as market:
         try:
-            assert process.stdout is not None
             with anyio.fail_after(READY_WITHIN_S):
-                url = str(json.loads(await process.stdout.receive())["url"])
-            load, consumer = Load(url), Consumer(url)
-            async with anyio.create_task_group() as tasks:
-                await _begin(load, consumer, jobs, tasks)
-                cpu = _cpu_ms(process.pid)
-                await _reading(load, consumer, seconds)
-                cpu = _cpu_ms(process.pid) - cpu
-                tasks.cancel_scope.cancel()
+                url = str((await market.hear())["url"])
+            consumer = Consumer(url)
+            loading = ("marketplace.cli.bench_load", url, str(count), me)
+            async with _child("load", folder / "load.log", *loading) as load:
+                with anyio.fail_after(READY_WITHIN_S):
+                    await load.hear()
+                    begun = anyio.current_time()
+                    await _begin(load, consumer, jobs, count)
+                    start_ms = round((anyio.current_time() - begun) * 1000)
+                await anyio.sleep(2 * TICK_S)
+                cpu = _cpu_ms(market.process.pid), _cpu_ms(load.process.pid)
+                counted = await _reading(load, consumer, seconds)
+                cpu = _cpu_ms(market.process.pid) - cpu[0], _cpu_ms(load.process.pid) - cpu[1]
             await consumer.http.aclose()
-        finally:
-            process.kill()
+        except TimeoutError as error:
+            raise LoadLost(f"{jobs} jobs did not tick within {READY_WITHIN_S:.0f} s") from error
+        except httpx.HTTPError as error:
+            raise LoadLost(f"a request failed: {type(error).__name__} {error}") from error
+    trips: list[int] = counted["round_trips"]
+    if not trips:
+        raise LoadLost("no tick came back")
     reads = [spent for some in consumer.reads.values() for spent in some]
     return {
         "jobs": jobs,
         "seconds": seconds,
-        "ticks_per_s": round(load.ticks / seconds, 1),
-        "tick_p50_ms": percentile(load.round_trips, 50),
-        "tick_p99_ms": percentile(load.round_trips, 99),
+        "start_ms": start_ms,
+        "ticks_per_s": round(counted["ticks"] / seconds, 1),
+        "tick_p50_ms": percentile(trips, 50),
+        "tick_p99_ms": percentile(trips, 99),
         "reads": len(reads),
         "read_p50_ms": percentile(reads, 50),
         "read_p99_ms": percentile(reads, 99),
         "read_p99_ms_by_kind": {k: percentile(v, 99) for k, v in consumer.reads.items()},
-        "market_cpu_permille": cpu // seconds,
-        "refused": load.refused[:5],
+        "market_cpu_permille": cpu[0] // seconds,
+        "load_cpu_permille": cpu[1] // seconds,
+        "refused": counted["refused"][:5],
         "machine": {**before, "load_1m_after": machine()["load_1m"]},
     }
 
 
-async def _begin(load: Load, consumer: Consumer, jobs: int, tasks: anyio.abc.TaskGroup) -> None:
-    """Offers, then jobs, until all of them tick."""
-    with anyio.fail_after(READY_WITHIN_S):
-        await consumer.sign_in()
-        count = -(-jobs // PER_ADAPTER)
-        adapters = [Adapter(load, tasks) for _ in range(count)]
-        payers = [Payer(load) for _ in range(count)]
-        for line in [one.line for one in (*adapters, *payers)]:
-            tasks.start_soon(line.run)
-            await line.open.wait()
-        for adapter in adapters:
-            await adapter.line.send(wire.OfferPosted(adapter.offer(PER_ADAPTER), False))
-            await adapter.line.send(wire.LeasesHeld([]))
-        while await consumer.offers() < count:  # noqa: ASYNC110  a read, no event
-            await anyio.sleep(0.1)
-        limit = anyio.CapacityLimiter(4)
+async def _begin(load: Child, consumer: Consumer, jobs: int, payers: int) -> None:
+    """Jobs, until all of them tick."""
+    await consumer.sign_in()
+    while await consumer.offers() < payers:  # noqa: ASYNC110  a read, no event
+        await anyio.sleep(0.1)
+    left = iter(range(jobs))
 
-        async def one(payer: Payer) -> None:
-            async with limit:
-                await consumer.start(payer)
+    async def one() -> None:
+        for number in left:
+            session = await consumer.start()
+            await load.tell({"watch": [number % payers, session.seed.hex()]})
 
-        async with anyio.create_task_group() as starts:
-            for number in range(jobs):
-                starts.start_soon(one, payers[number % count])
-        while load.started < jobs:  # noqa: ASYNC110  counted by the adapters
-            await anyio.sleep(0.1)
-        await anyio.sleep(2 * TICK_S)
+    async with anyio.create_task_group() as starts:
+        for _ in range(STARTS_AT_ONCE):
+            starts.start_soon(one)
+        while (await load.hear()).get("started", 0) < jobs:
+            pass
 
 
-async def _reading(load: Load, consumer: Consumer, seconds: int) -> None:
+async def _reading(load: Child, consumer: Consumer, seconds: int) -> dict[str, Any]:
+    """Read for *seconds*; what the load counted meanwhile."""
     turns = itertools.count()
 
     async def reader() -> None:
@@ -377,13 +255,16 @@ async def _reading(load: Load, consumer: Consumer, seconds: int) -> None:
             await consumer.read(next(turns))
             await anyio.sleep(READ_PAUSE_S)
 
-    load.counting = True
+    await load.tell({"count": True})
     async with anyio.create_task_group() as readers:
         for _ in range(READERS):
             readers.start_soon(reader)
-        await anyio.sleep(seconds)
+        with anyio.move_on_after(seconds):
+            await load.hear()  # it has nothing to say but that it failed
         readers.cancel_scope.cancel()
-    load.counting = False
+    await load.tell({"count": False})
+    with anyio.fail_after(READY_WITHIN_S):
+        return cast("dict[str, Any]", (await load.hear())["counted"])
 
 
 def _cpu_ms(pid: int) -> int:
@@ -406,18 +287,26 @@ def _serve(folder: str) -> None:
     anyio.run(serve, config)
 
 
+def _stop(_signal: int, _frame: object) -> None:
+    """An ordinary end, so that everything is cleaned up."""
+    sys.exit(128 + signal.SIGTERM)
+
+
 def main(argv: list[str]) -> int:
     """The command line of the bench."""
     parser = argparse.ArgumentParser(prog="tally bench hub", description=__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--parent", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     if options.serve:
+        die_with(options.parent)
         _serve(options.serve)
         return 0
-    result = run(options.jobs, options.seconds)
+    signal.signal(signal.SIGTERM, _stop)
+    result = guarded(lambda: run(options.jobs, options.seconds))
     if options.json:
         print_json(result)
     else:
