@@ -24,7 +24,7 @@ from marketplace.api.problems import EVERYWHERE, documented
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.job import JobSpec, JobState
-from marketplace.service import jobs, views
+from marketplace.service import jobs, priority, views
 from marketplace.service.records import Blob, Event, Job, LogRecord, Output, ReceiptRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(*EVERYWHERE))
@@ -39,7 +39,9 @@ def spec_of(body: SpecBody) -> JobSpec:
 @router.post("/quotes", summary="Price, ceiling and alternatives; nothing is reserved")
 async def quote(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
     """A dry run."""
-    return jobs.dry_run(parts.market, spec_of(body), who.account)
+    spec = spec_of(body)
+    await priority.check(parts.market, spec, who.account)
+    return jobs.dry_run(parts.market, spec, who.account)
 
 
 @router.post("/explain", summary="Whether the job fits now; if not, why, and what would")

@@ -27,11 +27,12 @@ from marketplace.api.auth import Parts
 from marketplace.api.chain import MAINNET, Connect, await_chain, claims, first_look, follow
 from marketplace.api.deliver import Deliverer
 from marketplace.api.server import config as server_config
+from marketplace.api.server import listener
 from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
-from marketplace.service import hooks, sweeps
+from marketplace.service import hooks, preempt, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import MATCHER, Market, Settings
@@ -157,6 +158,7 @@ def _work(
         (2.0, lambda: sweeps.beat(market)),
         (1.0, lambda: sweeps.providers(market)),
         (2.0, lambda: sweeps.posted(market)),
+        (1.0, lambda: preempt.turn(market)),
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
         (1.0, deliverer.round),
@@ -276,8 +278,8 @@ async def serve(config: Config) -> None:
     """Until cancelled or told to stop by SIGINT or SIGTERM."""
     if not structlog.is_configured():  # standard output belongs to the command line
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    listener = socket.create_server((config.host, config.port), reuse_port=False)
-    port = int(listener.getsockname()[1])
+    door = listener(config.host, config.port)
+    port = int(door.getsockname()[1])
     url = config.public_url or f"http://{config.host}:{port}"
     async with running(config) as run:
         run.parts.public_url = url
@@ -295,7 +297,7 @@ async def serve(config: Config) -> None:
         server.on_started = started
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_signals, server)
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=[door])
             tasks.cancel_scope.cancel()
 
 

@@ -302,6 +302,26 @@ def rekey_webhooks(home: Home, db: Database = "", yes: Yes = False) -> None:
 
 
 @app.command()
+def priority(
+    home: Home,
+    account: Annotated[str, typer.Argument(help="An account (56 hex digits).")],
+    most: Annotated[int, typer.Argument(help="The highest it may ask for, 0 to 100.")],
+    db: Database = "",
+    yes: Yes = False,
+) -> None:
+    """Grant an account jobs of higher priority: they go first, and others' leases end for them after a notice."""
+    if _is_provider(account):
+        raise Malformed("a priority is granted to an account, which has 56 hex digits")
+    confirm_spend(f"Let account {account} ask for priority up to {most}", yes)
+
+    async def act(market: Market) -> None:
+        await operator.grant_priority(market, account, most)
+
+    _operate(_database(db, home), home, act)
+    out.print(f"account {account} may ask for priority up to {most}", markup=False)
+
+
+@app.command()
 def audit(
     home: Home,
     limit: Annotated[int, typer.Option(help="How many entries.")] = 50,

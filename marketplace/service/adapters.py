@@ -365,6 +365,8 @@ def end_reason(detail: dict[str, Any], lease: Lease) -> str:
     word = str(detail.get("reason") or "")
     if lease.stop_asked and word in ("", "STOPPED", EndReason.CANCELLED):
         return lease.stop_asked
+    if word == EndReason.PREEMPTED != lease.stop_asked:
+        return EndReason.PROVIDER_FAULT  # only the market preempts
     if word in _ENDS:
         return word
     return _WORDS.get(word, EndReason.FAILED)

@@ -2,6 +2,7 @@
 
 The shell (``market``, ``jobs``, ``adapters``, ``sweeps``) loads, calls one of these, applies the
 outcome by compare-and-set, and only then acts on ``released`` and ``rematch``.
+Over 400 lines: what can happen to a lease is read as a whole.
 """
 
 from __future__ import annotations
@@ -114,7 +115,13 @@ def proposed(job: Job, match: Match, terms: Terms, reused: bool, now: int) -> tu
     )
     state = JOB.step(job.state, JobEvent.REMATCH)
     return replace(
-        job, state=state, lease=lease.id, provider=lease.provider, updated_ms=now, needs=""
+        job,
+        state=state,
+        lease=lease.id,
+        provider=lease.provider,
+        updated_ms=now,
+        needs="",
+        reason="",
     ), lease
 
 
@@ -224,6 +231,9 @@ def stop(lease: Lease, job: Job, reason: str, now: int) -> Outcome:
         out = Outcome(lease, job, [wire.LeaseCancelled(lease.id, reason)], kind="STOPPING")
         return _job_ends(out, reason, "", now)
     if lease.state is LeaseState.ENDING:
+        if job.lease == lease.id and job.reason == EndReason.PREEMPTED != reason:
+            # It is being ended for another job already; after this it does not begin again.
+            return Outcome(lease, replace(job, reason=reason, updated_ms=now))
         return Outcome(lease, job)
     lease = replace(
         lease, state=LEASE.step(lease.state, LeaseEvent.STOP), stop_asked=reason, reason=reason
@@ -231,6 +241,28 @@ def stop(lease: Lease, job: Job, reason: str, now: int) -> Outcome:
     if JOB.accepts(job.state, JobEvent.STOP):
         job = replace(job, state=JOB.step(job.state, JobEvent.STOP), reason=reason, updated_ms=now)
     return Outcome(lease, job, [wire.StopAsked(lease.id, reason)], "STOPPING", {"reason": reason})
+
+
+def noticed(lease: Lease, job: Job, deadline_ms: int, now: int) -> Outcome:
+    """A job of higher priority is to have its place at *deadline_ms*: time to save work."""
+    message = "a job of higher priority takes this place; save your work"
+    job = replace(job, message=message, updated_ms=now)
+    detail = {"reason": EndReason.PREEMPTED, "deadline_ms": deadline_ms}
+    return Outcome(lease, job, kind="NOTICE", detail=detail)
+
+
+def notice_withdrawn(lease: Lease, job: Job, now: int) -> Outcome:
+    """It keeps its place after all."""
+    if job.lease != lease.id or lease.state not in LIVE:
+        return Outcome(lease, job)
+    return Outcome(lease, replace(job, message="", updated_ms=now), kind="NOTICE_WITHDRAWN")
+
+
+def preempted(lease: Lease, job: Job, now: int) -> Outcome:
+    """The notice is over: what still runs is asked to end. It pays for what was delivered, no more."""
+    if lease.state not in LIVE:
+        return Outcome(lease, job)
+    return stop(lease, job, EndReason.PREEMPTED, now)
 
 
 def started(lease: Lease, job: Job, now: int) -> Outcome:
@@ -297,7 +329,13 @@ def finished(
     out = Outcome(lease, job, kind="FINISHED", detail=detail, released=True)
     if job.lease != lease.id:
         return out
-    if reason in (EndReason.PROVIDER_FAULT, EndReason.START_FAILED) and retries(job, reason):
+    if reason == EndReason.PREEMPTED:
+        reason = job.reason or reason  # its consumer may have ended it since
+        again = reason == EndReason.PREEMPTED
+    else:
+        again = reason in (EndReason.PROVIDER_FAULT, EndReason.START_FAILED)
+        again &= job.state is not JobState.ENDING  # what was to end does not begin again
+    if again and retries(job, reason):
         return _retry(out, reason, owed_now, now)
     if JOB.accepts(job.state, JobEvent.STOP):
         job = replace(job, state=JOB.step(job.state, JobEvent.STOP))
@@ -350,17 +388,21 @@ def retries(job: Job, reason: str) -> bool:
 
 
 def _retry(out: Outcome, reason: str, owed_now: int, now: int) -> Outcome:
-    """Another provider, with what is left of the budget."""
+    """Another provider, with what is left of the budget; after a preemption it may be the same."""
     job = out.job
+    preempted = reason == EndReason.PREEMPTED
     out.job = replace(
         job,
         state=JOB.step(job.state, JobEvent.REMATCH),
         retries=job.retries + 1,
-        avoid=[*job.avoid, out.lease.provider],
+        avoid=job.avoid if preempted else [*job.avoid, out.lease.provider],
         spent_before=job.spent_before + owed_now,
         lease="",
         provider="",
-        message=f"{reason}: looking for another provider",
+        reason=reason if preempted else "",
+        message=f"{reason}: looking for another place"
+        if preempted
+        else f"{reason}: looking for another provider",
         updated_ms=now,
     )
     out.rematch = True

@@ -18,7 +18,7 @@ from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.matching import NoMatch
-from marketplace.service import decide
+from marketplace.service import decide, priority
 from marketplace.service.access import Caller, audit
 from marketplace.service.errors import NothingMatches, NotOffered, OverBudget, QuoteGone
 from marketplace.service.market import MATCHER, TRIES, Market
@@ -60,9 +60,10 @@ def check_spec(spec: JobSpec) -> None:
 async def post(market: Market, who: Caller, asked: Posting) -> Job:
     """A new job: matched and asked for at once where this process is the matcher.
 
-    NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, Conflict.
+    NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, PriorityNotGranted, Conflict.
     """
     check_spec(asked.spec)
+    await priority.check(market, asked.spec, who.account)
     await _fresh_keys(market, asked)
     for _ in range(TRIES):
         try:
@@ -153,9 +154,10 @@ async def match(market: Market, job: Job, spec: JobSpec, change: Change, *, new:
 async def _unmatched(
     market: Market, job: Job, spec: JobSpec, no: NoMatch, change: Change, *, new: bool
 ) -> Job:
-    """Wait if the job's policy says so; refuse a new job; end one that had a lease before."""
+    """Wait if the job's policy says so, or if it made way for another; refuse a new job; end one that
+    had a lease before."""
     why = explained(no)
-    if spec.policy.queue:
+    if spec.policy.queue or job.reason == EndReason.PREEMPTED:
         event = JobEvent.WAIT
         job = replace(
             job,

@@ -38,6 +38,8 @@ class Settings:
     end_grace_ms: int = 3_000
     unpaid_grace_ms: int = 600_000
     lost_grace_ms: int = 86_400_000
+    notice_ms: int = 60_000  # before a lease ends for a job of higher priority
+    room_ttl_ms: int = 180_000  # after it, until the room made is given up
     log_limit: int = 4 << 20
     blob_limit: int = 64 << 20
     settle_every_ms: int = 30_000

@@ -2,12 +2,13 @@
 
 One process's view; the store decides. Whoever holds the matcher's lock plans here and commits with
 the lock as fence, so two processes can never lease one device twice.
+Over 400 lines: all that reads or writes this view, in one place.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,11 +19,23 @@ from marketplace.domain.hardware import Sharing
 from marketplace.domain.job import UNLIMITED, JobSpec, Resources
 from marketplace.domain.offer import Offer, OfferState
 from marketplace.domain.units import WHOLE, Resource
-from marketplace.matching import FairQueue, Gpu, Host, Matchmaker, NoMatch, Placement, Request
+from marketplace.matching import (
+    FairQueue,
+    Gpu,
+    Host,
+    Matchmaker,
+    NoMatch,
+    Placement,
+    Quota,
+    Request,
+    Rooms,
+    plan_preemption,
+)
 from marketplace.service.records import Lease, OfferRecord
 
 ISOLATION: Final = {"process": 0, "container": 1, "sandbox": 2, "gvisor": 2, "vm": 3}
 MOST_GPUS: Final = 64
+MOST_PRIORITY: Final = 100
 _CORES: Final = "rents=cores"
 _NOWHERE: Final = "\0none"
 
@@ -62,7 +75,9 @@ class Matcher:
 
     def __init__(self) -> None:
         self.market = Matchmaker()
-        self.queue = FairQueue(self.market)
+        # A job is accepted with a priority that its account was granted, so the queue caps none.
+        self.queue = FairQueue(self.market, default=Quota(max_priority=MOST_PRIORITY))
+        self.rooms = Rooms(self.market)
         self._offers: dict[str, _Listed] = {}
         self._by_provider: dict[str, set[str]] = {}
         self._held: dict[str, _Held] = {}
@@ -95,6 +110,7 @@ class Matcher:
             if held.offer == record.id:
                 self._place_held(lease, held)
         self.market.drain(record.id, draining)
+        self.rooms.grow(record.id)
 
     def _unlist(self, offer_id: str) -> None:
         for lease in [x for x, held in self._held.items() if held.offer == offer_id]:
@@ -165,6 +181,79 @@ class Matcher:
             self._placed[lease] = started.job
             begun.append((started.job, lease, match))
         return begun
+
+    # ---- room for higher priorities -------------------------------------------------------------
+
+    def urgent(self) -> list[str]:
+        """Waiting jobs that may ask for room, the highest priority first, then the oldest."""
+        ranked = [(-s.policy.priority, job) for job, (s, *_) in self._waiting.items()]
+        return [job for rank, job in sorted(ranked) if rank]
+
+    def make_room(
+        self, job: str, now: int, notice_ms: int, ranks: Mapping[str, int], spared: Container[str]
+    ) -> tuple[Match, tuple[str, ...]] | None:
+        """Where the waiting *job* would go, and the leases to be given notice for it; nothing is held yet.
+
+        *ranks*: priority by lease, 0 where it is not named. Never a lease in *spared*, nor one whose
+        account has less than its fair share; the job's own account may always make way for it.
+        """
+        spec, account, avoid = self._waiting[job]
+        blocks = self._blocks(spec, account, avoid)
+        lease_at: dict[int, str] = {}
+        among: list[Placement] = []
+        for lease, name in self._placed.items():
+            placed = self.queue.placement(name)
+            if placed is not None and lease not in spared:
+                lease_at[placed.id] = lease
+                among.append(placed)
+        fair = self.queue.fair_share()
+
+        def may(placed: Placement, ended: Sequence[Placement]) -> bool:
+            owner = placed.request.owner
+            return owner == account or self.queue.share_after(owner, ended) >= fair
+
+        plan = plan_preemption(
+            self.market, _whole(blocks), now, notice_ms, among,
+            lambda placed: ranks.get(lease_at[placed.id], 0), may,
+        )  # fmt: skip
+        if plan is None:
+            return None
+        match = self._named(spec, blocks, Placement(0, plan.host, plan.gpus, plan.request))
+        return match, tuple(lease_at[victim.id] for victim in plan.victims)
+
+    def keep_room(
+        self, job: str, offer_id: str, devices: Sequence[str], block: int, victims: Sequence[str]
+    ) -> bool:
+        """Begin to hold room for a waiting *job*; False while it does not wait or the offer is not listed."""
+        listed, waiting = self._offers.get(offer_id), self._waiting.get(job)
+        if listed is None or waiting is None or job in self.rooms:
+            return job in self.rooms
+        index = {g.uuid: i for i, g in enumerate(listed.slots)}
+        if not all(uuid in index for uuid in devices):
+            return False
+        labels = self.market.fleet.at(self.market.fleet.row_of[offer_id]).labels
+        for at, plain in self._blocks(*waiting):
+            if at == block and plain.labels <= labels:
+                plain = replace(plain, gpu_count=len(devices), gpu_count_max=None)
+                slots = tuple(sorted(index[uuid] for uuid in devices))
+                self.rooms.keep(job, plain, offer_id, slots, frozenset(victims))
+                return True
+        return False
+
+    def take_room(self, job: str, now: int, lease: str) -> Match | None:
+        """The room of a waiting *job*, held for *lease*; None where it cannot be had any more. The room is gone."""
+        waiting, placed = self._waiting.get(job), self.rooms.take(job, now)
+        if placed is None:
+            return None
+        if waiting is None:
+            self.market.release(placed)
+            return None
+        spec, account, avoid = waiting
+        match = self._named(spec, self._blocks(spec, account, avoid), placed)
+        self.leave(job)
+        self._held[lease] = _Held(match.offer.id, match.grant, account)
+        self._count(lease, placed)
+        return match
 
     def quote(
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int
@@ -319,9 +408,11 @@ class Matcher:
 
     def release(self, lease: str, now: int) -> bool:
         """Give back what *lease* holds; False when it holds nothing."""
-        if self._held.pop(lease, None) is None:
+        held = self._held.pop(lease, None)
+        if held is None:
             return False
         self._give_back(lease, now)
+        self.rooms.grow(held.offer, lease)
         return True
 
     def holders(self) -> set[str]:

@@ -12,8 +12,9 @@ from marketplace.domain.job import JobState
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent
 from marketplace.domain.terms import MAX_FEE_BPS
-from marketplace.service import decide, hooks, jobs
+from marketplace.service import decide, hooks, jobs, priority
 from marketplace.service.market import FEE, Market
+from marketplace.service.matcher import MOST_PRIORITY
 from marketplace.service.ports import Change
 from marketplace.service.records import Account, Audit, Hook, Job, Lease, OfferRecord, Setting
 
@@ -124,6 +125,24 @@ async def rekey_hooks(market: Market, key: bytes) -> int:
     change.sets += [replace(hook, rotation=0) for hook in every]
     await market.store.apply(change)
     return len(every)
+
+
+async def grant_priority(market: Market, account: str, most: int) -> None:
+    """The highest priority that *account* may ask for; 0 takes the grant back.
+
+    Jobs that wait keep the priority they were posted with in the queue; after this they make nobody go.
+    """
+    if not 0 <= most <= MOST_PRIORITY:
+        raise Malformed(f"a priority is 0 to {MOST_PRIORITY}")
+    if await market.store.get(Account, account) is None:
+        raise NotFound("no such account")
+    known = await market.store.get(Setting, priority.setting(account))
+    change = Change(puts=[_note(market, "priority.grant", account, most=most)])
+    if known is None:
+        change.puts.append(Setting(priority.setting(account), str(most)))
+    else:
+        change.sets.append(replace(known, value=str(most)))
+    await market.store.apply(change)
 
 
 async def audit_log(market: Market, limit: int = 100, actor: str = "") -> list[Audit]:

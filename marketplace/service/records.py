@@ -16,6 +16,7 @@ from marketplace.domain.grant import Grant
 from marketplace.domain.job import JobSpec, JobState
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import Offer, OfferState
+from marketplace.domain.preemption import PreemptionState
 from marketplace.domain.receipt import SignedReceipt
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.voucher import Voucher
@@ -198,6 +199,27 @@ class Lease(Record):
 
 
 @dataclass(frozen=True)
+class Preemption(Record):
+    """Room for a waiting job of higher priority: on which devices, and whose leases make way. One a job."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("job",)
+    FIXED: ClassVar[frozenset[str]] = frozenset(
+        {"account", "offer", "gpus", "block", "victims", "created_ms", "deadline_ms", "expires_ms"}
+    )
+    job: str
+    account: str
+    state: PreemptionState
+    offer: str
+    gpus: list[str]
+    block: int
+    victims: list[str]  # leases
+    created_ms: int
+    deadline_ms: int  # the victims run until then at most
+    expires_ms: int  # the room is kept until then
+    version: int = 0
+
+
+@dataclass(frozen=True)
 class Channel(Record):
     """A channel as the market knows it; the chain and the two parties' signatures are the truth."""
 
@@ -334,7 +356,7 @@ class Blob(Record):
 
 @dataclass(frozen=True)
 class Hook(Record):
-    """A webhook: where, what for, and the secret that signs deliveries."""
+    """A webhook: where and what for. Its secret is derived (``service.hooks.secret_of``), never kept."""
 
     id: str
     account: str

@@ -17,6 +17,7 @@ from sqlmodel import Field, SQLModel
 from marketplace.domain.job import JobState
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import OfferState
+from marketplace.domain.preemption import PreemptionState
 from marketplace.service import records
 
 
@@ -179,6 +180,23 @@ class LeaseRow(SQLModel, table=True):
     stop_asked: str
     settled_tx: str
     owed: int = _big()
+    version: int
+
+
+class PreemptionRow(SQLModel, table=True):
+    """:class:`records.Preemption`."""
+
+    __tablename__ = "preemptions"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    job: str = _key()
+    account: str = Field(index=True)
+    state: PreemptionState = Field(sa_type=Named(PreemptionState), index=True)  # pyright: ignore[reportArgumentType,reportCallIssue] (an instance is allowed)
+    offer: str
+    gpus: list[str] = _json()
+    block: int
+    victims: list[str] = _json()
+    created_ms: int = _big()
+    deadline_ms: int = _big()
+    expires_ms: int = _big()
     version: int
 
 
@@ -397,6 +415,7 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.OfferRecord: OfferRow,
     records.Job: JobRow,
     records.Lease: LeaseRow,
+    records.Preemption: PreemptionRow,
     records.Channel: ChannelRow,
     records.ReceiptRecord: ReceiptRow,
     records.VoucherRecord: VoucherRow,

@@ -21,6 +21,7 @@ from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import OfferState
 from marketplace.matching import NoMatch
 from marketplace.service import decide
+from marketplace.service.adapters import end_reason
 from marketplace.service.errors import OverBudget
 from marketplace.service.matcher import Matcher
 from marketplace.service.records import Job, Lease, OfferRecord
@@ -171,3 +172,91 @@ def test_an_ended_lease_takes_nothing_more() -> None:
     out = decide.settled(out.lease, out.job, "cd" * 32, NOW)
     with pytest.raises(IllegalTransition):
         decide.settled(out.lease, out.job, "cd" * 32, NOW)
+
+
+def test_a_notice_tells_the_job_and_stops_nothing() -> None:
+    lease, job = running()
+    out = decide.noticed(lease, job, NOW + 60_000, NOW)
+    assert (out.lease, out.sends, out.kind) == (lease, [], "NOTICE")
+    assert out.detail == {"reason": "PREEMPTED", "deadline_ms": NOW + 60_000}
+    assert (out.job.state, out.job.message[:24]) == (JobState.RUNNING, "a job of higher priority")
+    back = decide.notice_withdrawn(lease, out.job, NOW + 1)
+    assert (back.job.message, back.kind) == ("", "NOTICE_WITHDRAWN")
+
+
+STAGES = ("PROPOSED", "OFFERED", "FUNDED", "ACTIVE", "PAUSED", "ENDING", "ENDED")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_only_what_runs_or_is_about_to_is_preempted(stage: str) -> None:
+    lease, job = at_stage(stage)
+    out = decide.preempted(lease, job, NOW)
+    if stage in ("FUNDED", "ACTIVE", "PAUSED"):
+        assert (out.lease.state, out.lease.stop_asked) == (LeaseState.ENDING, "PREEMPTED")
+        assert (out.job.state, out.job.reason) == (JobState.ENDING, "PREEMPTED")
+        assert out.sends == [wire.StopAsked(lease.id, "PREEMPTED")]
+        assert decide.preempted(out.lease, out.job, NOW) == decide.Outcome(out.lease, out.job)
+    else:
+        assert out == decide.Outcome(lease, job)
+    assert decide.notice_withdrawn(lease, job, NOW).kind == (
+        "NOTICE_WITHDRAWN" if lease.state in decide.LIVE else ""
+    )
+
+
+def at_stage(stage: str) -> tuple[Lease, Job]:
+    """A lease in this state, brought there by what brings it there, and its job."""
+    if stage == "PROPOSED":
+        return begin()
+    out = decide.accepted(*begin(), b"s" * 64, NOW)
+    if stage == "OFFERED":
+        return out.lease, out.job
+    out = decide.signed(out.lease, out.job, b"t" * 64, "ab" * 32, {}, NOW)
+    if stage == "FUNDED":
+        return out.lease, out.job
+    out = decide.started(out.lease, out.job, NOW)
+    if stage == "PAUSED":
+        out = decide.paused(out.lease, out.job, "no voucher", NOW)
+    if stage in ("ENDING", "ENDED"):
+        out = decide.finished(out.lease, out.job, "COMPLETED", "", 0, 5, NOW)
+    if stage == "ENDED":
+        out = decide.settled(out.lease, out.job, "", NOW)
+    assert out.lease.state.name == stage
+    return out.lease, out.job
+
+
+def test_a_preempted_job_begins_again_where_it_may_with_what_is_left() -> None:
+    again = Policy(max_duration_ms=60_000, retry_on=("preempted",), retry_max=1)
+    out = decide.preempted(*running(policy=again), NOW)
+    out = decide.finished(out.lease, out.job, "PREEMPTED", "", 143, 40, NOW)
+    assert (out.job.state, out.job.spent_before, out.rematch) == (JobState.POSTED, 40, True)
+    # Its provider did nothing wrong, and its consumer is told why it waits until it has a new place.
+    assert (out.job.avoid, out.job.reason, out.job.retries) == ([], "PREEMPTED", 1)
+    lease, job = running(policy=replace(again, retry_max=0, retry_on=()))
+    out = decide.preempted(lease, job, NOW)
+    out = decide.finished(out.lease, out.job, "PREEMPTED", "", 143, 40, NOW)
+    assert (out.job.state, out.job.reason, out.rematch) == (JobState.ENDING, "PREEMPTED", False)
+
+
+def test_a_stop_while_being_preempted_is_the_consumers_last_word() -> None:
+    again = Policy(max_duration_ms=60_000, retry_on=("preempted",), retry_max=1)
+    out = decide.preempted(*running(policy=again), NOW)
+    out = decide.stop(out.lease, out.job, "CANCELLED", NOW)
+    assert (out.job.reason, out.sends) == ("CANCELLED", [])
+    out = decide.finished(out.lease, out.job, "PREEMPTED", "", 143, 40, NOW)
+    assert (out.job.state, out.job.reason, out.rematch) == (JobState.ENDING, "CANCELLED", False)
+
+
+def test_what_its_consumer_stopped_does_not_begin_again_for_a_providers_fault() -> None:
+    again = Policy(max_duration_ms=60_000, retry_on=("provider_fault",), retry_max=1)
+    out = decide.stop(*running(policy=again), "CANCELLED", NOW)
+    out = decide.finished(out.lease, out.job, "PROVIDER_FAULT", "", None, 40, NOW)
+    assert (out.job.state, out.rematch) == (JobState.ENDING, False)
+
+
+def test_only_the_market_preempts() -> None:
+    lease, job = running()
+    assert end_reason({"reason": "PREEMPTED"}, lease) == "PROVIDER_FAULT"
+    asked = decide.preempted(lease, job, NOW).lease
+    assert end_reason({"reason": "PREEMPTED"}, asked) == "PREEMPTED"
+    assert end_reason({"reason": "STOPPED"}, asked) == "PREEMPTED"
+    assert end_reason({"reason": "COMPLETED"}, asked) == "COMPLETED"

@@ -40,7 +40,12 @@ TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
     "ports", "outputs", "placement", "price", "policy",
 )  # fmt: skip
-RETRY_ON: Final = (EndReason.PROVIDER_LOST, EndReason.PROVIDER_FAULT, EndReason.START_FAILED)
+RETRY_ON: Final = (
+    EndReason.PROVIDER_LOST,
+    EndReason.PROVIDER_FAULT,
+    EndReason.START_FAILED,
+    EndReason.PREEMPTED,
+)
 """Ends after which the same job elsewhere may succeed; written in lower case in the file."""
 
 _image: Final = matching(
