@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from marketplace.api.app import build
 from marketplace.api.console import install as install_console
 from marketplace.api.main import Config, running
 from marketplace.api.server import config as server_config
+from marketplace.api.server import listener
 from marketplace.chain.signin import payment_key_hash
 from marketplace.client.signin import sign_message
 from marketplace.domain.keys import Signer
@@ -84,12 +84,12 @@ async def market(
         app = build(run.parts)
         if console:
             install_console(app, run.parts)
-        listener = socket.create_server(("127.0.0.1", 0))
+        door = listener("127.0.0.1", 0)
         server = Quiet(server_config(app, log_level="error", timeout_graceful_shutdown=1, **served))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
+            tasks.start_soon(server.serve, [door])
             await until(lambda: server.started)
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            url = f"http://127.0.0.1:{door.getsockname()[1]}"
             try:
                 yield url, run
             finally:
