@@ -41,7 +41,7 @@ from marketplace.service.records import Job, Lease, OfferRecord, Sent
 from marketplace.store.database import Database
 from marketplace.store.listen import listen
 from marketplace.store.migrate import migrate
-from marketplace.system import SystemClock, SystemIds
+from marketplace.system import SystemClock, SystemIds, settled_memory
 
 log = structlog.get_logger("market")
 CONSOLE: Final = (
@@ -295,10 +295,11 @@ async def serve(config: Config) -> None:
                 config.on_ready(url, run.market.settings.magic if known else 0)
 
         server.on_started = started
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_signals, server)
-            await server.serve(sockets=[door])
-            tasks.cancel_scope.cancel()
+        with settled_memory():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_signals, server)
+                await server.serve(sockets=[door])
+                tasks.cancel_scope.cancel()
 
 
 async def _signals(server: uvicorn.Server) -> None:

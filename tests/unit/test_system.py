@@ -1,0 +1,47 @@
+"""Names only grow and never meet; the collector is as it was once a market has gone."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import pytest
+
+from marketplace.system import SystemIds, settled_memory
+
+
+def test_names_grow_within_a_millisecond_and_from_one_to_the_next(monkeypatch: pytest.MonkeyPatch):
+    ids, clock = SystemIds(), iter(range(10**18, 10**18 + 10**12, 250_000))
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock))
+    made = [ids.new("job") for _ in range(4_000)]  # a thousand milliseconds, four names each
+    assert made == sorted(set(made))
+    assert {len(name) for name in made} == {len("job_") + 26}
+
+
+def test_two_processes_names_never_meet(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    starts = {SystemIds().new("job") for _ in range(2_000)}
+    assert len(starts) == 2_000
+
+
+def test_the_collector_is_as_it_was_after_the_block():
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    with pytest.raises(RuntimeError), settled_memory():
+        assert gc.get_freeze_count() > frozen
+        assert gc.get_threshold()[0] > before[0]
+        raise RuntimeError
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+def test_a_market_in_somebody_elses_process_leaves_the_collector_alone():
+    seen: list[tuple[int, int, int]] = []
+
+    def work() -> None:
+        with settled_memory():
+            seen.append(gc.get_threshold())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+    assert seen == [gc.get_threshold()]
