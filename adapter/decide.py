@@ -50,6 +50,8 @@ from marketplace.domain.lease import EndReason, LeaseEvent, LeaseState
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.voucher import End
 
+GONE_MS: Final = 1_800_000
+"""How long a lease is kept whose open transaction vanished: its payer may send the same bytes again."""
 QUOTE_MARGIN_MS: Final = 60_000
 """How long after a quote's expiry its devices are kept: a signature may be on its way."""
 
@@ -478,6 +480,10 @@ def _age(turn: Turn, lease: Lease) -> None:
             why = f"no voucher for {lease.paused_ms} ms in all"
             life.stop(turn, lease, EndReason.UNPAID, why)
             return
+        if _abandoned(turn, lease):
+            why = "the transaction that opened the channel is gone, and did not come back"
+            life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+            return
     offline = turn.state.offline_since_ms
     if offline is not None and lease.state in (LeaseState.ACTIVE, LeaseState.PAUSED):
         if now.boot_ms - offline > limits.resume_window_ms:
@@ -485,3 +491,11 @@ def _age(turn: Turn, lease: Lease) -> None:
             life.stop(turn, lease, EndReason.PROVIDER_LOST, why)
             return
     life.close_if_done(turn, lease)
+
+
+def _abandoned(turn: Turn, lease: Lease) -> bool:
+    """Frozen over a channel that a rollback took away: its devices are not kept for ever."""
+    channel = turn.channel_of(lease)
+    gone = channel is not None and channel.limit <= 0
+    frozen_ms = lease.frozen_ms - lease.paused_ms
+    return gone and lease.pause is PauseCause.DEPTH and frozen_ms > GONE_MS

@@ -222,11 +222,11 @@ def finish(
         final_wall_ms=turn.now.wall_ms,
     )
     turn.put(lease)
+    if ran:  # before the end is told: what is left of the job's budget counts from this receipt
+        lease = receipt(turn, lease, final=True)
     turn.progress(
         lease.id, "FINISHED", reason=reason.value, message=message or None, exit_code=exit_code
     )
-    if ran:
-        lease = receipt(turn, lease, final=True)
     if lease.wish is not Wish.WAIT:
         turn.drive(lease)
     close_if_done(turn, lease)

@@ -232,6 +232,32 @@ def test_young_money_is_relied_on_only_as_far_as_its_depth_allows() -> None:
     assert bench.lease().state is LeaseState.ACTIVE
 
 
+def test_a_channel_that_a_rollback_took_for_good_frees_the_device() -> None:
+    bench = Bench().running()
+    bench.tick()
+    bench.sight(limit=0)  # the open transaction is in no block any more
+    bench.tick(pay=False)
+    assert (bench.lease().state, bench.lease().pause) == (LeaseState.PAUSED, PauseCause.DEPTH)
+    for _ in range(30):
+        bench.boot_ms += 60_000
+        bench.do(Passed())
+    assert bench.lease().reason is None  # its payer may send it again
+    bench.boot_ms += 60_000
+    bench.do(Passed())
+    assert (bench.lease().wish, bench.lease().reason) == (Wish.STOP, "CHANNEL_REFUSED")
+
+
+def test_the_last_receipt_is_told_before_the_end() -> None:
+    """A retry's ceiling is what the last receipt leaves of the budget: a later one would pass it."""
+    bench = Bench().running()
+    bench.tick()
+    bench.boot_ms += 700
+    bench.exit(reason=ExitReason.PROVIDER_FAULT)
+    told = [m for m in bench.sent() if isinstance(m, wire.ReceiptSent | wire.LeaseProgress)]
+    assert isinstance(told[-2], wire.ReceiptSent) and told[-2].receipt.receipt.final
+    assert isinstance(told[-1], wire.LeaseProgress) and told[-1].stage == "FINISHED"
+
+
 def test_a_channel_that_never_appears_ends_it_without_a_start() -> None:
     bench = Bench()
     bench.propose()
