@@ -54,7 +54,7 @@ from adapter.telemetry import Gauges, telemetry
 from marketplace.domain import wire
 from marketplace.domain.conversation import Client, Numbering
 from marketplace.domain.errors import Fault
-from marketplace.domain.metering import Phase, Reading
+from marketplace.domain.metering import Cause, Phase, Reading
 from marketplace.domain.offer import Offer
 from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
 
@@ -343,7 +343,7 @@ class Daemon:
             if lease is not None:
                 await self.exited(lease, seen[id_])
         subjects = [
-            self._subject(lease, seen[lease.id].state is WorkloadState.RUNNING)
+            self._subject(lease, seen[lease.id])
             for id_ in seen.keys() - over
             if (lease := self.lease(id_)) is not None and lease.runs
         ]
@@ -358,7 +358,7 @@ class Daemon:
         status = await self._status(found)
         if status is None or status.state is WorkloadState.EXITED:
             return  # the ticker reports the end
-        subject = self._subject(found, status.state is WorkloadState.RUNNING)
+        subject = self._subject(found, status)
         for uuid in found.devices:
             self._parts.meters.relist(uuid)
         for readings in (await self._poll([subject])).values():
@@ -390,17 +390,25 @@ class Daemon:
             return {}
         return await anyio.to_thread.run_sync(self._parts.meters.poll, subjects)
 
-    def _subject(self, lease: Lease, running: bool, status: Status | None = None) -> Subject:
+    def _subject(self, lease: Lease, status: Status, *, over: bool = False) -> Subject:
+        """What the meter is told of a workload, by what its runtime says now.
+
+        A workload that fell with its runtime has no witness of its last moments: a daemon that comes
+        back to a dead container dates the death to its own return.
+        """
         handle = lease.handle
         assert handle is not None
+        fell = over and status.reason in (ExitReason.PROVIDER_FAULT, ExitReason.LOST)
+        running = status.state is WorkloadState.RUNNING
         return Subject(
             lease=lease.id,
             workload=handle.id,
-            started_ms=handle.started_ms,
-            phase=Phase.EXITED if status is not None else phase_of(lease, running),
+            started_ms=status.times.started_ms,
+            phase=Phase.EXITED if over else phase_of(lease, running),
             devices=lease.devices,
             cgroup=handle.cgroup,
-            finished_ms=None if status is None else status.times.finished_ms,
+            finished_ms=status.times.finished_ms if over else None,
+            fault=Cause.UNPROVEN if fell else None,
         )
 
     def _is_due(self, id_: str) -> bool:
@@ -419,7 +427,7 @@ class Daemon:
         """The workload's end, with its meters' last readings."""
         if not lease.runs:
             return
-        subject = self._subject(lease, False, status)
+        subject = self._subject(lease, status, over=True)
         found = await self._poll([subject])
         self._parts.meters.forget(subject)
         await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))

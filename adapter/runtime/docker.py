@@ -65,6 +65,9 @@ T = TypeVar("T")
 _NOWHERE: Final = "192.0.2.1"
 """RFC 5737 TEST-NET: the name server of a workload that may resolve nothing.  Docker's own resolver
 would otherwise forward questions from an internal network to the outside."""
+NEAR_MS: Final = 15_000
+"""A death so close to the daemon's absence counts as one with it: we look once a second, and the
+daemon dates what it finds dead to its own return."""
 _STATES: Final = {
     "created": WorkloadState.STARTING,
     "running": WorkloadState.RUNNING,
@@ -135,7 +138,7 @@ class DockerRuntime:
     def __post_init__(self) -> None:
         self._logs = LogStore(self.config.state)
         self._lock = threading.Lock()
-        self._unreachable_ms: int | None = None
+        self._outage: tuple[int, int | None] | None = None  # wall ms: from, until (None = it lasts)
 
     @property
     def name(self) -> str:
@@ -442,9 +445,9 @@ class DockerRuntime:
             with map_docker("inspect"):
                 container = self._get(handle)
         except RuntimeFault as fault:
-            if not isinstance(fault, WorkloadGone):
-                self._unreachable_ms = self._unreachable_ms or time.time_ns() // 1_000_000
+            self._note_outage(isinstance(fault, WorkloadGone))
             raise
+        self._note_outage(True)
         status = self._read_status(handle, container)
         if status.state is not WorkloadState.RUNNING:
             return status
@@ -460,6 +463,23 @@ class DockerRuntime:
         group = self.cgroups.usage(handle.cgroup) if handle.cgroup else None
         memory = 0 if group is None else group.memory_mib
         return Status(status.state, status.times, None, used.disk_mib, memory)
+
+    def _note_outage(self, answers: bool) -> None:
+        """Remember the daemon's last absence: what fell in it fell with the daemon."""
+        now = time.time_ns() // 1_000_000
+        with self._lock:
+            since, until = self._outage or (now, now)
+            lasts = self._outage is not None and until is None
+            if answers and lasts:
+                self._outage = (since, now)
+            elif not answers and not lasts:
+                self._outage = (now, None)
+
+    def _fell_in_outage(self, finished_ms: int) -> bool:
+        if self._outage is None:
+            return False
+        since, until = self._outage
+        return since - NEAR_MS <= finished_ms and (until is None or finished_ms <= until + NEAR_MS)
 
     def _read_status(self, handle: Handle, container: Any) -> Status:
         row = container.attrs["State"]
@@ -477,8 +497,7 @@ class DockerRuntime:
             return noted
         code, finished = times.exit_code or 0, times.finished_ms or 0
         killed_by_host = code in (137, 143, 255)
-        since = self._unreachable_ms
-        if killed_by_host and since is not None and finished >= since - 15_000:
+        if killed_by_host and self._fell_in_outage(finished):
             return ExitReason.PROVIDER_FAULT  # it fell together with its daemon
         begun = self._daemon_begun_ms()
         if killed_by_host and times.started_ms < begun and abs(finished - begun) <= 60_000:

@@ -17,7 +17,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -25,7 +27,9 @@ import pytest
 
 from adapter.runtime.base import RuntimeFault
 from adapter.runtime.docker import connect
+from marketplace.client.market import Job
 from marketplace.client.payers import Paid
+from marketplace.domain.invoice import Line
 from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.lease import EndReason
 from marketplace.domain.units import LOVELACE_PER_ADA
@@ -34,6 +38,8 @@ from tests.requires import need_docker
 
 pytestmark = pytest.mark.prove
 TICK_MS = 1000
+AWAY_S = 12
+"""Longer than the meter bridges without proof."""
 SCRIPT = "import time\nfor n in range(30):\n    print('line', n, flush=True)\n    time.sleep(1)"
 
 
@@ -86,6 +92,13 @@ class PrivateDaemon:
             os.kill(int(pidfile.read_text()), signal.SIGKILL)
         pidfile.unlink()
 
+    def container(self) -> dict[str, Any]:
+        """The one container's state, as the daemon tells it."""
+        client = connect(self.host)
+        (container,) = client.containers.list(all=True)
+        client.close()
+        return container.attrs["State"]
+
     def end(self) -> None:
         """In order, so that it takes its containers and its containerd with it."""
         if self.process is None:
@@ -132,39 +145,116 @@ def _spec(image: str) -> JobSpec:
     )
 
 
-@pytest.mark.parametrize("live_restore", [True, False])
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
+
+
+@dataclass
+class Life:
+    """How long the workload really lived: its first process, watched in /proc by nobody's leave."""
+
+    pid: int
+    started_ms: int
+    died_ms: int = 0
+
+    async def watch(self) -> None:
+        """Until it is dead."""
+        while _alive(self.pid):  # noqa: ASYNC110  the kernel tells nobody
+            await anyio.sleep(0.02)
+        self.died_ms = _now_ms()
+
+    @property
+    def ms(self) -> int:
+        """From Docker's own start to its death."""
+        return self.died_ms - self.started_ms
+
+    def end_with_its_shim(self) -> None:
+        """As when a service manager ends all that belongs to Docker."""
+        for pid in (_parent(self.pid), self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+async def _running(world: World, daemon: PrivateDaemon) -> tuple[Job, Life]:
+    """A lease with three ticks behind it."""
+    ticks: list[str] = []
+
+    async def heard(paid: Paid) -> None:
+        if paid.kind == "tick":
+            ticks.append(paid.lease)
+
+    async def ticked() -> bool:
+        return len(ticks) >= 3
+
+    silence = world.market.listen(heard)
+    job = await world.market.run(_spec(world.place.image))
+    await until_true(ticked, "three ticks")
+    silence()
+    state = await anyio.to_thread.run_sync(daemon.container)
+    begun = datetime.fromisoformat(state["StartedAt"][:23] + "+00:00")
+    return job, Life(int(state["Pid"]), int(begun.timestamp() * 1000))
+
+
+def _billed_ms(line: Line) -> int:
+    return line.unit_ms * 1000 // line.units_milli
+
+
+@pytest.mark.parametrize(
+    ("live_restore", "dies_with_it", "reason"),
+    [
+        pytest.param(True, False, EndReason.COMPLETED, id="outlives it"),
+        pytest.param(False, False, EndReason.PROVIDER_FAULT, id="ended by its return"),
+        pytest.param(True, True, EndReason.PROVIDER_FAULT, id="falls with it"),
+    ],
+)
 def test_the_docker_daemon_is_killed_under_a_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live_restore: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    live_restore: bool,
+    dies_with_it: bool,
+    reason: EndReason,
 ) -> None:
-    async def tell(world: World) -> None:
-        at: dict[str, int] = {}
-        ticks: list[str] = []
-
-        async def heard(paid: Paid) -> None:
-            if paid.kind == "stage" and paid.code == "STARTED":
-                at["started"] = time.monotonic_ns() // 1_000_000
-            if paid.kind == "tick":
-                ticks.append(paid.lease)
-
-        async def ticked() -> bool:
-            return len(ticks) >= 3
-
-        silence = world.market.listen(heard)
-        job = await world.market.run(_spec(world.place.image))
-        await until_true(ticked, "three ticks")
+    async def outage(life: Life) -> int:
+        """Docker goes and comes back; when it went."""
         daemon.kill()
-        killed = time.monotonic_ns() // 1_000_000
+        gone_ms = _now_ms()
+        if dies_with_it:
+            life.end_with_its_shim()
+        await anyio.sleep(AWAY_S)
+        assert _alive(life.pid) is not dies_with_it
         await anyio.to_thread.run_sync(daemon.start)
-        view = await job.wait()
-        ended = time.monotonic_ns() // 1_000_000
-        silence()
-        assert view["reason"] in (EndReason.COMPLETED, EndReason.PROVIDER_FAULT), view
+        return gone_ms
+
+    async def tell(world: World) -> None:
+        job, life = await _running(world, daemon)
+        gone: list[int] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(life.watch)
+            gone.append(await outage(life))
+            await job.wait()
+        (gone_ms,) = gone
+        assert job.reason == reason, job.view
         bill = await settled_bill(world, job.id)
         (line,) = bill.lines
-        billed_ms = line.unit_ms * 1000 // line.units_milli
-        print(live_restore, view["reason"], billed_ms, killed - at["started"])
-        lived = ended if view["reason"] == EndReason.COMPLETED else killed
-        assert 0 < billed_ms <= lived - at["started"] + TICK_MS
+        billed = _billed_ms(line)
+        print(job.reason, "billed", billed, "lived", life.ms)
+        assert 0 < billed <= life.ms + TICK_MS
+        if reason == EndReason.COMPLETED:  # it ran all the while, and the meter can prove it
+            assert billed >= life.ms - 2 * TICK_MS
+        else:  # nobody can show when it fell: nothing after the last good look
+            assert billed <= gone_ms - life.started_ms + TICK_MS
         assert sum(total.claimed or 0 for total in bill.channels) == bill.owed
 
     with private_daemon(live_restore) as daemon:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +59,7 @@ async def test_a_container_that_ended_by_itself(
 
 
 async def test_a_container_that_fell_with_its_daemon_is_the_providers_fault(tmp_path: Path) -> None:
-    daemon = Daemon(ExitCode=137, StartedAt=stamp(1), FinishedAt="2999-01-01T00:00:00Z")
+    daemon = Daemon(ExitCode=137, StartedAt=stamp(1), FinishedAt=datetime.now(UTC).isoformat())
     runtime = DockerRuntime(DockerConfig(tmp_path, "a"), client=daemon)
     daemon.down = requests.exceptions.ConnectionError("refused")
     with pytest.raises(RuntimeFault):
@@ -70,6 +71,8 @@ async def test_a_container_that_fell_with_its_daemon_is_the_providers_fault(tmp_
     assert (await runtime.status(HANDLE)).reason is ExitReason.CRASHED
     daemon.state.update(ExitCode=137, FinishedAt=stamp(2))
     assert (await runtime.status(HANDLE)).reason is ExitReason.CRASHED, "it ended long before"
+    daemon.state.update(FinishedAt="2999-01-01T00:00:00Z")
+    assert (await runtime.status(HANDLE)).reason is ExitReason.CRASHED, "it ended long after"
 
 
 async def test_the_reason_that_was_noted_first_stands(tmp_path: Path) -> None:
