@@ -8,7 +8,7 @@ import anyio
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
-from marketplace.api import streams
+from marketplace.api import relay, streams
 from marketplace.api.auth import OnceKey, PartsDep, Reader, Worker, answered, once, question_of
 from marketplace.api.models import (
     ExecBody,
@@ -25,7 +25,7 @@ from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.job import JobSpec, JobState
 from marketplace.service import jobs, priority, views
-from marketplace.service.records import Blob, Event, Job, LogRecord, Output, ReceiptRecord
+from marketplace.service.records import Blob, Event, Job, Lease, LogRecord, Output, ReceiptRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(*EVERYWHERE))
 QUOTE_WAIT_S = 2.0
@@ -182,11 +182,14 @@ async def events(
     job_id: str,
     parts: PartsDep,
     who: Reader,
+    request: Request,
     after: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
     follow: bool = True,
-) -> StreamingResponse:
+) -> Response:
     """Server-sent events: state changes, receipts and telemetry; ends with the job."""
     job = await jobs.owned_job(parts.market, who, job_id)
+    if far := await relay.target(request, parts, job.provider):
+        return await relay.http(far, request)
     stream = streams.job_events(parts, job, after, follow)
     return StreamingResponse(stream, media_type="text/event-stream", headers=streams.HEADERS)
 
@@ -203,10 +206,18 @@ async def history(
     return page_of([streams.event_view(e) for e in found[:limit]], found, limit, lambda e: (e.id,))
 
 
-@router.get("/jobs/{job_id}/telemetry", summary="The last samples of GPU and CPU use")
-async def telemetry(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+@router.get(
+    "/jobs/{job_id}/telemetry",
+    summary="The last samples of GPU and CPU use",
+    response_model=dict[str, Any],
+)
+async def telemetry(
+    job_id: str, parts: PartsDep, who: Reader, request: Request
+) -> dict[str, Any] | Response:
     """Evidence, never the price."""
     job = await jobs.owned_job(parts.market, who, job_id)
+    if far := await relay.target(request, parts, job.provider):
+        return await relay.http(far, request)
     return {"items": list(parts.adapters.telemetry.get(job.id, ())), "next": None}
 
 
@@ -238,12 +249,20 @@ async def invoice(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
     return await views.invoice_view(parts.market, await jobs.owned_job(parts.market, who, job_id))
 
 
-@router.post("/jobs/{job_id}/exec", summary="Run a command inside the workload")
-async def execute(job_id: str, body: ExecBody, parts: PartsDep, who: Worker) -> dict[str, Any]:
+@router.post(
+    "/jobs/{job_id}/exec",
+    summary="Run a command inside the workload",
+    response_model=dict[str, Any],
+)
+async def execute(
+    job_id: str, body: ExecBody, parts: PartsDep, who: Worker, request: Request
+) -> dict[str, Any] | Response:
     """Its exit code and what it printed (bounded, hex)."""
     job = await jobs.owned_job(parts.market, who, job_id)
     if not job.lease or job.state is not JobState.RUNNING:
         raise Conflict(f"the job is {job.state.name}, not RUNNING")
+    if far := await relay.target(request, parts, job.provider):
+        return await relay.http(far, request)
     call = parts.market.ids.new("call")
     ask = wire.ExecAsked(job.lease, call, body.command)
     done: wire.ExecDone = await parts.hub.ask(job.provider, call, ask, 60)
@@ -274,7 +293,9 @@ async def outputs(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
     response_class=FileResponse,
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
-async def output(job_id: str, sha256: str, parts: PartsDep, who: Reader) -> FileResponse:
+async def output(
+    job_id: str, sha256: str, parts: PartsDep, who: Reader, request: Request
+) -> Response:
     """Fetched from the provider the first time, kept then."""
     job = await jobs.owned_job(parts.market, who, job_id)
     path = parts.blobs.path(sha256)
@@ -283,6 +304,9 @@ async def output(job_id: str, sha256: str, parts: PartsDep, who: Reader) -> File
         raise NotFound("the job has no such output")
     mine = await parts.market.store.get(Blob, who.account, sha256)
     if mine is None or not await anyio.Path(path).exists():
+        lease = await parts.market.store.get(Lease, found[0].lease)
+        if lease is not None and (far := await relay.target(request, parts, lease.provider)):
+            return await relay.http(far, request)
         # Also when another account's file has this hash: a provider that names it must have it.
         await streams.fetch_output(parts, job, found[0])
     return FileResponse(path, media_type="application/octet-stream")

@@ -32,7 +32,7 @@ from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
-from marketplace.service import hooks, preempt, sweeps
+from marketplace.service import elsewhere, hooks, preempt, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import MATCHER, Market, Settings
@@ -52,15 +52,17 @@ CONSOLE: Final = (
 @dataclass(frozen=True)
 class Config:
     """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready* is
-    told with the URL, and the network's magic (0 while that is unknown). *hook_key*: 32 bytes that webhooks' secrets are derived from; without
-    it there are no webhooks. *connect*: brings the chain (and its network's magic), also when it is away
-    at the start; *ledger* is one that is there already."""
+    told with the URL, and the network's magic (0 while that is unknown). *internal_url*: where the
+    market's other processes reach this one. *connect*: brings the chain (and its network's magic), also
+    when it is away at the start; *ledger* is one that is there already. *hook_key*: 32 bytes that
+    webhooks' secrets are derived from; without it there are no webhooks."""
 
     db: str
     blob_folder: str
     host: str = "127.0.0.1"
     port: int = 8000
     public_url: str = ""
+    internal_url: str = ""
     origins: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
@@ -135,6 +137,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             run.parts.ready = False
             with anyio.CancelScope(shield=True), anyio.move_on_after(3):
                 await contender.leave()
+                await elsewhere.withdraw(market, market.process)
             tasks.cancel_scope.cancel()
     finally:
         run.database.close()
@@ -283,6 +286,7 @@ async def serve(config: Config) -> None:
     url = config.public_url or f"http://{config.host}:{port}"
     async with running(config) as run:
         run.parts.public_url = url
+        await elsewhere.announce(run.market, _inside(config, port))
         app = build(run.parts, config.origins)
         if config.console and find_spec(CONSOLE) is not None:
             import_module(CONSOLE).install(app, run.parts)
@@ -300,6 +304,13 @@ async def serve(config: Config) -> None:
                 tasks.start_soon(_signals, server)
                 await server.serve(sockets=[door])
                 tasks.cancel_scope.cancel()
+
+
+def _inside(config: Config, port: int) -> str:
+    """Where the market's other processes reach this one: as told, or where it listens."""
+    host = config.host if config.host not in ("", "0.0.0.0", "::") else socket.gethostname()
+    host = f"[{host}]" if ":" in host else host
+    return (config.internal_url or f"http://{host}:{port}").rstrip("/")
 
 
 async def _signals(server: uvicorn.Server) -> None:

@@ -21,6 +21,7 @@ from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from marketplace.api import relay
 from marketplace.api.auth import Parts
 from marketplace.domain.errors import Conflict, NotFound, TallyError, Unauthenticated
 from marketplace.domain.job import JobState
@@ -80,6 +81,8 @@ async def http(job_id: str, port: int, path: str, request: Request) -> Response:
     parts = cast(Parts, request.app.state.parts)
     token = _token(dict(request.headers), dict(request.query_params), dict(request.cookies))
     job = await _target(parts, job_id, port, token)
+    if far := await relay.target(request, parts, job.provider):
+        return await relay.http(far, request)
     stack = AsyncExitStack()
     try:
         tunnel = await stack.enter_async_context(Tunnel(parts.hub, job.provider, job.lease, port))
@@ -169,6 +172,9 @@ async def websocket(job_id: str, port: int, path: str, socket: WebSocket) -> Non
     token = _token(dict(socket.headers), dict(socket.query_params), dict(socket.cookies))
     try:
         job = await _target(parts, job_id, port, token)
+        if far := await relay.target(socket, parts, job.provider):
+            await relay.websocket(far, socket)
+            return
         async with Tunnel(parts.hub, job.provider, job.lease, port) as tunnel:
             offered = [s for s in socket.headers.get("sec-websocket-protocol", "").split(",") if s]
             uri = parse_uri(f"ws://workload:{port}/{path}{_query(socket.url.query)}")

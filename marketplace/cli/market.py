@@ -111,6 +111,13 @@ def serve_(
         typer.Option(help="Chain address told to clients that name none; never one with a key."),
     ] = "",
     public_url: Annotated[str, typer.Option(help="How the world reaches this market.")] = "",
+    internal_url: Annotated[
+        str,
+        typer.Option(
+            envvar="TALLY_INTERNAL_URL",
+            help="How the market's other processes reach this one; without it, where it listens.",
+        ),
+    ] = "",
     origin: Annotated[
         list[str] | None, typer.Option(help="Web pages that may call the API.")
     ] = None,
@@ -136,6 +143,7 @@ def serve_(
                 host=host,
                 port=port,
                 public_url=public_url,
+                internal_url=internal_url,
                 origins=tuple(origin or ()),
                 settings=settings,
                 connect=_chain(home, purse, chain_url, project_id, public_chain_url),

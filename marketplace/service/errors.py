@@ -99,6 +99,13 @@ class BlobMismatch(Refusal):
     remedy = "hash the file again and send all of it"
 
 
+class Elsewhere(Fault):
+    """Another process of this market holds the provider's connection, and it could not be asked."""
+
+    code = "ELSEWHERE"
+    remedy = "try again; the operator: each process needs an --internal-url that the others reach"
+
+
 class Offline(Fault):
     """The provider is not connected just now."""
 

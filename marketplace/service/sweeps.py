@@ -13,7 +13,7 @@ from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
 from marketplace.domain.job import JobState
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent, OfferState
-from marketplace.service import decide, jobs, settle
+from marketplace.service import decide, elsewhere, jobs, settle
 from marketplace.service.decide import Outcome
 from marketplace.service.market import MATCHER, Market, log
 from marketplace.service.ports import Change
@@ -154,7 +154,9 @@ async def forget(market: Market) -> None:
     old.drops += await market.store.find(
         Remembered, at_ms__lt=now - KEPT_ANSWERS_MS, order=("at_ms",), limit=1000
     )
-    old.drops += await market.store.find(Process, beat_ms__lt=now - 3_600_000, limit=100)
+    dead = await market.store.find(Process, beat_ms__lt=now - 3_600_000, limit=100)
+    old.drops += dead
+    await elsewhere.withdraw(market, *(process.id for process in dead))
     if old.drops:
         await market.store.apply(old)
 

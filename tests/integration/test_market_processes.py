@@ -3,6 +3,7 @@ matcher is replaced."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -13,11 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import httpx
 import pytest
+import websockets.asyncio.client
+import websockets.asyncio.server
 
-from marketplace.domain.job import GpuNeed, Range, Resources
+from marketplace.domain import wire
+from marketplace.domain.job import GpuNeed, Port, Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.service.decide import HOLDING
 from marketplace.service.records import Lease, Lock
@@ -35,6 +40,7 @@ from tests.fakes import (
     working,
 )
 from tests.integration.support_market import postgres, sign_in
+from tests.integration.test_market_ports import Bridge, page
 from tests.integration.test_market_spine import body, quoted, sign, state
 
 pytestmark = [pytest.mark.postgres, pytest.mark.prove]
@@ -171,3 +177,125 @@ async def _takeover(db, at_a, at_b, popen_a, popen_b, consumer, adapter) -> None
     await until(placed)
     assert await _most_holders(db) == 1
     store.close()
+
+
+def test_what_needs_the_adapters_connection_is_answered_by_the_process_that_holds_it(
+    tmp_path,
+) -> None:
+    with postgres() as db, process(db, tmp_path / "a") as a, process(db, tmp_path / "b") as b:
+        anyio.run(_passed_on, a, b)
+
+
+OUTPUT = os.urandom(600_000)
+
+
+class Workload:
+    """The fake adapter's side: a shell that echoes, one output, and its ports through *bridge*."""
+
+    def __init__(self, fake: FakeAdapter, bridge: Bridge) -> None:
+        self.fake, self.bridge = fake, bridge
+
+    async def __call__(self, message: wire.Message) -> None:
+        match message:
+            case wire.ExecAsked(lease, call, command):
+                said = " ".join(command).encode()
+                await self.fake.send(wire.ExecDone(lease, call, 7, said))
+            case wire.BlobWanted(lease, sha256, offset, length):
+                data = OUTPUT[offset : offset + length]
+                await self.fake.send(wire.BlobPart(lease, sha256, offset, len(OUTPUT), data))
+            case _:
+                await self.bridge(message)
+
+
+async def _passed_on(a: Any, b: Any) -> None:
+    """The adapter is at B; its consumer asks A for everything that only B's socket can answer."""
+    (url_a, _), (url_b, popen_b) = a, b
+    provider, consumer, session = seed("provider"), seed("consumer"), Signer(os.urandom(32))
+    adapter = FakeAdapter(url_b, provider, offer(provider))
+    seen: list[bytes] = []
+
+    async def echo(socket) -> None:
+        async for message in socket:
+            await socket.send(message)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with (
+        httpx.AsyncClient(base_url=url_a, timeout=30) as client,
+        websockets.asyncio.server.serve(echo, "127.0.0.1", 0) as sockets,
+        listener,
+        working(adapter) as tasks,
+    ):
+        pages = Bridge(adapter, tasks, listener.extra(anyio.abc.SocketAttribute.local_port))
+        tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+        await sign_in(client, consumer)
+        wanted = spec(kind="service", ports=(Port(8888),), secrets=("TOKEN",))
+        await until(lambda: _listed(client))
+        posted = await client.post("/v1/jobs", json=body(wanted, session, consumer))
+        assert posted.status_code == 201, posted.text
+        job = posted.json()["id"]
+        view = await quoted(client, job)
+        lease = await _sign_with_secret(client, view, session)
+        await until(lambda: adapter.leases[lease].signed)
+        told = [m for m in adapter.asked if isinstance(m, wire.LeaseSigned)]
+        assert told[0].secrets == {"TOKEN": b"sealed"}
+        adapter.handler = Workload(adapter, pages)
+        await adapter.progress(lease, "STARTED")
+        await state(client, job, "RUNNING")
+
+        done = await client.post(f"/v1/jobs/{job}/exec", json={"command": ["say", "hello"]})
+        assert (done.status_code, done.json()["output"]) == (200, "say hello"), done.text
+        assert done.json()["exit_code"] == 7
+        path = f"/p/{job}/8888"
+        answer = await client.get(f"{path}/a b?x=1")
+        assert (answer.status_code, answer.text) == (200, "hello"), answer.text
+        assert "sandbox" in answer.headers["Content-Security-Policy"]
+        asked = seen[0].decode().lower()
+        assert asked.startswith("get /a%20b?x=1 http/1.1") and "authorization" not in asked
+        async with httpx.AsyncClient(base_url=url_a) as nobody:
+            assert (await nobody.get(f"{path}/")).status_code == 401
+        pages.port = next(iter(sockets.sockets)).getsockname()[1]
+        token = client.headers["Authorization"].removeprefix("Bearer ")
+        at = url_a.replace("http", "ws", 1)
+        async with websockets.asyncio.client.connect(f"{at}{path}/ws?token={token}") as socket:
+            for message in ("text", b"bytes", "x" * 200_000):
+                await socket.send(message)
+                assert await socket.recv() == message
+
+        sha256 = hashlib.sha256(OUTPUT).hexdigest()
+        await adapter.send(wire.OutputReady(lease, "/app/out", sha256, len(OUTPUT)))
+        await adapter.send(wire.Telemetry(lease, 5, {"gpu": 50}))
+        await until(lambda: _some(client, f"/v1/jobs/{job}/outputs"))
+        fetched = await client.get(f"/v1/jobs/{job}/outputs/{sha256}")
+        assert fetched.status_code == 200 and fetched.content == OUTPUT
+        await until(lambda: _some(client, f"/v1/jobs/{job}/telemetry"))
+
+        popen_b.kill()  # before anybody noticed: there is nobody to pass it on to
+        await anyio.to_thread.run_sync(popen_b.wait)
+        gone = await client.post(f"/v1/jobs/{job}/exec", json={"command": ["x"]})
+        assert gone.status_code == 503
+        assert gone.json()["code"] in ("ELSEWHERE", "PROVIDER_OFFLINE"), gone.text
+
+
+async def _listed(client: httpx.AsyncClient) -> bool:
+    return await _some(client, "/v1/offers")
+
+
+async def _some(client: httpx.AsyncClient, path: str) -> bool:
+    return bool((await client.get(path)).json()["items"])
+
+
+async def _sign_with_secret(
+    client: httpx.AsyncClient, view: dict[str, Any], session: Signer
+) -> str:
+    quote = view["quote"]
+    signature = session.sign(bytes.fromhex(quote["terms"])).hex()
+    answer = await client.post(
+        f"/v1/leases/{quote['lease']}/sign",
+        json={
+            "session_signature": signature,
+            "channel_tx": "ab" * 32,
+            "secrets": {"TOKEN": b"sealed".hex()},
+        },
+    )
+    assert answer.status_code == 200, answer.text
+    return str(quote["lease"])
