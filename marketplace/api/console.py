@@ -9,73 +9,34 @@ across sites.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from fastapi.staticfiles import StaticFiles
-from jinja2 import Environment
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from marketplace.api import jobs as job_routes
+from marketplace.api import console_account
 from marketplace.api import public as market_routes
-from marketplace.api.auth import Parts, PartsDep, Reader, public
-from marketplace.api.rendering import environment, folder
-from marketplace.api.version import release
+from marketplace.api.auth import Parts, PartsDep, public
+from marketplace.api.console_assets import Assets
+from marketplace.api.console_page import MaybeViewer, SignInFirst, page
+from marketplace.api.rendering import environment
 from marketplace.domain.errors import NotFound, TallyError, Unauthenticated
-from marketplace.domain.job import JobState
-from marketplace.service import access, views
-from marketplace.service.access import Caller
-from marketplace.service.jobs import owned_job
-from marketplace.service.records import Channel, Lease
+from marketplace.domain.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
+from marketplace.domain.lease import LeaseState
+from marketplace.service import jobs
+from marketplace.service.records import Lease
 
-COOKIE: Final = "tally_session"
-LOG_SHOWN: Final = 64 * 1024
 _NOT_PAGES: Final = ("/v1", "/docs", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
+DAYS_SHOWN: Final = 14
+_DAY_MS: Final = 86_400_000
+_RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
-
-
-class SignInFirst(Exception):
-    """This page belongs to an account, and nobody is signed in."""
-
-
-async def viewer(request: Request, parts: PartsDep) -> Caller | None:
-    """Who is signed in to the pages, if anybody."""
-    token = request.cookies.get(COOKIE, "")
-    if not token.startswith(access.KEY_PREFIX + "s_"):
-        return None
-    try:
-        return await access.caller_of(parts.market, token)
-    except TallyError:
-        return None
-
-
-MaybeViewer = Annotated[Caller | None, Depends(viewer)]
-
-
-async def signed_in(who: MaybeViewer) -> Caller:
-    """The reader, or the way to the sign-in page."""
-    if who is None:
-        raise SignInFirst
-    return who
-
-
-Viewer = Annotated[Caller, Depends(signed_in)]
-
-
-def page(request: Request, name: str, who: Caller | None, **values: Any) -> HTMLResponse:
-    """One template."""
-    templates = cast(Environment, request.app.state.templates)
-    parts = cast(Parts, request.app.state.parts)
-    html = templates.get_template(f"{name}.html").render(
-        page=name, account=who.account if who else "", magic=parts.market.settings.magic,
-        path=request.url.path, version=release(), **values,
-    )  # fmt: skip
-    return HTMLResponse(html, headers={"Cache-Control": "no-store"})
 
 
 # ---- for everybody ---------------------------------------------------------------------------
@@ -109,7 +70,53 @@ async def offers(
         all_states=False,
     )  # fmt: skip
     models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
-    return page(request, "offers", who, found=found, wanted=wanted, models=models)
+    filtered, why = any(wanted.values()), None
+    if filtered and not found["items"] and not cursor:
+        spec = _asked(model=model, region=region, vram=int(vram or 0), rate=int(rate or 0))
+        why = jobs.explain(parts.market, spec, who.account if who else "")["explain"]
+    return page(
+        request, "offers", who, found=found, wanted=wanted, models=models, filtered=filtered,
+        why=why,
+    )  # fmt: skip
+
+
+def _asked(
+    *, model: str, region: str, vram: int, rate: int, count: int = 1, isolation: str = "process"
+) -> JobSpec:
+    """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in lovelace."""
+    need = GpuNeed((model,) if model else (), Range(count, count), Range(vram * 1000))
+    hour = 3_600_000
+    budget = max(1, count) * (rate or 1_000_000) * hour // 1000 + 1  # no reason of its own
+    return JobSpec(
+        "asked", "any", (), (Resources(gpu=need),),
+        placement=Placement((region,) if region else (), isolation),
+        price=Price(rate * 1_000_000, 0, budget), policy=Policy(hour),
+    )  # fmt: skip
+
+
+@router.get("/explain")
+async def explain(
+    request: Request,
+    parts: PartsDep,
+    who: MaybeViewer,
+    model: Annotated[str, Query(max_length=80)] = "",
+    region: Annotated[str, Query(max_length=40)] = "",
+    vram: Annotated[str, Query(max_length=6, pattern=r"^\d*$")] = "",
+    rate: Annotated[str, Query(max_length=9, pattern=r"^\d*$")] = "",
+    count: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "1",
+    isolation: Annotated[str, Query(max_length=20)] = "container",
+) -> HTMLResponse:
+    """What a job would be matched with; if nothing, why, and what would."""
+    count = str(max(1, int(count or 1)))
+    wanted = {"model": model, "region": region, "vram": vram, "rate": rate, "count": count,
+              "isolation": isolation}  # fmt: skip
+    spec = _asked(
+        model=model, region=region, vram=int(vram or 0), rate=int(rate or 0), count=int(count),
+        isolation=isolation,
+    )  # fmt: skip
+    answer = jobs.explain(parts.market, spec, who.account if who else "")
+    models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
+    return page(request, "explain", who, wanted=wanted, answer=answer, models=models)
 
 
 @router.get("/offers/{offer_id}")
@@ -136,14 +143,35 @@ async def provider(
 ) -> HTMLResponse:
     """Earnings, leases, the health of its devices, and why it lost requests."""
     view = await market_routes.provider(provider, parts)
-    leases = await parts.market.store.find(Lease, provider=provider, order=("-id",), limit=25)
+    market, now = parts.market, parts.market.now
+    leases = await market.store.find(Lease, provider=provider, order=("-id",), limit=25)
+    # What a lease owes is written into it at its end; until then its last receipt says it.
+    running = await market.store.find(Lease, provider=provider, state=_RUNNING, limit=1000)
+    owed = {x.id: r.lease_owed for x in running if (r := await market.last_receipt(x.id))}
     # What others rent is theirs: only what a public price list would show.
     rows = [
         {"state": x.state.name, "reason": x.reason, "device": x.device, "rate_micro": x.rate_micro,
-         "owed": x.owed, "created_at_ms": x.created_ms, "simulated": x.simulated}
+         "owed": owed.get(x.id, x.owed), "created_at_ms": x.created_ms, "simulated": x.simulated}
         for x in leases
     ]  # fmt: skip
-    return page(request, "provider", who, provider=view, leases=rows)
+    since = await market.store.find(
+        Lease, provider=provider, created_ms__ge=now - DAYS_SHOWN * _DAY_MS, limit=20_000
+    )
+    days = _by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in since], now)
+    return page(
+        request, "provider", who, provider=view, leases=rows, days=days, due=sum(owed.values())
+    )
+
+
+def _by_day(earned: list[tuple[int, int]], now: int) -> list[dict[str, Any]]:
+    """Lovelace of (when a lease began, what it owes) for each of the last days, the oldest first."""
+    today = datetime.fromtimestamp(now / 1000, UTC).date()
+    days = {today - timedelta(days=n): 0 for n in reversed(range(DAYS_SHOWN))}
+    for at_ms, owed in earned:
+        day = datetime.fromtimestamp(at_ms / 1000, UTC).date()
+        if day in days:
+            days[day] += owed
+    return [{"name": f"{day:%d %b}", "owed": owed} for day, owed in days.items()]
 
 
 @router.get("/sign-in")
@@ -174,80 +202,6 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
         request, "new", who, devices=devices, images=sorted(images.items()),
         regions=sorted(regions - {""}),
     )  # fmt: skip
-
-
-# ---- for an account ----------------------------------------------------------------------------
-
-
-@router.get("/jobs")
-async def jobs(
-    request: Request,
-    parts: PartsDep,
-    who: Viewer,
-    cursor: Annotated[str, Query(max_length=200)] = "",
-    state: Annotated[str, Query(max_length=20)] = "",
-) -> HTMLResponse:
-    """The account's jobs, newest first."""
-    state = state if state in JobState.__members__ else ""
-    found = await job_routes.list_jobs(parts, who, cursor=cursor, limit=25, state=state)
-    return page(request, "jobs", who, found=found, state=state, states=list(JobState.__members__))
-
-
-@router.get("/jobs/{job_id}")
-async def job(request: Request, job_id: str, parts: PartsDep, who: Viewer) -> HTMLResponse:
-    """Where it stands, what it costs, what it says."""
-    mine = await owned_job(parts.market, who, job_id)
-    view = await views.job_view(parts.market, mine)
-    story = await job_routes.history(job_id, parts, who, cursor="", limit=200)
-    told = await job_routes.logs(job_id, request, parts, who)
-    text = bytes(told.body)
-    start = max(0, len(text) - LOG_SHOWN)
-    outputs = await job_routes.outputs(job_id, parts, who)
-    return page(
-        request, "job", who, job=view, story=story["items"], outputs=outputs["items"],
-        log=text[start:].decode(errors="replace"), log_lease=told.headers["X-Lease"],
-        log_end=len(text),
-    )  # fmt: skip
-
-
-@router.get("/jobs/{job_id}/invoice")
-async def invoice(request: Request, job_id: str, parts: PartsDep, who: Viewer) -> HTMLResponse:
-    """The bill; the browser recomputes it from what was signed."""
-    mine = await owned_job(parts.market, who, job_id)
-    view = await views.job_view(parts.market, mine)
-    bill = await views.invoice_view(parts.market, mine)
-    return page(request, "invoice", who, job=view, bill=bill)
-
-
-@router.get("/channels")
-async def channels(request: Request, parts: PartsDep, who: Viewer) -> HTMLResponse:
-    """Where the account's money is."""
-    found = await parts.market.store.find(Channel, account=who.account, limit=1000)
-    found.sort(key=lambda c: -c.created_ms)
-    rows = [await views.channel_view(parts.market, c) for c in found[:100]]
-    return page(request, "channels", who, channels=rows)
-
-
-# ---- the session of the pages --------------------------------------------------------------------
-
-
-@router.post("/session")
-async def start_session(request: Request, who: Reader) -> JSONResponse:
-    """Lets the pages be read by the account of this bearer token."""
-    answer = JSONResponse({"account": who.account})
-    token = request.headers.get("authorization", "").partition(" ")[2]
-    answer.set_cookie(
-        COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https"
-    )
-    return answer
-
-
-@router.post("/session/end")
-async def end_session() -> JSONResponse:
-    """Forget the reader."""
-    answer = JSONResponse({})
-    answer.delete_cookie(COOKIE)
-    return answer
 
 
 # ---- wiring ------------------------------------------------------------------------------------
@@ -291,7 +245,7 @@ class Guard:
 
 def install(app: FastAPI, parts: Parts) -> None:
     """Add the pages, after every route of the API."""
-    app.state.templates = environment()
+    app.state.templates = environment(lambda: parts.market.now)
     known = {"chain": "?"}
 
     async def chain_url() -> str:
@@ -315,7 +269,8 @@ def install(app: FastAPI, parts: Parts) -> None:
     app.add_exception_handler(SignInFirst, ask_to_sign_in)
     _errors_as_pages(app)
     app.include_router(router)
-    app.mount("/assets", StaticFiles(directory=folder() / "assets"), name="assets")
+    app.include_router(console_account.router)
+    app.mount("/assets", Assets(), name="assets")
 
 
 def _errors_as_pages(app: FastAPI) -> None:

@@ -24,11 +24,11 @@ def folder() -> Path:
 
 
 def ada(lovelace: int) -> str:
-    """``12.34 ADA``: exact, two to six decimals."""
+    """``₳12.34``: exact, two to six decimals."""
     whole, part = divmod(abs(lovelace), 1_000_000)
     digits = f"{part:06d}"
     digits = digits[:2] + digits[2:].rstrip("0")
-    return f"{'−' if lovelace < 0 else ''}{_group(whole)}.{digits} ADA"
+    return f"{'−' if lovelace < 0 else ''}₳{_group(whole)}.{digits}"
 
 
 def rate(micro: int) -> str:
@@ -43,13 +43,36 @@ def hourly(micro: int) -> str:
     return f"{ada(micro * _SECONDS_PER_HOUR // 1_000_000)} an hour"
 
 
-def when(ms: int) -> Markup:
-    """A time that machines read as well; an em dash for none."""
+def ago(ms: int, now: int) -> str:
+    """``just now``, ``3 min ago``, ``in 2 h``: how people say where *ms* lies from *now*."""
+    apart = abs(now - ms) // 1000
+    if apart < 5:
+        return "just now" if ms <= now else "in a moment"
+    number, unit = next(
+        (apart // size, unit)
+        for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+        if apart >= size
+    )
+    return f"{number} {unit} ago" if ms <= now else f"in {number} {unit}"
+
+
+def when(ms: int, now: int) -> Markup:
+    """A time as people say it, exact in its title and for machines; an em dash for none."""
+    return _time(ms, "ago", lambda _: ago(ms, now))
+
+
+def clock(ms: int) -> Markup:
+    """A time of day, for what happened one after another; the date is in its title."""
+    return _time(ms, "clock", lambda at: f"{at:%H:%M:%S}")
+
+
+def _time(ms: int, form: str, shown: Callable[[datetime], str]) -> Markup:
     if not ms:
         return Markup("—")
     at = datetime.fromtimestamp(ms / 1000, UTC)
-    shown = f"{at:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), shown)
+    return Markup('<time datetime="{}" data-form="{}" title="{}">{}</time>').format(
+        at.isoformat(), form, f"{at:%Y-%m-%d %H:%M:%S} UTC", shown(at)
+    )
 
 
 def size(mib: int) -> str:
@@ -72,6 +95,14 @@ def words(code: str) -> str:
     return code.replace("_", " ").lower()
 
 
+def bytes_of(count: int) -> str:
+    """``512 bytes``, ``12.3 KB``, ``4.0 MB`` of a file."""
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if count >= size:
+            return f"{count * 10 // size / 10:.1f} {unit}"
+    return f"{count} bytes"
+
+
 def spark(values: Sequence[int], width: int = 240, height: int = 48) -> str:
     """The points of a polyline over *values*, oldest first, scaled from 0; "" for a flat line."""
     most = max(values, default=0)
@@ -91,8 +122,8 @@ def _pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def environment() -> Environment:
-    """All templates; an undefined name is an error, everything is escaped."""
+def environment(now: Callable[[], int]) -> Environment:
+    """All templates; an undefined name is an error, everything is escaped. *now* in milliseconds."""
     made = Environment(
         loader=FileSystemLoader(folder() / "templates"),
         autoescape=True,
@@ -100,9 +131,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+    def relative(ms: int) -> Markup:
+        return when(ms, now())
+
     filters: dict[str, Callable[..., Any]] = {
-        "ada": ada, "rate": rate, "hourly": hourly, "when": when, "size": size, "short": short,
-        "words": words, "duration": show_duration, "pretty": _pretty,
+        "ada": ada, "rate": rate, "hourly": hourly, "when": relative,
+        "clock": clock, "size": size, "bytes": bytes_of, "short": short, "words": words,
+        "duration": show_duration, "pretty": _pretty,
     }  # fmt: skip
     made.filters.update(filters)
     functions: dict[str, Any] = {"per_cent": per_cent, "spark": spark}

@@ -29,9 +29,9 @@ def test_a_channel_is_topped_up_by_the_wallet_and_finished_by_the_session_key(
     ticks = page.locator("#ticks")
     until(lambda: int(ticks.inner_text()) >= 3, "three ticks")
     page.goto("/channels")
-    page.get_by_label("Add (ADA)").fill("7")
+    page.get_by_label("Add (₳)").fill("7")
     page.get_by_role("button", name="Top up").click()
-    expect(page.locator("#said")).to_contain_text("Added 7.00 ADA", timeout=60 * SECONDS)
+    expect(page.locator("#said")).to_contain_text("Added ₳7.00", timeout=60 * SECONDS)
     assert wallet.asked == ["signData", "signTx", "signTx"]
     until(lambda: wallet.lovelace() < 92_000_000, "seven ADA more in the channel")
     page.get_by_role("button", name="Finish now").click()
@@ -49,7 +49,7 @@ def test_a_page_that_will_be_closed_signs_ahead_what_it_shows(
     page = console.page
     job = rent(running, console, wallet)
     until(lambda: int(page.locator("#ticks").inner_text()) >= 2, "two ticks")
-    expect(page.locator("#ahead-amount")).to_have_text("0.078 ADA")  # a minute at the quoted price
+    expect(page.locator("#ahead-amount")).to_have_text("₳0.078")  # a minute at the quoted price
     page.get_by_role("button", name="Sign ahead").click()
 
     def signed() -> int:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
+from tests.browser.support_axe import both_themes, serious
 from tests.browser.support_product import SECONDS, Console, Product, until
 from tests.browser.support_rental import ask, pay, sign_in
 from tests.browser.support_wallet import Wallet
-from tests.requires import need_axe
 
 pytestmark = pytest.mark.browser
 GOLDEN = Path(__file__).parents[1] / "golden" / "invoices.json"
-PUBLIC = ("/", "/offers", "/providers", "/sign-in", "/jobs/new", "/nothing-here")
+PUBLIC = (
+    "/", "/offers", "/offers?vram=500", "/providers", "/explain", "/explain?count=8&rate=3",
+    "/sign-in", "/jobs/new", "/nothing-here",
+)  # fmt: skip
 
 
 TAMPER = """
@@ -66,27 +68,6 @@ async ([job, address]) => {
 """
 
 
-def serious(page: Page) -> list[str]:
-    """What axe-core calls serious or critical, with the elements."""
-    # Over the debugging protocol, not as a script of the page: its policy would refuse that.
-    page.evaluate(need_axe().read_text())
-    found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{page.url} {v['id']}: {[n['html'][:120] for n in v['nodes'][:3]]}"
-        for v in found["violations"]
-        if v["impact"] in ("serious", "critical")
-    ]
-
-
-def both_themes(page: Page) -> list[str]:
-    """The findings in light and in dark."""
-    found: list[str] = []
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        found += serious(page)
-    return found
-
-
 def test_public_pages_are_accessible_and_quiet(running: Product, console: Console) -> None:
     page = console.page
     offer = page.request.get("/v1/offers").json()["items"][0]
@@ -114,9 +95,37 @@ def test_pages_read_without_javascript(running: Product, browser: Browser) -> No
     expect(page.locator("main")).to_contain_text("Close period")
     page.locator("main a.key").first.click()
     expect(page.get_by_role("heading", name="Why it did not get work")).to_be_visible()
+    page.goto("/explain?count=64")
+    expect(page.locator("main")).to_contain_text("Nothing matches")
+    expect(page.locator(".reasons")).to_contain_text("of 1 host")
+    page.goto("/explain?rate=1")  # one change away: the price that would match is said
+    expect(page.locator(".relax")).to_contain_text("lovelace/s")
+    page.goto("/explain?vram=40")
+    expect(page.locator("main")).to_contain_text("It matches")
+    page.get_by_role("link", name="Run a job like this").click()
+    expect(page.get_by_role("heading", name="New job")).to_be_visible()
     page.goto("/jobs")  # an account's: the way to the sign-in page, which says how without a script
     expect(page.locator("noscript, .notice").first).to_be_attached()
     context.close()
+
+
+def test_a_second_page_asks_for_no_script_or_style_again(
+    running: Product, browser: Browser
+) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/")
+    page.wait_for_function("document.getElementById('theme').hidden === false")
+    style = page.request.get(page.locator("link[rel=stylesheet]").get_attribute("href") or "")
+    assert "immutable" in style.headers["cache-control"]
+    for path in ("/assets/style.css", "/assets/v-000000000000/style.css"):
+        assert page.request.get(path).headers["cache-control"] == "no-cache"
+    sizes = """() => performance.getEntriesByType("resource")
+      .filter((r) => r.name.includes("/assets/")).map((r) => [r.name, r.transferSize])"""
+    page.goto("/offers")
+    page.wait_for_function("document.getElementById('theme').hidden === false")
+    assert len(page.evaluate(sizes)) > 3
+    assert [name for name, sent in page.evaluate(sizes) if sent > 0] == []
+    page.context.close()
 
 
 def test_pages_allow_no_foreign_and_no_inline_script(running: Product, browser: Browser) -> None:

@@ -1,63 +1,134 @@
 // Agreeing to a quote: what is checked before the wallet is asked, and what happens after it signed.
+//
+// A quote is *fresh*, and its channel is opened by the wallet, or *warm*: it is paid from a channel that
+// this browser kept open, and the wallet is asked only for what is lacking in it.
 
 import { get, post } from "./api.js";
 import { fromHex, same, toHex } from "./bytes.js";
 import { sign } from "./crypto.js";
 import { checkOpen, readUtxos } from "./opentx.js";
-import { newBook, newLease } from "./payer.js";
-import { order } from "./paying.js";
-import { quoteFault, Refused, verifyTerms } from "./records.js";
+import { lacking, left, living, newBook, newLease } from "./payer.js";
+import { order, ordered } from "./paying.js";
+import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "./records.js";
+import { lock, sealTo, unlock } from "./seal.js";
+import { signedStep } from "./steps.js";
 import * as vault from "./vault.js";
 import { addressOf, connect, paymentHash, sameNetwork } from "./wallet.js";
+
+/** Channels that a next job may be paid from: kept, open, and their key is here. */
+export const reusable = async (account) =>
+  (await vault.open()).filter((book) => book.account === account && book.keep && !book.endSent && !book.stopped);
 
 /** The quote of *job*, held against what this browser asked for; Refused names what differs. */
 export async function examine(job, magic) {
   const { quote } = job;
-  const mine = (await vault.all()).find((book) => book.id === quote.session_vk);
-  if (!mine) throw new Refused("ELSEWHERE", "this job was posted from another browser: its key is there");
+  const books = await vault.all();
+  const mine = books.find((book) => book.id === quote.session_vk);
+  const posts = books.filter((book) => book.job === job.id && book.spec).sort((a, b) => (b.made ?? 0) - (a.made ?? 0));
+  const asked = posts.find((book) => book === mine) ?? posts[0];
+  if (!mine || !asked) throw new Refused("ELSEWHERE", "this job was posted from another browser or program: its key is there");
   const body = fromHex(quote.terms);
   const terms = await verifyTerms(body, fromHex(quote.adapter_signature));
-  const wanted = { job: job.id, magic: Number(magic), spec: mine.spec, account: mine.account, sessionVk: fromHex(mine.id), spent: job.spent };
-  const fault = quoteFault(terms, wanted, Date.now());
+  const wanted = { job: job.id, magic: Number(magic), spec: asked.spec, account: mine.account, sessionVk: fromHex(mine.id), spent: job.spent };
+  const warm = mine.state === "OPEN";
+  const fault = quoteFault(terms, wanted, Date.now()) ?? channelFault(quote, mine, terms);
   if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
-  return { mine, terms, body, adapterSignature: fromHex(quote.adapter_signature) };
+  const secrets = asked.locked ? await unlock(asked.locked) : {};
+  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature) };
 }
 
-/** The unsigned open transaction, read and compared: `{tx, cbor, checked, api, …}`; no wallet window. */
-export async function prepare(agreed, magic) {
+/** Null if the quote's channel is fresh and unused, or kept open here and of the same rules. */
+function channelFault(quote, mine, terms) {
+  if (mine.state !== "OPEN") return quote.channel === "fresh" ? null : "it reuses a channel that is not open";
+  const [before] = Object.values(mine.leases);
+  if (quote.channel === "fresh") return "it calls a channel fresh that was used before";
+  if (mine.endSent || mine.stopped) return "its channel is ending";
+  return constsOf(readTerms(before.terms)) === constsOf(terms) ? null : "its channel has other rules";
+}
+
+/** Names of secrets whose values this browser does not have. */
+export const missingSecrets = ({ asked, secrets }) => asked.spec.secrets.filter((name) => !(name in secrets));
+
+/** For a warm quote: what is left in the channel, and what the wallet would have to add. */
+export function warmth({ mine, terms }) {
+  return { left: left(mine), lacking: lacking(mine, terms.lease, BigInt(terms.ceiling)), busy: living(mine) };
+}
+
+/**
+ * The unsigned open transaction, read and compared: `{tx, cbor, checked, api, …}`; no wallet window.
+ * *extra* lovelace are put aside in the channel for later jobs.
+ */
+export async function prepare(agreed, magic, extra = 0n, reserve = 0n) {
   const api = await connect();
   if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
   const address = await addressOf(api);
   if (!same(paymentHash(address), agreed.terms.consumer_vkh)) throw new Error("the wallet shows another account than the one signed in: sign in again");
   const [network, own] = await Promise.all([get("/v1/network"), api.getUtxos()]);
   const utxos = own ?? [];
-  const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos });
+  const amount = extra ? Number(BigInt(agreed.terms.ceiling) + reserve + extra) : 0;
+  const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount });
   const wanted = {
     terms: agreed.terms, stubHash: fromHex(network.stub_hash), wallet: fromHex(address), mainnet: Number(magic) === 764824073,
-    utxos: readUtxos(utxos),
+    utxos: readUtxos(utxos), extra,
   };
-  return { api, cbor: made.cbor, checked: checkOpen(fromHex(made.cbor), wanted) };
+  return { api, cbor: made.cbor, extra, checked: checkOpen(fromHex(made.cbor), wanted) };
+}
+
+async function sealed({ asked, terms, secrets }) {
+  const boxes = {};
+  for (const name of asked.spec.secrets) boxes[name] = toHex(await sealTo(terms.adapter_vk, secrets[name]));
+  return boxes;
 }
 
 /** Sign the terms, let the wallet sign the transaction, submit it, and start to pay. */
-export async function accept(agreed, ready) {
+export async function accept(agreed, ready, keep) {
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", "the transaction is not the one that was agreed");
   const { mine, terms, body, adapterSignature } = agreed;
   const lease = newLease(body, adapterSignature, BigInt(terms.ceiling));
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
-  const begun = { lease: terms.lease, signature, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
-  const book = newBook({ ...mine, state: "OPENING", capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
+  const secrets = await sealed(agreed);
+  const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
+  const book = newBook({ ...mine, locked: null, state: "OPENING", keep, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
   await vault.keep(book); // before the money moves: a channel without its book could only be closed
   await finish(book);
+  await forget(agreed);
 }
 
 /** What the wallet signed is sent, and the terms after it; repeatable until both have arrived. */
 export async function finish(book) {
-  const { lease, signature, tx, witness } = book.begun;
+  const { lease, signature, tx, witness, secrets } = book.begun;
   await post(`/v1/channels/${book.id}/witness`, { tx, witness });
-  const signed = { session_signature: signature, channel_tx: tx, secrets: {} };
+  const signed = { session_signature: signature, channel_tx: tx, secrets };
   await post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
   await vault.keep({ ...book, state: "OPEN", begun: null });
   order({ do: "watch", id: book.id });
 }
+
+/** A warm quote: signed by the session key alone, after the wallet added what was lacking. */
+export async function acceptWarm(agreed) {
+  const { mine, terms, body, adapterSignature } = agreed;
+  const more = lacking(mine, terms.lease, BigInt(terms.ceiling));
+  if (more) {
+    await signedStep(mine.id, "topup", more);
+    order({ do: "topped", id: mine.id, amount: more });
+  }
+  const lease = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap: BigInt(terms.ceiling) };
+  await ordered(lease, "agreed"); // before the market hears of it: its receipts are expected now
+  const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
+  try {
+    await post(`/v1/leases/${terms.lease}/sign`, signed, { once: `sign-${terms.lease}` });
+  } catch (error) {
+    if (error.status >= 400 && error.status < 500) order({ do: "over", id: mine.id, lease: terms.lease });
+    throw error;
+  }
+  await forget(agreed);
+}
+
+/** Values of secrets that were sealed are kept no longer. */
+async function forget({ asked, mine }) {
+  if (asked.id !== mine.id && asked.locked) await vault.keep({ ...asked, locked: null });
+}
+
+/** Values that were typed on the job's page, unreadable until they are sealed. */
+export const keepSecrets = async (asked, secrets) => vault.keep({ ...asked, locked: await lock(secrets) });

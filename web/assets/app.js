@@ -1,7 +1,7 @@
 // Every page: theme, session, live parts, the payer, and the page's own module.
 
-import { dropToken, post, token } from "./api.js";
-import { keepFresh, localTimes, reveal } from "./live.js";
+import { token } from "./api.js";
+import { keepFresh, keepTimes, localTimes, reveal } from "./live.js";
 import { startPayer } from "./paying.js";
 
 const PAGES = {
@@ -10,8 +10,11 @@ const PAGES = {
   job: () => import("./page-job.js"),
   invoice: () => import("./page-invoice.js"),
   channels: () => import("./page-channels.js"),
+  account: () => import("./page-account.js"),
+  keys: () => import("./page-keys.js"),
+  webhooks: () => import("./page-webhooks.js"),
 };
-const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000 };
+const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, keys: 15_000 };
 
 const { page, account, magic } = document.body.dataset;
 
@@ -26,22 +29,11 @@ function theme() {
   });
 }
 
-function session() {
-  const out = document.getElementById("sign-out");
-  if (!out) return;
-  out.hidden = false;
-  out.addEventListener("click", async () => {
-    await post("/v1/auth/logout").catch(() => {}); // a session that is over is signed out as well
-    await post("/session/end").catch(() => {});
-    dropToken();
-    location.assign("/");
-  });
-}
-
 theme();
-session();
-reveal();
 localTimes();
+keepTimes();
 if (FRESH_MS[page]) keepFresh(FRESH_MS[page]);
 if (account && token()) startPayer(Number(magic));
-if (PAGES[page]) (await PAGES[page]()).start(document.body.dataset);
+const module = PAGES[page] ? await PAGES[page]() : null;
+module?.start(document.body.dataset);
+reveal(); // what a click would do is ready before it can be clicked

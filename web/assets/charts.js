@@ -33,6 +33,8 @@ export class Line {
     this.points.push([x, y]);
     if (this.points.length > KEPT) this.points.shift();
     const most = this.fixed || Math.max(...this.points.map(([, value]) => value)) * 1.1;
+    this.top = most;
+    this.span = x - this.points[0][0];
     const drawn = path(this.points, most, this.height);
     this.line.setAttribute("d", drawn);
     this.area.setAttribute("d", drawn && `${drawn}L${W},${this.height}L0,${this.height}Z`);
@@ -47,14 +49,14 @@ export class Stick {
     svg.append(shape("rect", { class: "wood", x: 1, y: 6, width: W - 2, height: 28, rx: 4 }));
   }
 
-  /** The stick shows the last hundred of *ticks*. */
-  show(ticks) {
+  /** The stick shows the last hundred of *ticks*; new ones are cut in, unless they are not *live*. */
+  show(ticks, live = true) {
     if (ticks === this.seen) return;
     this.svg.querySelectorAll(".notch").forEach((notch) => notch.remove());
     const shown = Math.min(ticks, 100);
     for (let i = 0; i < shown; i++) {
       const number = ticks - shown + i + 1;
-      const fresh = number > this.seen && this.seen ? " fresh" : "";
+      const fresh = live && number > this.seen && this.seen ? " fresh" : "";
       const x = 8 + i * 5.9;
       const fifth = number % 5 === 0;
       this.svg.append(shape("line", { class: `notch${fresh}`, x1: fifth ? x - 21 : x, x2: x, y1: fifth ? 30 : 10, y2: fifth ? 10 : 30 }));

@@ -95,7 +95,8 @@ export function reserveOf(address, terms, perByte) {
 
 /**
  * The checks of an open transaction, each `{ok, text}`, and what leaves the wallet. *wanted*:
- * `{terms, stubHash, wallet, mainnet, utxos}` with *wallet* the address's bytes.
+ * `{terms, stubHash, wallet, mainnet, utxos, extra}` with *wallet* the address's bytes and *extra* what
+ * its owner puts aside for later jobs.
  */
 export function checkOpen(bytes, wanted) {
   const tx = readTx(bytes);
@@ -107,7 +108,8 @@ export function checkOpen(bytes, wanted) {
   const others = tx.outputs.filter((output) => output !== channel);
   const home = others.every((o) => same(o.address, wanted.wallet) && !o.strange && !o.datum); // no lock on it
   const amount = channel?.lovelace ?? 0n;
-  const reserve = amount - BigInt(terms.ceiling);
+  const extra = wanted.extra ?? 0n;
+  const reserve = amount - BigInt(terms.ceiling) - extra;
   const bound = reserveOf(address, terms, wanted.perByte ?? 4310);
   const spent = tx.inputs.map((name) => wanted.utxos.get(name));
   const known = spent.every(Boolean);
@@ -117,7 +119,7 @@ export function checkOpen(bytes, wanted) {
   const checks = [
     { ok: channels.length === 1 && !channel.tokens && !channel.strange, text: "one output, at the channel's script" },
     { ok: Boolean(channel?.datum && same(channel.datum, expected)), text: "its rules are those of the signed terms" },
-    { ok: reserve >= 0n && reserve <= bound + 100_000n, text: "it holds the ceiling and the reserve, no more" },
+    { ok: reserve >= 0n && reserve <= bound + 100_000n, text: `it holds the ceiling${extra ? ", what you put aside" : ""} and the reserve, no more` },
     { ok: home, text: "everything else comes back to your address" },
     { ok: known && leaving === amount + tx.fee, text: "what leaves your wallet is the channel and the fee" },
     { ok: tx.fee > 0n && tx.fee <= FEE_MOST, text: "the fee is an ordinary one" },

@@ -82,29 +82,29 @@ function verdict(invoice, ledger, trouble) {
     return make("li", { class: checked ? "ok" : "" }, text, checked ? "" : " (the chain was not asked)");
   });
   const line =
-    invoice.reconciled ? make("p", { class: "good", id: "reconciled" }, "Verified to the lovelace: receipts, vouchers and chain agree.")
-    : asked ? make("p", { id: "so-far" }, "Everything holds so far. The channel has not ended on chain yet.")
+    invoice.reconciled ? make("p", { class: "good verdict", id: "reconciled" }, make("span", { class: "seal", "aria-hidden": "true" }, "✓"), "Verified to the lovelace: receipts, vouchers and chain agree.")
+    : asked ? make("p", { id: "so-far" }, "Everything holds so far. The channel is still open: it is compared again once it has ended.")
     : make("p", { id: "so-far" }, `What was signed holds. ${trouble || "The chain shows no block with this channel yet"}.`);
   say(line, make("ul", { class: "checks" }, ...rows));
 }
 
-const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, ` ${hint}`) : ""));
+const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, hint) : ""));
+const row = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
 
 function bill(invoice) {
   const place = document.getElementById("bill");
   place.hidden = false;
+  const rows = [];
+  for (const line of invoice.lines) {
+    rows.push(row(`Lease ${short(line.lease, 14)}`, ada(line.owed), `${duration(line.unit_ms)} of ${line.resource === "gpu" ? "GPU" : "cores"} at ${rate(line.rate_micro)}, ${line.ticks} ticks`));
+    rows.push(...line.lost.map(({ cause, ms }) => row(`Not billed: ${cause.replaceAll("_", " ")}`, ada(0), duration(ms))));
+  }
   const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)));
-  const parts = [total];
   for (const { facts: found, signed } of invoice.channels) {
     total.append(fact("Signed for", ada(signed)));
     if (found) total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
   }
-  for (const line of invoice.lines) {
-    parts.push(make("dl", { class: "facts wide" },
-      fact("Lease", short(line.lease, 14)), fact("Delivered", duration(line.unit_ms), line.resource === "gpu" ? "of GPU" : "of cores"),
-      fact("Price", rate(line.rate_micro)), fact("Owed", ada(line.owed)), fact("Ticks", String(line.ticks)),
-      ...line.lost.map(({ cause, ms }) => fact(`Not billed: ${cause.replaceAll("_", " ")}`, duration(ms), "0 lovelace"))));
-  }
+  const parts = [total, make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Owed in all", ada(invoice.owed), "", "total")))];
   if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
   place.replaceChildren(...parts);
 }

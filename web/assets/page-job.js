@@ -1,36 +1,37 @@
 // One job, live: its quote and payment, state, log, charts, and its end.
 
 import { events, get, pause, post, token } from "./api.js";
-import { accept, examine, finish, prepare } from "./agree.js";
 import { Line, Stick } from "./charts.js";
 import { toHex } from "./bytes.js";
 import { newKey } from "./crypto.js";
-import { make, refresh, wrong } from "./live.js";
-import { bookOf, hear, order } from "./paying.js";
-import { readTerms, Refused } from "./records.js";
-import { ada, duration, owed, rate, unitMs } from "./units.js";
+import { inWords, make, refresh, wrong } from "./live.js";
+import { Offer } from "./offer.js";
+import { hear, order, payingFor } from "./paying.js";
+import { ada, duration, owed, unitMs } from "./units.js";
 import * as vault from "./vault.js";
-import { walletSaid } from "./wallet.js";
 
 const LOG_KEPT = 400_000;
 const LIVE = new Set(["STARTING", "RUNNING", "PAUSED", "ENDING"]);
 const page = document.getElementById("job");
 const job = page?.dataset.job;
 const charts = {};
+const acting = { offer: null };
 let state = page?.dataset.state;
 
 export async function start({ magic }) {
   if (!token()) return;
   document.addEventListener("click", act);
   hear(heard);
-  follow();
+  earlier().catch(() => {}).finally(follow);
   followLog();
   showAway();
-  if (["POSTED", "QUEUED", "QUOTED"].includes(state)) await offer(magic);
-  setInterval(() => look(magic), 2500); // what no event told: confirmations, a settlement after the end
+  const offer = new Offer(job, magic, showAway);
+  acting.offer = offer;
+  if (["POSTED", "QUEUED", "QUOTED"].includes(state)) await offer.show();
+  setInterval(() => look(offer), 2500); // what no event told: confirmations, a settlement after the end
 }
 
-async function look(magic) {
+async function look(offer) {
   if (document.visibilityState !== "visible") return;
   const before = state;
   await refresh().catch(() => {});
@@ -38,90 +39,8 @@ async function look(magic) {
   const view = await get(`/v1/jobs/${job}`).catch(() => null);
   if (!view) return;
   state = view.state;
-  if (before !== state && state === "QUOTED") await offer(magic);
-  if (!LIVE.has(state)) return;
-  document.getElementById("pay").hidden = true;
-}
-
-// ---- paying --------------------------------------------------------------------------------
-
-async function offer(magic) {
-  const view = await get(`/v1/jobs/${job}`);
-  if (!view.quote) return;
-  const section = document.getElementById("pay");
-  const body = document.getElementById("pay-body");
-  section.hidden = false;
-  body.replaceChildren(make("p", { role: "status" }, "Reading the terms and the transaction …"));
-  try {
-    const agreed = await examine(view, magic);
-    if (agreed.mine.state === "OPENING") return await goOn(agreed.mine);
-    const ready = await prepare(agreed, magic);
-    body.replaceChildren(...summary(agreed, ready, () => pay(agreed, ready)));
-  } catch (error) {
-    body.replaceChildren(make("p", { class: "problem", role: "alert" }, error instanceof Refused ? error.message : walletSaid(error)));
-    if (!(error instanceof Refused)) body.append(make("p", {}, make("a", { href: `/sign-in?to=/jobs/${job}`, class: "button" }, "Connect the wallet")));
-  }
-}
-
-function summary({ terms }, { checked }, go) {
-  const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, ` ${hint}`) : ""));
-  const check = ({ ok, text }) => make("li", { class: ok ? "ok" : "no" }, text);
-  return [
-    make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:"),
-    make("dl", { class: "facts wide" },
-      fact("Into the channel", ada(checked.amount)),
-      fact("Of that, the most this job can cost", ada(terms.ceiling)),
-      fact("Reserve", ada(checked.reserve), "comes home at the end"),
-      fact("Fee of the chain", ada(checked.fee)),
-      fact("Price", rate(terms.rate_micro)),
-      fact("Longest", duration(terms.max_duration_ms))),
-    make("ul", { class: "checks", "aria-label": "What was checked" },
-      make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
-    make("p", { class: "actions" },
-      payButton(checked.ok, go),
-      make("button", { type: "button", class: "plain", onclick: () => decline(terms.lease) }, "Decline")),
-  ];
-}
-
-function payButton(ok, go) {
-  const button = make("button", { type: "button", id: "pay-now", disabled: !ok }, "Sign and start");
-  button.onclick = go;
-  return button;
-}
-
-async function pay(agreed, ready) {
-  const button = document.getElementById("pay-now");
-  button.disabled = true;
-  button.textContent = "Waiting for the wallet …";
-  wrong("");
-  try {
-    await accept(agreed, ready);
-    document.getElementById("pay").hidden = true;
-    document.getElementById("main").focus();
-    await refresh();
-    showAway();
-  } catch (error) {
-    wrong(walletSaid(error));
-    if ((await vault.load(agreed.mine.id))?.state === "OPENING") {
-      button.textContent = "Try again";
-      button.onclick = () => location.reload();
-    } else button.textContent = "Sign and start";
-    button.disabled = false;
-  }
-}
-
-/** The wallet has signed already, and the market did not hear all of it: no second signature. */
-async function goOn(book) {
-  document.getElementById("pay-body").replaceChildren(make("p", { role: "status" }, "Going on where it stopped: the wallet has signed already …"));
-  await finish(book);
-  document.getElementById("pay").hidden = true;
-  await refresh();
-}
-
-async function decline(lease) {
-  await post(`/v1/leases/${lease}/decline`).catch((error) => wrong(error.message));
-  document.getElementById("pay").hidden = true;
-  await refresh();
+  if (before !== state && state === "QUOTED") await offer.show();
+  if (LIVE.has(state)) offer.hide();
 }
 
 // ---- following -----------------------------------------------------------------------------
@@ -140,6 +59,7 @@ async function follow() {
         else if (name === "end") {
           state = "ENDED";
           await refresh();
+          await tidy();
           return;
         }
       }
@@ -148,6 +68,11 @@ async function follow() {
     }
     await pause(Math.min(5000, 300 * 2 ** attempt));
   }
+}
+
+/** A job that has ended needs neither its unused keys nor values of secrets. */
+async function tidy() {
+  for (const book of await vault.all()) if (book.job === job && book.state === "NEW") await vault.forget(book.id);
 }
 
 let planned;
@@ -162,20 +87,56 @@ function chart(name, made) {
   return charts[name];
 }
 
-function tick({ tick: number, unit_ms, spent, at_ms }) {
-  chart("ticks", (svg) => new Stick(svg)).show(number);
-  chart("cost", (svg) => new Line(svg)).add(at_ms, spent);
-  const texts = { spent: ada(spent), ticks: String(number), delivered: duration(unit_ms), "tick-now": `${number}`, "cost-now": ada(spent) };
-  for (const [id, text] of Object.entries(texts)) {
-    const el = document.getElementById(id);
-    if (el) el.textContent = text;
-  }
+const put = (id, text) => {
+  const el = document.getElementById(id);
+  if (el && el.textContent !== text) el.textContent = text;
+};
+
+/** What the charts would show had this page been open from the start. */
+async function earlier() {
+  const [samples, receipts] = await Promise.all([
+    get(`/v1/jobs/${job}/telemetry`).catch(() => ({ items: [] })),
+    LIVE.has(state) || state === "ENDED" ? receiptsOf().catch(() => []) : [],
+  ]);
+  for (const row of receipts) cost(row.at_ms, row.lease_owed);
+  if (receipts.length > (charts.ticks?.seen ?? 0)) chart("ticks", (svg) => new Stick(svg)).show(receipts.length, false);
+  samples.items.forEach(sample);
 }
 
-function sample({ at_ms, util_permille }) {
+async function receiptsOf() {
+  const rows = [];
+  for (let cursor = ""; cursor !== null && rows.length < 4000; ) {
+    const page_ = await get(`/v1/jobs/${job}/receipts?${new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) })}`);
+    rows.push(...page_.items);
+    cursor = page_.next || null;
+  }
+  const newest = rows.at(-1)?.lease;
+  return rows.filter((row) => row.lease === newest);
+}
+
+function cost(at, lovelace) {
+  const line = chart("cost", (svg) => new Line(svg));
+  line.add(at, lovelace);
+  put("cost-now", ada(lovelace));
+  put("cost-top", line.top ? `${ada(Math.round(line.top))} at the top` : "");
+  put("cost-span", line.span ? `${duration(line.span)} shown` : "");
+}
+
+function tick({ tick: number, unit_ms, spent, owed: due, at_ms }) {
+  chart("ticks", (svg) => new Stick(svg)).show(number);
+  cost(at_ms, due ?? spent);
+  const texts = { spent: ada(spent), ticks: String(number), delivered: duration(unit_ms), "tick-now": String(number) };
+  for (const [id, text] of Object.entries(texts)) put(id, text);
+}
+
+function sample({ at_ms, util_permille, memory_mib, temperature_c }) {
   if (util_permille === undefined) return;
-  chart("gpu", (svg) => new Line(svg, { most: 1000 })).add(at_ms, util_permille);
-  document.getElementById("gpu-now").textContent = `${Math.round(util_permille / 10)} %`;
+  const line = chart("gpu", (svg) => new Line(svg, { most: 1000 }));
+  line.add(at_ms, util_permille);
+  put("gpu-now", `${Math.round(util_permille / 10)} %`);
+  put("gpu-span", line.span ? `${duration(line.span)} shown` : "");
+  const more = [memory_mib !== undefined && `${(memory_mib / 1024).toFixed(1)} GB`, temperature_c !== undefined && `${temperature_c} °C`];
+  put("gpu-more", more.filter(Boolean).join(" · "));
 }
 
 async function followLog() {
@@ -222,7 +183,7 @@ async function act({ target }) {
     await ACTIONS[button.dataset.action]?.(button);
   } catch (error) {
     button.disabled = false;
-    wrong(error.remedy ? `${error.message}. ${error.remedy}` : error.message);
+    wrong(inWords(error));
   }
 }
 
@@ -238,9 +199,11 @@ const ACTIONS = {
     const id = toHex(key.verifyKey);
     const before = (await vault.all()).find((book) => book.job === job);
     if (!before) throw new Error("this job was posted from another browser: resume it there");
-    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", account: before.account, job, spec: before.spec });
-    await post(`/v1/jobs/${job}/resume`, { session_vk: id });
-    location.reload();
+    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account: before.account, job, spec: before.spec });
+    acting.offer.agreedAlready = true;
+    state = (await post(`/v1/jobs/${job}/resume`, { session_vk: id }, { once: id })).state;
+    await refresh();
+    if (state === "QUOTED") await acting.offer.show();
   },
   download: async (button) => {
     const { sha256, path } = button.dataset;
@@ -249,7 +212,9 @@ const ACTIONS = {
     const bytes = await answer.arrayBuffer();
     const hash = toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
     if (hash !== sha256) throw new Error("the output is not what the provider announced: its hash differs");
-    const link = make("a", { href: URL.createObjectURL(new Blob([bytes])), download: path.split("/").pop() });
+    const archive = new TextDecoder("latin1").decode(bytes.slice(257, 262)) === "ustar"; // a tar, whatever the path ends in
+    const name = path.split("/").pop() || "output";
+    const link = make("a", { href: URL.createObjectURL(new Blob([bytes])), download: archive && !name.endsWith(".tar") ? `${name}.tar` : name });
     link.click();
     URL.revokeObjectURL(link.href);
     button.disabled = false;
@@ -257,13 +222,11 @@ const ACTIONS = {
 };
 
 async function showAway() {
-  const book = await bookOf(job);
+  const paid = await payingFor(job);
   const section = document.getElementById("away");
-  const running = book && !book.endSent && !["ENDED", "ENDING"].includes(state);
-  section.hidden = !running;
-  if (!running) return;
-  const lease = Object.values(book.leases)[0];
-  const terms = readTerms(lease.terms);
+  section.hidden = !paid || ["ENDED", "ENDING"].includes(state);
+  if (section.hidden) return;
+  const { book, lease, terms } = paid;
   const select = document.getElementById("ahead-for");
   const amount = () => {
     const most = lease.cap - lease.approved;

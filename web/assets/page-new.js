@@ -1,45 +1,65 @@
 // The job form: its quote is live, and posting it makes the session key of its channel.
 
-import { get, post, Problem } from "./api.js";
+import { reusable } from "./agree.js";
+import { get, post } from "./api.js";
+import { Files, Secrets } from "./attach.js";
 import { toHex } from "./bytes.js";
 import { newKey } from "./crypto.js";
-import { make, wrong } from "./live.js";
+import { inWords, make, wrong } from "./live.js";
+import { lock } from "./seal.js";
 import { FormFault, readForm } from "./spec.js";
 import { ada, duration, rate, short } from "./units.js";
 import * as vault from "./vault.js";
 
 const SETTLE_MS = 350; // after the last key
+const CHANNELS_MOST = 100; // as many as a job may name
 
 export async function start({ account }) {
   const form = document.getElementById("new");
   const digests = Object.fromEntries([...document.querySelectorAll("#images option")].map((o) => [o.value, o.dataset.digest]));
-  await fillIn(form);
+  let timer;
+  let estimate = () => {};
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => estimate(), SETTLE_MS);
+  };
+  const along = { secrets: new Secrets(document.getElementById("secrets"), soon), files: new Files(document.getElementById("files"), soon) };
+  document.getElementById("add-secret").onclick = () => along.secrets.add();
+  form.files.addEventListener("change", async () => {
+    wrong("");
+    await along.files.take(form.files.files).catch((error) => refuse(form, error));
+    form.files.value = "";
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    submit(form, digests, account);
+    submit(form, digests, along, account);
   });
+  await fillIn(form, along);
+  if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
   if (!account) return;
-  const estimate = estimator(form, digests);
-  let timer;
-  form.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(estimate, SETTLE_MS);
-  });
+  document.getElementById("post").disabled = false;
+  estimate = estimator(form, digests, along);
+  form.addEventListener("input", soon);
   estimate();
 }
 
-async function fillIn(form) {
+const specOf = (form, digests, along) => readForm(form, digests, { secrets: along.secrets.names(), files: along.files.spec() });
+
+async function fillIn(form, along) {
   const asked = new URLSearchParams(location.search);
   if (asked.get("provider")) form.provider.value = asked.get("provider");
   const model = asked.get("model");
   if (model) form.model.value = [...form.model.options].find((o) => o.value.includes(model))?.value ?? "";
+  for (const name of ["count", "vram", "region", "rate"]) if (asked.get(name)) form[name].value = asked.get(name);
+  if (asked.get("queue")) form.queue.checked = true;
   if (asked.get("again")) {
-    const { spec } = await get(`/v1/jobs/${encodeURIComponent(asked.get("again"))}`).catch(() => ({}));
-    if (spec) repeat(form, spec);
+    const { spec, reason, spent } = await get(`/v1/jobs/${encodeURIComponent(asked.get("again"))}`).catch(() => ({}));
+    if (spec) repeat(form, along, spec, reason === "PROVIDER_LOST" ? spent : 0);
   }
 }
 
-function repeat(form, spec) {
+/** *spent*: what a job that lost its provider has cost already; it comes off the budget. */
+function repeat(form, along, spec, spent) {
   const [cpu, memory, disk, gpu] = spec.resources[0];
   form.name.value = spec.name;
   form.image.value = spec.image;
@@ -50,30 +70,45 @@ function repeat(form, spec) {
   form.disk.value = Math.ceil(disk[0] / 1024);
   form.model.value = gpu === null ? "-" : gpu[0][0] ?? "";
   if (gpu) form.count.value = gpu[1][0];
-  form.budget.value = ada(spec.price[2]).replace(" ADA", "").replaceAll("\u202f", "");
+  if (gpu?.[2][0]) form.vram.value = Math.round(gpu[2][0] / 1000);
+  for (const name of spec.secrets) along.secrets.add(name);
+  for (const [dst, sha256, bytes] of spec.files) along.files.row({ dst, sha256, size: bytes });
+  form.outputs.value = spec.outputs.join(" ");
+  form.region.value = spec.placement.regions.join(" ");
+  form.budget.value = ada(Math.max(spec.price[2] - spent, 0)).replace("₳", "").replaceAll("\u202f", "");
+  form.retry.checked = spec.policy.retry_max > 0;
   form.isolation.value = spec.placement.isolation;
 }
 
 function mark(form, fault) {
   for (const el of form.elements) el.removeAttribute("aria-invalid");
-  if (fault instanceof FormFault && form[fault.field]) form[fault.field].setAttribute("aria-invalid", "true");
+  const field = fault instanceof FormFault && (typeof fault.field === "string" ? form[fault.field] : fault.field);
+  if (field instanceof Element) field.setAttribute("aria-invalid", "true");
+  return field instanceof Element ? field : null;
 }
 
-function estimator(form, digests) {
+/** Say it, mark its field, and go there. */
+function refuse(form, error) {
+  const field = mark(form, error);
+  wrong(inWords(error));
+  field?.focus();
+}
+
+function estimator(form, digests, along) {
   let asking;
   return async () => {
     asking?.abort();
     asking = new AbortController();
     const place = document.getElementById("estimate");
     try {
-      const spec = readForm(form, digests);
+      const spec = specOf(form, digests, along);
       mark(form, null);
       const answer = await post("/v1/explain", { spec }, { signal: asking.signal });
       place.replaceChildren(...(answer.matches ? price(answer.quote, spec) : reasons(answer.explain)));
     } catch (error) {
       if (error.name === "AbortError") return;
       mark(form, error);
-      place.replaceChildren(make("p", { class: "hint" }, error.message));
+      place.replaceChildren(make("p", { class: "hint" }, inWords(error)));
     }
   };
 }
@@ -84,13 +119,12 @@ const simulated = () => make("span", { class: "badge simulated" }, "SIMULATED");
 function price(quote, spec) {
   const perSecond = (BigInt(quote.rate_micro) * BigInt(quote.units_milli)) / 1000n;
   return [
-    make("dl", { class: "facts" },
-      fact("Price", rate(quote.rate_micro)),
-      fact("For your share", `${ada((perSecond * 3600n) / 1_000_000n)} an hour`),
-      fact("At most", ada(quote.ceiling)),
+    make("p", { class: "price" }, ada((perSecond * 3600n) / 1_000_000n), make("small", {}, `an hour: ${rate(quote.rate_micro)} × ${quote.units_milli / 1000} ${quote.resource === "gpu" ? "GPU" : "cores"}`)),
+    make("dl", { class: "bill" },
       fact("Longest", duration(spec.policy.max_duration_ms)),
       fact("Device", quote.device.replaceAll("SIMULATED ", ""), " ", quote.simulated ? simulated() : ""),
-      fact("Provider", make("a", { href: `/providers/${quote.provider}`, class: "key" }, short(quote.provider)))),
+      fact("Provider", make("a", { href: `/providers/${quote.provider}`, class: "key" }, short(quote.provider))),
+      make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, ada(quote.ceiling)))),
     quote.alternatives.length
       ? make("details", {}, make("summary", {}, "Why not another"), make("ul", {}, ...quote.alternatives.map((other) =>
         make("li", {}, `${short(other.provider)} at ${rate(other.rate_micro)}: ${other.why}`))))
@@ -98,30 +132,38 @@ function price(quote, spec) {
   ];
 }
 
+const hosts = (count) => `${count} host${count === 1 ? "" : "s"}`;
+
 function reasons(no) {
   return [
     make("p", { class: "notice" }, no.text),
-    no.relaxations.length ? make("p", {}, "It would match if you:") : make("p", { class: "hint" }, "Nothing near would match."),
-    make("ul", {}, ...no.relaxations.map((way) => make("li", {}, `${way.change}: ${way.hosts} host${way.hosts === 1 ? "" : "s"}, ${rate(way.rate_micro_per_s)}`))),
+    make("ul", { class: "reasons", "aria-label": "What rules hosts out" }, ...Object.entries(no.reasons).map(([name, count]) =>
+      make("li", {}, make("span", {}, (no.words[name] ?? name).replaceAll("_", " ").toLowerCase()), make("span", {}, `${count} of ${hosts(no.hosts)}`)))),
+    no.relaxations.length ? make("h3", {}, "It would match if you") : make("p", { class: "hint" }, "No single change would match a host that is listed now. The job can wait in the queue."),
+    make("ul", { class: "relax" }, ...no.relaxations.map((way) => make("li", {}, make("b", {}, way.change), make("span", {}, `${hosts(way.hosts)}, from ${rate(way.rate_micro_per_s)}`)))),
   ];
 }
 
-async function submit(form, digests, account) {
+async function submit(form, digests, along, account) {
   const button = document.getElementById("post");
   wrong("");
   button.disabled = true;
+  button.setAttribute("aria-busy", "true");
   try {
-    const spec = readForm(form, digests);
+    const spec = specOf(form, digests, along);
+    const secrets = along.secrets.values();
+    await along.files.upload();
     const key = await newKey();
     const id = toHex(key.verifyKey);
-    const body = { spec, session_vk: id, consumer_vkh: account, channels: [] };
+    const channels = (await reusable(account)).map((book) => book.id).slice(0, CHANNELS_MOST);
+    const body = { spec, session_vk: id, consumer_vkh: account, channels };
     const job = await post("/v1/jobs", body, { once: id });
-    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", account, job: job.id, spec });
+    const locked = spec.secrets.length ? await lock(secrets) : null;
+    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account, job: job.id, spec, locked });
     location.assign(`/jobs/${job.id}`);
   } catch (error) {
     button.disabled = false;
-    mark(form, error);
-    wrong(error instanceof Problem && error.remedy ? `${error.message}. ${error.remedy}` : error.message);
-    if (error instanceof FormFault) form[error.field]?.focus();
+    button.removeAttribute("aria-busy");
+    refuse(form, error);
   }
 }

@@ -20,7 +20,11 @@ function look(place, left, choose) {
   }
   place.setAttribute("aria-busy", "false");
   if (!found.length) {
-    place.replaceChildren(make("p", { class: "notice" }, "No Cardano wallet is installed in this browser. Install one that speaks CIP-30, then load this page again."));
+    place.replaceChildren(make("div", { class: "card" },
+      make("h2", {}, "No Cardano wallet in this browser"),
+      make("p", {}, "Install a wallet that speaks CIP-30 (most browser wallets of Cardano do), open it once, and look again."),
+      make("p", { class: "hint" }, "No wallet at all? ", make("code", {}, "tally wallet new"), " makes one on the command line, and a purse pays without any window."),
+      make("p", { class: "actions" }, make("button", { type: "button", onclick: () => location.reload() }, "Look again"))));
     return;
   }
   place.replaceChildren(make("ul", { class: "wallets" }, ...found.map(({ key, name, icon }) =>

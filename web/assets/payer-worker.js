@@ -1,8 +1,13 @@
 // The payer of this browser: answers receipts for every channel in the vault. One tab pays at a time
 // (a Web Lock); the others take over when it closes.
 //
-// In:  {do: "start", magic, token}, {do: "watch", id}, {do: "finish", id}, {do: "ahead", id, lease, ms}
-// Out: {what: "paying", …}, {what: "tick", …}, {what: "note", …}, {what: "stage", …}, {what: "link", up}
+// In:  {do: "start", magic, token}, {do: "watch", id}, {do: "lease", id, lease, …}, {do: "over", id, lease},
+//      {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id}
+// Out: {what: "paying", …}, {what: "agreed", lease}, {what: "tick", …}, {what: "note", …}, {what: "stage", …},
+//      {what: "link", up}
+//
+// A channel that is *kept* is not ended with its last lease: the next job of this browser at the same
+// provider is paid from it.
 
 import { fromHex } from "./bytes.js";
 import { Conversation } from "./conversation.js";
@@ -35,10 +40,12 @@ self.onmessage = ({ data }) => {
 const orders = new BroadcastChannel("tally-orders");
 orders.onmessage = ({ data }) => talk && inTurn(() => order(data));
 
-async function order({ do: what, id, lease, ms, amount, token }) {
+async function order({ do: what, id, lease, ms, amount, token, terms, adapterSignature, cap }) {
   if (token) credentials = token;
-  if (what === "watch") await take(id);
+  if (what === "watch" || what === "lease") await take(id);
   if (!books.has(id)) return;
+  if (what === "lease") await agree(books.get(id), lease, payer.newLease(terms, adapterSignature, cap));
+  if (what === "over") await giveUp(id, lease);
   if (what === "finish") await end(id);
   if (what === "topped") await keep({ ...books.get(id), capacity: books.get(id).capacity + BigInt(amount) });
   if (what === "ahead") {
@@ -51,9 +58,9 @@ async function order({ do: what, id, lease, ms, amount, token }) {
 
 async function pay(magic) {
   talk = new Conversation(await newKey(), random(16), magic);
-  for (const book of await vault.living()) books.set(book.id, book);
+  for (const book of await vault.open()) books.set(book.id, book);
   await bury();
-  say({ what: "paying", channels: books.size });
+  count();
   for (let attempt = 0; ; attempt++) {
     const before = now();
     await connection().catch((error) => error instanceof Refused && say({ what: "refused", code: error.code, message: error.message }));
@@ -63,16 +70,47 @@ async function pay(magic) {
   }
 }
 
-/** Channels that ended while no page was open: the market's word is enough to stop signing. */
+const count = () => say({ what: "paying", channels: [...books.values()].filter(payer.living).length });
+
+/** Add a lease to an open channel; written down before the market hears that its terms are signed. */
+async function agree(book, name, lease) {
+  if (!book.leases[name]) await keep({ ...book, leases: { ...book.leases, [name]: lease } });
+  say({ what: "agreed", id: book.id, lease: name });
+  count();
+}
+
+/** A lease that will have no receipt: its quote lapsed, or its provider was lost. */
+async function giveUp(id, name, lost = false) {
+  const book = books.get(id);
+  const lease = book.leases[name];
+  if (!lease) return;
+  await keep({ ...book, leases: { ...book.leases, [name]: { ...lease, over: true } } });
+  if (payer.over(books.get(id)) && (lost || !book.keep)) await end(id);
+  count();
+}
+
+const read = async (path) => {
+  const answer = await fetch(path, { headers: { Authorization: `Bearer ${credentials}` } });
+  return answer.ok ? answer.json() : null;
+};
+
+/** What ended while no page was open: the market's word is enough to stop signing. */
 async function bury() {
   if (!books.size || !credentials) return;
-  const answer = await fetch("/v1/channels", { headers: { Authorization: `Bearer ${credentials}` } });
-  if (!answer.ok) return;
-  for (const { session_vk: id, state } of (await answer.json()).items) {
-    if (state !== "ENDED" || !books.has(id)) continue;
-    await vault.keep({ ...books.get(id), state: "ENDED" });
-    books.delete(id);
+  for (const { session_vk: id, state } of (await read("/v1/channels"))?.items ?? []) {
+    if (state === "ENDED" && books.has(id)) await ended(id);
   }
+  for (const book of [...books.values()]) {
+    for (const name of payer.unfinished(book)) {
+      const lease = await read(`/v1/leases/${name}`);
+      if (lease?.state === "ENDED") await giveUp(book.id, name, lease.reason === "PROVIDER_LOST");
+    }
+  }
+}
+
+async function ended(id) {
+  await vault.keep({ ...books.get(id), state: "ENDED" });
+  books.delete(id);
 }
 
 function connection() {
@@ -116,7 +154,7 @@ async function take(id) {
   if (!book || book.state !== "OPEN") return;
   books.set(id, book);
   if (talk.open) await subscribe(book);
-  say({ what: "paying", channels: books.size });
+  count();
 }
 
 async function keep(book) {
@@ -165,9 +203,10 @@ async function answer({ book, note }, body) {
   // A tick in which nothing was delivered is answered too: the market then asks no more.
   await voucher(book.id, read.lease, book.signed);
   const lease = book.leases[read.lease];
-  say({ what: "tick", id: book.id, lease: read.lease, job: book.job, seq: read.seq, unitMs: read.unit_ms_total, approved: lease.approved, signed: book.signed });
+  say({ what: "tick", id: book.id, lease: read.lease, job: readTerms(lease.terms).job, seq: read.seq, unitMs: read.unit_ms_total, approved: lease.approved, signed: book.signed });
   if (note) say({ what: "note", id: book.id, code: note.code, kept: note.kept });
-  if (payer.over(book)) await end(book.id);
+  if (payer.over(book) && !book.keep) await end(book.id);
+  if (read.final) count();
 }
 
 async function voucher(id, lease, cumulative) {
@@ -178,15 +217,17 @@ async function voucher(id, lease, cumulative) {
 
 /** Read what was missed while no page was open, and handle it in order. */
 async function fill(book, [first, last], lease) {
-  const { job } = readTerms(book.leases[lease].terms);
+  const jobOf = (name) => readTerms(book.leases[name].terms).job;
   const found = new Map();
-  for (let cursor = ""; ; ) {
-    const query = new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) });
-    const headers = { Authorization: `Bearer ${credentials}` };
-    const page = await (await fetch(`/v1/jobs/${job}/receipts?${query}`, { headers })).json();
-    for (const row of page.items ?? []) if (row.seq >= first && row.seq <= last) found.set(row.seq, row);
-    cursor = page.next;
-    if (!cursor) break;
+  // A kept channel has receipts of several jobs in one chain: the lease's own job is asked first.
+  for (const job of new Set([jobOf(lease), ...Object.keys(book.leases).map(jobOf)])) {
+    for (let cursor = ""; cursor !== null; ) {
+      const query = new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) });
+      const page = await read(`/v1/jobs/${job}/receipts?${query}`);
+      for (const row of page?.items ?? []) if (row.seq >= first && row.seq <= last && isOf(row, book)) found.set(row.seq, row);
+      cursor = page?.next || null;
+    }
+    if (found.size === last - first + 1) break;
   }
   for (let seq = first; seq <= last; seq++) {
     const row = found.get(seq);
@@ -194,26 +235,28 @@ async function fill(book, [first, last], lease) {
   }
 }
 
+/** A job that was tried again has receipts of two channels. */
+const isOf = (row, book) => row.lease in book.leases;
+
 async function progress(book, { lease, stage, detail }) {
   let next = payer.staged(book, lease, stage, now());
   // A start that failed has no receipts to come; what was delivered has its final receipt.
   const never = stage === "FINISHED" && next.leases[lease].last === null && !["COMPLETED", "CANCELLED"].includes(detail?.reason);
   if (never) next = { ...next, leases: { ...next.leases, [lease]: { ...next.leases[lease], over: true } } };
   if (next !== book) await keep(next);
-  say({ what: "stage", id: book.id, lease, job: book.job, stage });
-  if (never && payer.over(next)) await end(book.id);
-  if (stage === "SETTLED") {
-    await keep({ ...books.get(book.id), state: "ENDED" });
-    books.delete(book.id);
-    say({ what: "paying", channels: books.size });
-  }
+  say({ what: "stage", id: book.id, lease, job: readTerms(next.leases[lease].terms).job, stage });
+  if (never && payer.over(next) && !next.keep) await end(book.id);
+  // A lease of a kept channel is settled when its voucher is in; the channel is once it ended on chain.
+  if (stage === "SETTLED" && (books.get(book.id).endSent || detail?.tx)) await ended(book.id);
+  if (never || stage === "SETTLED") count();
 }
 
 async function end(id) {
   const book = { ...books.get(id), endSent: true };
   await keep(book);
   await sendEnd(book);
-  say({ what: "end", id, job: book.job, signed: book.signed });
+  say({ what: "end", id, signed: book.signed });
+  count();
 }
 
 async function sendEnd(book) {

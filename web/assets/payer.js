@@ -130,6 +130,26 @@ export function ahead(book, leaseId, ms) {
   return { book: { ...book, leases, signed }, sign: signed };
 }
 
+const finished = (lease) => Boolean(lease.over || (lease.last && readReceipt(lease.last).final));
+
 /** Whether every lease of the channel has had its last receipt. */
-export const over = (book) =>
-  Object.values(book.leases).every((lease) => lease.over || (lease.last && readReceipt(lease.last).final));
+export const over = (book) => Object.values(book.leases).every(finished);
+
+/** Whether a lease of the channel may still have receipts to answer. */
+export const living = (book) => !over(book);
+
+/** Leases of the channel that are not over, by name. */
+export const unfinished = (book) => Object.entries(book.leases).filter(([, lease]) => !finished(lease)).map(([name]) => name);
+
+/** What leases have used or may still use; the provider counts what it stated, signed or not. */
+function promised(book, but) {
+  const stated = BigInt(book.last ? readReceipt(book.last).channel_owed : 0);
+  const open = Object.entries(book.leases).filter(([name, lease]) => name !== but && !finished(lease));
+  return most(spent(book), stated) + open.reduce((sum, [, lease]) => sum + lease.cap - lease.approved, 0n);
+}
+
+/** What the channel has for a further lease. */
+export const left = (book) => most(0n, book.capacity - promised(book, ""));
+
+/** What a kept channel has to be topped up by before it can pay the lease *name* up to *ceiling*. */
+export const lacking = (book, name, ceiling) => most(0n, promised(book, name) + ceiling - book.capacity);

@@ -3,6 +3,8 @@
 import { parseAda, parseDuration } from "./units.js";
 
 const OPEN_END = 2 ** 53;
+const RETRIES = 3;
+const MIB_PER_GB = 1000; // as makers count: a device sold with 80 GB has 79.6 GiB
 
 export class FormFault extends Error {
   constructor(field, message) {
@@ -44,8 +46,11 @@ function whole(form, name, least = 0) {
 
 const list = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-/** The specification; FormFault names the first field that says something impossible. */
-export function readForm(form, digests) {
+/**
+ * The specification; FormFault names the first field that says something impossible. *along*: names of
+ * secrets, and files as `[path, sha256, size, mode]`.
+ */
+export function readForm(form, digests, along = { secrets: [], files: [] }) {
   const budget = parseAda(form.budget.value);
   if (!budget) throw new FormFault("budget", "the budget is an amount of ADA, such as 10 or 2.5");
   const duration = parseDuration(form.duration.value);
@@ -54,7 +59,7 @@ export function readForm(form, digests) {
   if (!image) throw new FormFault("image", "a job needs an image");
   const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
   const cores = form.model.value === "-";
-  const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [0, OPEN_END], 1000];
+  const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [form.vram.value.trim() ? whole(form, "vram") * MIB_PER_GB : 0, OPEN_END], 1000];
   return {
     name: form.name.value.trim() || "job",
     kind: "job",
@@ -62,8 +67,8 @@ export function readForm(form, digests) {
     command: words(form.command.value.trim()),
     resources: [[[whole(form, "cores", 1) * 1000, OPEN_END], [whole(form, "memory") * 1024, OPEN_END], [whole(form, "disk") * 1024, OPEN_END], gpu]],
     env: environment(form.env.value),
-    secrets: [],
-    files: [],
+    secrets: along.secrets,
+    files: along.files,
     ports: [],
     outputs: list(form.outputs.value),
     placement: {
@@ -72,7 +77,7 @@ export function readForm(form, digests) {
     },
     price: [cores ? 0 : cap, cores ? cap : 0, budget],
     policy: {
-      max_duration_ms: duration, retry_on: [], retry_max: 0, idle_gpu_below: 0, idle_for_ms: 0,
+      max_duration_ms: duration, retry_on: form.retry.checked ? ["provider_lost"] : [], retry_max: form.retry.checked ? RETRIES : 0, idle_gpu_below: 0, idle_for_ms: 0,
       queue: form.queue.checked, priority: 0,
     },
   };

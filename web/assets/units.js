@@ -1,11 +1,11 @@
 // Money, time and size as people read them. Money is BigInt lovelace wherever it is computed.
 
-/** `12.34 ADA`: exact, two to six decimals. */
+/** `₳12.34`: exact, two to six decimals. */
 export function ada(lovelace) {
   const value = BigInt(lovelace);
   const digits = (value < 0n ? -value : value).toString().padStart(7, "0");
   const part = digits.slice(-6).replace(/0{1,4}$/, "");
-  return `${value < 0n ? "−" : ""}${group(digits.slice(0, -6))}.${part} ADA`;
+  return `${value < 0n ? "−" : ""}₳${group(digits.slice(0, -6))}.${part}`;
 }
 
 const group = (whole) => whole.replace(/\B(?=(\d{3})+$)/g, "\u202f");
@@ -39,7 +39,7 @@ export function duration(ms) {
 
 /** Lovelace of `1.5` ADA; null for what is no amount. */
 export function parseAda(text) {
-  const match = /^\s*(\d{1,12})(?:[.,](\d{1,6}))?\s*(?:ADA|ada|₳)?\s*$/.exec(text);
+  const match = /^\s*₳?\s*(\d{1,12})(?:[.,](\d{1,6}))?\s*(?:ADA|ada|₳)?\s*$/.exec(text);
   return match ? Number(match[1]) * 1_000_000 + Number((match[2] ?? "").padEnd(6, "0")) : null;
 }
 
@@ -47,6 +47,12 @@ export function parseAda(text) {
 export function parseDuration(text) {
   const match = /^\s*(\d{1,9})\s*(s|m|h|d)\s*$/.exec(text);
   return match ? Number(match[1]) * { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[match[2]] : null;
+}
+
+/** `512 bytes`, `12.3 KB`, `4.0 MB` of a file. */
+export function size(count) {
+  const unit = [["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]].find(([, least]) => count >= least);
+  return unit ? `${(Math.floor((count * 10) / unit[1]) / 10).toFixed(1)} ${unit[0]}` : `${count} bytes`;
 }
 
 export const short = (text, size = 10) => (text.length > size + 2 ? `${text.slice(0, size)}…` : text);

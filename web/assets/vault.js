@@ -26,11 +26,11 @@ async function run(mode, work) {
   });
 }
 
-/** `{id, privateKey, market, account, job, leases, …}`; see payer.js for a book's fields. */
+/** `{id, privateKey, account, job, spec, state, leases, …}`; see payer.js for a book's fields. */
 export const keep = (book) => run("readwrite", (store) => store.put(book));
 export const load = (id) => run("readonly", (store) => store.get(id));
 export const all = () => run("readonly", (store) => store.getAll());
 export const forget = (id) => run("readwrite", (store) => store.delete(id));
 
-/** Books that may still have to sign. */
-export const living = async () => (await all()).filter((book) => book.state === "OPEN");
+/** Books of channels that are open: they may have to sign, or be used again. */
+export const open = async () => (await all()).filter((book) => book.state === "OPEN");

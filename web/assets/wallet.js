@@ -48,8 +48,22 @@ export async function signIn(key, magic) {
 /** The payment key hash of an address's bytes: header, then 28 bytes. */
 export const paymentHash = (address) => fromHex(address).slice(1, 29);
 
-/** What a person should read when a wallet says no; wallets throw `{code, info}`. */
+/** CIP-30's codes of what a wallet throws, `{code, info}`, in words. */
+const SAID = {
+  "-1": "The wallet did not understand the request. Is it up to date?",
+  "-2": "The wallet met an error of its own. Unlock it, or open it once, and try again.",
+  "-3": "The wallet does not let this site see it. Allow this site in the wallet, and try again.",
+  "-4": "The wallet changed to another account. Load this page again, or sign in with that account.",
+  1: "The wallet cannot sign this: a key is missing in it (a hardware wallet may be locked).",
+  2: "The wallet declined. Nothing was signed.",
+  3: "The wallet declined. Nothing was signed.",
+};
+
+/** What a person should read when a wallet says no; any other error in its own words. */
 export function walletSaid(error) {
-  if (error?.code === 2 || error?.code === 3 || /declin|reject|cancel/i.test(error?.info ?? error?.message ?? "")) return "The wallet declined. Nothing was signed.";
-  return error?.info || error?.message || String(error);
+  if (error instanceof Error && error.code === undefined && /declin|reject|cancel/i.test(error.message)) return SAID[2];
+  if (/declin|reject|cancel/i.test(error?.info ?? "")) return SAID[2];
+  const known = typeof error?.code === "number" && SAID[error.code];
+  if (known) return error.info ? `${known} (It said: ${String(error.info).slice(0, 200)})` : known;
+  return error?.remedy ? `${error.message}. What helps: ${error.remedy}.` : error?.info || error?.message || String(error);
 }

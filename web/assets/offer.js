@@ -1,0 +1,206 @@
+// The quote on a job's page: what was checked, what it takes, and the one click that agrees to it.
+
+import { get, post } from "./api.js";
+import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, warmth } from "./agree.js";
+import { make, refresh, wrong } from "./live.js";
+import { Refused } from "./records.js";
+import { ada, duration, parseAda, rate } from "./units.js";
+import * as vault from "./vault.js";
+import { walletSaid } from "./wallet.js";
+
+const SETTLE_MS = 400; // after the last key
+
+const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
+const check = ({ ok, text }) => make("li", { class: ok ? "ok" : "no" }, text);
+
+export class Offer {
+  /** *onPaid* is called once the job is paid for. */
+  constructor(job, magic, onPaid) {
+    Object.assign(this, { job, magic, onPaid, agreedAlready: false, keep: false, extra: 0n });
+    this.section = document.getElementById("pay");
+    this.body = document.getElementById("pay-body");
+  }
+
+  hide() {
+    this.section.hidden = true;
+  }
+
+  /** Read the quote, and ask. `agreedAlready`: the click that asked for this quote was the consent. */
+  async show() {
+    const view = await get(`/v1/jobs/${this.job}`);
+    if (!view.quote) return;
+    this.section.hidden = false;
+    this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Reading the terms and the transaction …"));
+    try {
+      const agreed = await examine(view, this.magic);
+      if (agreed.mine.begun) return await this.goOn(agreed.mine);
+      if (missingSecrets(agreed).length) return this.askSecrets(agreed);
+      if (agreed.warm) this.warm(agreed);
+      else await this.fresh(agreed);
+      if (this.agreedAlready && !this.button.disabled) await this.button.onclick();
+      this.agreedAlready = false;
+    } catch (error) {
+      this.refused(error);
+    }
+  }
+
+  refused(error) {
+    const ours = error instanceof Refused;
+    this.body.replaceChildren(make("p", { class: "problem", role: "alert" }, ours ? error.message : walletSaid(error)));
+    if (ours) return;
+    this.body.append(make("p", { class: "actions" },
+      make("button", { type: "button", onclick: () => this.show() }, "Try again"),
+      make("a", { href: `/sign-in?to=/jobs/${this.job}`, class: "button plain" }, "Connect the wallet")));
+  }
+
+  // ---- a channel that the wallet opens -------------------------------------------------------
+
+  async fresh(agreed) {
+    const ready = await prepare(agreed, this.magic);
+    const reserve = ready.checked.reserve;
+    const place = make("div", {});
+    const draw = (now) => place.replaceChildren(...this.opening(agreed, now));
+    draw(ready);
+    this.button = this.go("Sign and start", () => this.pay(agreed, () => accept(agreed, this.ready, this.keep)));
+    this.set(ready);
+    this.body.replaceChildren(place, this.keeping(async (extra) => {
+      this.button.disabled = true;
+      const again = await prepare(agreed, this.magic, extra, reserve);
+      draw(again);
+      this.set(again);
+    }), this.actions(agreed));
+  }
+
+  set(ready) {
+    this.ready = ready;
+    this.button.disabled = !ready.checked.ok;
+  }
+
+  opening({ terms }, { checked, extra }) {
+    return [
+      make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:"),
+      make("dl", { class: "bill" },
+        line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
+        extra ? line("Put aside for later jobs", ada(extra), "pays nobody until you agree to a job") : "",
+        line("Reserve", ada(checked.reserve), "comes home at the end"),
+        line("Fee of the chain", ada(checked.fee)),
+        line("Leaves your wallet now", ada(checked.amount + checked.fee), `${ada(checked.amount)} of it into the channel`, "total")),
+      make("ul", { class: "checks", "aria-label": "What was checked" },
+        make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
+    ];
+  }
+
+  /** The choice to keep the channel for a next job, and what to put aside in it. */
+  keeping(change) {
+    let timer;
+    const amount = make("input", { name: "extra", inputmode: "decimal", value: "0", autocomplete: "off", size: 8 });
+    const more = make("label", { hidden: true, class: "short" }, "Put aside for later jobs (₳)", amount);
+    const box = make("input", { type: "checkbox", name: "keep" });
+    const read = () => {
+      const value = box.checked ? parseAda(amount.value || "0") : 0;
+      amount.toggleAttribute("aria-invalid", value === null);
+      this.button.disabled = true;
+      clearTimeout(timer);
+      if (value !== null) timer = setTimeout(() => change(BigInt(value)).catch((error) => this.refused(error)), SETTLE_MS);
+    };
+    amount.addEventListener("input", read);
+    box.addEventListener("change", () => {
+      this.keep = box.checked;
+      more.hidden = !box.checked;
+      if (parseAda(amount.value)) read();
+    });
+    return make("div", {},
+      make("label", { class: "check" }, box, "Keep the channel open for my next job with this provider"),
+      make("p", { class: "hint" }, "What this job leaves in it then pays the next one without asking the wallet. Finish it at any time on the Channels page, and the rest comes home."),
+      make("div", { class: "row" }, more));
+  }
+
+  // ---- a channel that is open ----------------------------------------------------------------
+
+  warm(agreed) {
+    const { left, lacking } = warmth(agreed);
+    const { terms } = agreed;
+    this.button = this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, () => acceptWarm(agreed)));
+    this.body.replaceChildren(
+      make("p", { id: "warm" }, lacking
+        ? `You have an open channel to this provider. Your wallet adds ${ada(lacking)} to it: one signature.`
+        : "You have an open channel to this provider with enough in it. Your wallet is not asked."),
+      make("dl", { class: "bill" },
+        line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
+        line("Left in the channel", ada(left)),
+        line("Leaves your wallet now", ada(lacking), lacking ? "and the chain's fee" : "no transaction, no fee", "total")),
+      make("ul", { class: "checks", "aria-label": "What was checked" },
+        make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"),
+        make("li", { class: "ok" }, "the channel's key is in this browser, and its rules are those of the terms"),
+        make("li", { class: lacking ? "no" : "ok" }, lacking ? "the channel holds less than the ceiling: it is topped up first" : "the channel holds the ceiling")),
+      this.actions(agreed));
+  }
+
+  // ---- both ----------------------------------------------------------------------------------
+
+  go(text, work) {
+    const button = make("button", { type: "button", id: "pay-now" }, text);
+    button.onclick = () => work().catch((error) => wrong(walletSaid(error)));
+    return button;
+  }
+
+  actions({ terms }) {
+    return make("p", { class: "actions" }, this.button, make("button", { type: "button", class: "plain", onclick: () => this.decline(terms.lease) }, "Decline"));
+  }
+
+  async pay(agreed, work) {
+    const button = this.button;
+    const before = button.textContent;
+    button.disabled = true;
+    button.setAttribute("aria-busy", "true");
+    button.textContent = agreed.warm && !warmth(agreed).lacking ? "Starting …" : "Waiting for the wallet …";
+    wrong("");
+    try {
+      await work();
+      this.hide();
+      document.getElementById("main").focus();
+      await refresh();
+      await this.onPaid();
+    } catch (error) {
+      wrong(walletSaid(error));
+      button.textContent = before;
+      if ((await vault.load(agreed.mine.id))?.begun) {
+        button.textContent = "Try again";
+        button.onclick = () => location.reload();
+      }
+      button.disabled = false;
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  }
+
+  /** Values that this browser does not have: the job was posted elsewhere, or they were sealed before. */
+  askSecrets(agreed) {
+    const inputs = missingSecrets(agreed).map((name) => make("input", { type: "password", name, autocomplete: "off", required: true }));
+    const form = make("form", {},
+      make("p", {}, "This job takes secrets. They are sealed here to the provider's key: nobody between can read them."),
+      ...inputs.map((input) => make("label", {}, input.name, input)),
+      make("p", { class: "actions" }, make("button", { type: "submit" }, "Go on")));
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      await keepSecrets(agreed.asked, { ...agreed.secrets, ...Object.fromEntries(inputs.map((input) => [input.name, input.value])) });
+      await this.show();
+    });
+    this.body.replaceChildren(form);
+  }
+
+  /** The wallet has signed already, and the market did not hear all of it: no second signature. */
+  async goOn(book) {
+    this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Going on where it stopped: the wallet has signed already …"));
+    await finish(book);
+    this.hide();
+    await refresh();
+    await this.onPaid();
+  }
+
+  async decline(lease) {
+    await post(`/v1/leases/${lease}/decline`).catch((error) => wrong(error.message));
+    this.hide();
+    await refresh();
+  }
+}
