@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Final, cast
+from urllib.parse import unquote_plus
 
 import anyio
 import h11
 from fastapi import APIRouter, Request, WebSocket
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -34,6 +35,10 @@ router = APIRouter(include_in_schema=False)
 METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 COOKIE: Final = "tally_port"
 SANDBOX: Final = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals"
+_SITE_WIDE: Final = frozenset(  # answers that speak for the whole host, which is the market's
+    {"content-security-policy", "clear-site-data", "strict-transport-security", "alt-svc", "nel",
+     "report-to", "reporting-endpoints", "service-worker-allowed"}
+)  # fmt: skip
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
      "transfer-encoding", "upgrade", "authorization", "cookie"}
@@ -66,7 +71,7 @@ def _token(headers: dict[str, str], query: dict[str, str], cookies: dict[str, st
 
 
 def _query(raw: str) -> str:
-    kept = [part for part in raw.split("&") if part and not part.startswith("token=")]
+    kept = [part for part in raw.split("&") if part and unquote_plus(part.split("=")[0]) != "token"]
     return "?" + "&".join(kept) if kept else ""
 
 
@@ -75,19 +80,54 @@ def _foreign_cookies(value: str) -> str:
     return "; ".join(kept)
 
 
+def _own_cookie(value: str, prefix: str) -> str:
+    """A workload's cookie, for its own paths; nothing for one of the market's names."""
+    pair, *attributes = [part.strip() for part in value.split(";")]
+    if pair.partition("=")[0].strip().lower().startswith("tally_"):
+        return ""
+    kept = [a for a in attributes if a.partition("=")[0].strip().lower() not in ("path", "domain")]
+    return "; ".join([pair, *kept, f"Path={prefix}/"])
+
+
+def _shown(head: h11.Response, prefix: str) -> list[tuple[bytes, bytes]]:
+    """The workload's headers that are a browser's business."""
+    shown: list[tuple[bytes, bytes]] = []
+    for name, value in head.headers:
+        lower = name.lower()
+        if lower == b"set-cookie":
+            value = _own_cookie(value.decode("latin-1"), prefix).encode("latin-1")
+        if value and lower.decode() not in _HOP | _SITE_WIDE:
+            shown.append((lower, value))
+    return shown
+
+
+def _remember(response: Response, request: Request, token: str, prefix: str) -> Response:
+    """With a cookie that opens this port and no other."""
+    response.set_cookie(
+        COOKIE, token, path=f"{prefix}/", httponly=True, samesite="lax",
+        secure=request.url.scheme == "https",
+    )  # fmt: skip
+    return response
+
+
 @router.api_route("/p/{job_id}/{port}/{path:path}", methods=METHODS)
 async def http(job_id: str, port: int, path: str, request: Request) -> Response:
     """One request, streamed both ways for as long as it takes."""
     parts = cast(Parts, request.app.state.parts)
     token = _token(dict(request.headers), dict(request.query_params), dict(request.cookies))
     job = await _target(parts, job_id, port, token)
+    prefix, given = f"/p/{job_id}/{port}", "token" in request.query_params
+    if given and request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+        # A page could read the address that it was shown at, and its scripts are a stranger's.
+        clean = cast(bytes, request.scope["raw_path"]).decode("ascii") + _query(request.url.query)
+        return _remember(RedirectResponse(clean, 303), request, token, prefix)
     if far := await relay.target(request, parts, job.provider):
         return await relay.http(far, request)
     stack = AsyncExitStack()
     try:
         tunnel = await stack.enter_async_context(Tunnel(parts.hub, job.provider, job.lease, port))
         talk = h11.Connection(h11.CLIENT)
-        await _ask(talk, tunnel, request, f"/{path}", f"/p/{job_id}/{port}")
+        await _ask(talk, tunnel, request, f"/{path}", prefix)
         head = await _head(talk, tunnel)
     except BaseException:
         with anyio.CancelScope(shield=True):
@@ -107,25 +147,20 @@ async def http(job_id: str, port: int, path: str, request: Request) -> Response:
                 await stack.aclose()
 
     response = StreamingResponse(body(), head.status_code)
-    response.raw_headers = [
-        (name.lower(), value) for name, value in head.headers
-        if name.lower().decode() not in _HOP | {"content-security-policy"}
-    ]  # fmt: skip
+    response.raw_headers = _shown(head, prefix)
     response.headers["Content-Security-Policy"] = SANDBOX
     response.headers["X-Content-Type-Options"] = "nosniff"
-    if "token" in request.query_params:
-        response.set_cookie(
-            COOKIE, token, path=f"/p/{job_id}/{port}/", httponly=True, samesite="lax",
-            secure=request.url.scheme == "https",
-        )  # fmt: skip
-    return response
+    return _remember(response, request, token, prefix) if given else response
 
 
 async def _ask(
     talk: h11.Connection, tunnel: Tunnel, request: Request, path: str, prefix: str
 ) -> None:
     """The request line, the headers that are the workload's business, and the body."""
-    headers = [(n, v) for n, v in request.headers.items() if n.lower() not in _HOP]
+    headers = [
+        (n, v) for n, v in request.headers.items()
+        if n.lower() not in _HOP and not (n.lower() == "referer" and "token=" in v)
+    ]  # fmt: skip
     cookies = _foreign_cookies(request.headers.get("cookie", ""))
     if cookies:
         headers.append(("cookie", cookies))
@@ -141,6 +176,7 @@ async def _ask(
     if chunked or int(request.headers.get("content-length") or 0):
         async for chunk in request.stream():
             if chunk:
+                await tunnel.room()
                 tunnel.send(talk.send(h11.Data(data=chunk)) or b"")
     tunnel.send(talk.send(h11.EndOfMessage()) or b"")
 
@@ -206,6 +242,7 @@ async def _pump(
                     message = await socket.receive()
                     if message["type"] == "websocket.disconnect":
                         break
+                    await tunnel.room()
                     text, data = message.get("text"), message.get("bytes")
                     if text is not None:
                         talk.send_text(text.encode())

@@ -51,6 +51,12 @@ class AdapterHub:
         """Without the outbox; False when it is not connected here."""
         return self.hub.tell(bytes.fromhex(provider), message)
 
+    def waiting(self, provider: str) -> int:
+        """Messages to it that it has not acknowledged; 0 when it is not connected here."""
+        connection = self.hub.live.get(bytes.fromhex(provider))
+        numbering = connection.server.numbering if connection is not None else None
+        return len(numbering.unacked) if numbering is not None else 0
+
     def committed(self, sent: list[Sent]) -> None:
         """Messages that were just committed here go out at once."""
         for one in sent:

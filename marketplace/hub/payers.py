@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import anyio
 import structlog
 
@@ -16,6 +18,7 @@ from marketplace.service.market import Market
 from marketplace.service.records import Lease
 
 log = structlog.get_logger("hub")
+MOST_CHANNELS: Final = 10_000  # a session key is anybody's to make up
 
 
 class PayerHub:
@@ -65,10 +68,11 @@ class PayerHub:
                     self.hub.tell(connection.key, message)
 
     async def _closed(self, connection: Connection) -> None:
-        for session_vk, speaking in list(self.by_channel.items()):
+        for session_vk in _channels_of(connection):
+            speaking = self.by_channel.get(session_vk, set())
             speaking.discard(connection)
             if not speaking:
-                del self.by_channel[session_vk]
+                self.by_channel.pop(session_vk, None)
 
     async def _message(self, connection: Connection, message: wire.Message) -> None:
         match message:
@@ -91,6 +95,10 @@ class PayerHub:
         message = subscribe_message(connection.server.nonce, session_vk)
         if not verifies(session_vk, message, signature):
             raise Unauthenticated("the subscription is not signed by the channel's session key")
+        spoken_for = _channels_of(connection)
+        if len(spoken_for) >= MOST_CHANNELS and session_vk not in spoken_for:
+            raise Forbidden(f"one connection speaks for at most {MOST_CHANNELS} channels")
+        spoken_for.add(session_vk)
         self.by_channel.setdefault(session_vk, set()).add(connection)
         connection.put(wire.Subscribed(session_vk))
         connection.extra.setdefault("told", {}).pop(session_vk, None)
@@ -115,3 +123,9 @@ class PayerHub:
 def _note(connection: Connection, session_vk: bytes, seq: int) -> None:
     told = connection.extra.setdefault("told", {})
     told[session_vk] = max(told.get(session_vk, 0), seq)
+
+
+def _channels_of(connection: Connection) -> set[bytes]:
+    """The channels that this connection speaks for."""
+    channels: set[bytes] = connection.extra.setdefault("channels", set[bytes]())
+    return channels

@@ -13,6 +13,8 @@ from marketplace.service.errors import Offline
 
 CHUNK: Final = 64 * 1024
 BUFFER: Final = 256
+MOST_WAITING: Final = 64  # messages on their way to an adapter before an upload waits
+PATIENCE_S: Final = 60
 
 
 class Tunnel:
@@ -40,6 +42,15 @@ class Tunnel:
             self._hub.tell(self._provider, wire.StreamClosed(self._lease, self._id, ""))
         self._send.close()
         self._receive.close()
+
+    async def room(self) -> None:
+        """Wait until the adapter has taken what was sent: its line carries vouchers as well. Offline."""
+        with anyio.move_on_after(PATIENCE_S):
+            # Acknowledgements come by the hundred: a look now and then costs less than an event each.
+            while self._hub.waiting(self._provider) >= MOST_WAITING:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            return
+        raise Offline("the provider takes nothing any more")
 
     def send(self, data: bytes) -> None:
         """To the workload; Offline when the adapter is gone."""

@@ -88,6 +88,46 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
     anyio.run(run)
 
 
+def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> None:
+    async def run() -> None:
+        async def hostile(stream: anyio.abc.SocketStream) -> None:
+            async with stream:
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    data += await stream.receive()
+                seen.append(data)
+                await stream.send(
+                    b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nClear-Site-Data: "*"\r\n'
+                    b"Strict-Transport-Security: max-age=9\r\nSet-Cookie: tally_session=x; Path=/\r\n"
+                    b"Set-Cookie: theirs=1; Domain=example.org; Path=/; HttpOnly\r\n\r\nok"
+                )
+
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, hostile)
+            job = await _serving(client, one, tasks, port)
+            token, prefix = _bearer(client), f"/p/{job}/8888"
+            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                browser.headers["Accept"] = "text/html,*/*"
+                answer = await browser.get(f"{prefix}/a%20b?x=1&%74oken={token}")
+                assert (answer.status_code, answer.headers["location"]) == (
+                    303,
+                    f"{prefix}/a%20b?x=1",
+                )
+                assert not seen  # nothing was asked of the workload yet
+                browser.headers["Referer"] = f"{client.base_url}{prefix}/?token={token}"
+                answer = await browser.get(answer.headers["location"])
+                assert (answer.status_code, answer.text) == (200, "ok")
+                assert token not in seen[0].decode() and token not in str(answer.headers)
+                cookies = answer.headers.get_list("set-cookie")
+                assert cookies == [f"theirs=1; HttpOnly; Path={prefix}/"]
+                assert not {"clear-site-data", "strict-transport-security"} & set(answer.headers)
+
+    anyio.run(run)
+
+
 def test_a_port_is_reached_by_websocket(tmp_path) -> None:
     async def run() -> None:
         async def echo(socket) -> None:
