@@ -2,8 +2,8 @@
 
 ``receive(frame)`` and ``send(message)`` return what to write; the caller owns the socket and the
 clock.  Messages are numbered, kept until acknowledged, and sent again after a reconnect of the same
-session: nothing is lost and nothing is handled twice.  A message is acknowledged by ``handled``
-*after* the caller made its effect durable.
+session: nothing is lost, and nothing that had its effect is handled twice.  A message is
+acknowledged *after* the caller made its effect durable.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from marketplace.domain.keys import Signer, verifies
 Role = Literal["adapter", "payer"]
 _TAG: Final = "tally/hello/v1"
 MAX_UNACKED: Final = 10_000
+MAX_WAITING: Final = 16 << 20  # bytes that a market keeps for one client which acknowledges nothing
 
 
 class HelloRefused(Refusal):
@@ -58,26 +59,37 @@ class Phase(Enum):
 
 @dataclass
 class Numbering:
-    """Both directions of one session: survives reconnects, dies with the process that owns it."""
+    """Both directions of one session: survives reconnects, dies with the process that owns it.
+
+    *done* and *ahead* are the market's, which handles several messages at a time: up to *done* every
+    message has had its effect, of those after it the ones in *ahead*.
+    """
 
     session: bytes
     sent: int = 0
     received: int = 0
+    done: int = 0
+    ahead: set[int] = field(default_factory=set[int])
     unacked: deque[tuple[int, bytes]] = field(default_factory=deque[tuple[int, bytes]])
+    most_bytes: int | None = None
+    waiting_bytes: int = 0
 
     def wrap(self, message: wire.Message) -> bytes:
         """*message* as the next numbered frame, kept until acknowledged."""
         if len(self.unacked) >= MAX_UNACKED:
             raise Backlog(f"{len(self.unacked)} messages wait for an acknowledgement")
-        self.sent += 1
         payload = wire.to_bytes(message)
+        if self.most_bytes is not None and self.waiting_bytes + len(payload) > self.most_bytes:
+            raise Backlog(f"{self.waiting_bytes} bytes wait for an acknowledgement")
+        self.sent += 1
+        self.waiting_bytes += len(payload)
         self.unacked.append((self.sent, payload))
         return wire.to_bytes(wire.Data(self.sent, payload))
 
     def acked(self, seq: int) -> None:
         """Forget everything up to *seq*."""
         while self.unacked and self.unacked[0][0] <= seq:
-            self.unacked.popleft()
+            self.waiting_bytes -= len(self.unacked.popleft()[1])
 
     def take(self, data: wire.Data) -> wire.Message | None:
         """The payload if it is the next one, None for a repetition; a gap is refused."""
@@ -86,7 +98,16 @@ class Numbering:
         if data.seq != self.received + 1:
             raise HelloRefused(f"message {data.seq} after {self.received}: one is missing")
         self.received = data.seq
+        if data.seq <= self.done or data.seq in self.ahead:
+            return None
         return wire.from_bytes(data.payload)
+
+    def finish(self, seq: int) -> None:
+        """Message *seq* has had its effect, whatever is still being handled."""
+        self.ahead.add(seq)
+        while self.done + 1 in self.ahead:
+            self.done += 1
+        self.ahead = {seq for seq in self.ahead if seq > self.done}
 
     def again(self, received: int) -> list[bytes]:
         """What the other side has not received yet."""
@@ -205,9 +226,16 @@ class Server:
         return self.numbering.wrap(message)
 
     def handled(self) -> bytes:
-        """Acknowledges everything received so far."""
+        """Acknowledges everything received so far: all of it has had its effect."""
         assert self.numbering is not None
-        return wire.to_bytes(wire.Ack(self.numbering.received))
+        self.numbering.done = self.numbering.received
+        self.numbering.ahead.clear()
+        return self.acknowledgement()
+
+    def acknowledgement(self) -> bytes:
+        """Acknowledges what has had its effect without a gap."""
+        assert self.numbering is not None
+        return wire.to_bytes(wire.Ack(self.numbering.done))
 
     def _prove(self, signature: bytes, now_ms: int) -> list[bytes]:
         hello = self.hello
@@ -220,8 +248,9 @@ class Server:
             # One numbering per key: a new process run of the same client ends the old one's.
             for old in [k for k in self.numberings if k[0] == hello.key]:
                 del self.numberings[old]
-            known = self.numberings[key] = Numbering(hello.session)
+            known = self.numberings[key] = Numbering(hello.session, most_bytes=MAX_WAITING)
         self.numbering, self.phase = known, Phase.OPEN
+        known.received = known.done  # what was cut off while it was handled comes again
         received = hello.received if known.sent else 0
         welcome = wire.to_bytes(wire.Welcome(known.received, self.session, now_ms))
         return [welcome, *known.again(received)]

@@ -1,5 +1,8 @@
 """The sockets of adapters and payers: frames in and out, one numbering a client, acknowledgement
 only after the effect is durable. What the messages mean is the service's affair.
+
+Ticks are handled alongside one another, since each waits for a commit that it shares with others;
+every other message waits until all before it have had their effect.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
 from marketplace.domain import wire
 from marketplace.domain.conversation import Backlog, HelloRefused, Numbering, Server
@@ -21,6 +25,10 @@ from marketplace.service.records import Sent
 log = structlog.get_logger("hub")
 HELLO_SECONDS: Final = 15
 QUEUE: Final = 2_000
+ALONGSIDE: Final = (wire.ReceiptSent, wire.VoucherSent)
+AT_ONCE: Final = 100  # of one client
+LAST_SECONDS: Final = 10  # for what is being handled when its socket is over
+_ACK: Final = b""  # in the queue of frames: an acknowledgement, as it stands when it is written
 FAULT_TRIES: Final = 6
 KEPT: int = 20_000  # numberings of clients that may come back; anybody can make up keys
 
@@ -58,6 +66,11 @@ class Connection:
     owed: dict[int, str] = field(default_factory=dict[int, str])  # seq → outbox id
     seen: set[str] = field(default_factory=set[str])
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    over: bool = False  # its client is here again: nothing more is taken from this one
+    room: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(AT_ONCE))
+    under_way: int = 0  # messages that are being handled
+    idle: anyio.Event = field(default_factory=anyio.Event)
+    ack_waits: bool = False
 
     @property
     def key(self) -> bytes:
@@ -83,6 +96,43 @@ class Connection:
             self.outgoing.send_nowait(frame)
         except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
             self.extra["slow"] = True
+
+    def handled(self, seq: int) -> None:
+        """Message *seq* of the client has had its effect: it is acknowledged as soon as all before
+        it are, together with what else is by then."""
+        assert self.server.numbering is not None
+        self.server.numbering.finish(seq)
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Queue one acknowledgement, if none waits."""
+        if not self.ack_waits:
+            self.ack_waits = True
+            self.write(_ACK)
+
+    def frame(self, queued: bytes) -> bytes:
+        """What is written for a queued frame."""
+        if queued != _ACK:
+            return queued
+        self.ack_waits = False
+        return self.server.acknowledgement()
+
+    def begun(self) -> None:
+        """One more message is being handled."""
+        if not self.under_way:
+            self.idle = anyio.Event()
+        self.under_way += 1
+
+    def ended(self, count: int = 1) -> None:
+        """And no longer."""
+        self.under_way -= count
+        if not self.under_way:
+            self.idle.set()
+
+    async def quiet(self) -> None:
+        """Until nothing of it is being handled."""
+        while self.under_way:
+            await self.idle.wait()
 
     def acked(self, seq: int) -> list[str]:
         """The outbox ids that are done."""
@@ -123,6 +173,7 @@ class Hub:
         try:
             await self._converse(connection)
         finally:
+            connection.ended(connection.under_way)  # what was cancelled before it began
             if self.live.get(connection.key) is connection:
                 del self.live[connection.key]
                 if self.closed is not None:
@@ -155,8 +206,21 @@ class Hub:
                 frames, _ = server.receive(frame, self.market.now)
                 if server.hello is not None and server.hello.role != self.role:
                     raise HelloRefused(f"this address is for the role {self.role}")
+                if server.numbering is not None:
+                    await self._take_over(server)
                 for answer in frames:
                     await socket.send(answer)
+
+    async def _take_over(self, server: Server) -> None:
+        """What an older connection of this client took is done first: nothing is handled twice at once."""
+        assert server.hello is not None
+        old = self.live.get(server.hello.key)
+        if old is None:
+            return
+        old.over = True
+        await old.quiet()
+        if self.numberings.get((server.hello.key, server.hello.session)) is not server.numbering:
+            raise HelloRefused("what was said last could not be handled: say it again")
 
     def _session(self, key: bytes) -> bytes:
         """The market's session towards one client: a new one means that numbers start anew."""
@@ -172,9 +236,10 @@ class Hub:
             try:
                 if self.opened is not None:
                     await self.opened(connection)
-                await self._read(connection)
+                await self._read(connection, tasks)
             except Closed:
-                pass
+                with anyio.move_on_after(LAST_SECONDS):
+                    await connection.quiet()
             except Refusal as refused:
                 log.warning("connection", role=self.role, error=refused.line())
                 await self._reject(connection.socket, refused)
@@ -184,9 +249,9 @@ class Hub:
 
     async def _write(self, connection: Connection, frames: Any, scope: anyio.CancelScope) -> None:
         try:
-            async for frame in frames:
+            async for queued in frames:
                 with anyio.fail_after(30):
-                    await connection.socket.send(frame)
+                    await connection.socket.send(connection.frame(queued))
                 if connection.extra.get("slow"):
                     break
         except (Closed, TimeoutError):
@@ -194,18 +259,46 @@ class Hub:
         await connection.socket.close()
         scope.cancel()
 
-    async def _read(self, connection: Connection) -> None:
+    async def _read(self, connection: Connection, tasks: TaskGroup) -> None:
         server = connection.server
         while True:
             frame = await connection.socket.receive()
+            if connection.over:
+                raise Closed
             frames, message = server.receive(frame, self.market.now)
             for answer in frames:
                 connection.write(answer)
             if message is None:
                 await self._maybe_acked(connection, frame)
                 continue
+            assert server.numbering is not None
+            seq = server.numbering.received
+            if isinstance(message, ALONGSIDE):
+                connection.begun()
+                await connection.room.acquire()
+                tasks.start_soon(self._alongside, connection, message, seq, tasks.cancel_scope)
+            else:
+                await connection.quiet()
+                connection.begun()
+                await self._effect(connection, message, seq)
+
+    async def _alongside(
+        self, connection: Connection, message: wire.Message, seq: int, scope: anyio.CancelScope
+    ) -> None:
+        try:
+            await self._effect(connection, message, seq)
+        except Closed:
+            await connection.socket.close()
+            scope.cancel()
+        finally:
+            connection.room.release()
+
+    async def _effect(self, connection: Connection, message: wire.Message, seq: int) -> None:
+        try:
             await self._handle(connection, message)
-            connection.write(server.handled())
+            connection.handled(seq)
+        finally:
+            connection.ended()
 
     async def _maybe_acked(self, connection: Connection, frame: bytes) -> None:
         """Delivered outbox messages leave the outbox."""
@@ -217,7 +310,7 @@ class Hub:
                 await self.market.store.apply(Change(drops=[*drops]))
                 connection.seen.difference_update(done)
         else:
-            connection.write(connection.server.handled())
+            connection.acknowledge()
 
     async def _handle(self, connection: Connection, message: wire.Message) -> None:
         """A refusal goes back; a fault is tried again, and in the end the numbering is given up."""

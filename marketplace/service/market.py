@@ -17,7 +17,7 @@ from marketplace.service.decide import Outcome
 from marketplace.service.matcher import Matcher
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.service.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
-from marketplace.service.ticks import Book, UsedKeys
+from marketplace.service.ticks import Book, Ticks, UsedKeys
 
 log = structlog.get_logger("market")
 MATCHER: Final = "matcher"
@@ -90,9 +90,11 @@ class Market:
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)
+    ticks: Ticks = field(init=False)
 
     def __post_init__(self) -> None:
         self.book, self.used = Book(self.store), UsedKeys(self.store)
+        self.ticks = Ticks(self.store)
 
     @property
     def now(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import structlog
 
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, NotFound
@@ -20,8 +21,10 @@ from marketplace.service.together import Together
 if TYPE_CHECKING:
     from marketplace.service.market import Market
 
+log = structlog.get_logger("market")
 KEPT: Final = 10_000
 AT_ONCE: Final = 200
+GATHER_S: Final = 0.008
 
 
 @dataclass(eq=False)
@@ -139,6 +142,53 @@ class _Question:
     used: bool = False
 
 
+class Ticks:
+    """Receipts and vouchers on their way into the store, many in one commit.
+
+    What comes while one group is gathered and written is the next. A tick a second can wait
+    :data:`GATHER_S`; a commit costs the market more than what a receipt adds to it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._groups = Together(AT_ONCE, self._write)
+
+    async def apply(self, change: Change) -> None:
+        """``Store.apply`` for *puts*, *raises* and *topics*."""
+        mine = _Entry(change)
+        await self._groups.join(mine)
+        if mine.error is not None:
+            raise mine.error
+
+    async def _write(self, group: list[_Entry]) -> None:
+        await anyio.sleep(GATHER_S)
+        whole = Change()
+        for entry in group:
+            whole.puts += entry.change.puts
+            whole.raises += entry.change.raises
+            whole.topics += entry.change.topics
+        try:
+            await self._store.apply(whole)
+        except Conflict as conflict:
+            if len(group) == 1:
+                raise
+            log.info("ticks", what="written one by one", error=conflict.line())
+            for entry in group:
+                await self._write_one(entry)
+
+    async def _write_one(self, entry: _Entry) -> None:
+        try:
+            await self._store.apply(entry.change)
+        except Conflict as error:
+            entry.error = error
+
+
+@dataclass(eq=False)
+class _Entry:
+    change: Change
+    error: Conflict | None = None
+
+
 async def take_receipt(
     market: Market, provider: str, lease_id: str, signed: SignedReceipt
 ) -> ReceiptRecord | None:
@@ -162,7 +212,7 @@ async def take_receipt(
             receipt.final, market.now,
         )  # fmt: skip
         try:
-            await market.store.apply(Change(puts=[record], topics=[f"channel:{session_vk.hex()}"]))
+            await market.ticks.apply(Change(puts=[record], topics=[f"channel:{session_vk.hex()}"]))
         except Conflict:
             page.loaded = False  # another process holds this provider now
             raise
@@ -201,7 +251,7 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
         voucher.session_vk, voucher.cumulative, voucher.signature, lease_id, market.now
     )
     topic = f"voucher:{voucher.session_vk.hex()}"
-    await market.store.apply(Change(raises=[record], topics=[topic]))
+    await market.ticks.apply(Change(raises=[record], topics=[topic]))
     market.providers.tell(provider, wire.VoucherSent(lease_id, voucher))
     return record
 

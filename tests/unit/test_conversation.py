@@ -7,7 +7,14 @@ import random
 import pytest
 
 from marketplace.domain import wire
-from marketplace.domain.conversation import Client, HelloRefused, Numbering, Server
+from marketplace.domain.conversation import (
+    MAX_WAITING,
+    Backlog,
+    Client,
+    HelloRefused,
+    Numbering,
+    Server,
+)
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 
@@ -97,11 +104,33 @@ def test_over_random_cuts_every_message_arrives_once_and_in_order(seed: int) -> 
         arrived = line[: chance.randrange(len(line) + 1)]  # the cut
         for frame in arrived:
             _, message = server.receive(frame, 0)
-            if message is not None:
+            if message is not None and server.numbering is not None:
                 got.append(message)
+                server.numbering.finish(server.numbering.received)
         if arrived and chance.random() < 0.5:
-            c.receive(server.handled())
+            c.receive(server.acknowledgement())
     assert got == [note(i) for i in range(40)]
+
+
+def test_what_was_cut_off_while_it_was_handled_comes_again() -> None:
+    c, numberings = client(), dict[tuple[bytes, bytes], Numbering]()
+    first = greet(c, numberings, b"m" * 16)
+    numbering = first.numbering
+    assert numbering is not None
+    assert [first.receive(c.send(note(n)), 0)[1] for n in (1, 2, 3)] == [note(1), note(2), note(3)]
+    numbering.finish(1)
+    numbering.finish(3)  # the second one still waits for its commit
+    assert wire.from_bytes(first.acknowledgement()) == wire.Ack(1)
+    c.receive(first.acknowledgement())
+
+    again = Server(42, b"n" * 32, b"m" * 16, numberings)  # the line broke
+    (challenge,), _ = again.receive(c.connected(), 0)
+    (proof,), _ = c.receive(challenge)
+    (welcome,), _ = again.receive(proof, 0)
+    frames, _ = c.receive(welcome)
+    assert [again.receive(frame, 0)[1] for frame in frames] == [note(2), None]
+    numbering.finish(2)
+    assert wire.from_bytes(again.acknowledgement()) == wire.Ack(3)
 
 
 def test_a_market_that_restarts_gets_what_was_not_acknowledged() -> None:
@@ -145,3 +174,17 @@ def test_mangled_frames_never_crash(seed: int) -> None:
             wire.from_bytes(bytes(bad))
         except Refusal as refusal:
             assert refusal.code in ("MALFORMED", "WIRE_REFUSED")
+
+
+def test_a_market_keeps_so_much_for_a_client_that_acknowledges_nothing() -> None:
+    c = client()
+    server = greet(c, {}, b"m" * 16)
+    part = wire.BlobPart("lease", "ab" * 32, 0, 1 << 20, bytes(1 << 18))
+    sent = 0
+    with pytest.raises(Backlog):
+        for _ in range(MAX_WAITING // (1 << 18) + 1):
+            server.send(part)
+            sent += 1
+    assert sent * (1 << 18) <= MAX_WAITING < (sent + 2) * (1 << 18)
+    server.receive(wire.to_bytes(wire.Ack(1)), 0)
+    server.send(part)
