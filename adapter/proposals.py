@@ -81,8 +81,11 @@ def _identity(
     """The terms name this adapter, this network and this job."""
     offer = own.offer
     yield terms.magic == offer.magic, "WRONG_NETWORK", f"terms are for network {terms.magic}"
+    known = terms.lease in state.leases or any(
+        terms.lease in channel.leases for channel in state.channels.values()
+    )
     yield (
-        terms.lease == proposal.lease and terms.lease not in state.leases,
+        terms.lease == proposal.lease and not known,
         "LEASE_CONFLICT",
         "the terms name another lease, or the lease is known already",
     )

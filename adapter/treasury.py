@@ -36,7 +36,7 @@ from marketplace.chain.utxo import OutRef
 from marketplace.chain.wallet import Wallet
 from marketplace.domain.channel import ChannelUnfit as Unfit
 from marketplace.domain.channel import Closing
-from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.errors import Fault, Refusal, TallyError
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import DEVNET_MAGIC
 from marketplace.domain.terms import Terms
@@ -168,8 +168,8 @@ class Treasury:
                 continue
             try:
                 await self._look_at(known, height, snapshot)
-            except Fault as fault:
-                _log.warning("channel not read", code=fault.code, cause=fault.message)
+            except TallyError as error:  # whatever stands there, the other channels are looked at
+                _log.warning("channel not read", code=error.code, cause=error.message)
 
     async def _look_at(self, known: Channel, height: int, snapshot: Snapshot) -> None:
         vk = known.session_vk

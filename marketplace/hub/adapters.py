@@ -10,6 +10,7 @@ import anyio
 import structlog
 
 from marketplace.domain import wire
+from marketplace.domain.errors import TallyError
 from marketplace.hub.sockets import Connection, Hub
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
@@ -18,6 +19,7 @@ from marketplace.service.market import Market
 from marketplace.service.records import Lease, OfferRecord, Sent, VoucherRecord
 
 log = structlog.get_logger("hub")
+AGAIN_S = 1.0
 
 
 @dataclass(eq=False)
@@ -76,14 +78,25 @@ class AdapterHub:
             with anyio.move_on_after(5):
                 await self.event.wait()
             topics, self.wanted, self.event = self.wanted, set(), anyio.Event()
-            if not topics:  # what a command line wrote, or a notification that was lost
-                topics = {f"adapter:{key.hex()}" for key in await self._owed()}
-            for topic in topics:
-                kind, _, name = topic.partition(":")
-                if kind == "voucher":
-                    await self._voucher(bytes.fromhex(name))
-                else:
-                    await self._outbox(name)
+            try:
+                await self._deliver(topics)
+            except (
+                TallyError
+            ) as error:  # the store is away: the outbox is kept, vouchers come again
+                log.warning("deliver", error=error.line())
+                self.wanted |= topics
+                await anyio.sleep(AGAIN_S)
+                self.event.set()
+
+    async def _deliver(self, topics: set[str]) -> None:
+        if not topics:  # what a command line wrote, or a notification that was lost
+            topics = {f"adapter:{key.hex()}" for key in await self._owed()}
+        for topic in topics:
+            kind, _, name = topic.partition(":")
+            if kind == "voucher":
+                await self._voucher(bytes.fromhex(name))
+            else:
+                await self._outbox(name)
 
     async def _owed(self) -> list[bytes]:
         if not self.hub.live:

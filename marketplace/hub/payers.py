@@ -9,7 +9,7 @@ import structlog
 
 from marketplace.domain import wire
 from marketplace.domain.conversation import subscribe_message
-from marketplace.domain.errors import Forbidden, NotFound, Unauthenticated
+from marketplace.domain.errors import Forbidden, NotFound, TallyError, Unauthenticated
 from marketplace.domain.keys import verifies
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.hub.sockets import Connection, Hub
@@ -18,6 +18,7 @@ from marketplace.service.market import Market
 from marketplace.service.records import Lease
 
 log = structlog.get_logger("hub")
+AGAIN_S: Final = 1.0
 MOST_CHANNELS: Final = 10_000  # a session key is anybody's to make up
 
 
@@ -55,7 +56,14 @@ class PayerHub:
                 await self.event.wait()
             wanted, self.wanted, self.event = self.wanted, set(), anyio.Event()
             for session_vk in wanted:
-                await self._catch_up(session_vk)
+                try:
+                    await self._catch_up(session_vk)
+                except TallyError as error:  # the store is away: they are looked for again
+                    log.warning("catch_up", error=error.line())
+                    self.wanted.add(session_vk)
+                    await anyio.sleep(AGAIN_S)
+            if self.wanted:
+                self.event.set()
 
     async def _catch_up(self, session_vk: bytes) -> None:
         latest = await ticks.unanswered(self.market, session_vk)

@@ -356,6 +356,18 @@ def test_a_session_key_names_one_channel_for_ever() -> None:
         assert bench.state.channels[SESSION.verify_key].origin == "ab" * 32
 
 
+def test_a_lease_that_is_over_is_not_begun_again() -> None:
+    """Its receipts lie in the journal under its name: another one's first would find its place taken."""
+    bench = Bench().running()
+    bench.tick()
+    bench.exit()
+    bench.pay()
+    bench.clear()
+    bench.propose(session=OTHER_SESSION)
+    answer = bench.sent()[-1]
+    assert isinstance(answer, wire.LeaseDeclined) and answer.code == "LEASE_CONFLICT"
+
+
 def test_what_a_paused_lease_may_still_cost_is_not_promised_twice() -> None:
     bench = Bench(capacity=15_000)
     bench.propose(core_job(), ceiling=10_000)
