@@ -3,6 +3,7 @@
 The *shape* of a question is its record, which fields it compares and how, its order, and how many
 values stand in a list; only the values differ from one time to the next. So a read by key costs
 what the driver and the thread cost, a quarter of building, compiling and wrapping it each time.
+Lists are filled up to a power of two with their last value, or every length would be a shape.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from marketplace.store import sql
 
 R = TypeVar("R", bound=Record)
 SHAPES: Final = 2_000
-MOST_VALUES: Final = 5_000  # of one query: SQLite takes 32,766
+MOST_VALUES: Final = 4_096  # of one query: SQLite takes 32,766
 _ONE: Final = -1  # the count of a value that is no list
 _NULL: Final = -2
 Convert = Callable[[Any], Any]
@@ -176,13 +177,22 @@ class _Values:
 def _count(value: object) -> int:
     if value is None:
         return _NULL
-    return len(cast("Sequence[object]", value)) if sql.is_list(value) else _ONE
+    return _filled(len(cast("Sequence[object]", value))) if sql.is_list(value) else _ONE
 
 
 def _listed(value: object) -> Iterable[object]:
     if value is None:
         return ()
-    return cast("Sequence[object]", value) if sql.is_list(value) else (value,)
+    return _fill(list(cast("Sequence[object]", value))) if sql.is_list(value) else (value,)
+
+
+def _filled(count: int) -> int:
+    """The next power of two, as far as that is one query's."""
+    return 1 << (count - 1).bit_length() if 0 < count <= MOST_VALUES else count
+
+
+def _fill(values: list[object]) -> list[object]:
+    return values + values[-1:] * (_filled(len(values)) - len(values))
 
 
 def _always(constant: object, _given: object) -> object:
@@ -190,7 +200,8 @@ def _always(constant: object, _given: object) -> object:
 
 
 def _slices(values: Sequence[object]) -> list[Sequence[object]]:
-    return [values[at : at + MOST_VALUES] for at in range(0, len(values), MOST_VALUES)]
+    every = range(0, len(values), MOST_VALUES)
+    return [_fill(list(values[at : at + MOST_VALUES])) for at in every]
 
 
 def _converted(row: Sequence[Any], results: tuple[tuple[int, Convert], ...]) -> list[Any]:

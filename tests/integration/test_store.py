@@ -85,20 +85,38 @@ def test_a_group_loses_only_its_culprits(on_store) -> None:
 ODD = ("", "\\N", "\\.", "a\tb\nc\rd", '"\\"', "Δ ✓ \U0001f600", "'; --", "%s %% ?", "{}")
 
 
-@pytest.mark.parametrize("count", [1, 9, 200])
-def test_rows_come_back_as_they_were_written_however_many_at_once(on_store, count: int) -> None:
+def _odd(name: str, i: int) -> Job:
+    text = ODD[i % len(ODD)]
+    return Job(
+        name, text, "", text, "job", {text: [text, None, 1, True]}, bytes([i]) * 28,
+        [text] * (i % 3), JobState.QUEUED, 2**53, i, b"\\x00" * (i % 2),
+        exit_code=None if i % 2 else -i, explain={"a": {}} if i % 2 else {},
+    )  # fmt: skip
+
+
+def test_rows_come_back_as_they_were_written_however_many_at_once(on_store) -> None:
     async def body(db: Database) -> None:
-        texts = [ODD[i % len(ODD)] for i in range(count)]
-        put: list[Record] = [
-            Job(
-                f"j{i:03d}", text, "", text, "job", {text: [text, None, 1, True]}, bytes([i]) * 28,
-                [text] * (i % 3), JobState.QUEUED, 2**53, i, b"\\x00" * (i % 2),
-                exit_code=None if i % 2 else -i, explain={"a": {}} if i % 2 else {},
-            )
-            for i, text in enumerate(texts)
-        ]  # fmt: skip
-        await db.apply(Change(puts=put))
-        assert await db.find(Job) == put
+        for count in (1, 9, 200):
+            put = [_odd(f"j{count}-{i:03d}", i) for i in range(count)]
+            await db.apply(Change(puts=[*put]))
+            assert await db.find(Job, id__ge=f"j{count}-", id__lt=f"j{count}.") == put
+
+    on_store(body)
+
+
+def test_a_list_of_any_length_asks_for_its_members_once(on_store) -> None:
+    async def body(db: Database) -> None:
+        await db.apply(Change(puts=[Account(f"a{i:04d}", i) for i in range(120)]))
+        for count in (1, 3, 8, 100, 4_095, 4_097, 9_000):
+            names = [f"a{i:04d}" for i in range(count)]
+            there = names[:120]
+            assert await db.among(Account, "id", names) == set(there)
+            assert [one.id for one in await db.find(Account, id=names)] == there
+            assert await db.count(Account, id=set(names)) == len(there)
+            newest = await db.newest(Account, "id", "created_ms", names)
+            assert {name: one.created_ms for name, one in newest.items()} == {
+                name: i for i, name in enumerate(there)
+            }
 
     on_store(body)
 
