@@ -178,6 +178,8 @@ async def _forever(every: float, work: Callable[[], Awaitable[object]]) -> None:
             await work()
         except TallyError as error:
             log.warning("sweep", error=error.line())
+        except Exception:  # one record that nobody foresaw must not end the market
+            log.exception("sweep")
         await anyio.sleep(every)
 
 
