@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
+from typing import Final
 
 from marketplace.domain import canonical
 from marketplace.domain.hardware import Gpu, HostHardware
 from marketplace.domain.job import GpuNeed, JobSpec
 from marketplace.domain.terms import Terms, TermsRefused
 from marketplace.domain.units import WHOLE, Resource
+
+MOST_CHOICES: Final = 15_000  # eight of sixteen devices are 12,870
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,18 @@ def of_block(job: JobSpec, block: int, gpus: tuple[str, ...]) -> Grant:
 
 
 def find(job: JobSpec, host: HostHardware, terms: Terms) -> Grant:
-    """The one grant that *terms* mean on *host*; TermsRefused when there is none."""
-    for block in range(len(job.resources)):
-        for gpus in _choices(job, block, host, terms.units_milli):
-            grant = of_block(job, block, gpus)
-            same = (grant.resource, grant.units_milli) == (terms.resource, terms.units_milli)
-            if same and grant.hash == terms.devices:
-                return grant
+    """The one grant that *terms* mean on *host*; TermsRefused when there is none, or when there are
+    more ways to choose its devices than an adapter can look at between two ticks."""
+    every = (
+        (block, gpus)
+        for block in range(len(job.resources))
+        for gpus in _choices(job, block, host, terms.units_milli)
+    )
+    for block, gpus in islice(every, MOST_CHOICES):
+        grant = of_block(job, block, gpus)
+        same = (grant.resource, grant.units_milli) == (terms.resource, terms.units_milli)
+        if same and grant.hash == terms.devices:
+            return grant
     raise TermsRefused("the terms name devices or sizes that this host and job do not give")
 
 

@@ -52,6 +52,18 @@ def test_a_healthy_proposal_is_signed() -> None:
     assert bench.lease().devices == (GPU,)
 
 
+def test_more_ways_to_choose_than_can_be_looked_at_are_declined_at_once() -> None:
+    """Seven of 56 slices are 231,917,400 ways: an adapter that tried them would meter nothing else."""
+    base = offer()
+    slices = tuple(replace(base.host.gpus[0], uuid=f"MIG-{n:02d}") for n in range(56))
+    supply = replace(base, host=replace(base.host, gpus=slices))
+    job = gpu_job(resources=(Resources(gpu=GpuNeed(count=Range(7, 7))),))
+    changes = {"units_milli": 7000, "devices": b"\x00" * 32, "ceiling": 8_000_000}
+    assert answer(with_offer(supply), job, **changes) == "DEVICES_UNKNOWN"
+    first = of_block(job, 0, tuple(gpu.uuid for gpu in slices[:7])).hash
+    assert answer(with_offer(supply), job, **{**changes, "devices": first}) == "ACCEPTED"
+
+
 def test_a_better_price_than_the_offer_is_accepted() -> None:
     assert answer(Bench(), rate_micro=RATE + 1) == "ACCEPTED"
 
