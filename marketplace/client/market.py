@@ -166,11 +166,12 @@ class Market(Reader):
         view = posted if quoted else await runner.quoted(str(posted["id"]))
         if view["state"] == "QUOTED":
             try:
-                offered = await runner.examine(view)
-                if confirm is not None and not await confirm(offered):
-                    await runner.decline(view)
-                    raise QuoteDeclined(f"{posted['id']}: the quote was declined")
-                await runner.accept(offered)
+                async with runner.turn(view):
+                    offered = await runner.examine(view)
+                    if confirm is not None and not await confirm(offered):
+                        await runner.decline(view)
+                        raise QuoteDeclined(f"{posted['id']}: the quote was declined")
+                    await runner.accept(offered)
             except Fault:
                 raise  # the quote stands: accepting again is safe
             except Refusal as refusal:

@@ -88,6 +88,7 @@ class Runner:
     close_after_ms: int = int(CLOSE_AFTER_S * 1000)
     _specs: dict[str, JobSpec] = field(default_factory=dict[str, JobSpec])
     _busy: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
+    _turns: dict[bytes, anyio.Lock] = field(default_factory=dict[bytes, anyio.Lock])
     _unsure: set[str] = field(default_factory=set[str])
 
     # ---- posting ---------------------------------------------------------------------------
@@ -189,6 +190,15 @@ class Runner:
         reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
         amount = quote.terms.ceiling + reserve if quote.fresh else await self._lacking(quote)
         return Offered(job, quote, amount, reserve, spent)
+
+    def turn(self, view: Json) -> anyio.Lock:
+        """Held from the look at a quote to its acceptance: of two jobs on one kept channel the second
+        must count what the first one was promised.
+        """
+        quote = Quote.read(view.get("quote"))
+        if quote.fresh:
+            return anyio.Lock()  # nobody else is promised anything of it
+        return self._turns.setdefault(quote.terms.session_vk, anyio.Lock())
 
     def _begun(self, quote: Quote) -> bool:
         """This purse signed these terms already: a crash came before the market heard of it."""
@@ -360,8 +370,8 @@ class Runner:
         if not self._begun(quote) and not self.channels(str(view["id"])):
             return
         try:
-            offered = await self.examine(view)
-            await self.accept(offered)
+            async with self.turn(view):
+                await self.accept(await self.examine(view))
         except (QuoteRefused, SecretMissing) as refusal:
             log.warning("retry_refused", job=view["id"], code=refusal.code, why=refusal.message)
             await self.decline(view)

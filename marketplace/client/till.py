@@ -32,7 +32,7 @@ from marketplace.chain.channels import (
     check_channel,
 )
 from marketplace.chain.connect import ChainReader
-from marketplace.chain.errors import FundsShort, TxRefused
+from marketplace.chain.errors import ChainFault, FundsShort, TxRefused
 from marketplace.chain.follow import Follower
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.outputs import Out, least
@@ -48,6 +48,8 @@ from marketplace.domain.voucher import Voucher
 
 _SWEEP_MARGIN: Final = 2_000_000  # fee and a change that may exist; the change goes along
 _CONFLICTS: Final = 4
+_TOP_UP_S: Final = 180.0
+_LOOK_S: Final = 0.5
 _SPENDING: Final[defaultdict[Path, anyio.Lock]] = defaultdict(anyio.Lock)
 
 
@@ -139,12 +141,33 @@ class Till:
         return check_channel(terms, view, snapshot).most
 
     async def top_up(self, session_vk: bytes, origin: OutRef, amount: int, asset: str = "") -> int:
-        """Add *amount*; the capacity that it will have."""
-        view = await self._living(session_vk, origin, asset)
+        """Add *amount*; the capacity that it will have.
+
+        A channel moves by one transaction at a time: one of ours that is on its way, or somebody's claim
+        that was faster, is waited for. :class:`ChainFault` if that takes too long.
+        """
         desk = self.desk(asset)
-        await top_up(desk, view, amount)
-        snapshot = await self.chain.snapshot(desk.scripts)
-        return channel_capacity(snapshot, at_depth(view, 15)).most + amount
+        with anyio.move_on_after(_TOP_UP_S):
+            while True:
+                view = await self._living(session_vk, origin, asset)
+                async with _SPENDING[self.purse.home]:
+                    if await self._topped_up(desk, view, amount):
+                        snapshot = await self.chain.snapshot(desk.scripts)
+                        return channel_capacity(snapshot, at_depth(view, 15)).most + amount
+                await anyio.sleep(_LOOK_S)
+        raise ChainFault("an earlier transaction of this channel is in no block yet")
+
+    async def _topped_up(self, desk: Desk, view: ChannelView, amount: int) -> bool:
+        """Sent, unless another transaction has *view*'s output already."""
+        if await self.on_its_way(view):
+            return False
+        try:
+            await top_up(desk, view, amount)
+        except TxRefused as refused:
+            if refused.conflict:
+                return False
+            raise
+        return True
 
     async def close(self, session_vk: bytes, origin: OutRef, asset: str = "") -> bytes:
         """Start the close period: for a provider that is gone. The transaction's id."""
