@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -18,13 +19,14 @@ import anyio.to_thread
 
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
-from marketplace.service.errors import BlobMismatch, TooLarge
+from marketplace.service.errors import BlobMismatch, DiskFull, TooLarge
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
 from marketplace.service.records import Blob, Job, Lease
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 PART: Final = 256 * 1024
+KEEP_FREE: Final = 1 << 30  # bytes of the disk that no file of a user takes
 
 
 class Blobs:
@@ -33,6 +35,7 @@ class Blobs:
     def __init__(self, market: Market) -> None:
         self.market = market
         self.folder = Path(market.settings.blob_folder or ".")
+        self.keep_free = KEEP_FREE
 
     def path(self, sha256: str) -> Path:
         """Where the bytes lie; Malformed for anything but 64 hex digits."""
@@ -46,6 +49,7 @@ class Blobs:
         part = final.with_suffix(f".{self.market.ids.secret(8).hex()}")
         hasher, size = hashlib.sha256(), 0
         await anyio.Path(final.parent).mkdir(parents=True, exist_ok=True)
+        await self._leave_room(limit)
         try:
             async with await anyio.open_file(part, "wb") as file:
                 async for chunk in chunks:
@@ -67,6 +71,12 @@ class Blobs:
         except Conflict:
             return await self.market.store.get(Blob, account, sha256) or blob
         return blob
+
+    async def _leave_room(self, limit: int) -> None:
+        """DiskFull rather than a disk that files fill to the brim: the database lies on it as well."""
+        usage = await anyio.to_thread.run_sync(shutil.disk_usage, self.folder)
+        if usage.free < limit + self.keep_free:
+            raise DiskFull(f"{usage.free} bytes are free where the market keeps files")
 
     async def owned(self, account: str, sha256: str) -> Path:
         """The file of a blob that *account* put or got; NotFound otherwise."""

@@ -33,6 +33,13 @@ class TooLarge(Refusal):
     remedy = "send less, or split it"
 
 
+class DiskFull(Fault):
+    """Another file would leave the market's own records too little room."""
+
+    code = "DISK_FULL"
+    remedy = "the operator frees or adds disk space; then the same upload is taken"
+
+
 class NotOffered(Refusal):
     """A shape of job that this market does not run yet."""
 

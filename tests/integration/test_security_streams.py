@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -84,5 +85,18 @@ def test_a_webhook_that_cannot_be_delivered_stops_no_other(tmp_path: Path, url: 
                 return found is not None and found.failures > 0
 
             await until(failed)
+
+    anyio.run(run)
+
+
+def test_files_never_take_the_last_of_the_disk(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path) as (client, inside, _):
+            name = hashlib.sha256(b"x").hexdigest()
+            inside.parts.blobs.keep_free = 1 << 60
+            answer = await client.put(f"/v1/blobs/{name}", content=b"x")
+            assert (answer.status_code, answer.json()["code"]) == (503, "DISK_FULL")
+            inside.parts.blobs.keep_free = 0
+            assert (await client.put(f"/v1/blobs/{name}", content=b"x")).status_code == 200
 
     anyio.run(run)
