@@ -11,13 +11,12 @@ from marketplace.api.auth import (
     Given,
     Hooker,
     Locksmith,
-    OnceKey,
     PartsDep,
     Porter,
     Reader,
     login_rate,
-    once,
 )
+from marketplace.api.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.models import ChallengeBody, HookBody, KeyBody, VerifyBody
 from marketplace.api.problems import EVERYWHERE, documented
 from marketplace.chain.signin import payment_key_hash, verify_sign_in
@@ -67,12 +66,12 @@ async def new_key(
 ) -> JSONResponse:
     """The secret is shown this once."""
 
-    async def make() -> tuple[int, dict[str, object], dict[str, object]]:
+    async def make(remember: Remember) -> Answer:
         made, secret = await access.new_key(
-            parts.market, who, body.name, body.verbs, body.budget, body.expires_at_ms
-        )
-        view = _key_view(made)
-        return 201, {**view, "secret": secret}, {**view, "secret": None}
+            parts.market, who, body.name, body.verbs, body.budget, body.expires_at_ms,
+            lambda made: remember({**_key_view(made), "secret": None}),
+        )  # fmt: skip
+        return {**_key_view(made), "secret": secret}
 
     return await once(request, parts, who, key, make)
 
@@ -110,11 +109,12 @@ async def new_hook(
 ) -> JSONResponse:
     """Deliveries are signed with the secret that is shown this once."""
 
-    async def make() -> tuple[int, dict[str, object], dict[str, object]]:
-        hook = await hooks.add(parts.market, who, body.url, body.kinds)
-        view = _hook_view(hook)
-        secret = hooks.secret_of(parts.market, hook)
-        return 201, {**view, "secret": secret}, {**view, "secret": None}
+    async def make(remember: Remember) -> Answer:
+        hook = await hooks.add(
+            parts.market, who, body.url, body.kinds,
+            lambda made: remember({**_hook_view(made), "secret": None}),
+        )  # fmt: skip
+        return {**_hook_view(hook), "secret": hooks.secret_of(parts.market, hook)}
 
     return await once(request, parts, who, key, make)
 
@@ -125,11 +125,12 @@ async def rotate_hook(
 ) -> JSONResponse:
     """A new secret, shown this once; the old one signs nothing more."""
 
-    async def make() -> tuple[int, dict[str, object], dict[str, object]]:
-        hook = await hooks.rotate(parts.market, who, hook_id)
-        view = _hook_view(hook)
-        secret = hooks.secret_of(parts.market, hook)
-        return 201, {**view, "secret": secret}, {**view, "secret": None}
+    async def make(remember: Remember) -> Answer:
+        hook = await hooks.rotate(
+            parts.market, who, hook_id,
+            lambda made: remember({**_hook_view(made), "secret": None}),
+        )  # fmt: skip
+        return {**_hook_view(hook), "secret": hooks.secret_of(parts.market, hook)}
 
     return await once(request, parts, who, key, make)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Annotated, cast
 
-from fastapi import Depends, Header, Request
-from fastapi.responses import JSONResponse
+from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from marketplace.api.limits import Rates
-from marketplace.domain.errors import Conflict, Malformed, Unauthenticated
+from marketplace.domain.errors import Unauthenticated
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
 from marketplace.service import access
@@ -19,8 +17,6 @@ from marketplace.service.access import Caller
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import Market
-from marketplace.service.ports import Change
-from marketplace.service.records import Remembered
 
 bearer = HTTPBearer(
     auto_error=False, description="A sign-in token (POST /v1/auth/verify) or an API key"
@@ -93,52 +89,3 @@ Treasurer = Annotated[Caller, Depends(allowed("channels"))]
 Porter = Annotated[Caller, Depends(allowed("blobs"))]
 Hooker = Annotated[Caller, Depends(allowed("webhooks"))]
 Locksmith = Annotated[Caller, Depends(allowed("keys"))]
-OnceKey = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        max_length=100,
-        description="The same key with the same body is answered once",
-    ),
-]
-
-
-async def question_of(request: Request) -> str:
-    """A hash of method, path and body: what an idempotency key stands for."""
-    body = await request.body()
-    head = f"{request.method} {request.url.path}\n".encode()
-    return hashlib.sha256(head + body).hexdigest()
-
-
-async def answered(parts: Parts, who: Caller, key: str, question: str) -> Remembered | None:
-    """The earlier answer to *key*; Conflict if it was another question."""
-    if not key:
-        return None
-    known = await parts.market.store.get(Remembered, who.account, key)
-    if known is not None and known.question != question:
-        raise Conflict("this Idempotency-Key was used for another request")
-    return known
-
-
-async def once(
-    request: Request,
-    parts: Parts,
-    who: Caller,
-    key: str,
-    make: Callable[[], Awaitable[tuple[int, dict[str, object], dict[str, object]]]],
-) -> JSONResponse:
-    """Do it, or repeat the earlier answer. *make* gives (status, answer, what may be repeated)."""
-    if "\x00" in key:
-        raise Malformed("an Idempotency-Key is plain text")
-    question = await question_of(request)
-    known = await answered(parts, who, key, question)
-    if known is not None:
-        return JSONResponse(known.answer, known.status, {"Idempotent-Replay": "true"})
-    status, answer, kept = await make()
-    if key:
-        memory = Remembered(who.account, key, question, status, kept, parts.market.now)
-        try:
-            await parts.market.store.apply(Change(puts=[memory]))
-        except Conflict:
-            pass  # the same request twice at once: both were done, both are answered
-    return JSONResponse(answer, status)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
-from marketplace.api.auth import PartsDep, Reader, Treasurer
+from marketplace.api.auth import Parts, PartsDep, Reader, Treasurer
+from marketplace.api.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.models import ChannelBody, OpenBody, WitnessBody, unhex
 from marketplace.api.problems import EVERYWHERE, documented
-from marketplace.domain.errors import Malformed, NotFound
+from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TxState
 from marketplace.service import access, jobs, settle, views
@@ -66,57 +68,97 @@ async def get_channel(session_vk: str, parts: PartsDep, who: Reader) -> dict[str
 
 
 @router.post("", summary="An unsigned transaction that opens a lease's channel")
-async def open_channel(body: OpenBody, parts: PartsDep, who: Treasurer) -> dict[str, Any]:
+async def open_channel(
+    request: Request, body: OpenBody, parts: PartsDep, who: Treasurer, key: OnceKey = ""
+) -> JSONResponse:
     """For the wallet at *address*; *amount* 0 means the ceiling and the reserve."""
-    ledger = ledger_of(parts)
-    lease, _ = await jobs.owned_lease(parts.market, who, body.lease)
-    if lease.state.name != "OFFERED" or lease.reused:
-        raise QuoteGone("this lease needs no channel to be opened")
-    amount = body.amount or lease.ceiling + await ledger.reserve(lease.agreed)
-    utxos = [unhex(u, "utxos") for u in body.utxos]
-    unsigned = await ledger.unsigned_open(lease.agreed, amount, body.address, utxos)
-    return await _keep(parts, who, "open", lease.session_vk, lease.id, unsigned)
+
+    async def make(remember: Remember) -> Answer:
+        ledger = ledger_of(parts)
+        lease, _ = await jobs.owned_lease(parts.market, who, body.lease)
+        if lease.state.name != "OFFERED" or lease.reused:
+            raise QuoteGone("this lease needs no channel to be opened")
+        amount = body.amount or lease.ceiling + await ledger.reserve(lease.agreed)
+        utxos = [unhex(u, "utxos") for u in body.utxos]
+        unsigned = await ledger.unsigned_open(lease.agreed, amount, body.address, utxos)
+        tx = _tx(parts, who, "open", lease.session_vk, lease.id, unsigned)
+        return await _keep(parts, tx, unsigned, remember)
+
+    return await once(request, parts, who, key, make, status=200)
 
 
 @router.post("/{session_vk}/topup", summary="An unsigned transaction that adds money")
 async def top_up(
-    session_vk: str, body: ChannelBody, parts: PartsDep, who: Treasurer
-) -> dict[str, Any]:
+    session_vk: str,
+    request: Request,
+    body: ChannelBody,
+    parts: PartsDep,
+    who: Treasurer,
+    key: OnceKey = "",
+) -> JSONResponse:
     """Signed by the consumer's wallet."""
-    channel, ledger = await owned(parts, who, session_vk), ledger_of(parts)
-    if body.amount <= 0:
-        raise Malformed("amount is what to add, in lovelace")
-    utxos = [unhex(u, "utxos") for u in body.utxos]
-    unsigned = await ledger.unsigned_top_up(
-        Terms.decode(channel.terms), channel.open_tx, body.amount, body.address, utxos
-    )
-    return await _keep(parts, who, "topup", channel.session_vk, "", unsigned)
+
+    async def make(remember: Remember) -> Answer:
+        channel, ledger = await owned(parts, who, session_vk), ledger_of(parts)
+        if body.amount <= 0:
+            raise Malformed("amount is what to add, in lovelace")
+        utxos = [unhex(u, "utxos") for u in body.utxos]
+        unsigned = await ledger.unsigned_top_up(
+            Terms.decode(channel.terms), channel.open_tx, body.amount, body.address, utxos
+        )
+        tx = _tx(parts, who, "topup", channel.session_vk, "", unsigned)
+        return await _keep(parts, tx, unsigned, remember)
+
+    return await once(request, parts, who, key, make, status=200)
 
 
 @router.post("/{session_vk}/close", summary="An unsigned transaction that starts closing")
 async def close(
-    session_vk: str, body: ChannelBody, parts: PartsDep, who: Treasurer
-) -> dict[str, Any]:
+    session_vk: str,
+    request: Request,
+    body: ChannelBody,
+    parts: PartsDep,
+    who: Treasurer,
+    key: OnceKey = "",
+) -> JSONResponse:
     """For when the adapter is gone; after the close period anybody may send the rest home."""
-    channel, ledger = await owned(parts, who, session_vk), ledger_of(parts)
-    utxos = [unhex(u, "utxos") for u in body.utxos]
-    unsigned = await ledger.unsigned_close(
-        Terms.decode(channel.terms), channel.open_tx, body.address, utxos
-    )
-    return await _keep(parts, who, "close", channel.session_vk, "", unsigned)
+
+    async def make(remember: Remember) -> Answer:
+        channel, ledger = await owned(parts, who, session_vk), ledger_of(parts)
+        utxos = [unhex(u, "utxos") for u in body.utxos]
+        unsigned = await ledger.unsigned_close(
+            Terms.decode(channel.terms), channel.open_tx, body.address, utxos
+        )
+        tx = _tx(parts, who, "close", channel.session_vk, "", unsigned)
+        return await _keep(parts, tx, unsigned, remember)
+
+    return await once(request, parts, who, key, make, status=200)
 
 
-async def _keep(
-    parts: PartsDep, who: Caller, kind: str, session_vk: bytes, lease: str, made: UnsignedTx
-) -> dict[str, Any]:
-    """Remember the exact bytes: the witnesses go into these and no others."""
-    tx = Tx(
+def _tx(
+    parts: Parts, who: Caller, kind: str, session_vk: bytes, lease: str, made: UnsignedTx
+) -> Tx:
+    return Tx(
         made.id, kind, who.account, session_vk, lease, TxState.BUILT.name, made.body, made.fee,
         parts.market.now,
     )  # fmt: skip
-    if await parts.market.store.get(Tx, made.id) is None:
-        await parts.market.store.apply(Change(puts=[tx]))
-    return {"tx": made.id, "cbor": made.body.hex(), "fee": made.fee, "summary": made.summary}
+
+
+async def _keep(parts: Parts, tx: Tx, made: UnsignedTx, remember: Remember) -> Answer:
+    """Remember the exact bytes: the witnesses go into these and no others."""
+    store = parts.market.store
+    told = {"tx": made.id, "cbor": made.body.hex(), "fee": made.fee, "summary": made.summary}
+    if await store.get(Tx, tx.id) is None:
+        try:
+            await store.apply(Change(puts=[tx, *remember(told)]))
+            return told
+        except Conflict:
+            if await store.get(Tx, tx.id) is None:
+                raise  # another transaction was built under the same idempotency key
+    # The very same transaction was built before: it stays as it is, whatever became of it.
+    if kept := remember(told):
+        await store.apply(Change(puts=kept))
+    return told
 
 
 @router.post("/{session_vk}/witness", summary="Add the wallet's witnesses, and submit")
@@ -134,7 +176,13 @@ async def witness(
             raise Malformed("the witnesses are for another transaction")
         facts: dict[str, object] = {"kind": tx.kind, "channel": tx.session_vk.hex(), "fee": tx.fee}
         note = access.audit(parts.market, who, "tx.submit", tx.id, facts)
-        await parts.market.store.apply(Change(sets=[replace(tx, body=signed)], puts=[note]))
-        await settle.send(parts.market, tx.id)
+        try:
+            if signed != tx.body:
+                await parts.market.store.apply(Change(sets=[replace(tx, body=signed)], puts=[note]))
+            await settle.send(parts.market, tx.id)
+        except Conflict:  # the same witnesses twice at once: whoever was first says how it stands
+            again = await parts.market.store.get(Tx, body.tx)
+            if again is None or again.body != signed:
+                raise
         tx = await parts.market.store.get(Tx, body.tx) or tx
     return {"tx": tx.id, "state": tx.state}

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from marketplace.api import relay, streams
-from marketplace.api.auth import OnceKey, PartsDep, Reader, Worker, answered, once, question_of
+from marketplace.api.auth import PartsDep, Reader, Worker
+from marketplace.api.idempotency import Answer, OnceKey, Remember, answered, once, question_of
 from marketplace.api.models import (
     ExecBody,
     JobBody,
@@ -330,14 +331,16 @@ async def sign_lease(
 ) -> JSONResponse:
     """With the session key; the provider starts once it sees the channel."""
 
-    async def make() -> tuple[int, dict[str, object], dict[str, object]]:
+    async def make(remember: Remember) -> Answer:
         secrets = {n: unhex(v, f"secrets.{n}") for n, v in body.secrets.items()}
         signature = bytes.fromhex(body.session_signature)
-        lease = await jobs.sign(parts.market, who, lease_id, signature, body.channel_tx, secrets)
-        answer: dict[str, object] = dict(views.lease_view(lease))
-        return 200, answer, answer
+        lease = await jobs.sign(
+            parts.market, who, lease_id, signature, body.channel_tx, secrets,
+            lambda signed: remember(views.lease_view(signed)),
+        )  # fmt: skip
+        return views.lease_view(lease)
 
-    return await once(request, parts, who, key, make)
+    return await once(request, parts, who, key, make, status=200)
 
 
 @router.post("/leases/{lease_id}/decline", summary="Refuse a quote", tags=["leases"])

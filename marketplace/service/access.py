@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,7 +10,7 @@ from marketplace.domain.errors import Forbidden, Malformed, NotFound, Unauthenti
 from marketplace.service.errors import OverBudget, Suspended
 from marketplace.service.market import Market, digest
 from marketplace.service.ports import Change
-from marketplace.service.records import Account, ApiKey, Audit, Login
+from marketplace.service.records import Account, ApiKey, Audit, Login, Record
 
 VERBS: Final = ("read", "jobs", "channels", "blobs", "webhooks", "keys")
 """What an API key may do; a signed-in session may do all of it."""
@@ -113,9 +114,18 @@ async def sign_out(market: Market, who: Caller, token: str) -> None:
 
 
 async def new_key(
-    market: Market, who: Caller, name: str, verbs: list[str], budget: int, expires_ms: int
+    market: Market,
+    who: Caller,
+    name: str,
+    verbs: list[str],
+    budget: int,
+    expires_ms: int,
+    remember: Callable[[ApiKey], list[Record]] = lambda _: [],
 ) -> tuple[ApiKey, str]:
-    """(key, secret): the secret is shown this once. Never wider than the caller itself."""
+    """(key, secret): the secret is shown this once. Never wider than the caller itself.
+
+    What *remember* gives is written in the same transaction.
+    """
     who.may("keys")
     unknown = set(verbs) - set(VERBS)
     if unknown or not verbs:
@@ -133,7 +143,8 @@ async def new_key(
         market.ids.new("key"), who.account, digest(secret), name, sorted(set(verbs)), budget,
         market.now, expires_ms,
     )  # fmt: skip
-    change = Change(puts=[key, audit(market, who, "key.new", key.id, {"verbs": key.verbs})])
+    note = audit(market, who, "key.new", key.id, {"verbs": key.verbs})
+    change = Change(puts=[key, note, *remember(key)])
     if who.key is not None:
         change.sets.append(who.commit(budget))
     await market.store.apply(change)

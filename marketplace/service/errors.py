@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marketplace.domain.errors import Fault, Forbidden, Refusal
+from marketplace.domain.errors import Conflict, Fault, Forbidden, Refusal
 
 
 class NothingMatches(Refusal):
@@ -52,6 +52,13 @@ class Suspended(Forbidden):
 
     code = "SUSPENDED"
     remedy = "ask the operator of this market; what was earned or is locked stays yours on chain"
+
+
+class KeyReused(Conflict):
+    """An Idempotency-Key that stands for another request already."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+    remedy = "use a new key for each request, and the same one only to repeat it"
 
 
 class QuoteGone(Refusal):

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from marketplace.service.access import Caller, audit
 from marketplace.service.errors import HookKeyWrong, HookRefused, HooksOff
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
-from marketplace.service.records import Delivery, Event, Hook, Setting
+from marketplace.service.records import Delivery, Event, Hook, Record, Setting
 
 BACKOFF_MS: Final = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000)
 MOST: Final = 20
@@ -112,15 +112,24 @@ def signature(secret: str, at_ms: int, body: bytes) -> str:
     return f"t={at_ms},v1={mac}"
 
 
-async def add(market: Market, who: Caller, url: str, kinds: list[str]) -> Hook:
-    """A new webhook; HookRefused."""
+Remember = Callable[[Hook], list[Record]]
+
+
+async def add(
+    market: Market,
+    who: Caller,
+    url: str,
+    kinds: list[str],
+    remember: Remember = lambda _: [],
+) -> Hook:
+    """A new webhook; HookRefused. What *remember* gives is written in the same transaction."""
     check_url(url, market.settings.allow_private_hooks)
     if await market.store.count(Hook, account=who.account) >= MOST:
         raise HookRefused(f"an account has at most {MOST} webhooks")
     hook = Hook(market.ids.new("hook"), who.account, url, kinds, market.now)
     secret_of(market, hook)  # refuses before anything is written
     note = audit(market, who, "webhook.new", hook.id, {"url": url})
-    await market.store.apply(Change(puts=[hook, note]))
+    await market.store.apply(Change(puts=[hook, note, *remember(hook)]))
     return hook
 
 
@@ -132,14 +141,16 @@ async def owned(market: Market, who: Caller, hook_id: str) -> Hook:
     return hook
 
 
-async def rotate(market: Market, who: Caller, hook_id: str) -> Hook:
+async def rotate(
+    market: Market, who: Caller, hook_id: str, remember: Remember = lambda _: []
+) -> Hook:
     """The webhook with its next secret; from now on every delivery, also one tried again, is signed
     with it."""
     hook = await owned(market, who, hook_id)
     secret_of(market, hook)
     note = audit(market, who, "webhook.rotate", hook.id, {"rotation": hook.rotation + 1})
     turned = replace(hook, rotation=hook.rotation + 1)
-    await market.store.apply(Change(sets=[turned], puts=[note]))
+    await market.store.apply(Change(sets=[turned], puts=[note, *remember(turned)]))
     return replace(turned, version=hook.version + 1)
 
 

@@ -6,13 +6,14 @@ Over 400 lines: one job's way from posting to signature, which is read as a whol
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
 
 from marketplace.domain import wire
-from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.errors import Conflict, IllegalTransition, Malformed, NotFound
 from marketplace.domain.job import JOB, JobEvent, JobSpec, JobState
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.terms import SignedTerms, Terms
@@ -312,8 +313,12 @@ async def sign(
     session_signature: bytes,
     channel_tx: str,
     secrets: dict[str, bytes],
+    remember: Callable[[Lease], list[Record]] = lambda _: [],
 ) -> Lease:
-    """The consumer's signature: the lease is on. QuoteGone, TermsRefused, Malformed, Conflict."""
+    """The consumer's signature: the lease is on. QuoteGone, TermsRefused, Malformed, Conflict.
+
+    What *remember* gives is written in the same transaction.
+    """
     lease, job = await owned_lease(market, who, lease_id)
     if lease.session_signature == session_signature and lease.state is not LeaseState.OFFERED:
         return lease  # said twice: the answer is the same
@@ -332,10 +337,12 @@ async def sign(
     def extra(out: decide.Outcome) -> Change:
         agreed = {"ceiling": lease.ceiling, "channel": lease.session_vk.hex()}
         note = audit(market, who, "lease.sign", lease.id, {**agreed, "tx": channel_tx})
+        kept = remember(out.lease)
         if out.lease.reused:
-            return Change(puts=[note])
+            return Change(puts=[note, *kept])
         puts: list[Record] = [
             note,
+            *kept,
             Channel(
                 lease.session_vk,
                 lease.account,
@@ -348,11 +355,17 @@ async def sign(
         ]
         return Change(puts=puts)
 
-    out = await market.change(
-        lease_id,
-        lambda at, of: decide.signed(at, of, session_signature, channel_tx, sealed, market.now),
-        extra,
-    )
+    try:
+        out = await market.change(
+            lease_id,
+            lambda at, of: decide.signed(at, of, session_signature, channel_tx, sealed, market.now),
+            extra,
+        )
+    except (Conflict, IllegalTransition):
+        lease, _ = await market.lease(lease_id)
+        if lease.session_signature == session_signature:
+            return lease  # said twice at once
+        raise
     return out.lease
 
 
@@ -394,6 +407,8 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
     """The fresh session key that a retry needs; the job is matched again."""
     job = await owned_job(market, who, job_id)
     if job.needs != "session_vk":
+        if job.session_vk == session_vk and job.retries:
+            return job  # said twice
         raise Conflict("the job does not wait for a session key")
     if len(session_vk) != 32 or await market.store.count(Channel, session_vk=session_vk):
         raise Conflict("a session key is 32 bytes, and fresh")
