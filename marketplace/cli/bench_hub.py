@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -55,6 +55,7 @@ class Child:
 
     name: str
     process: anyio.abc.Process
+    log: Path
     lines: BufferedByteReceiveStream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +67,9 @@ class Child:
         try:
             line = await self.lines.receive_until(b"\n", _LINE)
         except (anyio.EndOfStream, anyio.IncompleteRead) as error:
-            raise LoadLost(f"the process of the {self.name} ended") from error
+            said = self.log.read_text(errors="replace").strip().splitlines()
+            last = f": {said[-1][:300]}" if said else ""
+            raise LoadLost(f"the process of the {self.name} ended{last}") from error
         told = cast("dict[str, Any]", json.loads(line))
         if "failed" in told:
             raise LoadLost(str(told["failed"]))
@@ -88,9 +91,10 @@ async def _child(name: str, log: Path, *arguments: str) -> AsyncGenerator[Child]
         command = [sys.executable, "-m", *arguments]
         async with await anyio.open_process(command, stderr=file.fileno()) as process:
             try:
-                yield Child(name, process)
+                yield Child(name, process, log)
             finally:
-                process.kill()
+                with suppress(ProcessLookupError):
+                    process.kill()
 
 
 class Consumer:
