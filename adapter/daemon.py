@@ -217,6 +217,7 @@ class Daemon:
             group.start_soon(chain.run)
             group.start_soon(self.link.run)
             group.start_soon(self._tick)
+            group.start_soon(self._tell_logs)
             group.start_soon(self._refresh)
             started()
 
@@ -311,10 +312,10 @@ class Daemon:
         return not self._lock.locked() and all(d.idle for d in self._drivers.values())
 
     async def step(self) -> None:
-        """One second's work: readings, receipts, limits, logs."""
+        """One second's work: readings, receipts, limits.  Nothing else: a workload that could hold
+        this up would be served unpaid."""
         await self.measure_all()
         await self.handle(Passed())
-        await self._ship_logs()
 
     async def _tick(self) -> None:
         """Once a second by absolute deadlines."""
@@ -472,10 +473,23 @@ class Daemon:
 
     # ---- logs and inventory -----------------------------------------------------------------------
 
-    async def _ship_logs(self) -> None:
-        for lease in list(self._state.leases.values()):
-            if lease.runs and self.link.up:
+    async def _tell_logs(self) -> None:
+        """Every second what is new, of each lease by itself: a flood delays its own log alone."""
+        shipped: set[str] = set()
+
+        async def ship(lease: Lease) -> None:
+            try:
                 await self._ship_log(lease)
+            finally:
+                shipped.discard(lease.id)
+
+        async with anyio.create_task_group() as group:
+            while True:
+                for lease in list(self._state.leases.values()):
+                    if lease.runs and self.link.up and lease.id not in shipped:
+                        shipped.add(lease.id)
+                        group.start_soon(ship, lease)
+                await anyio.sleep(PERIOD_MS / 1000)
 
     async def _ship_log(self, lease: Lease) -> None:
         event = logged(lease, await self.shipping.pump(lease, lease.log_offset))

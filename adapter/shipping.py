@@ -30,7 +30,8 @@ BACKLOG: Final = 200  # unacknowledged messages beyond which logs and telemetry 
 FETCH_S: Final = 120.0
 EXEC_MS: Final = 60_000
 EXEC_OUTPUT: Final = 256 * 1024
-MOST_STREAMS: Final = 64
+MOST_COMMANDS: Final = 4  # of one lease at a time: each holds a thread for up to a minute
+MOST_STREAMS: Final = 64  # of one lease at a time
 STREAM_CHUNKS: Final = 128
 INPUT_MOST: Final = 512 * 1024 * 1024
 
@@ -92,6 +93,7 @@ class Shipping:
         self._parts: dict[tuple[str, str], dict[int, wire.BlobPart]] = {}
         self._arrived = anyio.Event()
         self._streams: dict[tuple[str, str], MemoryObjectSendStream[bytes]] = {}
+        self._commands: dict[str, int] = {}
 
     # ---- files in -------------------------------------------------------------------------------
 
@@ -166,9 +168,13 @@ class Shipping:
 
     async def execute(self, message: wire.ExecAsked) -> None:
         """Run a command inside the workload and report."""
-        lease = self._lease(message.lease)
-        code, output = 126, b"the workload does not run"
-        if lease is not None and lease.handle is not None and lease.runs:
+        lease, code = self._lease(message.lease), 126
+        if lease is None or lease.handle is None or not lease.runs:
+            output = b"the workload does not run"
+        elif self._commands.get(lease.id, 0) >= MOST_COMMANDS:
+            output = f"{MOST_COMMANDS} commands run already".encode()
+        else:
+            self._commands[lease.id] = self._commands.get(lease.id, 0) + 1
             try:
                 done = await self._runtime(lease).exec(
                     lease.handle, tuple(message.command), EXEC_MS, EXEC_OUTPUT
@@ -176,6 +182,10 @@ class Shipping:
                 code, output = done.exit_code, done.output
             except (Fault, Refusal) as error:
                 output = error.line().encode()
+            finally:
+                self._commands[lease.id] -= 1
+                if not self._commands[lease.id]:
+                    del self._commands[lease.id]
         self._link.send(wire.ExecDone(message.lease, message.call, code, output))
 
     # ---- ports ----------------------------------------------------------------------------------
@@ -183,7 +193,8 @@ class Shipping:
     def open(self, message: wire.StreamOpened) -> Incoming | None:
         """Room for what comes before the workload has answered; None if there is none."""
         key = (message.lease, message.stream_id)
-        if len(self._streams) >= MOST_STREAMS or key in self._streams:
+        own = sum(lease == message.lease for lease, _stream in self._streams)
+        if own >= MOST_STREAMS or key in self._streams:
             self._link.send(wire.StreamClosed(*key, "too many connections"))
             return None
         self._streams[key], incoming = anyio.create_memory_object_stream[bytes](STREAM_CHUNKS)

@@ -27,12 +27,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
-import anyio
 import docker
 import docker.errors
 import docker.types
 import requests.exceptions
-from anyio import to_thread
+import urllib3.exceptions
 
 from adapter.cgroup import Cgroups
 from adapter.runtime.base import (
@@ -49,9 +48,10 @@ from adapter.runtime.base import (
     Times,
     WorkloadGone,
 )
+from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
-from adapter.runtime.workspace import Workspace, owner_ids
+from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace.domain.workload import (
     WORKSPACE,
     EgressMode,
@@ -113,6 +113,9 @@ def map_docker(what: str) -> Generator[None]:
         raise RuntimeTimeout(f"{what}: no answer from the Docker daemon") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise RuntimeFault(f"{what}: {error}") from error
+    except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError) as error:
+        # A daemon that dies while it answers: half a line, half a JSON, a field that is missing.
+        raise RuntimeFault(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def connect(host: str = "", timeout_s: int = 30) -> Any:
@@ -137,6 +140,7 @@ class DockerRuntime:
 
     def __post_init__(self) -> None:
         self._logs = LogStore(self.config.state)
+        self._disks = DiskWatch(self.config.state)
         self._lock = threading.Lock()
         self._outage: tuple[int, int | None] | None = None  # wall ms: from, until (None = it lasts)
 
@@ -152,11 +156,7 @@ class DockerRuntime:
             with map_docker(what):
                 return action()
 
-        try:
-            with anyio.fail_after(deadline_s or self.config.deadline_s):
-                return await to_thread.run_sync(guarded, abandon_on_cancel=True)
-        except TimeoutError as error:
-            raise RuntimeTimeout(f"{what}: no answer within the deadline") from error
+        return await in_thread(what, guarded, deadline_s or self.config.deadline_s)
 
     async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
         """Pull *image* unless it is there; check it against the allow-list."""
@@ -452,7 +452,7 @@ class DockerRuntime:
         if status.state is not WorkloadState.RUNNING:
             return status
         limit = int(container.labels.get("tally.disk_mib", "0"))
-        used = Workspace(self.config.state, handle.lease).usage()
+        used = self._disks.usage(handle.lease)
         if limit and (used.disk_mib > limit or used.capped):
             self._note(handle.lease, ExitReason.DISK_LIMIT)
             with contextlib.suppress(docker.errors.APIError):  # it may have ended meanwhile
@@ -604,18 +604,15 @@ class DockerRuntime:
             client.networks.get(bridge).remove()
             self.firewall.forget(bridge)
         Workspace(self.config.state, handle.lease).remove()
+        self._disks.forget(handle.lease)
         (self.config.state / "logs" / f"{handle.lease}.cursor").unlink(missing_ok=True)
 
     def _note(self, lease: str, reason: ExitReason) -> None:
         """Keep why a workload is being ended; the first reason stands."""
-        path = self.config.state / "reasons" / lease
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.write_text(reason.value)
+        note_reason(self.config.state / "reasons" / lease, reason)
 
     def _noted(self, lease: str) -> ExitReason | None:
-        path = self.config.state / "reasons" / lease
-        return ExitReason(path.read_text()) if path.exists() else None
+        return noted_reason(self.config.state / "reasons" / lease)
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:

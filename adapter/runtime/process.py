@@ -26,9 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-import anyio
-from anyio import to_thread
-
 from adapter.attribution import start_time
 from adapter.cgroup import CgroupFault, Cgroups
 from adapter.runtime.base import (
@@ -44,8 +41,9 @@ from adapter.runtime.base import (
     Times,
     WorkloadGone,
 )
+from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.logstore import LogStore
-from adapter.runtime.workspace import Workspace, owner_ids
+from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace.domain.workload import (
     WORKSPACE,
     EgressMode,
@@ -104,6 +102,7 @@ class ProcessRuntime:
 
     def __post_init__(self) -> None:
         self._logs = LogStore(self.config.state)
+        self._disks = DiskWatch(self.config.state)
 
     @property
     def name(self) -> str:
@@ -121,14 +120,10 @@ class ProcessRuntime:
                 return action()
             except CgroupFault as fault:
                 raise RuntimeFault(f"{what}: {fault}") from fault
-            except OSError as error:
+            except (OSError, ValueError, KeyError) as error:  # a record that was cut short, too
                 raise RuntimeFault(f"{what}: {error}") from error
 
-        try:
-            with anyio.fail_after(deadline_s or self.config.deadline_s):
-                return await to_thread.run_sync(guarded, abandon_on_cancel=True)
-        except TimeoutError as error:
-            raise RuntimeTimeout(f"{what}: no answer within the deadline") from error
+        return await in_thread(what, guarded, deadline_s or self.config.deadline_s)
 
     async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
         """Nothing to fetch: programs are the host's, or come as files.  Refuses an image."""
@@ -347,7 +342,7 @@ class ProcessRuntime:
         if status.state is not WorkloadState.RUNNING:
             return status
         about = json.loads((self._folder(handle.lease) / "about.json").read_text())
-        used = Workspace(self.config.state, handle.lease).usage()
+        used = self._disks.usage(handle.lease)
         if used.disk_mib > int(about["disk_mib"]) or used.capped:
             self._note(handle.lease, ExitReason.DISK_LIMIT)
             return self._kill(handle)
@@ -448,17 +443,15 @@ class ProcessRuntime:
             self._signal(handle, signal.SIGKILL)
             time.sleep(0.05)
         Workspace(self.config.state, handle.lease).remove()
+        self._disks.forget(handle.lease)
         shutil.rmtree(folder, ignore_errors=True)
         _reap()
 
     def _note(self, lease: str, reason: ExitReason) -> None:
-        path = self._folder(lease) / "reason"
-        if not path.exists():
-            path.write_text(reason.value)
+        note_reason(self._folder(lease) / "reason", reason)
 
     def _noted(self, folder: Path) -> ExitReason | None:
-        path = folder / "reason"
-        return ExitReason(path.read_text()) if path.exists() else None
+        return noted_reason(folder / "reason")
 
 
 def _as_user(user: str) -> list[str]:

@@ -411,9 +411,10 @@ def make_daemon(
     url: str,
     limits: Limits | None = None,
     journal: Journal | None = None,
+    runtime: HostRuntime | None = None,
 ) -> Daemon:
     """An adapter on *world* with its journal in *folder*."""
-    runtime = HostRuntime(world)
+    runtime = runtime or HostRuntime(world)
     parts = Parts(
         journal=journal or Journal(folder / "journal.db"),
         clock=world.clock,

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from adapter.cgroup import Cgroups
 from adapter.clock import HostClock
+from adapter.daemon import PERIOD_MS
 from adapter.meter import Metering, Subject, fold, new_meters
 from adapter.runtime.docker import DockerRuntime
 from adapter.runtime.egress import bridge_name
+from adapter.runtime.workspace import Workspace
 from marketplace.domain.metering import Phase
 from marketplace.domain.workload import (
     Egress,
@@ -260,6 +265,44 @@ async def test_a_hog_a_bomb_and_a_filler_leave_the_neighbour_its_meter(
         assert meters[0].billed_ns == last.at_ns - first.at_ns, "the neighbour lost metered time"
         assert meters[0].summary.cpu_ns > 0
         assert (await runtime.status(handle)).state is WorkloadState.RUNNING
+
+
+FILL = """
+import itertools, os
+block = bytes(4 << 20)
+me = os.fork()
+print('go', flush=True)
+for n in itertools.count():
+    with open(f'/workspace/{me}-{n}', 'wb') as file: file.write(block)
+"""
+
+
+async def test_a_filler_at_full_speed_is_stopped_within_five_seconds(
+    runtime: DockerRuntime, tmp_path: Path
+) -> None:
+    limit = 64
+    spec = images.python_spec(FILL, disk_mib=limit, cpu_milli=2000, memory_mib=512)
+    workspace, over_ms = Workspace(tmp_path, spec.lease), 0
+
+    async def crossing() -> None:
+        nonlocal over_ms
+        while not over_ms:
+            await anyio.sleep(0.02)
+            used = await anyio.to_thread.run_sync(workspace.usage)
+            over_ms = time.time_ns() // 1_000_000 if used.disk_mib > limit else 0
+
+    async with images.running(runtime, spec) as handle, anyio.create_task_group() as group:
+        group.start_soon(crossing)
+        with anyio.fail_after(60):
+            status = await runtime.status(handle)
+            while status.state is not WorkloadState.EXITED:
+                await anyio.sleep(PERIOD_MS / 1000)  # as often as the daemon looks
+                status = await runtime.status(handle)
+        assert status.reason is ExitReason.DISK_LIMIT
+        assert status.times.finished_ms is not None and over_ms
+        took_ms, held = status.times.finished_ms - over_ms, workspace.usage().disk_mib
+        print("stopped after", took_ms, "ms with", held, "MiB of", limit)
+        assert took_ms <= 5000
 
 
 async def test_one_file_cannot_pass_the_disk_limit(runtime: DockerRuntime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,10 @@ from typing import Any
 import docker.errors
 import pytest
 import requests.exceptions
+import urllib3.exceptions
 
 from adapter.runtime.base import Handle, RuntimeFault, RuntimeTimeout, WorkloadGone
+from adapter.runtime.calls import note_reason, noted_reason
 from adapter.runtime.docker import DockerConfig, DockerRuntime, map_docker
 from marketplace.domain.workload import ExitReason, WorkloadState
 
@@ -77,9 +80,20 @@ async def test_a_container_that_fell_with_its_daemon_is_the_providers_fault(tmp_
 
 async def test_the_reason_that_was_noted_first_stands(tmp_path: Path) -> None:
     runtime = DockerRuntime(DockerConfig(tmp_path, "a"), client=Daemon(ExitCode=137))
-    runtime._note("lease", ExitReason.DISK_LIMIT)
-    runtime._note("lease", ExitReason.STOPPED)
+    runtime._note("lease", ExitReason.DISK_LIMIT)  # pyright: ignore[reportPrivateUsage]  the only way in
+    runtime._note("lease", ExitReason.STOPPED)  # pyright: ignore[reportPrivateUsage]  the only way in
     assert (await runtime.status(HANDLE)).reason is ExitReason.DISK_LIMIT
+
+
+def test_a_reason_whose_writing_was_cut_short_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "reasons" / "lease"
+    assert noted_reason(path) is None
+    path.parent.mkdir()
+    path.write_text("")
+    assert noted_reason(path) is None
+    note_reason(path, ExitReason.STOPPED)
+    note_reason(path, ExitReason.DISK_LIMIT)
+    assert noted_reason(path) is ExitReason.STOPPED
 
 
 async def test_times_are_dockers_own_to_the_millisecond(tmp_path: Path) -> None:
@@ -98,6 +112,10 @@ async def test_times_are_dockers_own_to_the_millisecond(tmp_path: Path) -> None:
         (requests.exceptions.ReadTimeout("x"), RuntimeTimeout),
         (requests.exceptions.ConnectionError("x"), RuntimeFault),
         (docker.errors.DockerException("x"), RuntimeFault),
+        (urllib3.exceptions.ProtocolError("cut off"), RuntimeFault),
+        (ConnectionResetError("reset"), RuntimeFault),
+        (json.JSONDecodeError("half an answer", "{", 1), RuntimeFault),
+        (KeyError("State"), RuntimeFault),
     ],
 )
 def test_every_error_of_the_library_becomes_ours(

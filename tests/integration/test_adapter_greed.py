@@ -1,0 +1,141 @@
+"""What a greedy tenant asks for never delays the tick: nobody is served unpaid because of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from adapter.runtime.base import ExecResult, Handle, LogChunk, RuntimeTimeout
+from adapter.runtime.calls import in_thread
+from adapter.runtime.workspace import DiskWatch, Usage
+from adapter.shipping import MOST_COMMANDS, MOST_STREAMS, Shipping
+from marketplace.domain import wire
+from tests.integration.support_adapter import (
+    FakeMarket,
+    HostRuntime,
+    Ledger,
+    World,
+    host_offer,
+    make_daemon,
+    market_socket,
+    running,
+)
+from tests.integration.support_rig import Adapter, Rig
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Chatty(HostRuntime):
+    """A host whose log is never read to its end, and whose commands never end."""
+
+    commands = 0
+
+    async def logs(self, handle: Handle, offset: int, limit: int) -> LogChunk:
+        await anyio.sleep(0.01)
+        return LogChunk(offset, b"y" * limit, offset + limit)
+
+    async def exec(
+        self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
+    ) -> ExecResult:
+        self.commands += 1
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_flood_of_log_does_not_hold_up_the_tick(tmp_path: Path) -> None:
+    world, market = World(), FakeMarket(pays=False)
+    async with market_socket(market) as url:
+        daemon = make_daemon(world, tmp_path, url, runtime=Chatty(world))
+        async with running(daemon, Ledger()):
+            await market.wait(lambda: market.of(wire.LeasesHeld), "the first LeasesHeld")
+            await market.lease(host_offer())
+            await market.wait(lambda: len(market.of(wire.LogChunk)) > 20, "a flood")
+            await market.wait(lambda: "PAUSED" in market.stages("lease_1"), "the pause")
+            assert len(market.receipts()) == 2
+
+
+async def test_calls_that_hang_take_no_thread_from_the_journal() -> None:
+    let_go = threading.Event()
+    try:
+        async with anyio.create_task_group() as group:
+
+            async def hang() -> None:
+                with pytest.raises(RuntimeTimeout):
+                    await in_thread("hang", let_go.wait, 5)
+
+            for _ in range(100):
+                group.start_soon(hang)
+            await anyio.sleep(0.1)
+            with anyio.fail_after(4):
+                assert await anyio.to_thread.run_sync(lambda: "written") == "written"
+    finally:
+        let_go.set()
+
+
+async def test_one_tenants_commands_and_connections_are_bounded(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+
+    async def body(adapter: Adapter) -> None:
+        for lease in ("lease_1", "lease_2"):
+            rig.propose(lease)
+            await adapter.ask(lease)
+        await adapter.second()
+        host, sent = Chatty(rig.world), Sent()
+        shipping = Shipping(sent, (), lambda _lease: host, adapter.daemon.lease)
+        async with anyio.create_task_group() as group:
+            for number in range(MOST_COMMANDS + 3):
+                group.start_soon(shipping.execute, wire.ExecAsked("lease_1", f"c{number}", ["x"]))
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(shipping.execute, wire.ExecAsked("lease_2", "other", ["x"]))
+            await anyio.wait_all_tasks_blocked()
+            assert host.commands == MOST_COMMANDS + 1
+            assert [m.exit_code for m in sent.messages if isinstance(m, wire.ExecDone)] == [126] * 3
+            group.cancel_scope.cancel()
+        opened = [
+            shipping.open(wire.StreamOpened("lease_1", f"s{number}", 80))
+            for number in range(MOST_STREAMS + 1)
+        ]
+        assert opened.count(None) == 1
+        assert shipping.open(wire.StreamOpened("lease_2", "s", 80)) is not None
+
+    await rig.live(body)
+
+
+class Sent:
+    """A link that keeps what it is given."""
+
+    up = True
+    backlog = 0
+
+    def __init__(self) -> None:
+        self.messages: list[wire.Message] = []
+
+    def send(self, message: wire.Message, number: int | None = None) -> None:
+        self.messages.append(message)
+
+    async def drained(self, below: int) -> None:
+        return
+
+
+def test_a_workspace_that_is_slow_to_look_at_is_looked_at_less_often(tmp_path: Path) -> None:
+    folder = tmp_path / "workspaces" / "lease"
+    folder.mkdir(parents=True)
+    watch = DiskWatch(tmp_path)
+    first = watch.usage("lease")
+    assert first == Usage(0, 0)
+    (folder / "file").write_bytes(os.urandom(2 << 20))
+    while watch.usage("lease") == first:  # the rest is four times what the look took
+        pass
+    assert watch.usage("lease").disk_mib >= 2
+    watch.forget("lease")
+    assert watch.usage("lease").disk_mib >= 2
