@@ -114,15 +114,10 @@ def proposed(job: Job, match: Match, terms: Terms, reused: bool, now: int) -> tu
         expires_ms=terms.expires_at_ms,
     )
     state = JOB.step(job.state, JobEvent.REMATCH)
-    return replace(
-        job,
-        state=state,
-        lease=lease.id,
-        provider=lease.provider,
-        updated_ms=now,
-        needs="",
-        reason="",
-    ), lease
+    job = job.but(
+        state=state, lease=lease.id, provider=lease.provider, updated_ms=now, needs="", reason=""
+    )
+    return job, lease
 
 
 def device_words(offer: Offer, gpus: tuple[str, ...]) -> str:

@@ -35,6 +35,7 @@ from marketplace.service.records import Lease, OfferRecord
 
 ISOLATION: Final = {"process": 0, "container": 1, "sandbox": 2, "gvisor": 2, "vm": 3}
 MOST_GPUS: Final = 64
+MOST_MEANT: Final = 1_000
 MOST_PRIORITY: Final = 100
 _CORES: Final = "rents=cores"
 _NOWHERE: Final = "\0none"
@@ -80,6 +81,8 @@ class Matcher:
         self.rooms = Rooms(self.market)
         self._offers: dict[str, _Listed] = {}
         self._by_provider: dict[str, set[str]] = {}
+        self._models_listed: dict[str, int] = {}  # devices by model
+        self._meant: dict[tuple[str, ...], frozenset[str]] = {}  # a job's words → listed models
         self._held: dict[str, _Held] = {}
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str]]] = {}
@@ -105,6 +108,7 @@ class Matcher:
         slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
         self._offers[record.id] = _Listed(record, offer, slots)
         self._by_provider.setdefault(offer.provider, set()).add(record.id)
+        self._count_models(slots, 1)
         self.market.add(_host(offer, slots))
         for lease, held in self._held.items():
             if held.offer == record.id:
@@ -118,6 +122,7 @@ class Matcher:
         self.market.remove(offer_id)
         gone = self._offers.pop(offer_id)
         self._by_provider[gone.offer.provider].discard(offer_id)
+        self._count_models(gone.slots, -1)
 
     def offers(self) -> list[tuple[OfferRecord, Offer]]:
         """Everything listed now."""
@@ -361,10 +366,23 @@ class Matcher:
     def _models(self, asked: tuple[str, ...]) -> frozenset[str]:
         if not asked:
             return frozenset()
-        known = {g.model for one in self._offers.values() for g in one.slots}
-        return frozenset(m for m in known if any(model_matches(a, m) for a in asked)) or frozenset(
-            {_NOWHERE}
-        )
+        meant = self._meant.get(asked)
+        if meant is None:
+            if len(self._meant) >= MOST_MEANT:
+                self._meant.clear()
+            names = (m for m in self._models_listed if any(model_matches(a, m) for a in asked))
+            meant = self._meant[asked] = frozenset(names) or frozenset({_NOWHERE})
+        return meant
+
+    def _count_models(self, slots: tuple[Device, ...], sign: int) -> None:
+        """Which models are listed; what jobs' words mean is worked out anew only when that changes."""
+        for device in slots:
+            count = self._models_listed.get(device.model, 0) + sign
+            if count == max(sign, 0):
+                self._meant.clear()
+            self._models_listed[device.model] = count
+            if not count:
+                del self._models_listed[device.model]
 
     # ---- holding -----------------------------------------------------------------------------
 

@@ -1,0 +1,60 @@
+"""What a job's words for a device mean follows the market: offers come and go under the same question."""
+
+from __future__ import annotations
+
+import pytest
+
+from marketplace.domain import canonical
+from marketplace.domain.job import GpuNeed, Range, Resources
+from marketplace.domain.offer import OfferState
+from marketplace.matching import NoMatch
+from marketplace.service import matcher as module
+from marketplace.service.matcher import Matcher
+from tests.fakes import gpu, offer, seed, spec
+
+NOW = 1_800_000_000_000
+
+
+def listed(name: str, *models: str, state: OfferState = OfferState.LISTED) -> module.OfferRecord:
+    devices = tuple(gpu(at, model) for at, model in enumerate(models))
+    made = offer(seed(name), gpus=devices)
+    body = canonical.encode(made.to_wire())
+    return module.OfferRecord(made.id, made.provider, state, body, 0, 0, "p")
+
+
+def wants(*models: str):
+    need = GpuNeed(models=models)
+    return spec(resources=(Resources(Range(1000), Range(256), Range(0), need),))
+
+
+def answer(market: Matcher, *models: str) -> str | dict[str, int]:
+    """The model that is quoted, or why there is none."""
+    found = market.quote(wants(*models), "acc", frozenset(), NOW)
+    if isinstance(found, NoMatch):
+        return dict(found.reasons)
+    return found.offer.host.gpus[found.placement.gpus[0]].model
+
+
+def test_a_model_listed_later_is_found_and_one_that_went_is_not():
+    market = Matcher()
+    market.set_offer(listed("one", "NVIDIA T4", "NVIDIA T4"))
+    assert answer(market, "H100") == {"model": 1}
+    market.set_offer(listed("two", "NVIDIA H100 80GB"))
+    assert answer(market, "H100") == "NVIDIA H100 80GB"
+    assert answer(market, "T4") == "NVIDIA T4"
+    market.set_offer(listed("three", "NVIDIA H100 80GB"))
+    market.set_offer(listed("two", "NVIDIA H100 80GB", state=OfferState.WITHDRAWN))
+    assert answer(market, "H100") == "NVIDIA H100 80GB"
+    market.set_offer(listed("three", "NVIDIA A10"))  # the same offer with another device
+    assert answer(market, "H100") == {"model": 2}
+    assert answer(market, "H100", "A10") == "NVIDIA A10"
+
+
+def test_made_up_models_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MOST_MEANT", 10)
+    market = Matcher()
+    market.set_offer(listed("one", "NVIDIA T4"))
+    for number in range(35):
+        assert answer(market, f"made up {number}") == {"model": 1}
+    assert answer(market, "T4") == "NVIDIA T4"
+    assert len(market._meant) <= 10
