@@ -76,7 +76,7 @@ def _query(raw: str) -> str:
 
 
 def _foreign_cookies(value: str) -> str:
-    kept = [c.strip() for c in value.split(";") if not c.strip().startswith(COOKIE + "=")]
+    kept = [c.strip() for c in value.split(";") if not c.strip().lower().startswith("tally_")]
     return "; ".join(kept)
 
 

@@ -117,6 +117,7 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
                     f"{prefix}/a%20b?x=1",
                 )
                 assert not seen  # nothing was asked of the workload yet
+                browser.cookies.set("tally_session", token, path="/")  # the console's own
                 browser.headers["Referer"] = f"{client.base_url}{prefix}/?token={token}"
                 answer = await browser.get(answer.headers["location"])
                 assert (answer.status_code, answer.text) == (200, "ok")
