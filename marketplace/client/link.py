@@ -102,6 +102,8 @@ class Link:
                 await self._connection()
             except HelloRefused as error:
                 await refused(error)
+            except Malformed as error:  # a frame that is none: the market, or who stands between
+                log.warning("payer_link_nonsense", url=self.url, code=error.code, why=error.message)
             except (
                 OSError,
                 WebSocketException,

@@ -28,7 +28,7 @@ from marketplace.client.payer import Book, Missing, Note, Outcome
 from marketplace.domain import wire
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.receipt import ReceiptRefused, SignedReceipt
+from marketplace.domain.receipt import SignedReceipt
 from marketplace.domain.terms import SignedTerms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
 
@@ -510,13 +510,13 @@ class HttpReceipts:
                 log.info("receipts_unread", job=job, why=fault.message)
                 return found
             for item in cast("list[dict[str, Any]]", page.get("items", [])):
-                signed = SignedReceipt(
-                    bytes.fromhex(str(item["body"])), bytes.fromhex(str(item["signature"]))
-                )
                 try:
+                    signed = SignedReceipt(
+                        bytes.fromhex(str(item["body"])), bytes.fromhex(str(item["signature"]))
+                    )
                     seq = signed.receipt.seq
-                except ReceiptRefused:
-                    continue
+                except (Refusal, ValueError, KeyError, TypeError):
+                    continue  # a market's nonsense is no receipt, and ends no payer
                 if first <= seq <= last:
                     found.append(signed)
             cursor = page.get("next")

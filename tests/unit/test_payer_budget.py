@@ -12,11 +12,12 @@ import pytest
 
 from marketplace.chain.utxo import OutRef
 from marketplace.client.payer import approve_more
-from marketplace.client.payers import Payers
+from marketplace.client.payers import HttpReceipts, Payers
 from marketplace.client.purse import Purse
 from marketplace.client.quotes import QuoteRefused
 from marketplace.client.runner import Runner
 from marketplace.domain.job import Price
+from tests.unit import support_payer
 from tests.unit.support_adapter import ADAPTER, core_job, offer, terms_for
 from tests.unit.support_payer import Paper
 
@@ -113,6 +114,22 @@ def test_a_second_lease_that_the_budget_does_not_bear_is_refused(tmp_path: Path)
         first.close()
 
     anyio.run(story)
+
+
+def test_a_markets_nonsense_is_no_receipt_and_ends_no_payer() -> None:
+    good = Paper().tick(support_payer.terms(), 1000)
+    rows: list[Any] = [
+        {"body": "zz", "signature": ""}, {}, {"body": "00", "signature": "00"}, "text",
+        {"body": good.body.hex(), "signature": good.signature.hex()},
+    ]  # fmt: skip
+
+    async def get(*_: object, **__: object) -> Any:
+        return {"items": rows, "next": None}
+
+    async def between() -> list[Any]:
+        return await HttpReceipts(get).between("job_1", 1, 9)
+
+    assert anyio.run(between) == [good]
 
 
 def _running(lease: Any, approved: int) -> Any:
