@@ -9,7 +9,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
 from starlette.websockets import WebSocketDisconnect
 
-from marketplace.api import account, channels, jobs, metrics, ports, problems, public
+from marketplace.api import account, channels, gangs, jobs, metrics, ports, problems, public
 from marketplace.api.auth import Parts
 from marketplace.api.chain import Gate
 from marketplace.api.limits import Bodies, Crowd
@@ -42,7 +42,9 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
             expose_headers=["Location", "Retry-After", "X-Next-Offset", "X-Lease"],
             max_age=600,
         )
-    for router in (public.health, public.router, account.router, jobs.router, channels.router):
+    for router in (
+        public.health, public.router, account.router, jobs.router, gangs.router, channels.router,
+    ):  # fmt: skip
         app.include_router(router)
     app.include_router(ports.router)
     _sockets(app, parts)

@@ -25,7 +25,7 @@ from marketplace.api.problems import EVERYWHERE, documented
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.job import JobSpec, JobState
-from marketplace.service import jobs, priority, views
+from marketplace.service import gangs, jobs, priority, views
 from marketplace.service.records import Blob, Event, Job, Lease, LogRecord, Output, ReceiptRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(*EVERYWHERE))
@@ -39,8 +39,10 @@ def spec_of(body: SpecBody) -> JobSpec:
 
 @router.post("/quotes", summary="Price, ceiling and alternatives; nothing is reserved")
 async def quote(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
-    """A dry run."""
+    """A dry run; of a gang each member's, all or none."""
     spec = spec_of(body)
+    if spec.gang is not None:
+        return await gangs.dry_run(parts.market, spec, who.account)
     await priority.check(parts.market, spec, who.account)
     return jobs.dry_run(parts.market, spec, who.account)
 
@@ -48,7 +50,10 @@ async def quote(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
 @router.post("/explain", summary="Whether the job fits now; if not, why, and what would")
 async def explain(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
     """Counted reasons and the nearest relaxations with their price."""
-    return jobs.explain(parts.market, spec_of(body), who.account)
+    spec = spec_of(body)
+    if spec.gang is not None:
+        return await gangs.explain(parts.market, spec, who.account)
+    return jobs.explain(parts.market, spec, who.account)
 
 
 @router.post("/jobs", status_code=201, summary="Post a job: it is matched and quoted")

@@ -32,7 +32,7 @@ from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
-from marketplace.service import elsewhere, hooks, preempt, sweeps
+from marketplace.service import elsewhere, gangs, hooks, preempt, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import MATCHER, Market, Settings
@@ -162,6 +162,7 @@ def _work(
         (1.0, lambda: sweeps.providers(market)),
         (2.0, lambda: sweeps.posted(market)),
         (1.0, lambda: preempt.turn(market)),
+        (1.0, lambda: gangs.turn(market)),
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
         (1.0, deliverer.round),

@@ -69,6 +69,13 @@ class JobBody(SpecBody):
     )
 
 
+class GangBody(SpecBody):
+    """A job with a gang, and a fresh session key for each member."""
+
+    session_vks: list[Key32] = Field(min_length=2, max_length=64)
+    consumer_vkh: str = Field(pattern="^[0-9a-f]{56}$", examples=[HEX28])
+
+
 class SignBody(Body):
     """The consumer's signature over the quote's terms."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any, Final, Literal, cast
@@ -100,6 +100,16 @@ class Policy:
     priority: int = 0
 
 
+@dataclass(frozen=True)
+class Gang:
+    """Equal *members*, placed all together or not at all: *spread* on one host each, *same_region* in one."""
+
+    members: int
+    spread: bool = False
+    same_region: bool = False
+
+
+MOST_MEMBERS: Final = 64
 JobKind = Literal["job", "service"]
 
 
@@ -120,6 +130,23 @@ class JobSpec:
     placement: Placement = Placement()
     price: Price = Price()
     policy: Policy = Policy()
+    gang: Gang | None = None
+
+    def members(self) -> tuple[JobSpec, ...]:
+        """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0), with
+        an equal part of the budget. A job without a gang is its only member."""
+        if self.gang is None:
+            return (self,)
+        count = self.gang.members
+        price = replace(self.price, budget=self.price.budget // count)
+        return tuple(
+            replace(
+                self,
+                price=price,
+                env={**self.env, "TALLY_MEMBER": str(at), "TALLY_MEMBERS": str(count)},
+            )
+            for at in range(count)
+        )
 
     @cached_property
     def hash(self) -> bytes:
@@ -133,8 +160,11 @@ class JobSpec:
     @cached_property
     def _wire(self) -> dict[str, Any]:
         """Made once: a posted job is hashed, stored and sent."""
-        place, price, policy = self.placement, self.price, self.policy
+        place, price, policy, gang = self.placement, self.price, self.policy, self.gang
+        # Only where there is one, so that other jobs keep their hash.
+        group = {"gang": [gang.members, gang.spread, gang.same_region]} if gang else {}
         return {
+            **group,
             "name": self.name,
             "kind": self.kind,
             "image": self.image,
@@ -195,6 +225,7 @@ class JobSpec:
                     not_providers=_texts(place["not_providers"], "not_providers"),
                 ),
                 price=Price(*price),
+                gang=_gang(w["gang"]) if "gang" in w else None,
                 policy=Policy(
                     max_duration_ms=want_int(policy["max_duration_ms"], "max_duration_ms", 1),
                     retry_on=_texts(policy["retry_on"], "retry_on"),
@@ -307,6 +338,13 @@ def _file(value: object) -> FileIn:
 def _port(value: object) -> Port:
     port, auth = want_list(value, 2, "port")
     return Port(want_int(port, "port", 1, 65535), want_text(auth, "auth", 10))
+
+
+def _gang(value: object) -> Gang:
+    members, spread, same_region = want_list(value, 3, "gang")
+    if not isinstance(spread, bool) or not isinstance(same_region, bool):
+        raise Malformed("gang is [members, spread, same_region]")
+    return Gang(want_int(members, "members", 2, MOST_MEMBERS), spread, same_region)
 
 
 def _map(value: object, name: str) -> dict[str, Any]:

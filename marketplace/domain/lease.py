@@ -56,6 +56,7 @@ class EndReason(StrEnum):
     PROVIDER_LOST = "PROVIDER_LOST"
     CHANNEL_CLOSING = "CHANNEL_CLOSING"
     PREEMPTED = "PREEMPTED"
+    MEMBER_ENDED = "MEMBER_ENDED"  # another member of its gang ended, so all do
     SUSPENDED = "SUSPENDED"
 
 

@@ -44,6 +44,13 @@ class Posting:
 
 def check_spec(spec: JobSpec) -> None:
     """Refuse what no market could run, before anything is asked for."""
+    if spec.gang is not None:
+        raise NotOffered("a gang is posted as one, by POST /v1/gangs", field="gang")
+    check_shape(spec)
+
+
+def check_shape(spec: JobSpec) -> None:
+    """The same for one member of a gang."""
     if not spec.resources:
         raise Malformed("a job needs at least one resource block")
     if not spec.image:
@@ -65,7 +72,7 @@ async def post(market: Market, who: Caller, asked: Posting) -> Job:
     """
     check_spec(asked.spec)
     await priority.check(market, asked.spec, who.account)
-    await _fresh_keys(market, asked)
+    await fresh_keys(market, asked)
     for _ in range(TRIES):
         try:
             return await _post(market, who, asked)
@@ -112,7 +119,8 @@ def _bound(job: Job, budget: int) -> dict[str, object]:
     return {"job": job.id, "amount": budget}
 
 
-async def _fresh_keys(market: Market, asked: Posting) -> None:
+async def fresh_keys(market: Market, asked: Posting) -> None:
+    """Malformed or Conflict unless every session key of *asked* is new, and for one channel."""
     keys = (asked.session_vk, *asked.spares)
     if len(asked.consumer_vkh) != 28 or any(len(vk) != 32 for vk in (*keys, *asked.channels)):
         raise Malformed("session keys are 32 bytes, consumer_vkh is 28")
@@ -261,8 +269,8 @@ async def _reusable(market: Market, job: Job, found: Match) -> bytes:
 async def rematch(market: Market, job_id: str) -> None:
     """Look again for a posted job that has no lease; nothing if somebody did already."""
     job = await market.store.get(Job, job_id)
-    if job is None or job.state is not JobState.POSTED or job.lease or job.needs:
-        return
+    if job is None or job.state is not JobState.POSTED or job.lease or job.needs or job.gang:
+        return  # the members of a gang are placed together or not at all: ``gangs``
     try:
         await match(market, job, job.parsed, Change(), new=False)
     except OverBudget as over:
@@ -425,6 +433,11 @@ def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     found = market.matcher.quote(spec, account, frozenset(), market.now)
     if isinstance(found, NoMatch):
         raise NothingMatches(str(found), explain=explained(found))
+    return {**quoted(spec, found), "alternatives": _alternatives(market, spec, account, found)}
+
+
+def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
+    """What a match would cost, and where it is."""
     longest = owed(unit_ms(spec.policy.max_duration_ms, found.grant.units_milli), found.rate_micro)
     return {
         "offer": found.offer.id,
@@ -438,7 +451,6 @@ def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
         "ceiling": min(spec.price.budget, longest + 1),
         "fee_bps": found.offer.fee_bps,
         "tick_ms": found.offer.tick_ms,
-        "alternatives": _alternatives(market, spec, account, found),
     }
 
 

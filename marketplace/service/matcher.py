@@ -21,6 +21,7 @@ from marketplace.domain.offer import Offer, OfferState
 from marketplace.domain.units import WHOLE, Resource
 from marketplace.matching import (
     FairQueue,
+    Gang,
     Gpu,
     Host,
     Matchmaker,
@@ -154,6 +155,44 @@ class Matcher:
         self._held[lease] = _Held(match.offer.id, match.grant, account)
         self._count(lease, placed)
         return match
+
+    def place_gang(
+        self, spec: JobSpec, account: str, now: int, leases: Sequence[str]
+    ) -> list[Match] | NoMatch:
+        """A match for each member of the spec's gang, held for its lease; or why not all fit, and none is held."""
+        matched = self._gang(spec, account, now, len(leases))
+        if isinstance(matched, NoMatch):
+            return matched
+        for lease, match in zip(leases, matched, strict=True):
+            self._held[lease] = _Held(match.offer.id, match.grant, account)
+            self._count(lease, match.placement)
+        return matched
+
+    def quote_gang(
+        self, spec: JobSpec, account: str, now: int, members: int
+    ) -> list[Match] | NoMatch:
+        """The same for *members* of it, with nothing held."""
+        matched = self._gang(spec, account, now, members)
+        if not isinstance(matched, NoMatch):
+            for match in matched:
+                self.market.release(match.placement)
+        return matched
+
+    def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
+        gang = spec.gang
+        assert gang is not None, "asked for jobs with a gang only"
+        blocks = self._blocks(spec, account, frozenset())
+        wanted = Gang((_whole(blocks),) * members, gang.spread, gang.same_region)
+        placed = self.market.place_gang(wanted, now)
+        if isinstance(placed, NoMatch):
+            return placed
+        matched: list[Match] = []
+        for one in placed:
+            # The matchmaker narrows regions and hosts from member to member; the blocks do not know.
+            plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
+            named = self._named(spec, blocks, replace(one, request=plain))
+            matched.append(replace(named, placement=one))
+        return matched
 
     def wait(self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int) -> None:
         """Put a job in the fair queue; nothing if it stands there already."""

@@ -104,8 +104,11 @@ class Job(Record):
     """A consumer's job; *needs* names what the consumer must bring before it can go on."""
 
     FIXED: ClassVar[frozenset[str]] = frozenset(
-        {"account", "api_key", "name", "kind", "spec", "created_ms", "consumer_vkh", "channels"}
-    )
+        {
+            "account", "api_key", "name", "kind", "spec", "created_ms", "consumer_vkh", "channels",
+            "gang",
+        }
+    )  # fmt: skip
     id: str
     account: str
     api_key: str
@@ -130,6 +133,7 @@ class Job(Record):
     spent_before: int = 0  # owed by earlier leases of this job
     avoid: list[str] = field(default_factory=list[str])  # providers that declined or were lost
     explain: Json = field(default_factory=dict[str, Any])
+    gang: str = ""  # the id that it shares with the other members of its gang
     version: int = 0
 
     @property

@@ -93,6 +93,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "provider": job.provider or (shown.provider if shown else ""),
         "exit_code": job.exit_code,
         "retries": job.retries,
+        "gang": job.gang,
         "spent": job.spent_before + owed,
         "budget": job.spec["price"][2],
         "explain": job.explain,

@@ -133,6 +133,7 @@ class JobRow(SQLModel, table=True):
     spent_before: int = _big()
     avoid: list[str] = _json()
     explain: dict[str, Any] = _json()
+    gang: str = Field(index=True)
     version: int
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from marketplace.client import jobfiles
 from marketplace.domain.errors import Refusal
-from marketplace.domain.job import UNLIMITED, GpuNeed, JobSpec, Port, Range, Resources
+from marketplace.domain.job import UNLIMITED, Gang, GpuNeed, JobSpec, Port, Range, Resources
 from marketplace.domain.jobfile import (
     BadValue,
     DuplicateKey,
@@ -81,6 +81,56 @@ def test_json_is_as_good_as_yaml() -> None:
         {"version": 1, "image": "a/b:1", "env": {"A": "x\ty😀", "B": "é"}}, indent="\t"
     )
     assert jobfiles.loads(text).spec().env == {"A": "x\ty😀", "B": "é"}
+
+
+GANG = FULL.replace("  retry: {on: [provider_lost], max: 2}\n", "").replace("  queue: true\n", "")
+
+
+def test_a_gang_is_so_many_equal_members_with_a_part_of_the_budget_each() -> None:
+    text = GANG + "gang: {members: 3, spread: true, same_region: true}\n"
+    spec = jobfiles.loads(text).spec()
+    assert spec.gang == Gang(3, spread=True, same_region=True)
+    assert JobSpec.from_wire(json.loads(json.dumps(spec.to_wire()))) == spec
+    members = spec.members()
+    assert [m.env["TALLY_MEMBER"] for m in members] == ["0", "1", "2"]
+    assert {(m.env["TALLY_MEMBERS"], m.env["EPOCHS"]) for m in members} == {("3", "3")}
+    assert sum(m.price.budget for m in members) <= spec.price.budget
+    assert len({m.hash for m in members} | {spec.hash}) == 4
+    # A job without a gang keeps the hash that it always had.
+    alone = jobfiles.loads(GANG).spec()
+    assert "gang" not in alone.to_wire() and alone.members() == (alone,)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "line", "path"),
+    [
+        ("gang: {spread: true}\n", MissingKey, 1, "gang.members"),
+        ("gang: {members: 1}\n", BadValue, 1, "gang.members"),
+        ("gang: {members: 65}\n", BadValue, 1, "gang.members"),
+        ("gang: {members: 3, spred: true}\n", UnknownKey, 1, "gang.spred"),
+        ('gang: {members: 3, spread: "yes"}\n', WrongType, 1, "gang.spread"),
+        ("gang: 3\n", WrongType, 1, "gang"),
+        ("gang: {members: 3}\npolicy: {queue: true}\n", BadValue, 2, "policy.queue"),
+        (
+            "gang: {members: 3}\npolicy:\n  retry: {on: [provider_lost], max: 2}\n",
+            BadValue,
+            3,
+            "policy.retry",
+        ),
+    ],
+)
+def test_each_mistake_of_a_gang_has_its_line(
+    text: str, kind: type[JobFileRefused], line: int, path: str
+) -> None:
+    with pytest.raises(kind) as refused:
+        jobfiles.loads(text + "version: 1\nimage: python:3.11\n").spec()
+    assert (refused.value.fields["line"], refused.value.fields["path"]) == (line, path)
+
+
+@pytest.mark.parametrize("gang", [[1, False, False], [65, False, False], [2, 0, 1], [2, True], "3"])
+def test_a_gang_that_is_none_is_refused_on_the_wire(gang: object) -> None:
+    with pytest.raises(Refusal):
+        JobSpec.from_wire({**jobfiles.loads(GANG).spec().to_wire(), "gang": gang})
 
 
 def test_short_forms() -> None:

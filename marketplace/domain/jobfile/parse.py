@@ -12,7 +12,9 @@ from functools import partial
 from typing import Final, Literal
 
 from marketplace.domain.job import (
+    MOST_MEMBERS,
     FileIn,
+    Gang,
     GpuNeed,
     JobSpec,
     Placement,
@@ -38,7 +40,7 @@ from marketplace.domain.workload import WorkloadSpec, workspace_path
 
 TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
-    "ports", "outputs", "placement", "price", "policy",
+    "ports", "outputs", "placement", "price", "policy", "gang",
 )  # fmt: skip
 RETRY_ON: Final = (
     EndReason.PROVIDER_LOST,
@@ -105,7 +107,9 @@ def parse(root: Node, name: str = "") -> JobFile:
         placement=_placement(top),
         price=_price(top),
         policy=_policy(top),
+        gang=top.take("gang", _gang, None),
     )
+    _gang_rules(top)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
     notes.refuse(name)
@@ -293,6 +297,30 @@ def _policy(top: Section) -> Policy:
         queue=s.take("queue", values.flag, False),
         priority=s.take("priority", whole(0, 100), 0),
     )
+
+
+def _gang(notes: Notes, node: Node, path: str) -> Gang | None:
+    s = Section.read(notes, node, path, ("members", "spread", "same_region"))
+    if s.table is None:
+        return None  # noted already: it is no map
+    hint = "say how many, e.g. gang: {members: 3}"
+    return Gang(
+        members=s.need("members", whole(2, MOST_MEMBERS), 2, hint),
+        spread=s.take("spread", values.flag, False),
+        same_region=s.take("same_region", values.flag, False),
+    )
+
+
+def _gang_rules(top: Section) -> None:
+    """A gang starts as one and ends as one: none of it waits or begins again by itself."""
+    policy = top.get("policy")
+    if top.get("gang") is None or not isinstance(policy, Table):
+        return
+    for key, node in policy.entries:
+        waits = key.text == "queue" and isinstance(node, Scalar) and node.text == "true"
+        if key.text == "retry" or waits:
+            path = f"policy.{key.text}"
+            top.notes.add(BadValue, key, path, "a gang is placed at once and ends as one")
 
 
 def _wanted(
