@@ -376,6 +376,16 @@ def lost(lease: Lease, job: Job, owed_now: int, now: int) -> Outcome:
     return _job_ends(out, reason, message, now)
 
 
+def late(lease: Lease, job: Job, owed_now: int, now: int) -> Outcome:
+    """What a provider delivered before it was lost, and could tell only when it came back: it counts
+    as spent by a job that has gone on elsewhere."""
+    more = owed_now - lease.owed
+    if job.lease == lease.id or more <= 0:
+        return Outcome(lease, job)
+    job = replace(job, spent_before=job.spent_before + more, updated_ms=now)
+    return Outcome(replace(lease, owed=owed_now), job)
+
+
 def retries(job: Job, reason: str) -> bool:
     """Whether the job's policy wants another provider after *reason*."""
     policy = job.parsed.policy

@@ -14,6 +14,7 @@ from marketplace.domain.errors import Conflict, NotFound
 from marketplace.domain.receipt import Receipt, ReceiptRefused, SignedReceipt, check_next
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
+from marketplace.service import decide
 from marketplace.service.ports import Change, Store
 from marketplace.service.records import Channel, Lease, ReceiptRecord, VoucherRecord
 from marketplace.service.together import Together
@@ -218,6 +219,10 @@ async def take_receipt(
             raise
         page.last, page.leases[lease_id] = receipt, receipt
         page.ticks[lease_id] = record.tick
+    if receipt.final:
+        await market.change(
+            lease_id, lambda at, of: decide.late(at, of, receipt.lease_owed, market.now)
+        )
     return record
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,12 +37,20 @@ class Product:
     market: str
     chain: str
     image: str
+    home: Path
+    kill: Callable[[str], None]  # a part by its name, by SIGKILL to its process id
+    start: Callable[[str], None]  # an adapter by its name, again
 
 
 @contextmanager
-def product(home: Path, simulate: str = "h100x2") -> Iterator[Product]:
-    """Devnet, market and adapter under *home*; everything stops with the block."""
-    embedded = Embedded(home, simulate=simulate, block_ms=500)
+def product(
+    home: Path,
+    simulate: str = "h100x2",
+    resume_window: str = "10m",
+    adapters: Sequence[str] = ("adapter",),
+) -> Iterator[Product]:
+    """Devnet, market and *adapters* under *home*; everything stops with the block."""
+    embedded = Embedded(home, simulate=simulate, block_ms=500, resume_window=resume_window)
 
     async def start() -> None:
         embedded.prepare()
@@ -50,13 +58,24 @@ def product(home: Path, simulate: str = "h100x2") -> Iterator[Product]:
         await embedded.start_devnet()
         await embedded.fund()
         await embedded.start_market()
-        await embedded.start_adapter()
+        for name in adapters:
+            await embedded.start_adapter(name)
+
+    async def kill(name: str) -> None:
+        process = embedded.parts[name].process
+        assert process is not None
+        process.kill()
+        await process.wait()
 
     with start_blocking_portal() as portal:
         try:
             portal.call(start)
             image = LOCAL_IMAGE if embedded.image else "python"
-            yield Product(embedded.market_url, embedded.chain_url, image)
+            yield Product(
+                embedded.market_url, embedded.chain_url, image, home,
+                kill=lambda name: portal.call(kill, name),
+                start=lambda name: portal.call(embedded.start_adapter, name) and None,
+            )  # fmt: skip
         finally:
             portal.call(embedded.stop)
             portal.call(embedded.sweep)

@@ -150,6 +150,18 @@ def test_a_loss_without_retry_ends_and_with_retry_looks_again() -> None:
     assert decide.lost(lease, used, 40, NOW).job.state is JobState.ENDED
 
 
+def test_what_a_lost_provider_tells_late_counts_as_spent() -> None:
+    lease, job = running(policy=Policy(retry_on=("provider_lost",), retry_max=1))
+    same = decide.late(lease, job, 55, NOW)
+    assert (same.lease, same.job) == (lease, job)  # it is the job's own still: nothing is late
+    gone = decide.lost(lease, job, 40, NOW)
+    assert (gone.job.spent_before, gone.lease.owed) == (40, 40)
+    told = decide.late(gone.lease, gone.job, 55, NOW)
+    assert (told.job.spent_before, told.lease.owed) == (55, 55)
+    again = decide.late(told.lease, told.job, 55, NOW)
+    assert (again.lease, again.job) == (told.lease, told.job)  # twice is once
+
+
 def test_a_stop_wins_over_a_retry() -> None:
     again = Policy(max_duration_ms=60_000, retry_on=("provider_lost",), retry_max=3)
     lease, job = running(policy=again)

@@ -7,7 +7,7 @@ import { get, post } from "./api.js";
 import { fromHex, same, toHex } from "./bytes.js";
 import { sign } from "./crypto.js";
 import { checkOpen, readUtxos } from "./opentx.js";
-import { lacking, left, living, newBook, newLease } from "./payer.js";
+import { lacking, late, left, living, newBook, newLease } from "./payer.js";
 import { order, ordered } from "./paying.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "./records.js";
 import { lock, sealTo, unlock } from "./seal.js";
@@ -34,7 +34,17 @@ export async function examine(job, magic) {
   const fault = quoteFault(terms, wanted, Date.now()) ?? channelFault(quote, mine, terms);
   if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
   const secrets = asked.locked ? await unlock(asked.locked) : {};
-  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature) };
+  const cap = capOf(terms, asked.spec, books);
+  return { mine, asked, terms, body, warm, secrets, cap, adapterSignature: fromHex(quote.adapter_signature) };
+}
+
+/** The most to sign for the lease: its ceiling, within what the job's earlier providers may still come to. */
+function capOf(terms, spec, books) {
+  const leases = books.flatMap((book) => Object.entries(book.leases ?? {}));
+  const before = leases.filter(([name, lease]) => name !== terms.lease && readTerms(lease.terms).job === terms.job);
+  const rest = before.reduce((sum, [, lease]) => sum - late(lease), BigInt(spec.price[2]));
+  if (rest <= 0n) throw new Refused("BUDGET_SPENT", "what was signed at providers before is all of the job's budget");
+  return rest < BigInt(terms.ceiling) ? rest : BigInt(terms.ceiling);
 }
 
 /** Null if the quote's channel is fresh and unused, or kept open here and of the same rules. */
@@ -83,8 +93,8 @@ async function sealed({ asked, terms, secrets }) {
 /** Sign the terms, let the wallet sign the transaction, submit it, and start to pay. */
 export async function accept(agreed, ready, keep) {
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", "the transaction is not the one that was agreed");
-  const { mine, terms, body, adapterSignature } = agreed;
-  const lease = newLease(body, adapterSignature, BigInt(terms.ceiling));
+  const { mine, terms, body, cap, adapterSignature } = agreed;
+  const lease = newLease(body, adapterSignature, cap);
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
   const secrets = await sealed(agreed);
@@ -113,7 +123,7 @@ export async function acceptWarm(agreed) {
     await signedStep(mine.id, "topup", more);
     order({ do: "topped", id: mine.id, amount: more });
   }
-  const lease = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap: BigInt(terms.ceiling) };
+  const lease = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap: agreed.cap };
   await ordered(lease, "agreed"); // before the market hears of it: its receipts are expected now
   const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
   try {

@@ -84,7 +84,7 @@ async function giveUp(id, name, lost = false) {
   const book = books.get(id);
   const lease = book.leases[name];
   if (!lease) return;
-  await keep({ ...book, leases: { ...book.leases, [name]: { ...lease, over: true } } });
+  await keep({ ...book, leases: { ...book.leases, [name]: { ...lease, over: true, cap: lost ? payer.late(lease) : lease.cap } } });
   if (payer.over(books.get(id)) && (lost || !book.keep)) await end(id);
   count();
 }

@@ -130,6 +130,16 @@ export function ahead(book, leaseId, ms) {
   return { book: { ...book, leases, signed }, sign: signed };
 }
 
+/**
+ * The most that a lease may come to once its provider was lost: two ticks were on their way at most, and
+ * what else the job's budget holds is for another provider.
+ */
+export function late(lease) {
+  if (lease.last && readReceipt(lease.last).final) return lease.approved;
+  const terms = readTerms(lease.terms);
+  return least(lease.cap, lease.approved + owed(unitMs(2 * terms.tick_ms, terms.units_milli), terms.rate_micro));
+}
+
 const finished = (lease) => Boolean(lease.over || (lease.last && readReceipt(lease.last).final));
 
 /** Whether every lease of the channel has had its last receipt. */
