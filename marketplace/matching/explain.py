@@ -83,7 +83,7 @@ def refusal(market: Matchmaker, request: Request, now: int, ways: int = 1) -> No
     nearest = _relaxations(market, plain, rows, bits, now, ways)
     details: dict[str, str] = {}
     if "vram" in fallen and plain.vram_mib:
-        details["vram"] = f"lack {plain.vram_mib / 1024:g} GB"
+        details["vram"] = f"lack {round(plain.vram_mib / 1024, 1):g} GB"
     if "price" in fallen:
         details["price"] = _too_dear(market, plain, rows[bits & BIT["price"] != 0])
     return NoMatch(request, len(rows), fallen, nearest, details)
@@ -235,7 +235,7 @@ def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> 
     if relaxed.gpu_models != request.gpu_models:
         told.append("model " + (host.gpus[0].model if host.gpus else "any"))
     if relaxed.vram_mib != request.vram_mib:
-        told.append(f"vram {relaxed.vram_mib / 1024:g} GB")
+        told.append(f"vram {round(relaxed.vram_mib / 1024, 1):g} GB")
     if relaxed.vram_max_mib != request.vram_max_mib:
         told.append("more vram allowed")
     if relaxed.regions != request.regions:
