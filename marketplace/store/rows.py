@@ -1,7 +1,7 @@
 """INSERTs of many rows at once.
 
-SQLite: up to 64 rows by one statement, and so one release of the interpreter's lock instead of one
-a row, since beside a busy event loop each of these costs more than the row itself. PostgreSQL: many
+SQLite: up to 256 rows by one statement, and so one release of the interpreter's lock instead of one
+a row: beside a busy event loop the lock comes back only after some 5 ms. PostgreSQL: many
 rows are a COPY, which costs the server and the driver a third of as many INSERTs; few are one short
 prepared statement in one pipeline. Statements and the way from a record to its row are made once for
 each kind.
@@ -22,8 +22,8 @@ from sqlalchemy.exc import DBAPIError
 from marketplace.service.records import Record
 from marketplace.store import sql
 
-AT_ONCE: Final = (64, 8, 1)
-"""Few sizes, so that the driver keeps their prepared statements."""
+AT_ONCE: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Few sizes, so that the driver keeps their prepared statements; each of them at most once but the first."""
 COPIED: Final = 16
 """From so many rows on a COPY is cheaper: it needs two round trips more."""
 _to_json: Final = json.JSONEncoder().encode
@@ -64,8 +64,8 @@ class Inserts:
             return
         at = 0
         for size in AT_ONCE:
-            statement = made.head + ",".join([made.line] * size)
             while len(records) - at >= size:
+                statement = made.head + ",".join([made.line] * size)
                 values = [v for r in records[at : at + size] for v in made.row(r)]
                 connection.exec_driver_sql(statement, tuple(values))
                 at += size

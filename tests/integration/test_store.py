@@ -88,7 +88,7 @@ ODD = ("", "\\N", "\\.", "a\tb\nc\rd", '"\\"', "Δ ✓ \U0001f600", "'; --", "%s
 def _odd(name: str, i: int) -> Job:
     text = ODD[i % len(ODD)]
     return Job(
-        name, text, "", text, "job", {text: [text, None, 1, True]}, bytes([i]) * 28,
+        name, text, "", text, "job", {text: [text, None, 1, True]}, bytes([i % 256]) * 28,
         [text] * (i % 3), JobState.QUEUED, 2**53, i, b"\\x00" * (i % 2),
         exit_code=None if i % 2 else -i, explain={"a": {}} if i % 2 else {},
     )  # fmt: skip
@@ -96,7 +96,7 @@ def _odd(name: str, i: int) -> Job:
 
 def test_rows_come_back_as_they_were_written_however_many_at_once(on_store) -> None:
     async def body(db: Database) -> None:
-        for count in (1, 9, 200):
+        for count in (1, 9, 200, 600):
             put = [_odd(f"j{count}-{i:03d}", i) for i in range(count)]
             await db.apply(Change(puts=[*put]))
             assert await db.find(Job, id__ge=f"j{count}-", id__lt=f"j{count}.") == put
