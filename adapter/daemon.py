@@ -60,6 +60,7 @@ from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
 
 PERIOD_MS: Final = 1000
 INVENTORY_S: Final = 15.0
+LOOK_S: Final = 3.0
 OUTPUT_MIB: Final = 4096
 ALARM_AGAIN_MS: Final = 60_000
 SOFTWARE: Final = "tally-adapter/0.1.0"
@@ -101,6 +102,10 @@ class Daemon:
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Driver] = {}
         self._found: dict[str, Handle] = {}
+        self._unasked = set(parts.runtimes)
+        self._looking: set[str] = set()
+        self._seen: dict[str, Status] = {}
+        self._looked = anyio.Event()
         self._due: dict[str, int] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._chain: Chain | None = None
@@ -229,7 +234,7 @@ class Daemon:
         self._state = wake(state, self.now())
         for number, payload in await anyio.to_thread.run_sync(journal.outbox):
             self.link.send(wire.from_bytes(payload), number)
-        await self._adopt()
+        await self.adopt()
         for effect in recover(self._state):
             self._perform(effect)
 
@@ -237,14 +242,17 @@ class Daemon:
         """Release the journal."""
         self._parts.journal.close()
 
-    async def _adopt(self) -> None:
-        """Find every workload that still runs; what belongs to no lease is ended."""
-        for name, runtime in self._parts.runtimes.items():
+    async def adopt(self) -> None:
+        """Find every workload that still runs; what belongs to no lease is ended.  A runtime that
+        does not answer is asked again."""
+        for name in sorted(self._unasked):
+            runtime = self._parts.runtimes[name]
             try:
                 handles = await runtime.adopt()
             except Fault as fault:
                 self.raise_alarm(fault.code, f"{name}: {fault.message}")
                 continue
+            self._unasked.discard(name)
             for handle in handles:
                 lease = self.lease(handle.lease)
                 if lease is None:
@@ -327,17 +335,7 @@ class Daemon:
 
     async def measure_all(self) -> None:
         """Look at every running workload, read its meters, and decide."""
-        leases = [lease for lease in self._state.leases.values() if lease.runs]
-        seen: dict[str, Status] = {}
-
-        async def look(lease: Lease) -> None:
-            status = await self._status(lease)
-            if status is not None:
-                seen[lease.id] = status
-
-        async with anyio.create_task_group() as group:
-            for lease in leases:
-                group.start_soon(look, lease)
+        seen = await self._look_at_all()
         over = {k for k, status in seen.items() if status.state is WorkloadState.EXITED}
         for id_ in over:
             lease = self.lease(id_)
@@ -350,6 +348,31 @@ class Daemon:
         ]
         for id_, readings in (await self._poll(subjects)).items():
             await self._measured(id_, readings, self._is_due(id_))
+
+    async def _look_at_all(self) -> dict[str, Status]:
+        """The state of every running workload, as far as it is told within :data:`LOOK_S`: one that
+        hangs in its runtime does not hold up its neighbours, and is not asked twice at a time."""
+        assert self._group is not None
+        self._seen = {}
+        running = [lease for lease in self._state.leases.values() if lease.runs]
+        fresh = [lease for lease in running if lease.id not in self._looking]
+        for lease in fresh:
+            self._looking.add(lease.id)
+            self._group.start_soon(self._look, lease)
+        with anyio.move_on_after(LOOK_S):
+            while any(lease.id in self._looking for lease in fresh):
+                await self._looked.wait()
+        return self._seen
+
+    async def _look(self, lease: Lease) -> None:
+        try:
+            status = await self._status(lease)
+            if status is not None:
+                self._seen[lease.id] = status
+        finally:
+            self._looking.discard(lease.id)
+            self._looked.set()
+            self._looked = anyio.Event()
 
     async def measure(self, lease: str) -> None:
         """Read one lease's meters now, next to a change of phase."""
@@ -500,6 +523,8 @@ class Daemon:
         """Health, prices and windows change: say so."""
         while True:
             await anyio.sleep(INVENTORY_S)
+            if self._unasked:
+                await self.adopt()
             try:
                 offer = await anyio.to_thread.run_sync(self._make_offer)
             except Fault as fault:

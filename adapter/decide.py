@@ -42,7 +42,7 @@ from adapter.events import (
 )
 from adapter.proposals import Declined, check
 from adapter.state import Channel, ChannelStage, Lease, Now, Own, PauseCause, State, Wish
-from adapter.ticks import exhausted, fold, pause_cause, receipt, take_voucher
+from adapter.ticks import blind, exhausted, fold, pause_cause, receipt, take_voucher
 from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.errors import Refusal
@@ -109,7 +109,9 @@ def wake(state: State, now: Now) -> State:
             lease, paused_at_ms=now.boot_ms, fault_since_ms=0, idle_since_ms=0,
             started_at_ms=min(lease.started_at_ms, now.boot_ms),
         )  # fmt: skip
-    return replace(state, leases=leases, offline_since_ms=now.boot_ms)
+    return replace(
+        state, leases=leases, offline_since_ms=now.boot_ms, chain_seen_ms=now.boot_ms
+    )  # fmt: skip
 
 
 def _of_lease(
@@ -288,6 +290,7 @@ def _link_down(turn: Turn) -> None:
 
 
 def _sighted(turn: Turn, event: Sighted) -> None:
+    turn.state = replace(turn.state, chain_seen_ms=turn.now.boot_ms)
     channel = turn.state.channels.get(event.session_vk)
     if channel is None or channel.stage is ChannelStage.ENDED:
         return
@@ -394,7 +397,7 @@ def _measured(turn: Turn, lease: Lease, event: Measured) -> None:
     if ended is not None:
         life.stop(turn, lease, *ended)
         return
-    cause = pause_cause(turn.state, lease, channel)
+    cause = pause_cause(turn.state, lease, channel, turn.now)
     if cause is not None and lease.state is LeaseState.ACTIVE:
         life.pause(turn, lease, cause)
 
@@ -443,6 +446,10 @@ def _passed(turn: Turn) -> None:
         lease = turn.state.leases.get(id_)
         if lease is not None:
             _age(turn, lease)
+    if any(
+        lease.runs and blind(turn.state, lease, turn.now) for lease in turn.state.leases.values()
+    ):
+        turn.alarm("CHAIN_UNSEEN", "the chain is silent for too long: leases are paused")
     for session_vk, channel in list(turn.state.channels.items()):
         if any(True for _ in turn.state.on(session_vk)):
             life.settle_if_due(turn, session_vk)

@@ -159,10 +159,12 @@ def _thaw(turn: Turn, lease: Lease, channel: Channel) -> None:
     """Everything is paid: go on, unless the ceiling is met or the channel is too young."""
     if exhausted(lease, channel):
         stop(turn, lease, EndReason.CEILING, "the ceiling is met")
-    elif pause_cause(turn.state, lease, channel) is None:
+        return
+    cause = pause_cause(turn.state, lease, channel, turn.now)
+    if cause is None:
         resume(turn, lease)
-    elif lease.pause is not PauseCause.DEPTH:
-        turn.put(replace(count_pause(turn, lease), pause=PauseCause.DEPTH))
+    elif lease.pause is not cause:
+        turn.put(replace(count_pause(turn, lease), pause=cause))
 
 
 # ---- ending --------------------------------------------------------------------------------------

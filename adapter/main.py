@@ -212,13 +212,19 @@ def make_offer(
     )
 
 
-async def connect_patiently(config: Config) -> ChainReader:
+def _log_alarm(code: str, message: str) -> None:
+    _log.warning("alarm", code=code, cause=message)
+
+
+async def connect_patiently(
+    config: Config, alarm: Callable[[str, str], None] = _log_alarm
+) -> ChainReader:
     """The chain, however long it takes to come up."""
     while True:
         try:
             return await connect_chain(config.chain_url, config.project_id)
         except ChainFault as fault:
-            _log.warning("waiting for the chain", url=config.chain_url, cause=fault.message)
+            alarm(fault.code, f"waiting for the chain at {config.chain_url}: {fault.message}")
             await anyio.sleep(CHAIN_WAIT_S)
 
 
@@ -250,7 +256,7 @@ async def make_treasury(
     the rest of the adapter, and workloads that run are to be metered meanwhile.
     """
     module = await anyio.to_thread.run_sync(importlib.import_module, "adapter.treasury")
-    chain = await connect_patiently(config)
+    chain = await connect_patiently(config, daemon.raise_alarm)
     if chain.magic != daemon.own.offer.magic:
         raise OtherNetwork(daemon.own.offer.magic, chain.magic)
     return module.Treasury(

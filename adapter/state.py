@@ -48,6 +48,7 @@ class PauseCause(StrEnum):
     UNPAID = "UNPAID"  # two ticks without a voucher
     OFFLINE = "OFFLINE"  # the same, while the market cannot be reached
     DEPTH = "DEPTH"  # the channel's transaction is too young for more
+    BLIND = "BLIND"  # the chain was not seen for so long that a Close may be half over
 
 
 class ChannelStage(StrEnum):
@@ -243,11 +244,13 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything.  *offline_since_ms* is None while the market hears us."""
+    """Everything.  *offline_since_ms* is None while the market hears us; *chain_seen_ms*: when the
+    chain last told of a channel."""
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
     channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
     offline_since_ms: int | None = None
+    chain_seen_ms: int = 0
     draining: bool = False
     past: Past = Past()
 

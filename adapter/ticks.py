@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.state import Channel, Lease, PauseCause, State
+from adapter.state import Channel, Lease, Now, PauseCause, State
 from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.metering import Meter, Reading, integrate, usage
@@ -146,8 +146,16 @@ def take_voucher(turn: Turn, voucher: Voucher) -> Channel | None:
     return channel
 
 
-def pause_cause(state: State, lease: Lease, channel: Channel) -> PauseCause | None:
+def blind(state: State, lease: Lease, now: Now) -> bool:
+    """True when the chain said nothing for half the time that a Close takes: what was seen of the
+    channel is relied upon no longer."""
+    return (now.boot_ms - state.chain_seen_ms) * 2 > lease.terms.close_period_ms
+
+
+def pause_cause(state: State, lease: Lease, channel: Channel, now: Now) -> PauseCause | None:
     """Why the workload must be frozen now, or None."""
     if overdue(state, lease, channel):
         return PauseCause.UNPAID if state.offline_since_ms is None else PauseCause.OFFLINE
+    if blind(state, lease, now):
+        return PauseCause.BLIND
     return PauseCause.DEPTH if too_young(lease, channel) else None

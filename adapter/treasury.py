@@ -135,7 +135,7 @@ class Treasury:
             try:
                 await self.look()
             except Fault as fault:
-                _log.warning("chain unreachable", code=fault.code, cause=fault.message)
+                self._alarm(fault.code, f"the chain cannot be read: {fault.message}")
             with anyio.move_on_after(self._pause_s()):
                 await self._stir.wait()
 

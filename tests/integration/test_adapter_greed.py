@@ -10,15 +10,24 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from adapter.runtime.base import ExecResult, Handle, LogChunk, RuntimeTimeout
+from adapter.runtime.base import (
+    ExecResult,
+    Handle,
+    LogChunk,
+    RuntimeFault,
+    RuntimeTimeout,
+    Status,
+)
 from adapter.runtime.calls import in_thread
 from adapter.runtime.workspace import DiskWatch, Usage
 from adapter.shipping import MOST_COMMANDS, MOST_STREAMS, Shipping
 from marketplace.domain import wire
+from marketplace.domain.workload import WorkloadSpec
 from tests.integration.support_adapter import (
     FakeMarket,
     HostRuntime,
     Ledger,
+    LedgerEye,
     World,
     host_offer,
     make_daemon,
@@ -33,6 +42,13 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def workload_of(lease: str) -> WorkloadSpec:
+    """A plain process."""
+    return WorkloadSpec(
+        lease=lease, image="", command=("sleep", "60"), cpu_milli=100, memory_mib=64, disk_mib=64
+    )  # fmt: skip
 
 
 class Chatty(HostRuntime):
@@ -62,6 +78,67 @@ async def test_a_flood_of_log_does_not_hold_up_the_tick(tmp_path: Path) -> None:
             await market.wait(lambda: len(market.of(wire.LogChunk)) > 20, "a flood")
             await market.wait(lambda: "PAUSED" in market.stages("lease_1"), "the pause")
             assert len(market.receipts()) == 2
+
+
+class Hung(HostRuntime):
+    """A host that does not answer for one workload, once *for_lease* is set."""
+
+    for_lease = ""
+    asked = 0
+
+    async def status(self, handle: Handle) -> Status:
+        if handle.lease == self.for_lease:
+            self.asked += 1
+            await anyio.sleep_forever()
+        return await super().status(handle)
+
+
+async def test_a_workload_that_hangs_in_its_runtime_holds_up_no_other(tmp_path: Path) -> None:
+    world, market = World(), FakeMarket()
+    runtime = Hung(world)
+
+    def receipts(lease: str) -> int:
+        return sum(one.lease == lease for one in market.receipts())
+
+    async with market_socket(market) as url:
+        daemon = make_daemon(world, tmp_path, url, runtime=runtime)
+        async with running(daemon, Ledger()):
+            await market.wait(lambda: market.of(wire.LeasesHeld), "the first LeasesHeld")
+            await market.lease(host_offer())
+            await market.lease(host_offer(), lease="lease_2")
+            await market.wait(lambda: receipts("lease_1") and receipts("lease_2"), "receipts")
+            runtime.for_lease = "lease_1"
+            before = receipts("lease_2")
+            await market.wait(lambda: receipts("lease_2") >= before + 8, "eight more receipts")
+            assert runtime.asked == 1
+            assert "lease_1" in daemon.state.leases, "it is kept"
+
+
+class Deaf(HostRuntime):
+    """A host that does not say at first what runs on it."""
+
+    deaf = True
+
+    async def adopt(self) -> list[Handle]:
+        if self.deaf:
+            raise RuntimeFault("not now")
+        return await super().adopt()
+
+
+async def test_a_ghost_is_ended_as_soon_as_its_runtime_answers(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    runtime = Deaf(rig.world)
+    await runtime.start(workload_of("ghost"))
+    daemon = make_daemon(rig.world, tmp_path, "http://127.0.0.1:9", runtime=runtime)
+    async with anyio.create_task_group() as group:
+        await daemon.resume(LedgerEye(rig.ledger, daemon.handle), group)
+        assert set(rig.world.workloads) == {"ghost"}
+        assert daemon.alarms
+        runtime.deaf = False
+        await daemon.adopt()
+        assert rig.world.workloads == {}
+        group.cancel_scope.cancel()
+    daemon.close()
 
 
 async def test_calls_that_hang_take_no_thread_from_the_journal() -> None:
