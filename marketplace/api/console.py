@@ -27,6 +27,7 @@ from marketplace.api.console_page import MaybeViewer, SignInFirst, page
 from marketplace.api.rendering import environment
 from marketplace.domain.errors import NotFound, TallyError, Unauthenticated
 from marketplace.domain.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
+from marketplace.domain.jobfile import nominal_least
 from marketplace.domain.lease import LeaseState
 from marketplace.service import jobs
 from marketplace.service.records import Lease
@@ -66,7 +67,7 @@ async def offers(
     wanted = {"model": model, "region": region, "vram": vram, "rate": rate}
     found = await market_routes.offers(
         parts, cursor=cursor, limit=50, model=model, region=region,
-        min_vram_mib=int(vram or 0) * 1000, max_rate_micro=int(rate or 0) * 1_000_000,
+        min_vram_mib=nominal_least(int(vram or 0) * 1024), max_rate_micro=int(rate or 0) * 1_000_000,
         all_states=False,
     )  # fmt: skip
     models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
@@ -84,7 +85,9 @@ def _asked(
     *, model: str, region: str, vram: int, rate: int, count: int = 1, isolation: str = "process"
 ) -> JobSpec:
     """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in lovelace."""
-    need = GpuNeed((model,) if model else (), Range(count, count), Range(vram * 1000))
+    need = GpuNeed(
+        (model,) if model else (), Range(count, count), Range(nominal_least(vram * 1024))
+    )
     hour = 3_600_000
     budget = max(1, count) * (rate or 1_000_000) * hour // 1000 + 1  # no reason of its own
     return JobSpec(

@@ -9,15 +9,14 @@ from playwright.sync_api import Page
 from tests.requires import need_axe
 
 
-def serious(page: Page) -> list[str]:
-    """What axe-core calls serious or critical, with the elements."""
+def findings(page: Page) -> list[str]:
+    """Everything that axe-core finds, however small, with the elements."""
     # Over the debugging protocol, not as a script of the page: its policy would refuse that.
     page.evaluate(need_axe().read_text())
     found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
     return [
-        f"{page.url} {v['id']}: {[n['html'][:120] for n in v['nodes'][:3]]}"
+        f"{page.url} {v['impact']} {v['id']}: {[n['html'][:120] for n in v['nodes'][:3]]}"
         for v in found["violations"]
-        if v["impact"] in ("serious", "critical")
     ]
 
 
@@ -26,5 +25,5 @@ def both_themes(page: Page) -> list[str]:
     found: list[str] = []
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        found += serious(page)
+        found += findings(page)
     return found

@@ -34,7 +34,7 @@ function create(form) {
   busy(form.querySelector("[type=submit]"), async () => {
     const made = await post("/v1/keys", { name, verbs, budget, expires_at_ms });
     showOnce(made.secret);
-    form.elements.name.value = "";
+    form.reset();
     await refresh();
   });
 }

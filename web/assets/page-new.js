@@ -70,7 +70,7 @@ function repeat(form, along, spec, spent) {
   form.disk.value = Math.ceil(disk[0] / 1024);
   form.model.value = gpu === null ? "-" : gpu[0][0] ?? "";
   if (gpu) form.count.value = gpu[1][0];
-  if (gpu?.[2][0]) form.vram.value = Math.round(gpu[2][0] / 1000);
+  if (gpu?.[2][0]) form.vram.value = Math.round((gpu[2][0] * 100) / 93 / 1024);
   for (const name of spec.secrets) along.secrets.add(name);
   for (const [dst, sha256, bytes] of spec.files) along.files.row({ dst, sha256, size: bytes });
   form.outputs.value = spec.outputs.join(" ");
@@ -139,7 +139,7 @@ function reasons(no) {
     make("p", { class: "notice" }, no.text),
     make("ul", { class: "reasons", "aria-label": "What rules hosts out" }, ...Object.entries(no.reasons).map(([name, count]) =>
       make("li", {}, make("span", {}, (no.words[name] ?? name).replaceAll("_", " ").toLowerCase()), make("span", {}, `${count} of ${hosts(no.hosts)}`)))),
-    no.relaxations.length ? make("h3", {}, "It would match if you") : make("p", { class: "hint" }, "No single change would match a host that is listed now. The job can wait in the queue."),
+    no.relaxations.length ? make("h3", {}, "It would match with") : make("p", { class: "hint" }, "No single change would match a host that is listed now. The job can wait in the queue."),
     make("ul", { class: "relax" }, ...no.relaxations.map((way) => make("li", {}, make("b", {}, way.change), make("span", {}, `${hosts(way.hosts)}, from ${rate(way.rate_micro_per_s)}`)))),
   ];
 }

@@ -32,7 +32,7 @@ function create(form) {
   busy(form.querySelector("[type=submit]"), async () => {
     const made = await post("/v1/webhooks", { url, kinds });
     showOnce(made.secret);
-    form.url.value = "";
+    form.reset();
     await refresh();
   });
 }

@@ -4,7 +4,9 @@ import { parseAda, parseDuration } from "./units.js";
 
 const OPEN_END = 2 ** 53;
 const RETRIES = 3;
-const MIB_PER_GB = 1000; // as makers count: a device sold with 80 GB has 79.6 GiB
+
+/** MiB that a device sold with *gb* shows at least: drivers and ECC keep up to 7 % (as in job files). */
+const nominalLeast = (gb) => Math.floor((gb * 1024 * 93) / 100);
 
 export class FormFault extends Error {
   constructor(field, message) {
@@ -59,7 +61,7 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
   if (!image) throw new FormFault("image", "a job needs an image");
   const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
   const cores = form.model.value === "-";
-  const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [form.vram.value.trim() ? whole(form, "vram") * MIB_PER_GB : 0, OPEN_END], 1000];
+  const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [form.vram.value.trim() ? nominalLeast(whole(form, "vram")) : 0, OPEN_END], 1000];
   return {
     name: form.name.value.trim() || "job",
     kind: "job",
