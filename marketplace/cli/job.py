@@ -66,7 +66,13 @@ def quote(
         if as_json:
             print_json(answer)
         else:
-            show_quote(answer)
+            for at, member in enumerate(answer.get("members", ())):
+                out.print(f"member {at}", markup=False)
+                show_quote(member)
+            if "members" in answer:
+                out.print(f"together at most {show_ada(int(answer['ceiling']))}", markup=False)
+            else:
+                show_quote(answer)
 
     _main(story)
 
@@ -100,7 +106,12 @@ def run(
         from marketplace.cli.paying import Wish, run_job
         from marketplace.client import jobfiles
 
-        return await run_job(where, jobfiles.load(file), Wish(yes, as_json, keep, detach, outputs))
+        loaded, wish = jobfiles.load(file), Wish(yes, as_json, keep, detach, outputs)
+        if loaded.spec.gang is not None:
+            from marketplace.cli.ganging import run_gang
+
+            return await run_gang(where, loaded, wish)
+        return await run_job(where, loaded, wish)
 
     _main(story)
 

@@ -26,6 +26,7 @@ import httpx
 import structlog
 
 from marketplace.chain.errors import ChainFault
+from marketplace.client import gang
 from marketplace.client.handle import Job
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.leaving import CLOSE_AFTER_S
@@ -179,6 +180,27 @@ class Market(Reader):
                     await self._let_go(view)
                 raise
         return self.attach(str(posted["id"]))
+
+    async def run_gang(
+        self,
+        job: Path | str | JobSpec | LoadedJob,
+        *,
+        confirm: gang.ConfirmAll | None = None,
+        key: str = "",
+    ) -> gang.Gang:
+        """Like :meth:`run` for a job file with a gang: all members are quoted and checked before any is signed."""
+        runner = self.runner
+        posted = await gang.post(runner, await self._pinned(self._load(job)), key)
+        names = [str(member["id"]) for member in posted["members"]]
+        try:
+            if not await gang.agree(runner, posted, confirm):
+                raise QuoteDeclined(f"{posted['id']}: the quotes were declined")
+        except Refusal:
+            for name in names:
+                if runner.channels(name):
+                    self.attach(name)  # its channel may be open: what is in it has to come home
+            raise
+        return gang.Gang(str(posted["id"]), [self.attach(name) for name in names], self.http)
 
     async def _let_go(self, view: Json) -> None:
         try:

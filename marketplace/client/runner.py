@@ -95,10 +95,7 @@ class Runner:
 
     async def post(self, loaded: LoadedJob, *, key: str = "") -> Json:
         """Upload the job's files and post it; the market's view of it. *key* makes it idempotent."""
-        secrets_here(loaded.spec.secrets)
-        for sha256, path in loaded.blobs.items():
-            data = await anyio.Path(path).read_bytes()
-            await self.http.put(f"/v1/blobs/{sha256}", data)
+        await self.upload(loaded)
         session = self.purse.new_session()
         spares = [self.purse.new_session() for _ in range(loaded.spec.policy.retry_max)]
         body = {
@@ -116,6 +113,17 @@ class Runner:
             raise
         self._specs[str(job["id"])] = loaded.spec
         return job
+
+    async def upload(self, loaded: LoadedJob) -> None:
+        """The job's files; :class:`SecretMissing` before that if a secret is not there."""
+        secrets_here(loaded.spec.secrets)
+        for sha256, path in loaded.blobs.items():
+            data = await anyio.Path(path).read_bytes()
+            await self.http.put(f"/v1/blobs/{sha256}", data)
+
+    def know(self, job: str, spec: JobSpec) -> None:
+        """What *job* was posted as: its quotes are checked against this."""
+        self._specs[job] = spec
 
     def _reusable(self) -> list[ChannelPayer]:
         """Open channels that this process holds and nobody has asked to end."""
