@@ -66,6 +66,9 @@ def map_blockfrost(what: str, error: Exception) -> TallyError:
                 f"{what}: the chain's door refuses this project id ({status}): {text}"
             )
         return ChainFault(f"{what}: status {status}: {text}")
+    if isinstance(error, requests.ConnectionError):
+        asked = error.request.url if error.request is not None else ""
+        return ChainFault(f"{what}: no connection to {asked}")
     return ChainFault(f"{what}: {type(error).__name__}: {str(error)[:300]}")
 
 

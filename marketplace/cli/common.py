@@ -6,6 +6,7 @@ failed (unreachable, chain).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ JOB_FAILED: Final = 1
 USAGE: Final = 2
 REFUSED: Final = 3
 WORLD_FAILED: Final = 4
+INTERRUPTED: Final = 130  # as shells say of SIGINT
 
 # Lines are never broken: what is copied or piped (ids, addresses, hashes) must stay whole.
 out: Final = Console(highlight=False, emoji=False, soft_wrap=True)
@@ -44,6 +46,7 @@ Home = Annotated[
     ),
 ]
 Market = Annotated[str, typer.Option(envvar="TALLY_MARKET", help="The market's address.")]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")]
 ChainUrl = Annotated[
     str, typer.Option(envvar="TALLY_CHAIN_URL", help="A Blockfrost-compatible address.")
 ]
@@ -59,6 +62,27 @@ class UsageError(Malformed):
 
     code = "USAGE"
     remedy = "see `tally COMMAND --help`"
+
+
+class PortTaken(Refusal):
+    """Another program listens where a part should."""
+
+    code = "PORT_TAKEN"
+    remedy = "stop what listens there, or choose another with --port"
+
+
+class MachineRefused(Fault):
+    """This machine does not let a command read, write or listen."""
+
+    code = "MACHINE_REFUSED"
+    remedy = "make the path readable and writable for this user, or name another"
+
+
+class DiskFull(MachineRefused):
+    """There is no room where a command writes."""
+
+    code = "DISK_FULL"
+    remedy = "free some space there, and do it again: nothing half written counts"
 
 
 class Declined(Refusal):
@@ -96,17 +120,18 @@ def configure_logs() -> None:
 
 def exit_code(error: TallyError) -> int:
     """Which exit code *error* ends with."""
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError) or type(error) is Malformed:  # an argument that does not parse
         return USAGE
     return WORLD_FAILED if isinstance(error, Fault) else REFUSED
 
 
 def fail(error: TallyError) -> NoReturn:
     """One line with code, cause and remedy on stderr; then the exit code of its kind."""
+    remedy = UsageError.remedy if type(error) is Malformed else error.remedy
     err.print(f"[bold red]{error.code}[/]: ", end="")
-    err.print(error.message, markup=False, end="\n" if not error.remedy else " ")
-    if error.remedy:
-        err.print(f"— {error.remedy}", markup=False, style="dim")
+    err.print(error.message, markup=False, end="\n" if not remedy else " ")
+    if remedy:
+        err.print(f"— {remedy}", markup=False, style="dim")
     sys.exit(exit_code(error))
 
 
@@ -117,12 +142,30 @@ def guarded(command: Callable[[], Any]) -> Any:
     except TallyError as error:
         fail(error)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # whoever read has had enough
+        sys.exit(DONE)
+    except OSError as error:
+        fail(of_machine(error))
     except BaseExceptionGroup as group:
         first = first_tally_error(group)
-        if first is None:
-            raise
-        fail(first)
+        if first is not None:
+            fail(first)
+        if group.split(KeyboardInterrupt)[1] is None:
+            sys.exit(INTERRUPTED)
+        raise
+
+
+def of_machine(error: OSError) -> TallyError:
+    """What this machine refused, in words."""
+    where = f"{error.filename}: " if error.filename else ""
+    text = f"{where}{error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(text)
+    return PortTaken(text) if error.errno == errno.EADDRINUSE else MachineRefused(text)
 
 
 def first_tally_error(group: BaseExceptionGroup[BaseException]) -> TallyError | None:
@@ -130,6 +173,8 @@ def first_tally_error(group: BaseExceptionGroup[BaseException]) -> TallyError | 
     for error in group.exceptions:
         if isinstance(error, TallyError):
             return error
+        if isinstance(error, OSError):
+            return of_machine(error)
         if isinstance(error, BaseExceptionGroup):
             found = first_tally_error(error)  # pyright: ignore[reportUnknownArgumentType]
             if found is not None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from contracts.devnet.server import main as serve
+from marketplace.cli.common import DONE, WORLD_FAILED, Port
 
 app = typer.Typer(help="A Cardano ledger on this machine, behind a Blockfrost-compatible address.")
 
@@ -15,10 +16,11 @@ app = typer.Typer(help="A Cardano ledger on this machine, behind a Blockfrost-co
 @app.command()
 def devnet(
     state: Annotated[Path, typer.Option(help="Where the chain is kept.")] = Path(".tally/devnet"),
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8090,
+    port: Port = 8090,
     block_ms: Annotated[
         int, typer.Option(help="Milliseconds between blocks; 0 makes one for each transaction.")
     ] = 1000,
 ) -> None:
     """Serve until Ctrl-C. Money comes from `tally faucet ADDRESS AMOUNT`."""
-    serve(["--state", str(state), "--port", str(port), "--block-ms", str(block_ms)])
+    code = serve(["--state", str(state), "--port", str(port), "--block-ms", str(block_ms)])
+    raise typer.Exit(WORLD_FAILED if code else DONE)

@@ -29,7 +29,7 @@ from marketplace.chain.actions import Desk, deploy
 from marketplace.chain.address import to_text
 from marketplace.chain.connect import connect
 from marketplace.chain.wallet import Wallet
-from marketplace.cli.common import private_folder
+from marketplace.cli.common import PortTaken, private_folder
 from marketplace.cli.faucet import ask as ask_faucet
 from marketplace.cli.supervise import Part
 from marketplace.client.purse import Purse
@@ -39,13 +39,6 @@ LOCAL_IMAGE: Final = "tally/python:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: the process runtime needs no image
 _OPERATOR_ADA: Final = 200_000_000
 _HOT_ADA: Final = 50_000_000
-
-
-class PortTaken(Refusal):
-    """Another program listens where a part should."""
-
-    code = "PORT_TAKEN"
-    remedy = "stop what listens there, or choose another with --port or --devnet-port"
 
 
 class AlreadyRunning(Refusal):
@@ -108,7 +101,9 @@ class Embedded:
             raise AlreadyRunning(f"{self.home} is being served already") from error
         for port in (self.port, self.devnet_port):
             if not is_free(port):
-                raise PortTaken(f"port {port} of this machine is taken")
+                raise PortTaken(
+                    f"port {port} of this machine is taken; the devnet's is set by --devnet-port"
+                )
         if not self.passphrase_file.exists():
             self.passphrase_file.touch(mode=0o600)
             self.passphrase_file.write_text(secrets.token_urlsafe(24) + "\n")

@@ -41,8 +41,15 @@ def ask(chain_url: str, address: str, lovelace: int) -> str:
     except httpx.HTTPError as error:
         raise FaucetUnreachable(f"no devnet answers at {root}") from error
     if answer.status_code != 200:
-        raise FaucetRefused(f"the devnet answered {answer.status_code}: {answer.text[:200]}")
+        raise FaucetRefused(f"the devnet answered {answer.status_code}: {_why(answer)}")
     return str(answer.json()["tx_hash"])
+
+
+def _why(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:200]
 
 
 @app.command()

@@ -54,6 +54,12 @@ class ExtraMissing(UsageError):
     remedy = ""
 
 
+class NoCommand(UsageError):
+    """The first word is no command."""
+
+    remedy = "`tally --help` lists them"
+
+
 def load(name: str) -> typer.Typer:
     """The command group *name*; :class:`ExtraMissing` with the pip line that brings its libraries."""
     entry = COMMANDS[name]
@@ -70,6 +76,7 @@ def load(name: str) -> typer.Typer:
         configure_logs()
     # `tally completion` completes the whole line; typer's own would install one for "tally job".
     module.app._add_completion = False
+    module.app.pretty_exceptions_enable = False  # a defect's traceback as Python prints it
     return module.app
 
 
@@ -78,7 +85,7 @@ def show_help() -> None:
     out.print("Tally: decentralised compute on Cardano, paid by the metered second.\n")
     out.print("Usage: tally COMMAND [OPTIONS]      tally COMMAND --help says more\n", markup=False)
     for name, entry in COMMANDS.items():
-        out.print(f"  [bold]{name:<10}[/]{entry.help}")
+        out.print(f"  [bold]{name:<12}[/]{entry.help}")
 
 
 def run(arguments: list[str]) -> None:
@@ -95,7 +102,7 @@ def run(arguments: list[str]) -> None:
     else:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean `tally {near[0]}`?" if near else ""
-        raise UsageError(f"there is no command {name!r}{hint}")
+        raise NoCommand(f"there is no command {name!r}{hint}")
 
 
 def main() -> None:

@@ -21,7 +21,9 @@ from marketplace.cli.common import (
     ChainUrl,
     Home,
     Json,
+    Port,
     ProjectId,
+    UsageError,
     Yes,
     confirm_spend,
     err,
@@ -63,6 +65,8 @@ class NoDatabase(NotFound):
 
 
 def _database(db: str, home: Path) -> str:
+    if db and not db.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
+        raise UsageError(f"--db: {db.partition(':')[0]!r} is neither sqlite nor postgresql")
     return db or f"sqlite:///{private_folder(home) / 'market.db'}"
 
 
@@ -103,7 +107,7 @@ def serve_(
     home: Home,
     db: Database = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    port: Port = 8000,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
     public_chain_url: Annotated[

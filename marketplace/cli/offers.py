@@ -23,6 +23,7 @@ from marketplace.cli.common import (
 from marketplace.cli.common import Market as MarketOption
 from marketplace.cli.tables import device_text
 from marketplace.client.reader import Reader
+from marketplace.domain.errors import Malformed
 from marketplace.domain.grant import model_matches
 from marketplace.domain.jobfile import nominal_least
 from marketplace.domain.jobfile.nodes import nearest
@@ -111,7 +112,10 @@ def parse_query(query: str) -> list[Term]:
             raise UsageError(f"unknown field {name!r}{nearest(name, FIELDS)}")
         if op not in ("=", "!=") and field.parse is str:
             raise UsageError(f"{word!r}: {name} is compared with = or !=")
-        terms.append(Term(word, field, op, field.parse(text)))
+        try:
+            terms.append(Term(word, field, op, field.parse(text)))
+        except Malformed as wrong:
+            raise UsageError(f"{word!r}: {wrong.message}") from None
     return terms
 
 
@@ -179,8 +183,9 @@ def search(
             out_of = [{**row, "why": why} for row, why in failed if why] if explain else None
             print_json({"items": found, **({"out": out_of} if out_of is not None else {})})
             return
-        columns = ("device", "memory", "free", "price", "region", "provider")
-        print_table("offers", columns, [_cells(row) for row in found])
+        columns = ("device", "memory", "free", "lovelace", "region", "provider")
+        cells = [_cells(row) for row in found]
+        print_table("offers", columns, cells, whole=("memory", "free", "lovelace", "provider"))
         if explain:
             _explain(failed, terms)
 
@@ -199,7 +204,7 @@ def _cells(row: Row) -> tuple[object, ...]:
         device_text(row["model"], row["simulated"]),
         memory,
         free,
-        show_rate(int(row["rate_micro"]), resource),
+        show_rate(int(row["rate_micro"]), resource).replace("lovelace ", ""),
         row["region"],
         row["provider"][:16],
     )
@@ -208,7 +213,7 @@ def _cells(row: Row) -> tuple[object, ...]:
 def _explain(failed: list[tuple[Row, list[str]]], terms: list[Term]) -> None:
     """Counted by condition, and each device with the conditions that it does not meet."""
     print_table(
-        "not shown", ("device", "price", "because not"),
+        "not shown", ("device", "lovelace", "because not"),
         [(*_cells(row)[0::3][:2], ", ".join(why)) for row, why in failed if why],
     )  # fmt: skip
     for term in terms:

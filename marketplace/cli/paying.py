@@ -203,7 +203,9 @@ async def _stop_on_signal(job: Job, screen: _Screen) -> None:
             if asked:
                 raise KeyboardInterrupt
             asked = True
-            screen.bar.console.print("stopping the job; once more leaves it running", markup=False)
+            screen.bar.console.print(
+                "stopping the job; once more stops waiting for it", markup=False
+            )
             await job.stop()
 
 

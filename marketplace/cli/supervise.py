@@ -34,7 +34,7 @@ class PartFailed(Fault):
     """A part of the embedded market did not become ready."""
 
     code = "PART_FAILED"
-    remedy = "its log says why"
+    remedy = "its log says more"
 
 
 @dataclass
@@ -67,7 +67,9 @@ class Part:
                 self.ready = await self._ready_line()
         except (TimeoutError, EOFError) as error:
             await self.stop()
-            raise PartFailed(f"{self.name} did not start: {self.last_words()}") from error
+            raise PartFailed(
+                f"{self.name} did not start: {self.last_words()} (log: {self.log})"
+            ) from error
         return self.ready
 
     async def _ready_line(self) -> dict[str, Any]:
@@ -130,7 +132,9 @@ async def keep_running(part: Part) -> None:
         attempt = 0 if anyio.current_time() - begun > STANDS_AFTER_S else attempt
         while True:
             if code in (USAGE, REFUSED):
-                raise PartFailed(f"{part.name} ended with code {code}: {part.last_words()}")
+                raise PartFailed(
+                    f"{part.name} ended with code {code}: {part.last_words()} (log: {part.log})"
+                )
             await anyio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
             attempt, begun = attempt + 1, anyio.current_time()
             try:

@@ -15,9 +15,11 @@ import anyio.to_thread
 import typer
 
 from adapter.nvml import Nvml, NvmlFault
-from marketplace.cli.common import Home, out, print_json
+from adapter.simulate.profiles import parse_profile
+from marketplace.cli.common import Home, UsageError, out, print_json
 from marketplace.cli.embedded import Embedded
 from marketplace.cli.supervise import keep_running
+from marketplace.domain.errors import NotFound
 
 app = typer.Typer(
     help="Run devnet, market, adapter and console on this machine.", rich_markup_mode=None
@@ -28,6 +30,10 @@ _PURSE: Final = 1_000_000_000
 def gpus_to_simulate(asked: str) -> str:
     """*asked*, or nothing where a driver answers, or two simulated H100s where none does."""
     if asked:
+        try:
+            parse_profile(asked)
+        except NotFound as unknown:
+            raise UsageError(f"--simulate: {unknown.message}") from None
         return asked
     nvml = Nvml()
     try:
@@ -59,8 +65,12 @@ async def interruptible() -> AsyncGenerator[anyio.abc.TaskGroup]:
 def up(
     home: Home,
     simulate: Annotated[str, typer.Option(help="Simulated GPUs, such as h100x2.")] = "",
-    port: Annotated[int, typer.Option(help="The market's and console's port.")] = 8000,
-    devnet_port: Annotated[int, typer.Option(help="The devnet's port; 0 takes a free one.")] = 8090,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="The market's and console's port.")
+    ] = 8000,
+    devnet_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="The devnet's port; 0 takes a free one.")
+    ] = 8090,
     resume_window: Annotated[
         str, typer.Option(help="How long a lost provider may take to come back.")
     ] = "1m",

@@ -9,10 +9,12 @@ from typing import Annotated
 import anyio
 import typer
 
+from marketplace.chain import address as addresses
 from marketplace.chain.settler import Round
 from marketplace.chain.watchtower import EVERY_S, Alarm, watch
-from marketplace.cli.common import ChainUrl, Home, ProjectId, out
+from marketplace.cli.common import ChainUrl, Home, ProjectId, err, out, private_folder
 from marketplace.cli.desk import desk
+from marketplace.client.purse import Purse
 
 app = typer.Typer(help="Rescue sleeping providers: a keyless watchtower.", rich_markup_mode=None)
 
@@ -44,7 +46,11 @@ def tower(
             )
 
     async def run() -> None:
+        Purse.create(private_folder(home), name=key)  # a tower needs no key but its own, for fees
         mine = await desk(home, key, chain_url, project_id)
+        err.print(f"fees are paid from {addresses.to_text(mine.wallet.address)}", markup=False)
+        if not await anyio.Path(book).exists():
+            err.print(f"{book} is not there yet: nothing to watch until it is", markup=False)
         await watch(mine, book, every_s=every_s, seen=seen)
 
     anyio.run(run)

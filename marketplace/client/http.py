@@ -38,6 +38,13 @@ class MarketFault(Fault):
     remedy = "check the market's address and that it runs; the call is safe to repeat"
 
 
+class NotAMarket(Refusal):
+    """What is at the address is no market."""
+
+    code = "NOT_A_MARKET"
+    remedy = "name a market's address, such as https://market.example: --market or TALLY_MARKET"
+
+
 def problem(status: int, body: bytes) -> TallyError:
     """The error that a problem document stands for."""
     try:
@@ -45,6 +52,8 @@ def problem(status: int, body: bytes) -> TallyError:
         row = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     except ValueError:
         row = {}
+    if status in (404, 405) and not row.get("code"):
+        return NotAMarket(f"what answers there is no market (status {status})", status=status)
     kind: type[TallyError] = MarketFault if status >= _STATUS_FAULT else MarketRefused
     code, remedy = str(row.get("code") or kind.code), str(row.get("remedy") or "")
     message = str(row.get("detail") or row.get("title") or f"the market answered {status}")
@@ -61,6 +70,10 @@ class Http:
         self, base: str, token: str = "", transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self.base = base.rstrip("/")
+        if not self.base.startswith(("http://", "https://")):
+            raise NotAMarket(
+                f"{base[:200]!r} is not an address: it begins with http:// or https://"
+            )
         self.token = token
         self.renew: Callable[[], Awaitable[object]] | None = None
         self._client = httpx.AsyncClient(

@@ -128,7 +128,10 @@ def _transactions(
         (channel.settled_tx if channel else "", "finish"),
     ):
         if len(tx_id) == 64:
-            known.setdefault(tx_id, {"id": tx_id, "kind": kind, "state": "SUBMITTED", "fee": 0})
+            # Nobody follows these here; but a workload starts only once its channel is in a block.
+            there = kind == "open" and bool(lease.started_ms)
+            state = "SEEN" if there else "SUBMITTED"
+            known.setdefault(tx_id, {"id": tx_id, "kind": kind, "state": state, "fee": 0})
     return list(known.values())
 
 

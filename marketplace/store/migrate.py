@@ -9,18 +9,21 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
-from marketplace.store.database import create_engine, normal_url
+from marketplace.store.database import create_engine, map_database, normal_url
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
 _LOCK: Final = 0x7A11  # any fixed number: PostgreSQL's advisory lock of this schema
 
 
 def migrate(url: str) -> None:
-    """To the newest revision. StoreFault or the driver's error if the database is unreachable."""
+    """To the newest revision. StoreFault if the database is unreachable, full, or says no."""
     engine = create_engine(normal_url(url))
     try:
         upgrade(engine)
+    except SQLAlchemyError as error:
+        raise map_database(error) from error
     finally:
         engine.dispose()
 
