@@ -108,18 +108,18 @@ class Till:
         await Follower(self.chain, log).look()
 
     async def find_open(self, terms: Terms) -> OutRef | None:
-        """An output that looks like the channel of *terms*: after a crash between sending the open
-        transaction and noting its id. It is checked like any other before anything is signed.
+        """The richest output that looks like the channel of *terms*: after a crash between sending the
+        open transaction and noting its id. It is checked like any other before anything is signed;
+        anybody can lay a poorer one with the same datum beside it.
         """
         desk = self.desk(terms.asset)
         snapshot = await self.chain.snapshot(desk.scripts)
         at = addresses.channel_address(
             snapshot.scripts.stub_hash, self._stake(desk), snapshot.mainnet
         )
-        for utxo in await ChannelFinder(self.chain, desk.scripts, desk.unit).at_address(at):
-            if _opens(utxo.datum or b"", terms):
-                return utxo.ref
-        return None
+        found = await ChannelFinder(self.chain, desk.scripts, desk.unit).at_address(at)
+        ours = [utxo for utxo in found if _opens(utxo.datum or b"", terms)]
+        return max(ours, key=lambda utxo: utxo.quantity(desk.unit)).ref if ours else None
 
     async def look(
         self, session_vk: bytes, origin: OutRef, asset: str = ""
