@@ -83,7 +83,7 @@ async def channels(request: Request, parts: PartsDep, who: Viewer) -> HTMLRespon
 async def account(request: Request, parts: PartsDep, who: Viewer) -> HTMLResponse:
     """Who is signed in, and where its money is."""
     found = await parts.market.store.find(Channel, account=who.account, limit=1000)
-    open_now = [c for c in found if c.state in ("OPENING", "OPEN", "CLOSING")]
+    open_now = [c for c in found if c.state != "ENDED" and not c.settled_tx]
     jobs_now = await job_routes.list_jobs(parts, who, cursor="", limit=5, state="")
     return page(
         request, "account", who, channels=len(open_now), all_channels=len(found),

@@ -261,7 +261,7 @@ async def _reusable(market: Market, job: Job, found: Match) -> bytes:
             and was.asset == offer.asset
             and was.consumer_vkh == job.consumer_vkh
         )
-        if same and not channel.end_signature:
+        if same and not channel.end_signature and not channel.settled_tx:
             return channel.session_vk
     return b""
 

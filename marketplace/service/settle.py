@@ -66,14 +66,19 @@ async def maybe(market: Market, lease_id: str) -> bool:
 async def reported(market: Market, lease: Lease, tx: str) -> None:
     """The adapter finished the channel on chain, in *tx*; every lease of it can end.
 
-    *tx* is the adapter's word: whoever it concerns looks at the chain.
+    *tx* is the adapter's word, and a rollback may undo it: the channel itself ends when the market's
+    own look shows that, deep enough (``_mirror``, ``_over``). Until then its voucher is still claimed
+    wherever the chain shows it unclaimed. A market without a chain has only the word.
     """
     if tx and not _TX.fullmatch(tx):
         raise Malformed("a transaction is named by 64 hex digits")
     known = await market.store.get(Channel, lease.session_vk)
     if known is not None and known.settled_tx == (tx or "none"):
         return  # said twice
-    await _set_channel(market, lease.session_vk, state="ENDED", settled_tx=tx or "none")
+    said = {"settled_tx": tx or "none"}
+    if market.ledger is None:
+        said["state"] = "ENDED"
+    await _set_channel(market, lease.session_vk, **said)
     if tx and await market.store.get(Tx, tx) is None:
         body = Tx(
             tx, "finish", lease.account, lease.session_vk, lease.id, TxState.SUBMITTED.name, b"", 0,
@@ -164,6 +169,23 @@ async def _mirror(market: Market, session_vk: bytes, seen: Sighting) -> None:
         await _set_channel(market, session_vk, state=state, claimed=seen.claimed)
 
 
+async def _over(market: Market, ledger: Ledger, finish: Tx) -> None:
+    """*finish* lies deep: the channel has ended here too, if the chain shows that this ended it.
+
+    For channels without a voucher, which no round of claims looks at.
+    """
+    channel = await market.store.get(Channel, finish.session_vk)
+    if channel is None or channel.state == "ENDED":
+        return
+    try:
+        shown = await ledger.channel(Terms.decode(channel.terms), channel.open_tx)
+    except Refusal as refusal:  # it is not what its terms say, and never will be
+        log.warning("channel", channel=finish.session_vk.hex(), error=refusal.line())
+        return
+    if shown is not None and shown.state == "ENDED" and shown.ref == finish.id:
+        await _set_channel(market, finish.session_vk, state="ENDED", claimed=shown.claimed)
+
+
 async def send(market: Market, tx_id: str) -> None:
     """Submit a stored transaction and say so; the world may fail, the bytes are kept."""
     tx = await market.store.get(Tx, tx_id)
@@ -202,6 +224,8 @@ async def _follow_one(market: Market, ledger: Ledger, tx: Tx) -> None:
         if state is not TxState.SEEN:
             state = TRANSACTION.step(state, TxEvent.INCLUDED)
         if look.depth >= FINAL_DEPTH:
+            if tx.kind == "finish":  # first: the row is not looked at again once it is FINAL
+                await _over(market, ledger, tx)
             state = TRANSACTION.step(state, TxEvent.DEEP)
     else:
         if state is TxState.SEEN:

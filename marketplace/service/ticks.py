@@ -269,7 +269,7 @@ async def take_end(market: Market, end: End) -> Channel:
         raise NotFound("no such channel")
     if channel.end_signature:
         return channel
-    if channel.state == "ENDED":
+    if channel.state == "ENDED" or channel.settled_tx:
         raise VoucherRefused("the channel has ended already")
     ended = replace(channel, end_cumulative=end.cumulative, end_signature=end.signature)
     vk = end.session_vk.hex()

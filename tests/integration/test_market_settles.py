@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -15,12 +16,14 @@ from marketplace.api.main import Config, assemble
 from marketplace.chain import address as addresses
 from marketplace.chain.ledger import ChainLedger
 from marketplace.chain.submit import MemoryLog
+from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TxState
 from marketplace.domain.voucher import Voucher
 from marketplace.service import settle
 from marketplace.service.market import Market
 from marketplace.service.ports import (
     Change,
+    ChannelOnChain,
     Claimable,
     Claimed,
     ClaimRound,
@@ -44,6 +47,7 @@ class Script:
         self.answer = ClaimRound([], {})
         self.looks: dict[str, TxLook] = {}
         self.sent: list[bytes] = []
+        self.shown: ChannelOnChain | None = None
 
     async def claim(self, channels: Sequence[Claimable]) -> ClaimRound:
         self.asked.append(channels)
@@ -51,6 +55,9 @@ class Script:
 
     async def look(self, tx: str, body: bytes) -> TxLook:
         return self.looks[tx]
+
+    async def channel(self, terms: Terms, open_tx: str) -> ChannelOnChain | None:
+        return self.shown
 
     async def submit(self, signed: bytes) -> str:
         self.sent.append(signed)
@@ -119,6 +126,48 @@ def test_a_channel_ends_here_once_no_rollback_can_undo_it(tmp_path: Path) -> Non
             assert channel is not None and channel.state == state
         await settle.claim_round(market)
         assert not ledger.asked[-1]
+
+    with_market(tmp_path, story)
+
+
+def told_of(vk: bytes) -> Any:
+    return SimpleNamespace(id="lease_1", account="a", provider="p", session_vk=vk)
+
+
+def test_a_reported_finish_that_a_rollback_undid_leaves_the_voucher_to_be_claimed(
+    tmp_path: Path,
+) -> None:
+    async def story(market: Market, ledger: Script) -> None:
+        vk, finish = await with_voucher(market, 100), "ef" * 32
+        await settle.reported(market, told_of(vk), finish)
+        for sighting, state in (
+            (Sighting("ENDED", 100), "OPEN"),  # in a block, not deep
+            (Sighting("OPEN", 0), "OPEN"),  # rolled back, and the adapter is dead: claimed for it
+            (Sighting("ENDED", 100, True), "ENDED"),
+        ):
+            ledger.answer = ClaimRound([], {vk: sighting})
+            await settle.claim_round(market)
+            assert [one.voucher.cumulative for one in ledger.asked[-1]] == [100]
+            channel = await market.store.get(Channel, vk)
+            assert channel is not None
+            assert (channel.state, channel.settled_tx) == (state, finish)
+
+    with_market(tmp_path, story)
+
+
+@pytest.mark.parametrize("ended_by", ["ef" * 32, "00" * 32])
+def test_a_finish_ends_a_channel_without_a_voucher_once_it_is_deep_and_this_channels(
+    tmp_path: Path, ended_by: str
+) -> None:
+    async def story(market: Market, ledger: Script) -> None:
+        vk, finish = await with_voucher(market, 0), "ef" * 32
+        await settle.reported(market, told_of(vk), finish)
+        ledger.shown = ChannelOnChain("ENDED", 0, 0, ended_by, 1)
+        for depth, state in ((1, "OPEN"), (15, "ENDED" if ended_by == finish else "OPEN")):
+            ledger.looks[finish] = TxLook(depth, False, False)
+            await settle.follow(market)
+            channel = await market.store.get(Channel, vk)
+            assert channel is not None and channel.state == state
 
     with_market(tmp_path, story)
 
