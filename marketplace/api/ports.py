@@ -55,7 +55,7 @@ async def _target(parts: Parts, job_id: str, port: int, token: str) -> Job:
         if not token:
             raise Unauthenticated("this port needs a token: ?token=… or a bearer header")
         who = await access.caller_of(parts.market, token)
-        who.may("read")
+        who.may("jobs")  # as exec: what a port serves may be a shell
         if who.account != job.account:
             raise NotFound("no such port")
     if job.state is not JobState.RUNNING:

@@ -84,6 +84,12 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
                 assert (await nobody.get(f"/p/{job}/8888/")).status_code == 401
                 assert (await nobody.get(f"/p/{job}/22/")).status_code == 404
             assert (await client.get(f"/p/{job}/8888/", headers={})).status_code == 200
+            for verbs, status in ((["read"], 403), (["jobs"], 200)):
+                asked = {"name": "k", "verbs": verbs, "expires_at_ms": 4_000_000_000_000}
+                key = (await client.post("/v1/keys", json=asked)).json()["secret"]
+                async with httpx.AsyncClient(base_url=client.base_url) as program:
+                    answer = await program.get(f"/p/{job}/8888/?token={key}")
+                    assert answer.status_code == status, answer.text
 
     anyio.run(run)
 
