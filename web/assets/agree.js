@@ -8,7 +8,7 @@ import { fromHex, same, toHex } from "./bytes.js";
 import { sign } from "./crypto.js";
 import { checkOpen, readUtxos } from "./opentx.js";
 import { lacking, late, left, living, newBook, newLease } from "./payer.js";
-import { order, ordered } from "./paying.js";
+import { order } from "./paying.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "./records.js";
 import { lock, sealTo, unlock } from "./seal.js";
 import { signedStep } from "./steps.js";
@@ -112,7 +112,7 @@ export async function finish(book) {
   const signed = { session_signature: signature, channel_tx: tx, secrets };
   await post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
   await vault.keep({ ...book, state: "OPEN", begun: null });
-  order({ do: "watch", id: book.id });
+  await order({ do: "watch", id: book.id });
 }
 
 /** A warm quote: signed by the session key alone, after the wallet added what was lacking. */
@@ -121,15 +121,15 @@ export async function acceptWarm(agreed) {
   const more = lacking(mine, terms.lease, BigInt(terms.ceiling));
   if (more) {
     await signedStep(mine.id, "topup", more);
-    order({ do: "topped", id: mine.id, amount: more });
+    await order({ do: "topped", id: mine.id, amount: more });
   }
-  const lease = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap: agreed.cap };
-  await ordered(lease, "agreed"); // before the market hears of it: its receipts are expected now
+  const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap: agreed.cap };
+  await order(addition); // before the market hears of it: its receipts are expected now
   const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
   try {
     await post(`/v1/leases/${terms.lease}/sign`, signed, { once: `sign-${terms.lease}` });
   } catch (error) {
-    if (error.status >= 400 && error.status < 500) order({ do: "over", id: mine.id, lease: terms.lease });
+    if (error.status >= 400 && error.status < 500) await order({ do: "over", id: mine.id, lease: terms.lease }).catch(() => {}); // the first error is the one to say
     throw error;
   }
   await forget(agreed);

@@ -47,14 +47,14 @@ const say = (text) => (document.getElementById("said").textContent = text);
 const ACTIONS = {
   finish: async (id) => {
     if (!(await vault.load(id))?.privateKey) throw new Refused("ELSEWHERE", "the key of this channel is in another browser or purse; close it with the wallet instead");
-    order({ do: "finish", id });
+    await order({ do: "finish", id });
     say("Asked the provider to settle and send the rest home.");
   },
   topup: async (id) => {
     const amount = parseAda(document.querySelector(`[data-amount="${id}"]`).value);
     if (!amount) throw new Error("the amount is ADA, such as 5 or 2.5");
     const tx = await signedStep(id, "topup", amount);
-    if ((await vault.load(id))?.state === "OPEN") order({ do: "topped", id, amount });
+    if ((await vault.load(id))?.state === "OPEN") await order({ do: "topped", id, amount });
     say(`Added ${ada(amount)} in ${tx.slice(0, 10)}….`);
   },
   close: async (id) => {

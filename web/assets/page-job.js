@@ -235,5 +235,5 @@ async function showAway() {
   };
   amount();
   select.onchange = amount;
-  document.getElementById("ahead").onclick = () => order({ do: "ahead", id: book.id, lease: terms.lease, ms: Number(select.value) });
+  document.getElementById("ahead").onclick = () => order({ do: "ahead", id: book.id, lease: terms.lease, ms: Number(select.value) }).catch((error) => wrong(error.message));
 }

@@ -3,7 +3,7 @@
 //
 // In:  {do: "start", magic, token}, {do: "watch", id}, {do: "lease", id, lease, …}, {do: "over", id, lease},
 //      {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id}
-// Out: {what: "paying", …}, {what: "agreed", lease}, {what: "tick", …}, {what: "note", …}, {what: "stage", …},
+// Out: {what: "paying", …}, {what: "took", name}, {what: "tick", …}, {what: "note", …}, {what: "stage", …},
 //      {what: "link", up}
 //
 // A channel that is *kept* is not ended with its last lease: the next job of this browser at the same
@@ -23,6 +23,7 @@ const told = new BroadcastChannel("tally-payer");
 let talk;
 let socket;
 let credentials = "";
+let ready = false; // this tab pays, and has read its books
 const books = new Map();
 let turn = Promise.resolve();
 
@@ -38,7 +39,12 @@ self.onmessage = ({ data }) => {
 };
 // Another tab of this browser may be the one that pays: orders go to whoever does.
 const orders = new BroadcastChannel("tally-orders");
-orders.onmessage = ({ data }) => talk && inTurn(() => order(data));
+const taken = new Set();
+orders.onmessage = ({ data }) => {
+  if (!ready || taken.has(data.name)) return; // it is said again
+  taken.add(data.name);
+  inTurn(() => order(data)).then(() => say({ what: "took", name: data.name }));
+};
 
 async function order({ do: what, id, lease, ms, amount, token, terms, adapterSignature, cap }) {
   if (token) credentials = token;
@@ -59,7 +65,8 @@ async function order({ do: what, id, lease, ms, amount, token, terms, adapterSig
 async function pay(magic) {
   talk = new Conversation(await newKey(), random(16), magic);
   for (const book of await vault.open()) books.set(book.id, book);
-  await bury();
+  await bury().catch(() => {}); // a market that is away is asked when it is back
+  ready = true;
   count();
   for (let attempt = 0; ; attempt++) {
     const before = now();
@@ -75,7 +82,6 @@ const count = () => say({ what: "paying", channels: [...books.values()].filter(p
 /** Add a lease to an open channel; written down before the market hears that its terms are signed. */
 async function agree(book, name, lease) {
   if (!book.leases[name]) await keep({ ...book, leases: { ...book.leases, [name]: lease } });
-  say({ what: "agreed", id: book.id, lease: name });
   count();
 }
 

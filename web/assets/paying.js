@@ -15,21 +15,28 @@ told.onmessage = ({ data }) => listeners.forEach((listener) => listener(data));
 /** Call *listener* with everything that the paying tab says. */
 export const hear = (listener) => listeners.add(listener);
 
-/** An order to whichever tab pays. */
-export const order = (message) => orders.postMessage({ ...message, token: token() });
+const AGAIN_MS = 400;
+const GIVEN_MS = 20_000;
 
-/** An order whose *answer* about *lease* is waited for; throws if no tab of this browser gives it. */
-export function ordered(message, answer, within = 20_000) {
+/**
+ * An order to whichever tab pays, said again until it is taken: a page that was just loaded has a payer
+ * that is still starting. Throws if no tab of this browser takes it.
+ */
+export function order(message) {
+  const name = crypto.randomUUID();
   return new Promise((done, failed) => {
-    const listener = (heard) => heard.what === answer && heard.lease === message.lease && finish(done);
-    const timer = setTimeout(() => finish(() => failed(new Error("the payer of this browser does not answer: load this page again"))), within);
-    const finish = (how) => {
-      clearTimeout(timer);
+    const say = () => orders.postMessage({ ...message, name, token: token() });
+    const again = setInterval(say, AGAIN_MS);
+    const end = (how) => {
+      clearInterval(again);
+      clearTimeout(limit);
       listeners.delete(listener);
       how();
     };
+    const listener = (heard) => heard.what === "took" && heard.name === name && end(done);
+    const limit = setTimeout(() => end(() => failed(new Error("the payer of this browser does not answer: load this page again"))), GIVEN_MS);
     listeners.add(listener);
-    order(message);
+    say();
   });
 }
 
