@@ -95,6 +95,9 @@ class Daemon:
         self._keys = keys
         self._make_offer = make_offer
         self._lock = anyio.Lock()
+        # Readings are taken and counted one poll after the other: of two at a time the older might be
+        # counted last, and a counter would seem to go backwards.
+        self._reading = anyio.Lock()
         self._state = State()
         self.link = make_link(self)
         self.shipping = Shipping(self.link, outputs, self.runtime, self.lease)
@@ -341,13 +344,14 @@ class Daemon:
             lease = self.lease(id_)
             if lease is not None:
                 await self.exited(lease, seen[id_])
-        subjects = [
-            self._subject(lease, seen[lease.id])
-            for id_ in seen.keys() - over
-            if (lease := self.lease(id_)) is not None and lease.runs
-        ]
-        for id_, readings in (await self._poll(subjects)).items():
-            await self._measured(id_, readings, self._is_due(id_))
+        async with self._reading:
+            subjects = [
+                self._subject(lease, seen[lease.id])
+                for id_ in seen.keys() - over
+                if (lease := self.lease(id_)) is not None and lease.runs
+            ]
+            for id_, readings in (await self._poll(subjects)).items():
+                await self._measured(id_, readings, self._is_due(id_))
 
     async def _look_at_all(self) -> dict[str, Status]:
         """The state of every running workload, as far as it is told within :data:`LOOK_S`: one that
@@ -382,11 +386,14 @@ class Daemon:
         status = await self._status(found)
         if status is None or status.state is WorkloadState.EXITED:
             return  # the ticker reports the end
-        subject = self._subject(found, status)
-        for uuid in found.devices:
-            self._parts.meters.relist(uuid)
-        for readings in (await self._poll([subject])).values():
-            await self._measured(lease, readings, False)
+        async with self._reading:
+            found = self.lease(lease)
+            if found is None or not found.runs:
+                return
+            for uuid in found.devices:
+                self._parts.meters.relist(uuid)
+            for readings in (await self._poll([self._subject(found, status)])).values():
+                await self._measured(lease, readings, False)
 
     async def _measured(self, id_: str, readings: list[Reading], due: bool) -> None:
         await self.handle(Measured(id_, tuple(readings), due))
@@ -451,10 +458,11 @@ class Daemon:
         """The workload's end, with its meters' last readings."""
         if not lease.runs:
             return
-        subject = self._subject(lease, status, over=True)
-        found = await self._poll([subject])
-        self._parts.meters.forget(subject)
-        await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
+        async with self._reading:
+            subject = self._subject(lease, status, over=True)
+            found = await self._poll([subject])
+            self._parts.meters.forget(subject)
+            await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
 
     # ---- what drivers ask -------------------------------------------------------------------------
 

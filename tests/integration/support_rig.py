@@ -19,7 +19,7 @@ from adapter.events import Heard, LinkUp, Outcome
 from adapter.journal import Journal, StoredTx
 from adapter.life import CORES
 from adapter.meter import Metering
-from adapter.ports import Parts
+from adapter.ports import Meters, Parts
 from adapter.simulate.host import SimClock
 from adapter.state import Limits, Own
 from marketplace.domain import wire
@@ -196,6 +196,8 @@ class Rig:
     ledger: Ledger = field(default_factory=Ledger)
     limits: Limits = field(default_factory=Limits)
     kills: int = 0
+    through: Callable[[Meters], Meters] = lambda meters: meters
+    """What stands between the daemon and its meters."""
 
     def __post_init__(self) -> None:
         self.world = World(self.clock)
@@ -261,7 +263,7 @@ class Adapter:
         parts = Parts(
             journal=journal,
             clock=rig.clock,
-            meters=Metering(rig.clock, None, HostGroups(rig.world)),  # pyright: ignore[reportArgumentType]
+            meters=rig.through(Metering(rig.clock, None, HostGroups(rig.world))),  # pyright: ignore[reportArgumentType]
             inventory=HostInventory(),
             cleaner=NoCleaner(),
             runtimes={"process": runtime, "docker": runtime},

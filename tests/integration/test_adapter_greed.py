@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 
+from adapter.meter import Subject
+from adapter.ports import Meters
 from adapter.runtime.base import (
     ExecResult,
     Handle,
@@ -22,6 +25,7 @@ from adapter.runtime.calls import in_thread
 from adapter.runtime.workspace import DiskWatch, Usage
 from adapter.shipping import MOST_COMMANDS, MOST_STREAMS, Shipping
 from marketplace.domain import wire
+from marketplace.domain.metering import Reading
 from marketplace.domain.workload import WorkloadSpec
 from tests.integration.support_adapter import (
     FakeMarket,
@@ -216,3 +220,52 @@ def test_a_workspace_that_is_slow_to_look_at_is_looked_at_less_often(tmp_path: P
     assert watch.usage("lease").disk_mib >= 2
     watch.forget("lease")
     assert watch.usage("lease").disk_mib >= 2
+
+
+class Slow:
+    """Meters that take their sample at once and need a while to hand it over, the first the longest."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._wait_s = [0.1] * 4
+        self.at_a_time = self.most = 0
+        self._lock = threading.Lock()
+
+    def poll(self, subjects: Iterable[Subject]) -> dict[str, list[Reading]]:
+        with self._lock:
+            self.at_a_time += 1
+            self.most = max(self.most, self.at_a_time)
+            wait_s = self._wait_s.pop() if self._wait_s else 0.0
+        taken = self._meters.poll(subjects)
+        threading.Event().wait(wait_s)
+        with self._lock:
+            self.at_a_time -= 1
+        return taken
+
+    def relist(self, uuid: str) -> None:
+        self._meters.relist(uuid)
+
+    def forget(self, subject: Subject) -> None:
+        self._meters.forget(subject)
+
+
+async def test_readings_are_counted_in_the_order_in_which_they_were_taken(tmp_path: Path) -> None:
+    made: list[Slow] = []
+
+    def slowly(meters: Meters) -> Meters:
+        made.append(Slow(meters))
+        return made[-1]
+
+    rig = Rig(tmp_path, through=slowly)
+
+    async def body(adapter: Adapter) -> None:
+        rig.propose("lease_1")
+        await adapter.ask("lease_1")
+        await adapter.second()
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(adapter.daemon.measure, "lease_1")
+                group.start_soon(adapter.daemon.measure_all)
+        assert [slow.most for slow in made] == [1]
+
+    await rig.live(body)
