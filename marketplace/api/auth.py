@@ -11,6 +11,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from marketplace.api.limits import Rates
 from marketplace.domain.errors import Unauthenticated
 from marketplace.hub.adapters import AdapterHub
+from marketplace.hub.outputs import Outputs
 from marketplace.hub.payers import PayerHub
 from marketplace.service import access
 from marketplace.service.access import Caller
@@ -31,6 +32,7 @@ class Parts:
     ) -> None:
         self.market, self.adapters, self.blobs = market, adapters, blobs
         self.hub, self.payers = hub, payers
+        self.outputs = Outputs(market, hub, blobs)
         self.rates = Rates()
         self.public_url = ""
         self.mainnet = False

@@ -26,7 +26,7 @@ from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.job import JobSpec, JobState
 from marketplace.service import gangs, jobs, priority, views
-from marketplace.service.records import Blob, Event, Job, Lease, LogRecord, Output, ReceiptRecord
+from marketplace.service.records import Event, Job, Lease, LogRecord, Output, ReceiptRecord
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(*EVERYWHERE))
 QUOTE_WAIT_S = 2.0
@@ -302,19 +302,17 @@ async def outputs(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
 async def output(
     job_id: str, sha256: str, parts: PartsDep, who: Reader, request: Request
 ) -> Response:
-    """Fetched from the provider the first time, kept then."""
+    """Fetched from the provider as soon as it is there, or when it is first asked for; kept then."""
     job = await jobs.owned_job(parts.market, who, job_id)
     path = parts.blobs.path(sha256)
     found = await parts.market.store.find(Output, job=job.id, sha256=sha256, limit=1)
     if not found:
         raise NotFound("the job has no such output")
-    mine = await parts.market.store.get(Blob, who.account, sha256)
-    if mine is None or not await anyio.Path(path).exists():
+    if not await parts.outputs.here(who.account, sha256):
         lease = await parts.market.store.get(Lease, found[0].lease)
         if lease is not None and (far := await relay.target(request, parts, lease.provider)):
             return await relay.http(far, request)
-        # Also when another account's file has this hash: a provider that names it must have it.
-        await streams.fetch_output(parts, job, found[0])
+        await parts.outputs.fetch(job, found[0])
     return FileResponse(path, media_type="application/octet-stream")
 
 

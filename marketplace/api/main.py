@@ -130,6 +130,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             tasks.start_soon(_on_matcher, run)
             tasks.start_soon(run.parts.hub.deliver)
             tasks.start_soon(run.parts.payers.deliver)
+            tasks.start_soon(run.parts.outputs.collect)
             if config.connect is not None and not there:
                 tasks.start_soon(await_chain, run.parts, config.connect)
             run.parts.ready = True

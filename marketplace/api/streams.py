@@ -7,13 +7,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from marketplace.api.auth import Parts
-from marketplace.domain import wire
-from marketplace.domain.errors import NotFound
 from marketplace.domain.job import JobState
 from marketplace.service import views
-from marketplace.service.blobs import PART
-from marketplace.service.errors import Offline, TooLarge
-from marketplace.service.records import Event, Job, LogRecord, Output, ReceiptRecord
+from marketplace.service.records import Event, Job, LogRecord, ReceiptRecord
 
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 QUIET_S: Final = 15.0
@@ -127,25 +123,3 @@ async def _tick(parts: Parts, job: Job) -> dict[str, Any] | None:
         "spent": job.spent_before + last.lease_owed,
         "at_ms": last.at_ms,
     }
-
-
-async def fetch_output(parts: Parts, job: Job, output: Output) -> None:
-    """Bring an output from its provider into the blob folder, checked against its hash."""
-    lease, _ = await parts.market.lease(output.lease)
-    if output.size > parts.market.settings.blob_limit:
-        raise TooLarge("the output is larger than this market keeps", limit=output.size)
-
-    async def chunks() -> AsyncIterator[bytes]:
-        offset = 0
-        while offset < output.size:
-            ask = wire.BlobWanted(output.lease, output.sha256, offset, PART)
-            name = f"{output.lease}/{output.sha256}/{offset}"
-            part: wire.BlobPart = await parts.hub.ask(lease.provider, name, ask, 30)
-            if not part.data:
-                raise Offline("the provider has no more of this output")
-            offset += len(part.data)
-            yield part.data
-
-    if not parts.hub.connected(lease.provider):
-        raise NotFound("the output was not fetched in time, and its provider is gone")
-    await parts.blobs.put(job.account, output.sha256, chunks())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ class AdapterHub:
         self.streams: dict[str, Stream] = {}
         self.wanted: set[str] = set()
         self.event = anyio.Event()
+        self.welcomed: list[Callable[[Connection], Awaitable[None]]] = []
         market.bus.on("adapter:", self._wake, remote_only=True)
         market.bus.on("voucher:", self._wake, remote_only=True)
 
@@ -124,6 +126,8 @@ class AdapterHub:
 
     async def _opened(self, connection: Connection) -> None:
         await self._outbox(connection.key.hex())
+        for listener in self.welcomed:
+            await listener(connection)
 
     async def _closed(self, connection: Connection) -> None:
         provider = connection.key.hex()

@@ -356,7 +356,7 @@ class Adapters:
         if await self.market.store.get(Output, job, ready.path) is not None:
             return
         output = Output(job, ready.lease, ready.path, ready.sha256, ready.size, self.market.now)
-        await self.market.store.apply(Change(puts=[output], topics=[f"job:{job}", "outputs"]))
+        await self.market.store.apply(Change(puts=[output], topics=[f"job:{job}", f"output:{job}"]))
         log.info("output", job=job, path=ready.path, size=ready.size)
 
 

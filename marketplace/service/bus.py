@@ -1,7 +1,8 @@
 """Who is told what after a commit, inside this process; the store carries topics between processes.
 
 Topics: ``job:<id>``, ``channel:<hex>`` (a receipt), ``voucher:<hex>``, ``adapter:<hex>`` (the
-outbox), ``matcher``, ``lease:<id>`` (released), ``live:<job>`` (telemetry). A topic only says
+outbox), ``matcher``, ``lease:<id>`` (released), ``live:<job>`` (telemetry),
+``output:<job>`` (announced). A topic only says
 "look again": the truth is in the store, so a lost or repeated one does no harm.
 """
 
