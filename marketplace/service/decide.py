@@ -23,6 +23,10 @@ from marketplace.service.records import Job, Lease
 LIVE: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED)
 HOLDING: Final = (LeaseState.PROPOSED, LeaseState.OFFERED, *LIVE)
 BEFORE_FUNDS: Final = (LeaseState.PROPOSED, LeaseState.OFFERED)
+STILL_TAKEN: Final = ("DEVICE_BUSY", "NO_ROOM")
+"""Declines that pass: a workload that has ended is removed from its host a moment later."""
+BUSY_TRIES: Final = 5
+BUSY_MS: Final = 1_000
 
 
 @dataclass
@@ -140,8 +144,28 @@ def accepted(lease: Lease, job: Job, signature: bytes, now: int) -> Outcome:
 
 
 def declined(lease: Lease, job: Job, code: str, message: str, now: int) -> Outcome:
-    """The adapter did not want it: another provider is looked for."""
-    return _over(lease, job, LeaseEvent.DECLINED, EndReason.DECLINED, f"{code}: {message}", now)
+    """The adapter did not want it: another provider is looked for.
+
+    What is only still taken, by a lease that has just ended, is asked for again where the job waits.
+    """
+    out = _over(lease, job, LeaseEvent.DECLINED, EndReason.DECLINED, f"{code}: {message}", now)
+    mark = f"busy:{lease.provider}"
+    if code in STILL_TAKEN and waits(job) and job.avoid.count(mark) < BUSY_TRIES:
+        out.job = replace(out.job, avoid=[*job.avoid, mark])
+    return out
+
+
+def waits(job: Job) -> bool:
+    """Whether a job waits where it finds no place: as its policy says, or because it made way for another."""
+    policy = job.parsed.policy
+    again = job.retries > 0 and EndReason.PREEMPTED.lower() in policy.retry_on
+    return policy.queue or again
+
+
+def pausing(job: Job, now: int) -> bool:
+    """Whether a provider said a moment ago that it is still clearing up for this job."""
+    busy = bool(job.avoid) and job.avoid[-1].startswith("busy:")
+    return busy and not job.lease and now < job.updated_ms + BUSY_MS
 
 
 def unanswered(lease: Lease, job: Job, now: int) -> Outcome:

@@ -21,7 +21,13 @@ from marketplace.domain.units import owed, unit_ms
 from marketplace.matching import NoMatch
 from marketplace.service import decide, priority
 from marketplace.service.access import Caller, audit
-from marketplace.service.errors import NothingMatches, NotOffered, OverBudget, QuoteGone
+from marketplace.service.errors import (
+    NothingMatches,
+    NotOffered,
+    OverBudget,
+    QuoteGone,
+    TooManyQueued,
+)
 from marketplace.service.market import MATCHER, TRIES, Market
 from marketplace.service.matcher import Match, explained
 from marketplace.service.ports import Change
@@ -68,10 +74,12 @@ def check_shape(spec: JobSpec) -> None:
 async def post(market: Market, who: Caller, asked: Posting) -> Job:
     """A new job: matched and asked for at once where this process is the matcher.
 
-    NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, PriorityNotGranted, Conflict.
+    NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, PriorityNotGranted,
+    TooManyQueued, Conflict.
     """
     check_spec(asked.spec)
     await priority.check(market, asked.spec, who.account)
+    await _may_wait(market, asked.spec, who.account)
     await fresh_keys(market, asked)
     for _ in range(TRIES):
         try:
@@ -113,6 +121,14 @@ async def _post(market: Market, who: Caller, asked: Posting) -> Job:
     if market.epoch:
         return await match(market, job, asked.spec, first, new=True)
     return await _leave_to_matcher(market, job, first)
+
+
+async def _may_wait(market: Market, spec: JobSpec, account: str) -> None:
+    """TooManyQueued where the job may have to wait and enough of its account's do already."""
+    most = market.settings.queued_jobs
+    waiting = (JobState.POSTED, JobState.QUEUED)
+    if spec.policy.queue and await market.store.count(Job, account=account, state=waiting) >= most:
+        raise TooManyQueued(f"{most} jobs of this account wait for a place", most=most)
 
 
 def _bound(job: Job, budget: int) -> dict[str, object]:
@@ -166,7 +182,7 @@ async def _unmatched(
     """Wait if the job's policy says so, or if it made way for another; refuse a new job; end one that
     had a lease before."""
     why = explained(no)
-    if spec.policy.queue or job.reason == EndReason.PREEMPTED:
+    if decide.waits(job):
         event = JobEvent.WAIT
         job = replace(
             job,
@@ -271,6 +287,8 @@ async def rematch(market: Market, job_id: str) -> None:
     job = await market.store.get(Job, job_id)
     if job is None or job.state is not JobState.POSTED or job.lease or job.needs or job.gang:
         return  # the members of a gang are placed together or not at all: ``gangs``
+    if decide.pausing(job, market.now):
+        return  # the next sweep looks again
     try:
         await match(market, job, job.parsed, Change(), new=False)
     except OverBudget as over:

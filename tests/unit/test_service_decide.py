@@ -125,6 +125,36 @@ def test_a_decline_goes_back_and_avoids_the_provider() -> None:
     assert out.job.avoid == [lease.provider] and out.job.lease == "" and out.released
 
 
+def test_what_is_still_being_cleared_up_is_asked_for_again_where_the_job_waits() -> None:
+    lease, job = begin(policy=Policy(max_duration_ms=60_000, queue=True))
+    for tries in range(decide.BUSY_TRIES):
+        out = decide.declined(lease, job, "DEVICE_BUSY", "is taken", NOW)
+        assert lease.provider not in out.job.avoid and len(out.job.avoid) == tries + 1
+        assert decide.pausing(out.job, NOW + 999) and not decide.pausing(out.job, NOW + 1000)
+        job = replace(out.job, lease=lease.id)
+    out = decide.declined(lease, job, "DEVICE_BUSY", "is taken", NOW)
+    assert out.job.avoid[-1] == lease.provider
+    for queue, code in ((False, "DEVICE_BUSY"), (True, "PRICE_BELOW")):
+        lease, job = begin(policy=Policy(max_duration_ms=60_000, queue=queue))
+        out = decide.declined(lease, job, code, "", NOW)
+        assert out.job.avoid == [lease.provider] and not decide.pausing(out.job, NOW)
+
+
+@pytest.mark.parametrize(
+    ("policy", "retries", "told"),
+    [
+        (Policy(queue=True), 0, True),
+        (Policy(), 0, False),
+        (Policy(retry_on=("preempted",), retry_max=1), 0, False),
+        (Policy(retry_on=("preempted",), retry_max=1), 1, True),
+        (Policy(retry_on=("provider_lost",), retry_max=1), 1, False),
+    ],
+)
+def test_who_waits_where_there_is_no_place(policy: Policy, retries: int, told: bool) -> None:
+    _, job = begin(policy=policy)
+    assert decide.waits(replace(job, retries=retries)) is told
+
+
 def test_a_lapsed_quote_ends_the_job_and_is_never_rematched() -> None:
     lease, job = begin()
     out = decide.accepted(lease, job, b"s" * 64, NOW)
