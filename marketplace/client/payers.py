@@ -109,6 +109,11 @@ class ChannelPayer:
         """Give the lock back."""
         self._journal.close()
 
+    async def let_go(self) -> None:
+        """The same, once what is just being written is on the disk."""
+        async with self._turn:
+            self.close()
+
     async def agree(self, terms: SignedTerms, cap: int) -> SignedTerms:
         """Sign *terms* for at most *cap* lovelace; durable before it returns."""
         signed = SignedTerms(terms.body, terms.adapter_signature, self.session.sign(terms.body))
@@ -366,8 +371,9 @@ class Payers:
                 tasks.start_soon(self._catch_up)
                 await self.link.run(self._rejected)
         finally:
-            for held in self._held.values():
-                held.close()
+            with anyio.CancelScope(shield=True):
+                for held in list(self._held.values()):
+                    await held.let_go()
             self._held.clear()
 
     async def _catch_up(self) -> None:
