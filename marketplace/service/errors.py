@@ -33,6 +33,27 @@ class TooLarge(Refusal):
     remedy = "send less, or split it"
 
 
+class QuotaSpent(TooLarge):
+    """The account's files would come to more than this market keeps for one account."""
+
+    code = "BLOB_QUOTA"
+    remedy = "delete files that no job needs any more: DELETE /v1/blobs/{sha256}"
+
+
+class BlobInUse(Conflict):
+    """A job that has not ended names the file."""
+
+    code = "BLOB_IN_USE"
+    remedy = "end the job that is named, or wait for its end"
+
+
+class TooManyQueued(Refusal):
+    """The account has as many jobs waiting for a place as this market takes from one."""
+
+    code = "TOO_MANY_QUEUED"
+    remedy = "wait until some are placed, or stop some"
+
+
 class DiskFull(Fault):
     """Another file would leave the market's own records too little room."""
 

@@ -42,6 +42,8 @@ class Settings:
     room_ttl_ms: int = 180_000  # after it, until the room made is given up
     log_limit: int = 4 << 20
     blob_limit: int = 64 << 20
+    blob_quota: int = 4 << 30  # of one account's files together
+    queued_jobs: int = 1_000  # of one account, waiting for a place
     settle_every_ms: int = 30_000
     token_ttl_ms: int = 43_200_000
     challenge_ttl_ms: int = 300_000
