@@ -352,7 +352,7 @@ def _settled(turn: Turn, event: Settled) -> None:
     told = channel.settled_tx == event.tx
     if told and channel.final >= event.final:
         return
-    expected = max(channel.claimed, min(channel.paid, channel.capacity))
+    expected = max(channel.claimed, channel.due)
     channel = replace(
         channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx, final=event.final,
         final_wall_ms=turn.now.wall_ms if event.final else 0,
@@ -361,8 +361,8 @@ def _settled(turn: Turn, event: Settled) -> None:
     turn.put_channel(channel)
     if told:
         return
-    if channel.claimed < min(channel.paid, channel.capacity):
-        lost = min(channel.paid, channel.capacity) - channel.claimed
+    if channel.claimed < channel.due:
+        lost = channel.due - channel.claimed
         turn.alarm("VOUCHER_LOST", f"the channel ended with {lost} lovelace of a voucher unclaimed")
     for lease in list(turn.state.on(event.session_vk)):
         life.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is over")

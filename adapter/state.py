@@ -96,13 +96,19 @@ class Channel:
 
     @property
     def paid(self) -> int:
-        """Lovelace that the greatest voucher makes ours."""
+        """Lovelace that the greatest voucher is over."""
         return self.voucher.cumulative if self.voucher else 0
 
     @property
+    def due(self) -> int:
+        """Lovelace that are ours: delivered, signed for, and in the channel. What a voucher was signed
+        ahead over is no due yet."""
+        return min(self.paid, self.owed, self.capacity)
+
+    @property
     def unclaimed(self) -> int:
-        """Lovelace of vouchers that are not on chain yet."""
-        return max(0, min(self.paid, self.capacity) - self.claimed)
+        """Lovelace of it that are not on chain yet."""
+        return max(0, self.due - self.claimed)
 
 
 @dataclass(frozen=True, slots=True)

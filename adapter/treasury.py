@@ -250,7 +250,7 @@ class Treasury:
         """Enough to be worth a fee of its own; a Close makes everything urgent elsewhere."""
         rules = self._rules
         least = rules.claim_drained if self._draining() else rules.claim_above
-        return known.paid - view.claimed >= least
+        return min(known.paid, known.owed) - view.claimed >= least
 
     async def _finish(self, known: Channel, view: ChannelView) -> None:
         """Take what the voucher gives and send the rest home, in one transaction of ours."""
@@ -258,7 +258,7 @@ class Treasury:
             return
         try:
             done = await finish_channels(
-                self._desk, [(view, known.voucher)], self._payouts, self._hot
+                self._desk, [(view, known.voucher)], self._payouts, self._hot, known.owed
             )
         except FundsShort as short:
             self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
@@ -272,7 +272,7 @@ class Treasury:
         if known.voucher is None or await self._on_its_way(view):
             return
         try:
-            done = await claim(self._desk, [(view, known.voucher)], self._payouts)
+            done = await claim(self._desk, [(view, known.voucher)], self._payouts, known.owed)
         except Refusal as refusal:  # the market's settler, or the next look, may do better
             _log.warning("claim refused", code=refusal.code, cause=refusal.message)
             return

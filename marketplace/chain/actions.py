@@ -145,10 +145,19 @@ async def settle_planned(
 
 
 async def claim(
-    desk: Desk, claims: Sequence[tuple[ChannelView, Voucher]], payouts: Mapping[bytes, bytes]
+    desk: Desk,
+    claims: Sequence[tuple[ChannelView, Voucher]],
+    payouts: Mapping[bytes, bytes],
+    most: int | None = None,
 ) -> Settled:
-    """Push vouchers onto the chain; needs nobody's key but the fee payer's."""
-    moves = tuple(Move(view.utxo, txs.claim_step(voucher)) for view, voucher in claims)
+    """Push vouchers onto the chain; needs nobody's key but the fee payer's. *most*: take no more of
+    each, because no more was delivered."""
+    moves = tuple(
+        Move(
+            view.utxo, txs.claim_step(v, v.cumulative if most is None else min(v.cumulative, most))
+        )
+        for view, v in claims
+    )
     batch = Batch(moves, payouts, unit=desk.unit, reserve_collateral=True)
     return await settle(desk, batch, "claim")
 
@@ -158,14 +167,16 @@ async def finish_channels(
     finishes: Sequence[tuple[ChannelView, Voucher | None]],
     payouts: Mapping[bytes, bytes],
     adapter: Signer | None = None,
+    most: int | None = None,
 ) -> Settled:
     """End channels: the last due to the provider, the exact rest home, in one transaction.
 
+    *most*: take no more of each voucher than that, because no more was delivered.
     With *adapter* at any time; without it only channels whose close period is over, by anyone
     (:class:`~marketplace.domain.channel.MayNotFinish` before that).
     """
     moves = tuple(
-        Move(view.utxo, txs.finish_step(voucher, view.claimed)) for view, voucher in finishes
+        Move(view.utxo, txs.finish_step(voucher, view.claimed, most)) for view, voucher in finishes
     )
     if adapter is not None:
         batch = Batch(moves, payouts, (adapter.key_hash,), unit=desk.unit, reserve_collateral=True)

@@ -173,7 +173,7 @@ class ChainLedger:
             return None
         return Wanted(
             each.terms.session_vk, origin, each.voucher, address, drain=each.urgent,
-            consts=each.terms.consts(),
+            consts=each.terms.consts(), owed=each.owed,
         )  # fmt: skip
 
     async def _round(self, settler: Settler, wanted: list[Wanted], done: ClaimRound) -> None:

@@ -56,7 +56,8 @@ class Why(Enum):
 @dataclass(frozen=True)
 class Due:
     """A channel and the greatest voucher for it. *end*: the adapter wants it finished now (its key is
-    at hand); *drain*: claim at once, whoever serves it stops.
+    at hand); *drain*: claim at once, whoever serves it stops. *owed*: what the provider's receipts
+    say was delivered, where that is known: no more is taken, even if more was signed ahead.
     """
 
     view: ChannelView
@@ -64,6 +65,7 @@ class Due:
     payout_address: bytes
     end: bool = False
     drain: bool = False
+    owed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ def _candidate(
     expired = isinstance(stage, Closing) and now_ms >= stage.expire_at_ms
     limits = channel_capacity(snapshot, view)
     step: Claim | Finish
-    claim = _claim_within(due.voucher, view.claimed, limits.most)
+    most = limits.most if due.owed is None else min(limits.most, due.owed)
+    claim = _claim_within(due.voucher, view.claimed, most)
     if (due.end and (mine or expired)) or (expired and claim is not None):
         step = Finish(claim)  # sending only a stranger's rest home is left to whoever asks for it
     elif claim is not None and (not policy.rescue_only or view.closing):
@@ -181,7 +184,7 @@ def _candidate(
 
 
 def _claim_within(voucher: Voucher | None, claimed: int, most: int) -> Claim | None:
-    """All that *voucher* gives, as far as the channel can pay it and still be closed."""
+    """All that *voucher* gives, as far as it is due and the channel can pay it and still be closed."""
     if voucher is None:
         return None
     take_to = min(voucher.cumulative, most)

@@ -41,7 +41,7 @@ _BULK: Final = 4  # from so many channels on, all of the instance are asked for 
 @dataclass(frozen=True)
 class Wanted:
     """A channel that somebody wants settled: where it was opened, its greatest voucher, where its
-    provider is paid. *end* and *drain* as in :class:`~marketplace.chain.settle.Due`; *consts* is what
+    provider is paid. *end*, *drain* and *owed* as in :class:`~marketplace.chain.settle.Due`; *consts* is what
     the terms promised: a channel that keeps others (its bounty, say) is left alone.
     """
 
@@ -52,6 +52,7 @@ class Wanted:
     end: bool = False
     drain: bool = False
     consts: Consts | None = None
+    owed: int | None = None
 
 
 @dataclass
@@ -171,7 +172,7 @@ class Settler:
         if found.utxo.ref in busy:
             done.in_flight.add(want.session_vk)
             return None
-        return Due(found, want.voucher, want.payout_address, want.end, want.drain)
+        return Due(found, want.voucher, want.payout_address, want.end, want.drain, want.owed)
 
     async def _busy(self) -> set[OutRef]:
         pending = await self._log.pending()

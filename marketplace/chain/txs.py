@@ -231,10 +231,12 @@ def claim_step(voucher: Voucher, take_to: int | None = None) -> Claim:
     )
 
 
-def finish_step(voucher: Voucher | None, claimed: int) -> Finish:
-    """Finish, taking *voucher* if it is worth anything beyond *claimed*."""
-    worth = voucher is not None and voucher.cumulative > claimed
-    return Finish(claim_step(voucher) if voucher is not None and worth else None)
+def finish_step(voucher: Voucher | None, claimed: int, most: int | None = None) -> Finish:
+    """Finish, taking *voucher*, up to *most*, if it is worth anything beyond *claimed*."""
+    if voucher is None:
+        return Finish(None)
+    take_to = voucher.cumulative if most is None else min(voucher.cumulative, most)
+    return Finish(claim_step(voucher, take_to) if take_to > claimed else None)
 
 
 def closing_batch(utxo: Utxo, consumer_vkh: bytes, until_ms: int) -> Batch:

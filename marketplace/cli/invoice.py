@@ -129,6 +129,10 @@ def show(bill: Invoice, *, verified: bool) -> None:
                 f"  ledger: claimed {show_ada(total.claimed)}, {home} {show_ada(rest)}",
                 markup=False,
             )
+    if bill.ahead:
+        out.print(
+            f"signed ahead, not delivered, and nobody's due: {show_ada(bill.ahead)}", markup=False
+        )
     if bill.unsigned:
         out.print(f"delivered and not paid for: {show_ada(bill.unsigned)}", markup=False)
     if verified:

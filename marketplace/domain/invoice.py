@@ -62,13 +62,13 @@ class UsageDiffers(InvoiceRefused):
 
 
 class VoucherWrong(InvoiceRefused):
-    """I6: the consumer signed the voucher, and for no more than the receipts say."""
+    """I6: the consumer signed the voucher, for this channel."""
 
     code, rule = "INVOICE_VOUCHER", "I6"
 
 
 class ClaimWrong(InvoiceRefused):
-    """I7: the ledger shows no more claimed than was signed, and all of it once the channel ended."""
+    """I7: no more was claimed than was delivered and signed for, and all of that once the channel ended."""
 
     code, rule = "INVOICE_CLAIM", "I7"
 
@@ -151,11 +151,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Total:
-    """One channel: what its leases owe, what was signed for, claimed, sent home and is still held."""
+    """One channel: what its leases owe, what was signed for, claimed, sent home and is still held.
+
+    *signed* is the greatest voucher. What it holds beyond *owed* is *ahead*: an allowance for later
+    ticks, no word about what was delivered, and nobody's due.
+    """
 
     channel: bytes
     owed: int
     signed: int
+    ahead: int
     claimed: int | None
     refunded: int | None
     held: int | None
@@ -179,12 +184,19 @@ class Invoice:
     @property
     def unsigned(self) -> int:
         """Delivered and never paid for: the provider's loss, two ticks a lease at most."""
-        return sum(total.owed - total.signed for total in self.channels)
+        return sum(max(total.owed - total.signed, 0) for total in self.channels)
+
+    @property
+    def ahead(self) -> int:
+        """Signed for beyond what was delivered; none of it may be claimed."""
+        return sum(total.ahead for total in self.channels)
 
     @property
     def reconciled(self) -> bool:
-        """Whether every channel has ended on the ledger, with what was signed for to the lovelace."""
-        return bool(self.channels) and all(t.ended and t.claimed == t.signed for t in self.channels)
+        """Whether every channel has ended on the ledger, with its due to the lovelace."""
+        return bool(self.channels) and all(
+            t.ended and t.claimed == min(t.signed, t.owed) for t in self.channels
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For programs; bytes as hex."""
@@ -192,6 +204,7 @@ class Invoice:
             "job": self.job,
             "owed": self.owed,
             "unsigned": self.unsigned,
+            "ahead": self.ahead,
             "reconciled": self.reconciled,
             "lines": [_plain(line) for line in self.lines],
             "channels": [_plain(total) for total in self.channels],
@@ -205,8 +218,8 @@ def reconcile(evidence: Evidence) -> Invoice:
     for channel in evidence.channels:
         terms = _terms(channel)
         last, by_lease = _receipts(channel, terms)
-        signed = _voucher(channel, last)
-        _ledger(channel, terms, signed)
+        signed, owed = _voucher(channel), last.channel_owed if last else 0
+        _ledger(channel, terms, signed, owed)
         lines += [
             _line(terms[lease], receipts)
             for lease, receipts in by_lease.items()
@@ -216,8 +229,9 @@ def reconcile(evidence: Evidence) -> Invoice:
         totals.append(
             Total(
                 channel=channel.session_vk,
-                owed=last.channel_owed if last else 0,
+                owed=owed,
                 signed=signed,
+                ahead=max(signed - owed, 0),
                 claimed=facts.claimed if facts else None,
                 refunded=facts.refunded if facts else None,
                 held=facts.held if facts else None,
@@ -288,7 +302,7 @@ def _usage(receipt: Receipt, terms: Terms) -> None:
             raise UsageDiffers(f"receipt {receipt.seq} {why}", seq=receipt.seq, lease=receipt.lease)
 
 
-def _voucher(channel: ChannelEvidence, last: Receipt | None) -> int:
+def _voucher(channel: ChannelEvidence) -> int:
     """I6: what the consumer signed for."""
     voucher = channel.voucher
     if voucher is None:
@@ -299,13 +313,10 @@ def _voucher(channel: ChannelEvidence, last: Receipt | None) -> int:
         raise VoucherWrong(error.message) from error
     if voucher.session_vk != channel.session_vk:
         raise VoucherWrong("the voucher is for another channel")
-    owed = last.channel_owed if last else 0
-    if voucher.cumulative > owed:
-        raise VoucherWrong(f"{voucher.cumulative} lovelace were signed, {owed} are owed")
     return voucher.cumulative
 
 
-def _ledger(channel: ChannelEvidence, terms: Mapping[str, Terms], signed: int) -> None:
+def _ledger(channel: ChannelEvidence, terms: Mapping[str, Terms], signed: int, owed: int) -> None:
     """I2, I7 and I8; nothing to compare while the chain was not asked."""
     facts = channel.ledger
     if facts is None:
@@ -315,10 +326,15 @@ def _ledger(channel: ChannelEvidence, terms: Mapping[str, Terms], signed: int) -
             raise ChannelDiffers("the channel on the ledger is not the one of the terms")
     if facts.claimed > signed:
         raise ClaimWrong(f"{facts.claimed} lovelace were claimed, {signed} were signed for")
-    if facts.ended and facts.claimed != signed:
+    if facts.claimed > owed:
         raise ClaimWrong(
-            f"the channel ended with {facts.claimed} claimed, {signed} were signed for"
-        )
+            f"over-claimed {facts.claimed - owed}: {facts.claimed} lovelace were claimed, {owed} were"
+            f" delivered; the {signed - owed} signed ahead are an allowance, not a due",
+            over_claimed=facts.claimed - owed, delivered=owed, ahead=signed - owed,
+        )  # fmt: skip
+    due = min(signed, owed)
+    if facts.ended and facts.claimed != due:
+        raise ClaimWrong(f"the channel ended with {facts.claimed} claimed, {due} were due")
     if facts.funded != facts.claimed + facts.refunded + facts.held:
         raise MoneyMissing(
             f"{facts.funded} went in; {facts.claimed} claimed, {facts.refunded} refunded and "

@@ -148,13 +148,17 @@ class ChannelOnChain:
 
 @dataclass(frozen=True)
 class Claimable:
-    """A channel whose greatest voucher may be worth claiming; *payout_address* is the provider's."""
+    """A channel whose greatest voucher may be worth claiming; *payout_address* is the provider's.
+
+    *owed*: what its receipts say was delivered; what was signed ahead of that is not claimed.
+    """
 
     terms: Terms
     open_tx: str
     voucher: Voucher
     payout_address: str
     urgent: bool
+    owed: int
 
 
 @dataclass(frozen=True)

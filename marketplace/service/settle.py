@@ -14,7 +14,7 @@ from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
 from marketplace.service import decide
 from marketplace.service.market import TRIES, Market, log
 from marketplace.service.ports import Change, Claimable, Ledger, Sighting
-from marketplace.service.records import Channel, Lease, Tx, VoucherRecord
+from marketplace.service.records import Channel, Lease, ReceiptRecord, Tx, VoucherRecord
 
 LIVING: Final = ("OPENING", "OPEN", "CLOSING")
 FOLLOWED: Final = tuple(
@@ -147,13 +147,20 @@ async def _claimable(market: Market, urgent: frozenset[bytes]) -> AsyncIterator[
         page = await market.store.find(
             Channel, state=LIVING, order=("session_vk",), after=after, limit=PAGE
         )
+        keys = [channel.session_vk for channel in page]
+        vouchers = {
+            v.session_vk: v
+            for v in await market.store.find(VoucherRecord, session_vk=keys, limit=PAGE)
+        }
+        stated = await market.store.newest(ReceiptRecord, "session_vk", "seq", keys)
         for channel in page:
-            voucher = await market.store.get(VoucherRecord, channel.session_vk)
-            if voucher is None or not voucher.cumulative or not channel.open_tx:
+            voucher, last = vouchers.get(channel.session_vk), stated.get(channel.session_vk)
+            if voucher is None or not voucher.cumulative or not channel.open_tx or last is None:
                 continue
             hurry = channel.session_vk in urgent
             terms, address = Terms.decode(channel.terms), channel.payout_address
-            yield Claimable(terms, channel.open_tx, voucher.voucher, address, hurry)
+            owed = last.channel_owed
+            yield Claimable(terms, channel.open_tx, voucher.voucher, address, hurry, owed)
         if len(page) < PAGE:
             return
         after = (page[-1].session_vk,)

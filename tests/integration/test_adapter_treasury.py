@@ -16,6 +16,7 @@ from marketplace.chain import address as addresses
 from marketplace.chain.actions import claim, close_channel
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChainFault
+from marketplace.domain.receipt import Receipt
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import Voucher
 from tests.integration.support_chain import ADA, DAY_MS, Live, Provider, World, run
@@ -60,6 +61,16 @@ class Desk:
         return self.events[-1]
 
 
+def signed(channel: Channel, voucher: Voucher, delivered: int | None = None) -> Channel:
+    """*channel* with a voucher, and the receipt that it answers (or one that owes less)."""
+    owed = voucher.cumulative if delivered is None else delivered
+    receipt = Receipt(
+        channel.session_vk, "lease_1", 1, 0, 1000, 0, bytes(32), "gpu", 1000, owed, owed, (),
+        bytes(32), bytes(32), True,
+    )  # fmt: skip
+    return replace(channel, voucher=voucher, last=receipt)
+
+
 async def opened(world: World, folder: Path, amount: int = 20 * ADA) -> tuple[Desk, Live, Provider]:
     """A channel of *amount* to a funded provider."""
     provider = Provider("p")
@@ -83,7 +94,7 @@ def test_it_sees_checks_and_finishes(tmp_path: Path) -> None:
         seen = desk.last()
         assert isinstance(seen, Sighted) and seen.stage is ChannelStage.OPEN
         assert 0 < seen.limit < seen.capacity < 20 * ADA  # one block deep: three ADA at most
-        desk.channel = replace(desk.channel, voucher=live.voucher(5 * ADA))
+        desk.channel = signed(desk.channel, live.voucher(5 * ADA))
         desk.treasury.settle(desk.channel.session_vk)
         await desk.treasury.look()
         await desk.treasury.look()
@@ -91,6 +102,21 @@ def test_it_sees_checks_and_finishes(tmp_path: Path) -> None:
         assert isinstance(done, Settled)
         ended = await world.ended(live)
         assert (ended.claimed, ended.finished_by.hex()) == (5 * ADA, done.tx)
+        assert await world.balance(provider.payout_address) == 5 * ADA
+
+    story(body)
+
+
+def test_what_was_signed_ahead_goes_home_with_the_rest(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        desk, live, provider = await opened(world, tmp_path)
+        await desk.treasury.look()
+        desk.channel = signed(desk.channel, live.voucher(7 * ADA), delivered=5 * ADA)
+        desk.treasury.settle(desk.channel.session_vk)
+        await desk.treasury.look()
+        await desk.treasury.look()
+        assert isinstance(desk.last(), Settled)
+        assert (await world.ended(live)).claimed == 5 * ADA
         assert await world.balance(provider.payout_address) == 5 * ADA
 
     story(body)
@@ -112,7 +138,7 @@ def test_it_sees_a_close_and_finishes_before_the_period_is_over(tmp_path: Path) 
         desk, live, provider = await opened(world, tmp_path)
         await desk.treasury.look()
         await close_channel(world.desk("consumer"), await world.view(live))
-        desk.channel = replace(desk.channel, voucher=live.voucher(2 * ADA))
+        desk.channel = signed(desk.channel, live.voucher(2 * ADA))
         await desk.treasury.look()
         seen = desk.last()
         assert isinstance(seen, Sighted) and seen.stage is ChannelStage.CLOSING
@@ -144,7 +170,7 @@ def test_the_same_bytes_are_sent_again_after_a_kill(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         desk, live, provider = await opened(world, tmp_path)
         cut = desk.make(DeadDoor(world.chain))  # pyright: ignore[reportArgumentType]  same methods
-        desk.channel = replace(desk.channel, voucher=live.voucher(3 * ADA))
+        desk.channel = signed(desk.channel, live.voucher(3 * ADA))
         cut.settle(desk.channel.session_vk)
         await cut.look()
         assert not any(isinstance(e, Settled) for e in desk.events)
@@ -164,7 +190,7 @@ def test_without_money_for_the_fee_it_says_where_to_send_some(tmp_path: Path) ->
         world.fund("consumer", 100 * ADA)
         live = (await world.open("consumer", provider, [20 * ADA]))[0]
         desk = Desk(world, live, provider, Journal(tmp_path / "journal.db"))
-        desk.channel = replace(desk.channel, voucher=live.voucher(3 * ADA))
+        desk.channel = signed(desk.channel, live.voucher(3 * ADA))
         desk.treasury.settle(desk.channel.session_vk)
         await desk.treasury.look()
         assert "FUNDS_SHORT" in desk.alarms
@@ -178,7 +204,7 @@ def test_a_voucher_of_next_to_nothing_still_sends_the_rest_home(
 ) -> None:
     async def body(world: World) -> None:
         desk, live, _provider = await opened(world, tmp_path)
-        desk.channel = replace(desk.channel, voucher=Voucher.sign(live.session, cumulative))
+        desk.channel = signed(desk.channel, Voucher.sign(live.session, cumulative))
         desk.treasury.settle(desk.channel.session_vk)
         await desk.treasury.look()
         await desk.treasury.look()
@@ -192,7 +218,7 @@ def test_a_finish_that_a_rollback_undid_and_a_claim_overtook_is_made_again(tmp_p
     async def body(world: World) -> None:
         desk, live, provider = await opened(world, tmp_path)
         world.fund("rival", 50 * ADA)
-        desk.channel = replace(desk.channel, voucher=live.voucher(5 * ADA))
+        desk.channel = signed(desk.channel, live.voucher(5 * ADA))
         desk.treasury.settle(desk.channel.session_vk)
         await desk.treasury.look()
         await desk.treasury.look()

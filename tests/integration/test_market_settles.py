@@ -30,7 +30,7 @@ from marketplace.service.ports import (
     Sighting,
     TxLook,
 )
-from marketplace.service.records import Channel, Tx, VoucherRecord
+from marketplace.service.records import Channel, ReceiptRecord, Tx, VoucherRecord
 from marketplace.store.migrate import migrate
 from tests.fakes import seed
 from tests.integration.support_chain import ADA, BY_HAND, Live, Provider, World, run
@@ -78,14 +78,15 @@ def with_market(folder: Path, story: Callable[[Market, Script], Awaitable[None]]
     anyio.run(main)
 
 
-async def with_voucher(market: Market, cumulative: int) -> bytes:
+async def with_voucher(market: Market, cumulative: int, delivered: int | None = None) -> bytes:
     terms = terms_for(offer(), core_job(), session=SESSION)
     vk = SESSION.verify_key
     channel = Channel(vk, "a", "p", terms.encode(), "addr", 1, "ab" * 32, "OPEN")
     signature = Voucher.sign(SESSION, cumulative).signature
-    await market.store.apply(
-        Change(puts=[channel], raises=[VoucherRecord(vk, cumulative, signature, "lease_1", 1)])
-    )
+    voucher = VoucherRecord(vk, cumulative, signature, "lease_1", 1)
+    owed = cumulative if delivered is None else delivered
+    stated = ReceiptRecord(vk, 1, "lease_1", 1, b"", b"", 1, owed, owed, False, 1)
+    await market.store.apply(Change(puts=[channel, stated], raises=[voucher]))
     return vk
 
 
@@ -107,6 +108,16 @@ def test_a_claim_that_was_sent_and_never_included_is_tried_again(tmp_path: Path)
         channel = await market.store.get(Channel, vk)
         assert channel is not None and channel.claimed == 0
         assert [len(asked) for asked in ledger.asked] == [1, 1, 1]
+
+    with_market(tmp_path, story)
+
+
+def test_no_more_is_claimed_than_was_delivered(tmp_path: Path) -> None:
+    async def story(market: Market, ledger: Script) -> None:
+        await with_voucher(market, 100, delivered=60)  # 40 signed ahead
+        await settle.claim_round(market)
+        (asked,) = ledger.asked
+        assert [(one.voucher.cumulative, one.owed) for one in asked] == [(100, 60)]
 
     with_market(tmp_path, story)
 
@@ -229,7 +240,7 @@ def claimable(live: Live, provider: Provider, cumulative: int, **changes: Any) -
     )
     made = Claimable(
         terms, live.ref.tx_id.hex(), live.voucher(cumulative),
-        addresses.to_text(provider.payout_address), True,
+        addresses.to_text(provider.payout_address), True, cumulative,
     )  # fmt: skip
     return replace(made, **changes)
 

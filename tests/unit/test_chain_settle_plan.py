@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -217,3 +218,15 @@ def _sent(dues: Sequence[Due], policy: Policy | None = None) -> list[list[str]]:
 
 def _why(dues: Sequence[Due], policy: Policy | None = None) -> list[Why]:
     return list(plan(dues, s.snapshot(), policy or Policy()).waiting.values())
+
+
+def test_no_more_is_claimed_than_was_delivered() -> None:
+    """What a voucher was signed ahead over stays in the channel, at a claim and at the adapter's end."""
+    for end in (False, True):
+        whole = _due("a", 1, 7 * ADA, end=end)
+        for stated, taken in ((None, 7 * ADA), (5 * ADA, 5 * ADA), (9 * ADA, 7 * ADA)):
+            vkh = whole.view.consts.adapter_vkh
+            (batch,) = plan([replace(whole, owed=stated)], s.snapshot(), EAGER, vkh).batches
+            (move,) = batch.moves
+            claim = move.step.claim if isinstance(move.step, Finish) else move.step
+            assert isinstance(claim, Claim) and claim.take_to == taken, (end, stated)

@@ -95,6 +95,26 @@ def test_what_was_delivered_and_not_signed_is_shown_and_is_no_fault() -> None:
     assert nothing.lines == () and not nothing.reconciled
 
 
+def ahead() -> ChannelEvidence:
+    """4,101 were delivered, and 9,000 signed for before a page was closed."""
+    return channel(voucher=Voucher.sign(SESSION, 9000))
+
+
+def due(made: ChannelEvidence) -> ChannelEvidence:
+    """*made* as it ends on the ledger: what was delivered is claimed, the allowance comes home."""
+    return ledger(made, claimed=4101, refunded=12_000_000 - 4101)
+
+
+def test_what_was_signed_ahead_is_an_allowance_and_no_due() -> None:
+    bill = reconcile(Evidence("job_1", (due(ahead()),)))
+    assert bill.reconciled and (bill.ahead, bill.unsigned, bill.owed) == (4899, 0, 4100)
+    with pytest.raises(InvoiceRefused) as caught:
+        reconcile(Evidence("job_1", (ledger(ahead()),)))  # an adapter that takes all of it
+    assert caught.value.rule == "I7"
+    assert caught.value.fields == {"over_claimed": 4899, "delivered": 4101, "ahead": 4899}
+    assert "over-claimed 4899" in caught.value.message
+
+
 def test_an_open_channel_holds_but_is_not_reconciled_yet() -> None:
     still = ledger(channel(), claimed=1000, refunded=0, held=11_999_000, ended=False)
     assert not reconcile(Evidence("job_1", (still,))).reconciled
@@ -140,7 +160,10 @@ CASES: dict[str, tuple[str, Callable[[], ChannelEvidence]]] = {
     "receipt: other devices": ("I5", lambda: channel(receipts=altered(0, device=bytes(32)))),
     "receipt: other resource": ("I5", lambda: channel(receipts=altered(0, resource="core"))),
     "voucher: forged": ("I6", lambda: channel(voucher=Voucher(SESSION.verify_key, 4101, bytes(64)))),
-    "voucher: more than is owed": ("I6", lambda: channel(voucher=Voucher.sign(SESSION, 4102))),
+    "voucher: of another channel's key": ("I6", lambda: channel(voucher=replace(Voucher.sign(SECOND_SESSION, 4101), session_vk=SESSION.verify_key))),
+    "ledger: more claimed than delivered, signed ahead": ("I7", lambda: ledger(ahead(), claimed=4102, refunded=11_995_898)),
+    "ledger: all that was signed ahead claimed, still open": ("I7", lambda: ledger(ahead(), claimed=9000, refunded=0, held=11_991_000, ended=False)),
+    "ledger: signed ahead, and ended with less than was delivered": ("I7", lambda: ledger(ahead(), claimed=4100, refunded=11_995_900)),
     "ledger: more claimed than signed": ("I7", lambda: ledger(channel(), claimed=4102, refunded=11_995_898)),
     "ledger: ended with less than was signed": ("I7", lambda: ledger(channel(), claimed=4100, refunded=11_995_900)),
     "ledger: money is missing": ("I8", lambda: ledger(channel(), refunded=11_995_898)),
@@ -209,6 +232,10 @@ def vectors() -> list[dict[str, Any]]:
     """What docs/invoice.md points other verifiers to."""
     whole = (ledger(channel()), ledger(retried()))
     found = [_vector("reconciled", reconcile(Evidence("job_1", whole)).to_json(), *whole)]
+    found += [
+        _vector(f"signed ahead: {name}", reconcile(Evidence("job_1", (made,))).to_json(), made)
+        for name, made in (("reconciled", due(ahead())), ("not asked", ahead()))
+    ]
     found += [_vector(name, {"rule": rule}, make()) for name, (rule, make) in CASES.items()]
     return found
 

@@ -14,8 +14,8 @@ const RULES = {
   I3: "the provider signed every receipt",
   I4: "the receipts are one unbroken chain, and every total follows",
   I5: "devices and resource are the terms', within the ceiling",
-  I6: "you signed for no more than was delivered",
-  I7: "no more was claimed than you signed for",
+  I6: "the vouchers are yours",
+  I7: "no more was claimed than was delivered and you signed for",
   I8: "what went in is what was claimed, came home and is still held",
 };
 const AGAIN_MS = 2500;
@@ -105,6 +105,7 @@ function bill(invoice) {
     if (found) total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
   }
   const parts = [total, make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Owed in all", ada(invoice.owed), "", "total")))];
+  if (invoice.ahead > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.ahead)} were signed ahead and not delivered: an allowance, none of which may be claimed.`));
   if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
   place.replaceChildren(...parts);
 }

@@ -35,25 +35,29 @@ export async function reconcile(evidence, ledger = []) {
   for (const [i, channel] of evidence.channels.entries()) {
     const agreed = await terms(evidence, channel);
     const { last, byLease } = await receipts(channel, agreed);
-    const signed = await voucher(channel, last);
+    const signed = await voucher(channel);
+    const due = big(last?.channel_owed);
     const facts = ledger[i] ?? null;
-    if (facts) compare(channel, facts, agreed, signed);
+    if (facts) compare(channel, facts, agreed, signed, due);
     for (const [lease, found] of byLease) {
       const one = agreed.get(lease);
       if (one.job === evidence.job) lines.push(line(one, found));
     }
-    channels.push({ channel: channel.session_vk, owed: big(last?.channel_owed), signed, facts });
+    channels.push({ channel: channel.session_vk, owed: due, signed, ahead: beyond(signed, due), facts });
   }
   const sum = (values) => values.reduce((a, b) => a + b, 0n);
   return {
     job: evidence.job, lines, channels,
     owed: sum(lines.map(({ owed }) => owed)),
-    unsigned: sum(channels.map(({ owed, signed }) => owed - signed)),
-    reconciled: channels.length > 0 && channels.every(({ facts, signed }) => facts?.ended && big(facts.claimed) === signed),
+    unsigned: sum(channels.map(({ owed, signed }) => beyond(owed, signed))),
+    ahead: sum(channels.map(({ ahead }) => ahead)), // signed for beyond what was delivered: nobody's due
+    reconciled: channels.length > 0 && channels.every(({ facts, signed, owed }) => facts?.ended && big(facts.claimed) === lesser(signed, owed)),
   };
 }
 
 const big = (value) => BigInt(value ?? 0);
+const lesser = (a, b) => (a < b ? a : b);
+const beyond = (a, b) => (a > b ? a - b : 0n);
 
 async function terms(evidence, channel) {
   const found = new Map();
@@ -92,23 +96,25 @@ async function receipts(channel, agreed) {
   return { last, byLease };
 }
 
-async function voucher(channel, last) {
+async function voucher(channel) {
   const given = channel.voucher;
   if (!given) return 0n;
   const ok = await verifies(fromHex(channel.session_vk), voucherMessage(given.cumulative), fromHex(given.signature));
   need("I6", ok, "the voucher is not signed by the channel's session key");
-  need("I6", big(given.cumulative) <= big(last?.channel_owed), `${given.cumulative} lovelace were signed, ${last?.channel_owed ?? 0} are owed`);
   return big(given.cumulative);
 }
 
-function compare(channel, facts, agreed, signed) {
+function compare(channel, facts, agreed, signed, owed) {
   for (const one of agreed.values()) {
     const consts = [one.session_vk, one.adapter_vkh, one.payout, one.consumer_vkh].map(toHex).concat([one.close_period_ms, one.fee_bps].map(String));
     need("I2", facts.session_vk === channel.session_vk && facts.consts.map(String).join() === consts.join(), "the channel on the ledger is not the one of the terms");
   }
   const [claimed, refunded, held, funded] = [facts.claimed, facts.refunded, facts.held, facts.funded].map(big);
   need("I7", claimed <= signed, `${claimed} lovelace were claimed, ${signed} were signed for`);
-  need("I7", !facts.ended || claimed === signed, `the channel ended with ${claimed} claimed, ${signed} were signed for`);
+  const over = `over-claimed ${claimed - owed}: ${claimed} lovelace were claimed, ${owed} were delivered; the ${signed - owed} signed ahead are an allowance, not a due`;
+  need("I7", claimed <= owed, over);
+  const due = lesser(signed, owed);
+  need("I7", !facts.ended || claimed === due, `the channel ended with ${claimed} claimed, ${due} were due`);
   need("I8", funded === claimed + refunded + held, `${funded} went in; ${claimed} claimed, ${refunded} refunded and ${held} held are not that`);
 }
 
