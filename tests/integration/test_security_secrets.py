@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from marketplace.client.purse import Purse
 from marketplace.domain import wire
+from marketplace.domain.job import Gang
 from marketplace.domain.keys import seal_to, unseal
 from marketplace.domain.receipt import SignedReceipt
 from marketplace.keystore import Keystore
@@ -183,7 +184,7 @@ def test_secrets_are_nowhere_in_clear(
 def _can_find(places: dict[str, bytes], secrets: dict[str, bytes | str]) -> None:
     """All was created, and what is no secret is found by the very same search."""
     wanted = {"token", "API key", "idempotent key", "webhook", "rotated webhook", "session",
-              "job secret", "purse", "webhook key", "operator", "passphrase"}  # fmt: skip
+              "gang session", "job secret", "purse", "webhook key", "operator", "passphrase"}  # fmt: skip
     assert set(secrets) == wanted
     assert len({form for secret in secrets.values() for form in forms(secret)}) > 3 * len(secrets)
     account = next(p for p in places if p.startswith("column accounts.id"))
@@ -225,7 +226,26 @@ async def _use(
     await client.put(
         "/v1/blobs/" + "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     )
+    await _gang(client, purse, secrets)
     await _job(client, inside, adapter, purse, secrets)
+
+
+async def _gang(client: httpx.AsyncClient, purse: Purse, secrets: dict[str, bytes | str]) -> None:
+    """Two members that want the same secret, posted and stopped."""
+    members = [purse.new_session(), purse.new_session()]
+    secrets["gang session"] = members[0].seed
+    gang = spec(secrets=("HF_TOKEN",), gang=Gang(2, spread=False, same_region=False))
+    sent = {
+        "spec": gang.to_wire(),
+        "session_vks": [one.verify_key.hex() for one in members],
+        "consumer_vkh": purse.signer.key_hash.hex(),
+    }
+    posted = await client.post("/v1/gangs", json=sent, headers={"Idempotency-Key": "six"})
+    assert posted.status_code == 201, posted.text
+    stopped = await client.post(f"/v1/gangs/{posted.json()['id']}/stop")
+    assert stopped.status_code == 200, stopped.text
+    for member in posted.json()["members"]:
+        await state(client, member["id"], "ENDED")
 
 
 async def _job(
@@ -273,11 +293,14 @@ async def _job(
 
 async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> dict[str, bytes]:
     """Every GET of the API, by token, by key, and once with the token in the address, and every page."""
-    job = (await client.get("/v1/jobs")).json()["items"][0]["id"]
+    listed = (await client.get("/v1/jobs")).json()["items"]
+    job = next(one["id"] for one in listed if not one["gang"])
+    gang = next(one["gang"] for one in listed if one["gang"])
     view = (await client.get(f"/v1/jobs/{job}")).json()
     offers = (await client.get("/v1/offers")).json()["items"]
     values = {
         "job_id": [job],
+        "gang_id": [gang],
         "lease_id": view["leases"],
         "session_vk": [view["channel"]],
         "offer_id": [o["id"] for o in offers],
