@@ -195,3 +195,10 @@ async def get_blob(sha256: str, parts: PartsDep, who: Porter) -> FileResponse:
     """Its bytes."""
     path = await parts.blobs.owned(who.account, sha256)
     return FileResponse(path, media_type="application/octet-stream")
+
+
+@router.delete("/blobs/{sha256}", tags=["blobs"])
+async def drop_blob(sha256: str, parts: PartsDep, who: Porter) -> dict[str, Any]:
+    """Refused while a job that has not ended takes it in. Its bytes count for the quota no more."""
+    await parts.blobs.remove(who, sha256)
+    return {"sha256": sha256, "removed": True}

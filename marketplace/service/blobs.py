@@ -19,13 +19,17 @@ import anyio.to_thread
 
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
-from marketplace.service.errors import BlobMismatch, DiskFull, TooLarge
+from marketplace.domain.job import JobState
+from marketplace.service.access import Caller, audit
+from marketplace.service.errors import BlobInUse, BlobMismatch, DiskFull, QuotaSpent, TooLarge
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
 from marketplace.service.records import Blob, Job, Lease
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
+LIVING: Final = tuple(state for state in JobState if state is not JobState.ENDED)
 PART: Final = 256 * 1024
+PAGE: Final = 500
 KEEP_FREE: Final = 1 << 30  # bytes of the disk that no file of a user takes
 
 
@@ -36,6 +40,7 @@ class Blobs:
         self.market = market
         self.folder = Path(market.settings.blob_folder or ".")
         self.keep_free = KEEP_FREE
+        self._naming = anyio.Lock()  # what a name stands for changes one at a time
 
     def path(self, sha256: str) -> Path:
         """Where the bytes lie; Malformed for anything but 64 hex digits."""
@@ -44,8 +49,9 @@ class Blobs:
         return self.folder / sha256[:2] / sha256
 
     async def put(self, account: str, sha256: str, chunks: AsyncIterator[bytes]) -> Blob:
-        """Store and check; TooLarge, BlobMismatch. Storing twice is storing once."""
+        """Store and check; TooLarge, QuotaSpent, BlobMismatch. Storing twice is storing once."""
         final, limit = self.path(sha256), self.market.settings.blob_limit
+        left = await self._left(account, sha256)
         part = final.with_suffix(f".{self.market.ids.secret(8).hex()}")
         hasher, size = hashlib.sha256(), 0
         await anyio.Path(final.parent).mkdir(parents=True, exist_ok=True)
@@ -56,21 +62,67 @@ class Blobs:
                     size += len(chunk)
                     if size > limit:
                         raise TooLarge(f"a blob has at most {limit} bytes", limit=limit)
+                    if size > left:
+                        raise self._spent()
                     hasher.update(chunk)
                     await file.write(chunk)
                 await file.flush()
                 await anyio.to_thread.run_sync(os.fsync, file.wrapped.fileno())
             if hasher.hexdigest() != sha256:
                 raise BlobMismatch("the bytes do not hash to the name")
-            await anyio.Path(part).replace(final)
+            async with self._naming:
+                if size > await self._left(account, sha256):  # others came in meanwhile
+                    raise self._spent()
+                await anyio.Path(part).replace(final)
+                return await self._keep(Blob(account, sha256, size, self.market.now))
         finally:
             await anyio.Path(part).unlink(missing_ok=True)
-        blob = Blob(account, sha256, size, self.market.now)
+
+    async def _keep(self, blob: Blob) -> Blob:
         try:
             await self.market.store.apply(Change(puts=[blob]))
         except Conflict:
-            return await self.market.store.get(Blob, account, sha256) or blob
+            return await self.market.store.get(Blob, blob.account, blob.sha256) or blob
         return blob
+
+    async def _left(self, account: str, sha256: str) -> int:
+        """Bytes that the account's quota has for this file; one that it has already takes none."""
+        store = self.market.store
+        used = await store.total(Blob, "size", account=account)
+        known = await store.get(Blob, account, sha256)
+        return self.market.settings.blob_quota - used + (known.size if known is not None else 0)
+
+    def _spent(self) -> QuotaSpent:
+        quota = self.market.settings.blob_quota
+        return QuotaSpent(f"one account's files have at most {quota} bytes together", quota=quota)
+
+    async def remove(self, who: Caller, sha256: str) -> None:
+        """Forget the caller's file; its bytes go with the last account that has it. NotFound, BlobInUse."""
+        path, store = self.path(sha256), self.market.store
+        async with self._naming:
+            blob = await store.get(Blob, who.account, sha256)
+            if blob is None:
+                raise NotFound(f"no blob {sha256}")
+            if job := await self._user(who.account, sha256):
+                raise BlobInUse(f"{job} names this file and has not ended", job=job)
+            note = audit(self.market, who, "blob.remove", sha256, {"size": blob.size})
+            await store.apply(Change(drops=[blob], puts=[note]))
+            if not await store.count(Blob, sha256=sha256):
+                await anyio.Path(path).unlink(missing_ok=True)
+
+    async def _user(self, account: str, sha256: str) -> str:
+        """A job of the account that has not ended and takes the file in; empty when there is none."""
+        after: tuple[object, ...] | None = None
+        while True:
+            page = await self.market.store.find(
+                Job, account=account, state=LIVING, order=("id",), after=after, limit=PAGE
+            )
+            for job in page:
+                if any(file.sha256 == sha256 for file in job.parsed.files):
+                    return job.id
+            if len(page) < PAGE:
+                return ""
+            after = (page[-1].id,)
 
     async def _leave_room(self, limit: int) -> None:
         """DiskFull rather than a disk that files fill to the brim: the database lies on it as well."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,7 +14,7 @@ import httpx
 import pytest
 
 from marketplace.client.signin import sign_message
-from marketplace.domain.job import Price
+from marketplace.domain.job import FileIn, Price, Range
 from marketplace.domain.keys import Signer
 from marketplace.service import operator
 from marketplace.store.backup import backup, restore
@@ -274,6 +276,62 @@ def test_files_are_what_their_names_say(tmp_path) -> None:
                 assert (await stranger.get(f"/v1/blobs/{name}")).status_code == 404
             answer = await client.post("/v1/jobs", content=b"x" * 3_000_000)
             assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+
+    anyio.run(run)
+
+
+def test_an_accounts_files_have_a_quota_and_can_be_deleted(tmp_path) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path, blob_quota=10_000) as (client, inside, _):
+            one, two, three = (os.urandom(size) for size in (6_000, 4_000, 1))
+            names = [hashlib.sha256(data).hexdigest() for data in (one, two, three)]
+            for name, data in zip(names, (one, two), strict=False):
+                for _ in range(2):  # twice is once
+                    assert (await client.put(f"/v1/blobs/{name}", content=data)).status_code == 200
+            full = await client.put(f"/v1/blobs/{names[2]}", content=three)
+            assert (full.status_code, full.json()["code"]) == (413, "BLOB_QUOTA")
+            kept = Path(inside.market.settings.blob_folder) / names[0][:2] / names[0]
+            assert kept.exists()
+            file = FileIn("/in", names[0], 6_000)
+            using = replace(spec(), files=(file,))
+            asked = body(using, Signer(os.urandom(32)), seed("consumer"))
+            job = (await client.post("/v1/jobs", json=asked)).json()["id"]
+            busy = await client.delete(f"/v1/blobs/{names[0]}")
+            assert (busy.status_code, busy.json()["code"]) == (409, "BLOB_IN_USE")
+            assert job in busy.json()["detail"]
+            await client.post(f"/v1/jobs/{job}/stop")
+            async with httpx.AsyncClient(base_url=client.base_url) as other:
+                await sign_in(other, seed("other"))
+                assert (await other.delete(f"/v1/blobs/{names[0]}")).status_code == 404
+                await other.put(f"/v1/blobs/{names[0]}", content=one)
+                assert (await client.delete(f"/v1/blobs/{names[0]}")).status_code == 200
+                assert (await client.get(f"/v1/blobs/{names[0]}")).status_code == 404
+                assert (await other.get(f"/v1/blobs/{names[0]}")).content == one
+                assert (await other.delete(f"/v1/blobs/{names[0]}")).status_code == 200
+            assert not kept.exists()
+            assert (await client.put(f"/v1/blobs/{names[2]}", content=three)).status_code == 200
+
+    anyio.run(run)
+
+
+def test_an_accounts_waiting_jobs_are_counted(tmp_path) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path, queued_jobs=2) as (client, _, _):
+            much = Range(10**9)
+            waits = replace(spec(), policy=replace(spec().policy, queue=True))
+            (block,) = waits.resources
+            waits = replace(waits, resources=(replace(block, memory=much),))
+
+            async def post() -> httpx.Response:
+                asked = body(waits, Signer(os.urandom(32)), seed("consumer"))
+                return await client.post("/v1/jobs", json=asked)
+
+            made = [await post() for _ in range(2)]
+            assert [one.json()["state"] for one in made] == ["QUEUED", "QUEUED"], made[0].text
+            more = await post()
+            assert (more.status_code, more.json()["code"]) == (422, "TOO_MANY_QUEUED")
+            await client.post(f"/v1/jobs/{made[0].json()['id']}/stop")
+            assert (await post()).status_code == 201
 
     anyio.run(run)
 
