@@ -55,7 +55,8 @@ e2e: install docker packages
 
 prove: install docker packages
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
-	$(PYTEST) tests/integration tests/e2e tests/browser -m 'prove and not gpu' --timeout 900 $(RETRY)
+	$(PYTEST) tests/integration -n 2 --dist loadfile -m 'prove and not gpu' --timeout 900 $(RETRY)
+	$(PYTEST) tests/e2e tests/browser -m 'prove and not gpu' --timeout 900 $(RETRY)
 
 gpu: install
 	$(PYTEST) tests -m gpu
