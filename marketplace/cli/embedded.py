@@ -211,7 +211,7 @@ class Embedded:
     async def _fund_adapter(self, name: str) -> None:
         """The hot key pays the fees of the channels that it finishes."""
         chain = await connect(self.chain_url)
-        keys = await anyio.to_thread.run_sync(load_keys, self.home / name / "keys")
+        keys = await anyio.to_thread.run_sync(self._keys, self.home / name / "keys")
         address = Wallet(keys.hot, mainnet=False).address
         held = sum(u.lovelace for u in await chain.utxos(address))
         if held < _HOT_ADA // 2:
@@ -225,7 +225,11 @@ class Embedded:
 
     async def _adapter_keys(self) -> list[Keys]:
         folders = sorted(self.home.glob("adapter*/keys"))
-        return [await anyio.to_thread.run_sync(load_keys, folder) for folder in folders]
+        return [await anyio.to_thread.run_sync(self._keys, folder) for folder in folders]
+
+    def _keys(self, folder: Path) -> Keys:
+        # Its own passphrase: the process's is that of the market that was started last.
+        return load_keys(folder, self.passphrase_file.read_text().strip())
 
     async def sweep(self) -> int:
         """Remove every container and network that this market's adapters left; how many there were.

@@ -5,6 +5,7 @@ Over 400 lines: one job's way from posting to signature, which is read as a whol
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -431,18 +432,27 @@ async def decline(market: Market, who: Caller, lease_id: str) -> Job:
 
 async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) -> Job:
     """The fresh session key that a retry needs; the job is matched again."""
-    job = await owned_job(market, who, job_id)
-    if job.needs != "session_vk":
-        if job.session_vk == session_vk and job.retries:
-            return job  # said twice
-        raise Conflict("the job does not wait for a session key")
-    if len(session_vk) != 32 or await market.store.count(Channel, session_vk=session_vk):
-        raise Conflict("a session key is 32 bytes, and fresh")
-    job = replace(job, session_vk=session_vk, needs="", updated_ms=market.now)
-    await market.store.apply(Change(sets=[job], topics=[MATCHER, f"job:{job.id}"]))
+    for attempt in range(TRIES):
+        job = await owned_job(market, who, job_id)
+        if job.needs != "session_vk":
+            if job.session_vk == session_vk and job.retries:
+                return job  # said twice
+            raise Conflict("the job does not wait for a session key")
+        if len(session_vk) != 32 or await market.store.count(Channel, session_vk=session_vk):
+            raise Conflict("a session key is 32 bytes, and fresh")
+        job = replace(job, session_vk=session_vk, needs="", updated_ms=market.now)
+        try:
+            await market.store.apply(Change(sets=[job], topics=[MATCHER, f"job:{job.id}"]))
+        except Conflict:  # its lost provider told something late
+            if attempt == TRIES - 1:
+                raise
+            continue
+        break
     if market.epoch:
-        await rematch(market, job_id)
-    return await market.store.get(Job, job_id) or job
+        # The matcher's own round hears of the job too; whichever is second has nothing left to do.
+        with contextlib.suppress(Conflict):
+            await rematch(market, job_id)
+    return await owned_job(market, who, job_id)
 
 
 def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:

@@ -25,14 +25,16 @@ def choose_wallet(console: Console) -> None:
     expect(console.page.locator(".account")).to_be_visible(timeout=30 * SECONDS)
 
 
-def ask(console: Console, image: str, command: str = COUNTING, name: str = "counting") -> None:
+def ask(
+    console: Console, image: str, command: str = COUNTING, name: str = "counting", budget: str = "6"
+) -> None:
     """Fill in the job's form and post it; the window then shows the quote."""
     page = console.page
     page.goto("/jobs/new")
     page.get_by_label("Name").fill(name)
     page.get_by_label("Image").fill(image)
     page.get_by_label("Command").fill(command)
-    page.get_by_label("Budget").fill("6")
+    page.get_by_label("Budget").fill(budget)
     expect(page.locator("#estimate")).to_contain_text("At most", timeout=30 * SECONDS)
     page.get_by_role("button", name="Ask for a quote").click()
     page.wait_for_url(re.compile(r"/jobs/job_"))

@@ -158,6 +158,47 @@ def test_the_browser_decides_as_the_sdk(
     page.context.close()
 
 
+CAPPED = """
+async ([terms, adapter, session, before, after]) => {
+  const payer = await import("/assets/payer.js");
+  const {fromHex} = await import("/assets/bytes.js");
+  const lease = payer.newLease(fromHex(terms), fromHex(adapter), 10_000_000n);
+  let book = payer.newBook({id: session, capacity: 10_000_000n, leases: {lease_1: lease}});
+  const answer = async ([body, signature, now]) => {
+    book = (await payer.decide(book, fromHex(body), fromHex(signature), now)).book;
+    return Number(book.signed);
+  };
+  const signed = [];
+  for (const one of before) signed.push(await answer(one));
+  const names = (...asked) => payer.capped([book], ...asked).map(({leases}) => Number(leases.lease_1.cap));
+  const told = [names("job_2", "lease_9", 0n), names("job_1", "lease_1", 0n), names("job_1", "lease_2", 9n), names("job_1", "lease_2", 99_000_000n)];
+  [book] = payer.capped([book], "job_1", "lease_2", 14_000n);
+  for (const one of after) signed.push(await answer(one));
+  return [signed, told];
+}
+"""
+
+
+def test_a_provider_that_was_given_up_bills_no_further_than_the_budget_leaves(
+    running: Product, browser: Browser
+) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/")
+    signed, paper = signed_terms(terms()), Paper()
+    sent = [paper.tick(terms(), 1000) for _ in range(20)]
+    given = [[r.body.hex(), r.signature.hex(), 1_000_000 + 1000 * n] for n, r in enumerate(sent)]
+    got = page.evaluate(
+        CAPPED,
+        [signed.body.hex(), signed.adapter_signature.hex(), SESSION.verify_key.hex(), given[:5],
+         given[5:]],
+    )  # fmt: skip
+    up_to = [2000 * n for n in (1, 2, 3, 4, 5, 6, 7)]
+    assert got[0] == up_to + [14_000] * 13
+    # Another job's lease and the new one itself stay; what was approved stays; a cap is never raised.
+    assert got[1] == [[], [], [10_000], [10_000_000]]
+    page.context.close()
+
+
 def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: Browser) -> None:
     page = browser.new_context(base_url=running.market).new_page()
     page.goto("/")

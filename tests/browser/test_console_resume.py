@@ -25,7 +25,15 @@ PROVIDERS = ("adapter", "adapter2")
 SHORT = (
     "python -c \"import time\nfor i in range({0}): print('step', i, flush=True); time.sleep(0.5)\""
 )
-BUDGET = 6_000_000
+BUDGET = 1_000_000
+CAPS = """
+async (job) => {
+  const vault = await import("/assets/vault.js");
+  const {readTerms} = await import("/assets/records.js");
+  const leases = (await vault.all()).flatMap((book) => Object.values(book.leases ?? {}));
+  return leases.filter((one) => readTerms(one.terms).job === job).map((one) => Number(one.cap));
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +85,7 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
     sign_in(console)
     until(lambda: len(asked(console, "/v1/offers")["items"]) == 2, "two offers")
-    ask(console, place.image, SHORT.format(600), "resumes")
+    ask(console, place.image, SHORT.format(600), "resumes", "1")
     pay(console)
     job = page.url.rsplit("/", 1)[1]
     until(lambda: int(page.locator("#ticks").inner_text()) >= 4, "four ticks")
@@ -106,6 +114,8 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     assert second["channel"] != first["channel"] and len(second["leases"]) == 2
     assert second["spent"] > spent, "the parts add up"
     assert spent + second["ceiling"] <= BUDGET, "both together stay within the budget"
+    caps = page.evaluate(CAPS, job)
+    assert len(caps) == 2 and sum(caps) <= BUDGET, "no receipt of the two gets more"
     place.start(killed)  # it comes back, and claims what it was owed
     page.get_by_role("button", name="End job").click()
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)

@@ -7,7 +7,7 @@ import { get, post } from "./api.js";
 import { fromHex, same, toHex } from "./bytes.js";
 import { sign } from "./crypto.js";
 import { checkOpen, readUtxos } from "./opentx.js";
-import { lacking, late, left, living, newBook, newLease } from "./payer.js";
+import { earlier, lacking, late, left, living, newBook, newLease } from "./payer.js";
 import { order } from "./paying.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "./records.js";
 import { lock, sealTo, unlock } from "./seal.js";
@@ -34,17 +34,37 @@ export async function examine(job, magic) {
   const fault = quoteFault(terms, wanted, Date.now()) ?? channelFault(quote, mine, terms);
   if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
   const secrets = asked.locked ? await unlock(asked.locked) : {};
-  const cap = capOf(terms, asked.spec, books);
-  return { mine, asked, terms, body, warm, secrets, cap, adapterSignature: fromHex(quote.adapter_signature) };
+  capOf(terms, asked.spec, before(books, terms, late)); // refused before a wallet is asked
+  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature) };
 }
 
-/** The most to sign for the lease: its ceiling, within what the job's earlier providers may still come to. */
-function capOf(terms, spec, books) {
-  const leases = books.flatMap((book) => Object.entries(book.leases ?? {}));
-  const before = leases.filter(([name, lease]) => name !== terms.lease && readTerms(lease.terms).job === terms.job);
-  const rest = before.reduce((sum, [, lease]) => sum - late(lease), BigInt(spec.price[2]));
+/** What earlier leases of the job may still come to (*most* of each that can still be signed for). */
+function before(books, terms, most) {
+  const each = books.flatMap((book) => earlier(book, terms.job, terms.lease).map(([, lease]) => (book.state === "OPEN" ? most(lease) : late(lease))));
+  return each.reduce((sum, one) => sum + one, 0n);
+}
+
+/** The most to sign for the lease: its ceiling, within what *used* leaves of the job's budget. */
+function capOf(terms, spec, used) {
+  const rest = BigInt(spec.price[2]) - used;
   if (rest <= 0n) throw new Refused("BUDGET_SPENT", "what was signed at providers before is all of the job's budget");
   return rest < BigInt(terms.ceiling) ? rest : BigInt(terms.ceiling);
+}
+
+/**
+ * What may be signed for the lease once the job's earlier leases get no more than it leaves of the budget: a
+ * provider that was lost may come back and bill on, up to the cap in this browser's books. So that cap is
+ * lowered there, and what is then read from the books counts, not what was meant to be written.
+ */
+async function finalCap({ terms, asked }) {
+  const books = await vault.all();
+  const open = books.filter((book) => book.state === "OPEN" && earlier(book, terms.job, terms.lease).length);
+  if (open.length) {
+    const ended = before(books.filter((book) => book.state !== "OPEN"), terms, late);
+    const most = BigInt(asked.spec.price[2]) - ended - capOf(terms, asked.spec, before(books, terms, late));
+    await order({ do: "cap", job: terms.job, lease: terms.lease, most });
+  }
+  return capOf(terms, asked.spec, before(await vault.all(), terms, (lease) => lease.cap));
 }
 
 /** Null if the quote's channel is fresh and unused, or kept open here and of the same rules. */
@@ -93,8 +113,8 @@ async function sealed({ asked, terms, secrets }) {
 /** Sign the terms, let the wallet sign the transaction, submit it, and start to pay. */
 export async function accept(agreed, ready, keep) {
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", "the transaction is not the one that was agreed");
-  const { mine, terms, body, cap, adapterSignature } = agreed;
-  const lease = newLease(body, adapterSignature, cap);
+  const { mine, terms, body, adapterSignature } = agreed;
+  const lease = newLease(body, adapterSignature, await finalCap(agreed));
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
   const secrets = await sealed(agreed);
@@ -118,12 +138,13 @@ export async function finish(book) {
 /** A warm quote: signed by the session key alone, after the wallet added what was lacking. */
 export async function acceptWarm(agreed) {
   const { mine, terms, body, adapterSignature } = agreed;
+  const cap = await finalCap(agreed);
   const more = lacking(mine, terms.lease, BigInt(terms.ceiling));
   if (more) {
     await signedStep(mine.id, "topup", more);
     await order({ do: "topped", id: mine.id, amount: more });
   }
-  const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap: agreed.cap };
+  const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap };
   await order(addition); // before the market hears of it: its receipts are expected now
   const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
   try {

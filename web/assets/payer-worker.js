@@ -2,7 +2,7 @@
 // (a Web Lock); the others take over when it closes.
 //
 // In:  {do: "start", magic, token}, {do: "watch", id}, {do: "lease", id, lease, …}, {do: "over", id, lease},
-//      {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id}
+//      {do: "cap", job, lease, most}, {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id}
 // Out: {what: "paying", …}, {what: "took", name}, {what: "tick", …}, {what: "note", …}, {what: "stage", …},
 //      {what: "link", up}
 //
@@ -46,8 +46,9 @@ orders.onmessage = ({ data }) => {
   inTurn(() => order(data)).then(() => say({ what: "took", name: data.name }));
 };
 
-async function order({ do: what, id, lease, ms, amount, token, terms, adapterSignature, cap }) {
+async function order({ do: what, id, lease, ms, amount, token, terms, adapterSignature, cap, job, most }) {
   if (token) credentials = token;
+  if (what === "cap") for (const book of payer.capped([...books.values()], job, lease, most)) await keep(book);
   if (what === "watch" || what === "lease") await take(id);
   if (!books.has(id)) return;
   if (what === "lease") await agree(books.get(id), lease, payer.newLease(terms, adapterSignature, cap));

@@ -140,6 +140,29 @@ export function late(lease) {
   return least(lease.cap, lease.approved + owed(unitMs(2 * terms.tick_ms, terms.units_milli), terms.rate_micro));
 }
 
+/** `[name, lease]` of the leases in the channel that *job* had beside *lease*. */
+export const earlier = (book, job, lease) =>
+  Object.entries(book.leases ?? {}).filter(([name, one]) => name !== lease && readTerms(one.terms).job === job);
+
+/**
+ * The books that change when the job goes on at another provider with *lease*: its earlier leases together
+ * get *most* and no more. The latest may still be billed for what it delivered, the others for nothing new;
+ * what is approved stays.
+ */
+export function capped(books, job, lease, most) {
+  const found = books.flatMap((book) => earlier(book, job, lease).map(([name]) => [name, book.id])).sort();
+  const next = new Map(books.map((book) => [book.id, book]));
+  let rest = found.reduce((sum, [name, id]) => sum - next.get(id).leases[name].approved, most);
+  if (rest < 0n) rest = 0n;
+  for (const [name, id] of found) {
+    const book = next.get(id);
+    const one = book.leases[name];
+    const cap = least(one.cap, one.approved + (name === found.at(-1)[0] ? rest : 0n));
+    next.set(id, { ...book, leases: { ...book.leases, [name]: { ...one, cap } } });
+  }
+  return [...new Set(found.map(([, id]) => id))].map((id) => next.get(id));
+}
+
 const finished = (lease) => Boolean(lease.over || (lease.last && readReceipt(lease.last).final));
 
 /** Whether every lease of the channel has had its last receipt. */
