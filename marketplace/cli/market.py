@@ -1,4 +1,7 @@
-"""``tally market``: serve a market, migrate its database, deploy the scripts, operate it."""
+"""``tally market``: serve a market, migrate its database, deploy the scripts, operate it.
+
+Over 400 lines: a command each, with the help of every option.
+"""
 
 from __future__ import annotations
 

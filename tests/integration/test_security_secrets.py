@@ -2,6 +2,8 @@
 
 Everywhere: every column of the database, the raw bytes of its files, of the blobs and the keystore,
 what the process printed, and what every GET of the API and every page of the console answers.
+
+Over 400 lines: what makes the secrets and what looks for them are read side by side.
 """
 
 from __future__ import annotations
