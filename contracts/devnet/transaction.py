@@ -192,19 +192,23 @@ def _certificate(raw: bytes) -> Certificate:
 
 
 def _redeemers(raw: bytes | None) -> list[Redeemer]:
+    """Redeemers by (tag, index). Of several with one pointer the last counts, in a list as in a map: the ledger builds its map so
+    (cardano-ledger, Alonzo.TxWits, ``Map.fromList``), and db-sync's one row for each pointer is what explorers show.
+    """
     if raw is None:
         return []
-    found: list[Redeemer] = []
+    found: dict[tuple[int, int], Redeemer] = {}
     if cbor.is_map(raw):
         for key, value in cbor.pairs(raw):
             tag, index = cbor2.loads(key)
             data, units = cbor.elements(value)
-            found.append(Redeemer(tag, index, data, *cbor2.loads(units)))
+            found[tag, index] = Redeemer(tag, index, data, *cbor2.loads(units))
     else:
         for one in cbor.elements(raw):
             tag, index, data, units = cbor.elements(one)
-            found.append(Redeemer(cbor.uint(tag), cbor.uint(index), data, *cbor2.loads(units)))
-    return sorted(found, key=lambda one: (one.tag, one.index))
+            at = cbor.uint(tag), cbor.uint(index)
+            found[at] = Redeemer(*at, data, *cbor2.loads(units))
+    return [found[at] for at in sorted(found)]
 
 
 def _witnessed(witnesses: dict[int, bytes]) -> tuple[list[Script], list[bytes]]:

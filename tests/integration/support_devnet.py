@@ -86,6 +86,18 @@ def script_address(script: bytes) -> bytes:
     return b"\x70" + script_hash(script)
 
 
+@dataclass(frozen=True)
+class Raw:
+    """CBOR that stands in a transaction as it is, for encodings that a library would not write."""
+
+    encoded: bytes
+
+
+def dumps(value: Any) -> bytes:
+    """CBOR in the library's encoding, but for what is ``Raw``."""
+    return cbor2.dumps(value, default=lambda encoder, raw: encoder.write(raw.encoded))
+
+
 Mutation = Callable[["Draft"], "Draft"]
 
 
@@ -93,7 +105,8 @@ Mutation = Callable[["Draft"], "Draft"]
 class Draft:
     """A transaction before it is signed. body and witness by CDDL key; redeemers by (tag, index).
 
-    The script data hash is derived when ``redeemers`` is not empty, unless the body sets it.
+    The script data hash is derived when ``redeemers`` is not empty, unless the body sets it. raw_redeemers and raw_body: the very
+    bytes to send instead of a tidy encoding (the body's signature and the script data hash are made over them).
     """
 
     body: dict[int, Any]
@@ -103,6 +116,8 @@ class Draft:
     auxiliary: Any = None
     valid: bool = True
     spoil: Callable[[bytes], bytes] = bytes
+    raw_redeemers: bytes | None = None
+    raw_body: Callable[[dict[int, Any]], bytes] = dumps
 
     def put(self, **changes: Any) -> Draft:
         return replace(self, **changes)
@@ -127,20 +142,21 @@ class Draft:
     def signed(self) -> bytes:
         body, witness = dict(self.body), dict(self.witness)
         if self.redeemers:
-            listed = cbor2.dumps({key: list(value) for key, value in self.redeemers.items()})
-            witness[5] = cbor2.loads(listed)
+            tidy = dumps({key: list(value) for key, value in self.redeemers.items()})
+            listed = self.raw_redeemers or tidy
+            witness[5] = Raw(listed)
             views = cbor2.dumps({2: COST_MODELS["PlutusV3"]})
-            datums = cbor2.dumps(witness[4]) if 4 in witness else b""
+            datums = dumps(witness[4]) if 4 in witness else b""
             body.setdefault(11, blake2b(listed + datums + views))
             if body[11] == b"":
                 del body[11]
-        digest = blake2b(cbor2.dumps(body))
+        raw = self.raw_body(body)
         witness[0] = [
-            [party.vk, self.spoil(party.key.sign(digest).signature)] for party in self.signers
+            [party.vk, self.spoil(party.key.sign(blake2b(raw)).signature)] for party in self.signers
         ]
         if not witness[0]:
             del witness[0]
-        return cbor2.dumps([body, witness, self.valid, self.auxiliary])
+        return dumps([Raw(raw), witness, self.valid, self.auxiliary])
 
 
 def ref(out: OutRef) -> list[Any]:

@@ -85,6 +85,19 @@ def test_redeemers_in_both_shapes_are_the_same() -> None:
     assert [(one.tag, one.index, one.memory) for one in mapped.redeemers] == [(0, 3, 5), (1, 0, 7)]
 
 
+@pytest.mark.parametrize("shape", ["list", "map"])
+def test_of_redeemers_with_one_pointer_the_last_counts(shape: str) -> None:
+    """The ledger keeps the last of a list as of a map, and so does an indexer with one row for each pointer."""
+    rows = [(0, 3, 9, [5, 6]), (0, 3, 7, [1, 2]), (1, 0, 42, [7, 8]), (0, 3, 8, [3, 4])]
+    if shape == "list":
+        raw = cbor2.dumps([list(one) for one in rows])
+    else:
+        raw = b"\xa4" + b"".join(cbor2.dumps([t, i]) + cbor2.dumps([d, u]) for t, i, d, u in rows)
+    tx = read(b"\x84" + cbor2.dumps({0: [], 1: [], 2: 1}) + b"\xa1\x05" + raw + b"\xf5\xf6")
+    found = [(one.tag, one.index, one.data, one.memory, one.steps) for one in tx.redeemers]
+    assert found == [(0, 3, b"\x08", 3, 4), (1, 0, b"\x18\x2a", 7, 8)]
+
+
 def test_a_known_script_hash() -> None:
     """Cardano's "always succeeds" of the Alonzo test nets."""
     script = Script(1, bytes.fromhex("4d01000033222220051200120011"))
