@@ -1,7 +1,7 @@
 """Readings to receipts, vouchers to trust: the arithmetic of a tick, without IO.
 
-A receipt's total never exceeds the terms' ceiling nor what the channel can pay at its depth: what
-was delivered beyond is the adapter's gift, so it stops in time.
+A receipt's total never exceeds the terms' ceiling, what the channel can pay at its depth, nor the
+lease's own time: what was delivered beyond is the adapter's gift, so it stops in time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from adapter.state import Channel, Lease, Now, PauseCause, State
 from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.metering import Meter, Reading, integrate, usage
-from marketplace.domain.receipt import GENESIS, Lost, Receipt, SignedReceipt
+from marketplace.domain.receipt import (
+    GENESIS,
+    PAUSED,
+    Lost,
+    Receipt,
+    SignedReceipt,
+    most_unit_ms,
+)
 from marketplace.domain.units import owed
 from marketplace.domain.voucher import Voucher, VoucherRefused
 
@@ -45,18 +52,24 @@ def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
         return lease
     terms, totals = lease.terms, usage(lease.meters)
     before = lease.last.unit_ms_total if lease.last else 0
-    units = max(before, min(totals.unit_ms(terms.resource), most_units(lease, channel)))
+    t0 = lease.last.t1_ms if lease.last else 0
+    t1 = max(t0, _elapsed_ms(lease.meters, lease))
+    lost_now = lost_total(lease)
+    # What several devices' readings are apart, or a reboot left without a time, is told later or never.
+    told = lease.lost_told.get(PAUSED, 0)
+    paused = min(lost_now.get(PAUSED, 0) - told, t1 - t0)
+    lost_now |= {PAUSED: told + paused} if PAUSED in lost_now else {}
+    fits = most_unit_ms(t0, t1, paused, terms.units_milli, before)
+    units = max(before, min(totals.unit_ms(terms.resource), most_units(lease, channel), fits))
     if units == before and not final:
         return lease
     lease_owed = owed(units, terms.rate_micro)
-    lost_now = lost_total(lease)
-    t0 = lease.last.t1_ms if lease.last else 0
     body = Receipt(
         session_vk=lease.channel,
         lease=lease.id,
         seq=channel.last.seq + 1 if channel.last else 1,
         t0_ms=t0,
-        t1_ms=max(t0, _elapsed_ms(lease.meters, lease)),
+        t1_ms=t1,
         wall_ms=turn.now.wall_ms,
         device=terms.devices,
         resource=terms.resource,

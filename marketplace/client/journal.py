@@ -276,7 +276,10 @@ def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None
             _fold(loaded, row, now, agreed)
         except (KeyError, TypeError, ValueError, Malformed) as error:
             raise JournalDamaged(f"row {number}: {error}") from error
+    heard_ms = max((Stamp.from_wire(r["at"]).mono_at(now) for r in rows if "at" in r), default=0)
     for lease in list(loaded.book.leases.values()):
+        # Whether a pause went on while nobody listened is not known: it counts as far as it was seen.
+        loaded.book = payer.resumed(loaded.book, lease.terms.lease, heard_ms)
         if lease.since_ms is None:  # it may have begun since, and nobody wrote that down
             unseen = replace(lease, agreed_ms=agreed[lease.terms.lease])
             loaded.book = loaded.book.with_lease(unseen)

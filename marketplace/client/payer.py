@@ -4,7 +4,8 @@
 and only then sends the voucher. The rules, in the order in which they are looked at:
 
 1. forged, foreign, replayed, forked or reordered receipts are refused, each with its own code;
-2. the receipt must follow from the one before: hash chain, totals, owed = floor(ms x rate / 10^9);
+2. the receipt must follow from the one before: hash chain, totals, owed = floor(ms x rate / 10^9), and
+   usage that fits into its time: what it calls paused is not billed;
 3. per lease, never more is signed than *own elapsed time + one tick* at the rate of the terms, than
    the lease's cap (its ceiling, or what is left of the budget), and in all never more than the
    channel holds. What a receipt asks beyond that is simply not signed, and the note says why;
@@ -21,7 +22,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from marketplace.domain.errors import Refusal
-from marketplace.domain.receipt import Receipt, ReceiptRefused, SignedReceipt, check_next
+from marketplace.domain.receipt import (
+    Receipt,
+    ReceiptRefused,
+    SignedReceipt,
+    check_next,
+    outgrown,
+)
 from marketplace.domain.terms import Terms
 from marketplace.domain.units import owed, show_ada, show_duration, unit_ms
 
@@ -84,7 +91,7 @@ class LeaseBook:
 
     *cap*: the most lovelace to approve; *since_ms*: when it may have begun, by the own clock, None
     until then; *base*: what counts as justified before *since_ms* (after a journal was lost);
-    *paused_ms*: time to leave out; *ended_ms*: when the own clock stopped counting for it;
+    *paused_ms*: all pauses together, but for the one that lasts; *ended_ms*: when the own clock stopped counting for it;
     *agreed_ms*: when its terms were signed, if this payer took it over and its start is in no book.
     """
 
@@ -100,11 +107,14 @@ class LeaseBook:
     agreed_ms: int | None = None
 
     def elapsed_ms(self, now_ms: int) -> int:
-        """Own time that may have been served until *now_ms*."""
+        """Own time that may have been served until *now_ms*: without its pauses. What was on its way
+        when they were heard of is for the one tick that ``allowed`` gives, to all of them together.
+        """
         if self.since_ms is None:
             return 0
         until = now_ms if self.ended_ms is None else min(now_ms, self.ended_ms)
-        return max(0, until - self.since_ms - self.paused_ms)
+        lasting = 0 if self.paused_at_ms is None else max(0, until - self.paused_at_ms)
+        return max(0, until - self.since_ms - self.paused_ms - lasting)
 
     def earliest_ms(self, now_ms: int) -> int:
         """When it may have begun if its first receipt is all that was seen: now. One that was taken
@@ -253,11 +263,11 @@ def _follows(book: Book, lease: LeaseBook, receipt: Receipt) -> None:
         check_next(receipt, book.last, lease.last, terms.rate_micro)
     except ReceiptRefused as error:
         raise ReceiptWrong(error.message, seq=receipt.seq, lease=receipt.lease) from None
-    most = unit_ms(receipt.t1_ms + terms.tick_ms, terms.units_milli)
+    beyond = outgrown(receipt, lease.last, terms.units_milli)
     rules = (
         (receipt.resource == terms.resource, "another resource than the terms'"),
         (receipt.device == terms.devices, "other devices than the terms'"),
-        (receipt.unit_ms_total <= most, "more usage than its own clock had time for"),
+        (not beyond, beyond),
     )
     for holds, why in rules:
         if not holds:
@@ -317,11 +327,11 @@ def paused(book: Book, lease: str, now_ms: int) -> Book:
 
 
 def resumed(book: Book, lease: str, now_ms: int) -> Book:
-    """Delivered again: the pause is left out of the own time, less a tick for jitter on the way."""
+    """Delivered again: the pause is left out of the own time (``LeaseBook.elapsed_ms``)."""
     known = book.leases.get(lease)
     if known is None or known.paused_at_ms is None:
         return book
-    out = max(0, now_ms - known.paused_at_ms - known.terms.tick_ms)
+    out = max(0, now_ms - known.paused_at_ms)
     return book.with_lease(replace(known, paused_at_ms=None, paused_ms=known.paused_ms + out))
 
 

@@ -14,10 +14,13 @@ from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
-from marketplace.domain.units import Resource, owed
+from marketplace.domain.units import Resource, owed, unit_ms
 
 _TAG: Final = "tally/receipt/v1"
 GENESIS: Final = bytes(32)
+PAUSED: Final = "paused"  # the cause under which a receipt states time that is never billed
+ROUNDING_MS: Final = 1
+"""Both ends of a tick are rounded down to a millisecond: it may have been so much longer."""
 
 
 class ReceiptRefused(Refusal):
@@ -174,3 +177,30 @@ def check_next(
     for holds, why in rules:
         if not holds:
             raise ReceiptRefused(why, seq=receipt.seq, lease=receipt.lease)
+
+
+def most_unit_ms(t0_ms: int, t1_ms: int, paused_ms: int, units_milli: int, before: int = 0) -> int:
+    """The largest ``unit_ms_total`` that fits into a lease's time (rule I9).
+
+    It has grown from *before* since *t0_ms* by no more than time x units, the pauses left out, and
+    is never beyond *t1_ms* x units.
+    """
+    held_ms = max(0, t1_ms - t0_ms - paused_ms + ROUNDING_MS)
+    return min(before + unit_ms(held_ms, units_milli), unit_ms(t1_ms, units_milli))
+
+
+def outgrown(receipt: Receipt, lease_before: Receipt | None, units_milli: int) -> str:
+    """Why *receipt*'s usage does not fit into its time; empty if it does (rule I9).
+
+    *lease_before* is the same lease's last receipt; *units_milli* stands in the terms.
+    """
+    before = lease_before.unit_ms_total if lease_before else 0
+    paused = sum(lost.ms for lost in receipt.lost if lost.cause == PAUSED)
+    if receipt.unit_ms_total > unit_ms(receipt.t1_ms, units_milli):
+        return "more usage than its own clock had time for"
+    most = most_unit_ms(receipt.t0_ms, receipt.t1_ms, paused, units_milli, before)
+    if receipt.unit_ms_total > max(before, most):
+        return "usage grew faster than time"
+    if paused > receipt.t1_ms - receipt.t0_ms + ROUNDING_MS:
+        return "more time paused than there was"
+    return ""

@@ -110,7 +110,15 @@ class PayerHub:
         self.by_channel.setdefault(session_vk, set()).add(connection)
         connection.put(wire.Subscribed(session_vk))
         connection.extra.setdefault("told", {}).pop(session_vk, None)
+        await self._resumed(connection, session_vk)
         await self._catch_up(session_vk)
+
+    async def _resumed(self, connection: Connection, session_vk: bytes) -> None:
+        """Which of its leases go on: a payer that was away when it was told would count a pause still."""
+        active = LeaseState.ACTIVE
+        for lease in await self.market.store.find(Lease, session_vk=session_vk, state=active):
+            if lease.stage == "RESUMED":
+                connection.put(wire.LeaseProgress(lease.id, lease.stage, self.market.now, {}))
 
     def _speaks(self, connection: Connection, session_vk: bytes) -> None:
         if connection not in self.by_channel.get(session_vk, ()):

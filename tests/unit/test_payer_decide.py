@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from marketplace.client import payer
 from marketplace.client.payer import Book, LeaseBook, Missing, Outcome, decide
-from marketplace.domain.receipt import ReceiptRefused, SignedReceipt
+from marketplace.domain.receipt import Lost, ReceiptRefused, SignedReceipt
 from marketplace.domain.units import owed, unit_ms
 from tests.unit.support_payer import ADAPTER, CONSUMER, SESSION, Paper, terms
 
@@ -131,6 +132,50 @@ def test_time_in_a_pause_is_not_signed_for() -> None:
     book = payer.resumed(payer.paused(book, AGREED.lease, 1000), AGREED.lease, 31_000)
     outcome = take(book, paper.tick(AGREED, 31_000), 32_000)
     assert outcome.book.signed <= 4 * TICK and outcome.note is not None
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_six_hundred_pauses_bill_a_tick_at_most_beyond_what_was_served(resumes: bool) -> None:
+    """A provider whose clock counts its pauses: of all of them together a tick is forgiven."""
+    book, paper, now, served = fresh(), Paper(), 0, 0
+    for _ in range(600):
+        if resumes or served == 0:
+            now, served = now + 1000, served + 1000
+        book = payer.paused(book, AGREED.lease, now)
+        now += 1000  # frozen, and billed all the same
+        book = take(book, paper.tick(AGREED, 2000), now).book  # asked while it is paused ...
+        if resumes:
+            book = payer.resumed(book, AGREED.lease, now)
+        book = payer.approve_more(book, now).book  # ... and as soon as it goes on
+    assert served // 1000 * TICK < book.signed <= (served // 1000 + 1) * TICK
+
+
+def test_a_pause_of_which_no_end_was_heard_is_not_signed_for() -> None:
+    book, paper = fresh(), Paper()
+    book = payer.paused(take(book, paper.tick(AGREED, 1000), 1000).book, AGREED.lease, 1000)
+    outcome = take(book, paper.tick(AGREED, 3_599_000), 3_600_000)
+    assert outcome.book.signed <= 2 * TICK
+    assert outcome.note is not None and outcome.note.code == "NOT_SIGNED_CLOCK"
+
+
+def test_a_receipt_that_bills_what_it_calls_paused_stops_the_book() -> None:
+    paper = Paper()
+    book = take(fresh(), paper.tick(AGREED, 10_000), 10_000).book
+    paused = (Lost("paused", 4000),)
+    honest = Paper(paper.last, dict(paper.leases)).tick(AGREED, 10_000, lost=paused, billed=6000)
+    assert take(book, honest, 20_000).sign == 16 * TICK
+    lies: dict[str, dict[str, Any]] = {
+        "paused and billed": {"lost": paused, "billed": 6002},
+        "a pause longer than the tick": {"lost": (Lost("paused", 10_002),), "billed": 0},
+        "saved up": {"billed": 10_002},
+    }
+    for lie in lies.values():
+        liar = Paper(paper.last, dict(paper.leases))
+        broken("RECEIPT_WRONG", True, book, liar.tick(AGREED, 10_000, **lie), 20_000)
+    # What one tick left unused is not billed in a later one.
+    lean = paper.tick(AGREED, 10_000, billed=0)
+    book = take(book, lean, 20_000).book
+    broken("RECEIPT_WRONG", True, book, paper.tick(AGREED, 10_000, billed=20_000), 30_000)
 
 
 def test_the_same_receipt_again_gets_the_same_answer() -> None:

@@ -2,7 +2,8 @@
 // order are those of marketplace/client/payer.py:
 //
 // 1. forged, foreign, replayed, forked or reordered receipts are refused;
-// 2. a receipt follows from the one before: hash chain, totals, owed = floor(ms × rate / 10⁹);
+// 2. a receipt follows from the one before: hash chain, totals, owed = floor(ms × rate / 10⁹), and usage
+//    that fits into its time: what it calls paused is not billed;
 // 3. never more is signed than own elapsed time + one tick at the rate of the terms, than the lease's
 //    ceiling, and in all than the channel holds.
 //
@@ -10,7 +11,7 @@
 
 import { same, toHex } from "./bytes.js";
 import { verifies } from "./crypto.js";
-import { brokenRule, readReceipt, readTerms, Refused } from "./records.js";
+import { brokenRule, outgrown, readReceipt, readTerms, Refused } from "./records.js";
 import { owed, unitMs } from "./units.js";
 
 const REMEMBERED = 256;
@@ -33,10 +34,11 @@ const spent = (book) => Object.values(book.leases).reduce((sum, lease) => sum + 
 function elapsed(lease, now) {
   if (lease.since === null) return 0;
   const until = lease.ended === null ? now : Math.min(now, lease.ended);
-  return Math.max(0, Math.floor(until - lease.since - lease.paused));
+  const lasting = lease.pausedAt === null ? 0 : Math.max(0, until - lease.pausedAt);
+  return Math.max(0, Math.floor(until - lease.since - lease.paused - lasting));
 }
 
-/** The most lovelace that own time justifies. */
+/** The most lovelace that own time justifies: one tick beyond it, for all pauses together too. */
 function allowed(lease, terms, now) {
   return owed(unitMs(elapsed(lease, now) + terms.tick_ms, terms.units_milli), terms.rate_micro);
 }
@@ -76,14 +78,12 @@ function again(book, receipt, last, lease, terms, now) {
 function follows(receipt, last, lease, terms) {
   const before = lease.last && readReceipt(lease.last);
   const wrong = brokenRule(receipt, last, before, terms.rate_micro);
+  const beyond = outgrown(receipt, before, terms.units_milli);
   const rules = [
     [wrong === null, wrong],
     [receipt.resource === terms.resource, "another resource than the terms'"],
     [same(receipt.device, terms.devices), "other devices than the terms'"],
-    [
-      BigInt(receipt.unit_ms_total) <= unitMs(receipt.t1_ms + terms.tick_ms, terms.units_milli),
-      "more usage than its own clock had time for",
-    ],
+    [beyond === null, beyond],
   ];
   const broken = rules.find(([holds]) => !holds);
   if (broken) throw guilty("RECEIPT_WRONG", broken[1]);
@@ -111,8 +111,7 @@ export function staged(book, leaseId, stage, now) {
   if (stage === "STARTED" && lease.since === null) next.since = now;
   else if (stage === "PAUSED" && lease.since !== null && lease.pausedAt === null) next.pausedAt = now;
   else if (stage === "RESUMED" && lease.pausedAt !== null) {
-    const tick = readTerms(lease.terms).tick_ms; // less a tick, for jitter on the way
-    next.paused += Math.max(0, now - lease.pausedAt - tick);
+    next.paused += Math.max(0, now - lease.pausedAt);
     next.pausedAt = null;
   } else if (stage === "FINISHED" && lease.ended === null) next.ended = now;
   else return book;

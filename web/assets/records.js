@@ -5,7 +5,7 @@ import { blake2b } from "./blake2b.js";
 import { concat, fromHex, same, utf8 } from "./bytes.js";
 import { decode, encode } from "./cbor.js";
 import { verifies } from "./crypto.js";
-import { owed } from "./units.js";
+import { owed, unitMs } from "./units.js";
 
 export class Refused extends Error {
   constructor(code, message) {
@@ -93,6 +93,17 @@ export function brokenRule(receipt, before, leaseBefore, rateMicro) {
     ],
   ];
   return rules.find(([holds]) => !holds)?.[1] ?? null;
+}
+
+/** Null if the usage fits into the receipt's time, else why not (rule I9, marketplace/domain/receipt.py). */
+export function outgrown(receipt, leaseBefore, unitsMilli) {
+  const before = BigInt(leaseBefore?.unit_ms_total ?? 0);
+  const total = BigInt(receipt.unit_ms_total);
+  const paused = receipt.lost.reduce((sum, [cause, ms]) => (cause === "paused" ? sum + BigInt(ms) : sum), 0n);
+  const held = BigInt(receipt.t1_ms) - BigInt(receipt.t0_ms) - paused + 1n; // both ends are rounded down
+  if (total > unitMs(receipt.t1_ms, unitsMilli)) return "more usage than its own clock had time for";
+  if (total > before + unitMs(held > 0n ? held : 0n, unitsMilli)) return "usage grew faster than time";
+  return held < 0n ? "more time paused than there was" : null;
 }
 
 /** `"tally/v1" | cumulative as 8 bytes big-endian`. */
