@@ -56,6 +56,7 @@ from marketplace.domain.conversation import Client, Numbering
 from marketplace.domain.errors import Fault
 from marketplace.domain.metering import Cause, Phase, Reading
 from marketplace.domain.offer import Offer
+from marketplace.domain.site import origin_of
 from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
 
 PERIOD_MS: Final = 1000
@@ -72,7 +73,8 @@ def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], M
     """The real link; *session* is 16 random bytes that name this run of the process."""
 
     def make(listener: Listener) -> Market:
-        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, Numbering(session))
+        numbering, at = Numbering(session), origin_of(market)
+        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, numbering, at)
         return Link(market, client, listener)
 
     return make

@@ -21,6 +21,7 @@ from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import DEVNET_MAGIC, Offer
 from marketplace.domain.receipt import GENESIS, Receipt, SignedReceipt
+from marketplace.domain.site import origin_of
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.domain.voucher import End, Voucher
@@ -186,7 +187,8 @@ class FakeAdapter:
 
     def __post_init__(self) -> None:
         numbering = Numbering(os.urandom(16))
-        client = Client("adapter", self.signer, DEVNET_MAGIC, "fake/1", numbering)
+        at = origin_of(self.market)
+        client = Client("adapter", self.signer, DEVNET_MAGIC, "fake/1", numbering, at)
         url = self.market.replace("http", "ws", 1) + "/v1/provider"
         self.socket = Socket(url, client, self._message, self._welcome)
 
@@ -288,14 +290,15 @@ class FakePayer:
 
     def __post_init__(self) -> None:
         numbering = Numbering(os.urandom(16))
-        client = Client("payer", Signer(os.urandom(32)), DEVNET_MAGIC, "fake/1", numbering)
+        at = origin_of(self.market)
+        client = Client("payer", Signer(os.urandom(32)), DEVNET_MAGIC, "fake/1", numbering, at)
         url = self.market.replace("http", "ws", 1) + "/v1/payer"
         self.socket = Socket(url, client, self._message, self._welcome)
 
     async def _welcome(self) -> None:
-        nonce = self.socket.client.nonce
+        client = self.socket.client
         for vk, key in self.sessions.items():
-            signature = key.sign(subscribe_message(nonce, vk))
+            signature = key.sign(subscribe_message(client.nonce, client.market, vk))
             await self.socket.send(wire.Subscribe(vk, signature))
 
     async def _message(self, message: wire.Message) -> None:

@@ -28,10 +28,14 @@ router = APIRouter(prefix="/v1", responses=documented(*EVERYWHERE))
 
 @router.post("/auth/challenge", tags=["auth"], dependencies=[Depends(login_rate)])
 async def challenge(body: ChallengeBody, parts: PartsDep) -> dict[str, Any]:
-    """A message for the wallet's `signData`; it serves once, for a few minutes."""
-    payment_key_hash(body.address, parts.mainnet)
-    nonce, message = await access.challenge(parts.market, body.address)
-    return {"nonce": nonce, "message": message.encode().hex(), "text": message}
+    """A message for the wallet's `signData`; it serves once, for a few minutes, and names this market.
+
+    Whoever signs it compares the origin in it with the address that he dialled.
+    """
+    account = payment_key_hash(body.address, parts.mainnet)
+    asked = await access.challenge(parts.market, body.address, account, body.market)
+    text = asked.text
+    return {"nonce": asked.nonce, "message": text.encode().hex(), "text": text}
 
 
 @router.post("/auth/verify", tags=["auth"], dependencies=[Depends(login_rate)])

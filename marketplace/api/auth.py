@@ -65,11 +65,15 @@ def login_rate(request: Request, parts: PartsDep) -> None:
     parts.rates.spend(f"login:{address_of(request)}", parts.market.settings.logins_per_minute)
 
 
-def allowed(verb: str) -> Callable[..., Awaitable[Caller]]:
-    """A dependency: the caller, if it may do *verb*."""
+def allowed(verb: str, in_address: bool = False) -> Callable[..., Awaitable[Caller]]:
+    """A dependency: the caller, if it may do *verb*. *in_address*: for event streams, whose credential a
+    browser's EventSource can put nowhere but into the address (``?token=``); nobody else's is looked
+    for there, since addresses are kept in histories and logs.
+    """
 
     async def check(request: Request, parts: PartsDep, given: Given) -> Caller:
-        token = given.credentials if given is not None else request.query_params.get("token", "")
+        query = request.query_params if in_address else {}
+        token = given.credentials if given is not None else query.get("token", "")
         if not token:
             public(request, parts)
             raise Unauthenticated("this needs a sign-in token or an API key")
@@ -86,6 +90,7 @@ def allowed(verb: str) -> Callable[..., Awaitable[Caller]]:
 
 
 Reader = Annotated[Caller, Depends(allowed("read"))]
+Follower = Annotated[Caller, Depends(allowed("read", in_address=True))]
 Worker = Annotated[Caller, Depends(allowed("jobs"))]
 Treasurer = Annotated[Caller, Depends(allowed("channels"))]
 Porter = Annotated[Caller, Depends(allowed("blobs"))]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from marketplace.api import relay, streams
-from marketplace.api.auth import PartsDep, Reader, Worker
+from marketplace.api.auth import Follower, PartsDep, Reader, Worker
 from marketplace.api.idempotency import Answer, OnceKey, Remember, answered, once, question_of
 from marketplace.api.models import (
     ExecBody,
@@ -23,7 +23,7 @@ from marketplace.api.models import (
 from marketplace.api.paging import Cursor, Limit, page_of, place_in
 from marketplace.api.problems import EVERYWHERE, documented
 from marketplace.domain import wire
-from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.errors import Conflict, Malformed, NotFound, Unauthenticated
 from marketplace.domain.job import JobSpec, JobState
 from marketplace.service import gangs, jobs, priority, views
 from marketplace.service.records import Event, Job, Lease, LogRecord, Output, ReceiptRecord
@@ -153,12 +153,14 @@ async def logs(
     job_id: str,
     request: Request,
     parts: PartsDep,
-    who: Reader,
+    who: Follower,
     start: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0,
     follow: bool = False,
     lease: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
 ) -> Response:
     """Text from byte offset *from*; with *follow* as server-sent events until the job ends."""
+    if not follow and "token" in request.query_params:
+        raise Unauthenticated("a token in the address is for event streams: send it as a bearer")
     job = await jobs.owned_job(parts.market, who, job_id)
     if follow:
         stream = streams.log_events(parts, job, lease, start)
@@ -187,7 +189,7 @@ async def _last_lease(parts: PartsDep, job: Job) -> str:
 async def events(
     job_id: str,
     parts: PartsDep,
-    who: Reader,
+    who: Follower,
     request: Request,
     after: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
     follow: bool = True,

@@ -30,6 +30,7 @@ from marketplace.api.server import config as server_config
 from marketplace.api.server import listener
 from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
+from marketplace.domain.site import origins
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
 from marketplace.service import elsewhere, gangs, hooks, preempt, sweeps
@@ -52,7 +53,8 @@ CONSOLE: Final = (
 @dataclass(frozen=True)
 class Config:
     """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready* is
-    told with the URL, and the network's magic (0 while that is unknown). *internal_url*: where the
+    told with the URL, and the network's magic (0 while that is unknown). *public_url* and *also_urls*: where clients dial
+    it, which all that they sign for it names; without them, where it listens. *internal_url*: where the
     market's other processes reach this one. *connect*: brings the chain (and its network's magic), also
     when it is away at the start; *ledger* is one that is there already. *hook_key*: 32 bytes that
     webhooks' secrets are derived from; without it there are no webhooks."""
@@ -62,6 +64,7 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8000
     public_url: str = ""
+    also_urls: tuple[str, ...] = ()
     internal_url: str = ""
     origins: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
@@ -289,7 +292,7 @@ async def serve(config: Config) -> None:
     port = int(door.getsockname()[1])
     url = config.public_url or f"http://{config.host}:{port}"
     async with running(config) as run:
-        run.parts.public_url = url
+        run.parts.public_url, run.market.names = url, names_of(config, port)
         await elsewhere.announce(run.market, _inside(config, port))
         app = build(run.parts, config.origins)
         if config.console and find_spec(CONSOLE) is not None:
@@ -308,6 +311,27 @@ async def serve(config: Config) -> None:
                 tasks.start_soon(_signals, server)
                 await server.serve(sockets=[door])
                 tasks.cancel_scope.cancel()
+
+
+def names_of(config: Config, port: int) -> tuple[str, ...]:
+    """The origins at which clients may dial this process, the public one first."""
+    told = [url for url in (config.public_url, *config.also_urls) if url]
+    if not config.public_url:
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        anywhere = config.host in ("", "0.0.0.0", "::")
+        hosts = ["127.0.0.1", *_own_hosts()] if anywhere else [host]
+        told = [f"http://{host}:{port}" for host in hosts] + told
+    return tuple(dict.fromkeys(name for url in told for name in origins(url)))
+
+
+def _own_hosts() -> list[str]:
+    """This machine's name and addresses, as far as it knows them itself."""
+    name = socket.gethostname()
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
+    except OSError:
+        return [name]
+    return [name, *sorted(f"[{one}]" if ":" in one else one for one in found if "%" not in one)]
 
 
 def _inside(config: Config, port: int) -> str:

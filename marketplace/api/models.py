@@ -105,13 +105,16 @@ class ExecBody(Body):
 
 
 class ChallengeBody(Body):
-    """The address that wants to sign in (bech32, or hex as CIP-30 gives it)."""
+    """The address that wants to sign in (bech32, or hex as CIP-30 gives it), and the *market*'s own
+    address as the caller dialled it (empty: its public one).
+    """
 
     address: str = Field(
         min_length=10,
         max_length=250,
         examples=["addr_test1vz0ng9klp2ql4jhfcyvghz5uj09aa2yu4n8s9mrhcy7w0ugsayf6e"],
     )
+    market: str = Field("", max_length=300, examples=["https://market.example"])
 
 
 class VerifyBody(ChallengeBody):

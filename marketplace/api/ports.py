@@ -16,6 +16,7 @@ import anyio
 import h11
 from fastapi import APIRouter, Request, WebSocket
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -24,7 +25,7 @@ from websockets.uri import parse_uri
 
 from marketplace.api import relay
 from marketplace.api.auth import Parts
-from marketplace.domain.errors import Conflict, NotFound, TallyError, Unauthenticated
+from marketplace.domain.errors import Conflict, Fault, NotFound, TallyError, Unauthenticated
 from marketplace.domain.job import JobState
 from marketplace.hub.tunnel import Tunnel
 from marketplace.service import access
@@ -45,16 +46,20 @@ _HOP: Final = frozenset(
 )  # fmt: skip
 
 
-async def _target(parts: Parts, job_id: str, port: int, token: str) -> Job:
-    """The running job, if this caller may reach this port of it."""
+async def _target(parts: Parts, job_id: str, port: int, given: tuple[str, str]) -> Job:
+    """The running job, if this caller may reach this port of it; *given*: :func:`_given`."""
+    token, cookie = given
     job = await parts.market.store.get(Job, job_id)
     declared = {p.port: p.auth for p in job.parsed.ports} if job is not None else {}
     if job is None or port not in declared:
         raise NotFound("no such port")
     if declared[port] != "public":
-        if not token:
-            raise Unauthenticated("this port needs a token: ?token=… or a bearer header")
-        who = await access.caller_of(parts.market, token)
+        if token:
+            who = await access.caller_of(parts.market, token)
+        elif cookie:
+            who = await access.port_caller(parts.market, cookie, job_id, port)
+        else:
+            raise Unauthenticated("this port needs a bearer header, or ?token=… at its first load")
         who.may("jobs")  # as exec: what a port serves may be a shell
         if who.account != job.account:
             raise NotFound("no such port")
@@ -63,11 +68,15 @@ async def _target(parts: Parts, job_id: str, port: int, token: str) -> Job:
     return job
 
 
-def _token(headers: dict[str, str], query: dict[str, str], cookies: dict[str, str]) -> str:
-    bearer = headers.get("authorization", "")
+def _given(caller: HTTPConnection, in_address: bool) -> tuple[str, str]:
+    """(session token or API key, this port's own token). *in_address*: where a browser has no other way
+    to say who it is, its first load of a page and a websocket, the first may be ``?token=``.
+    """
+    bearer = caller.headers.get("authorization", "")
     if bearer.lower().startswith("bearer "):
-        return bearer[7:].strip()
-    return query.get("token", "") or cookies.get(COOKIE, "")
+        return bearer[7:].strip(), ""
+    asked = caller.query_params.get("token", "") if in_address else ""
+    return asked, "" if asked else caller.cookies.get(COOKIE, "")
 
 
 def _query(raw: str) -> str:
@@ -101,10 +110,19 @@ def _shown(head: h11.Response, prefix: str) -> list[tuple[bytes, bytes]]:
     return shown
 
 
-def _remember(response: Response, request: Request, token: str, prefix: str) -> Response:
-    """With a cookie that opens this port and no other."""
+async def _remember(
+    response: Response, request: Request, job: Job, port: int, prefix: str
+) -> Response:
+    """With a cookie that opens this port and no other, nor anything else of the market's."""
+    if any(p.port == port and p.auth == "public" for p in job.parsed.ports):
+        return response  # nobody looked at the token: it may be anything
+    parts, token = cast(Parts, request.app.state.parts), request.query_params["token"]
+    try:
+        made = await access.port_token(parts.market, token, job.id, port)
+    except Fault:
+        return response  # the page is shown; the next one asks again
     response.set_cookie(
-        COOKIE, token, path=f"{prefix}/", httponly=True, samesite="lax",
+        COOKIE, made, path=f"{prefix}/", httponly=True, samesite="lax",
         secure=request.url.scheme == "https",
     )  # fmt: skip
     return response
@@ -114,13 +132,17 @@ def _remember(response: Response, request: Request, token: str, prefix: str) -> 
 async def http(job_id: str, port: int, path: str, request: Request) -> Response:
     """One request, streamed both ways for as long as it takes."""
     parts = cast(Parts, request.app.state.parts)
-    token = _token(dict(request.headers), dict(request.query_params), dict(request.cookies))
-    job = await _target(parts, job_id, port, token)
-    prefix, given = f"/p/{job_id}/{port}", "token" in request.query_params
+    reads = request.method in ("GET", "HEAD")
+    who = _given(request, in_address=reads)
+    job = await _target(parts, job_id, port, who)
+    prefix, given = (
+        f"/p/{job_id}/{port}",
+        bool(who[0]) and who[0] == request.query_params.get("token"),
+    )
     if given and request.method == "GET" and "text/html" in request.headers.get("accept", ""):
         # A page could read the address that it was shown at, and its scripts are a stranger's.
         clean = cast(bytes, request.scope["raw_path"]).decode("ascii") + _query(request.url.query)
-        return _remember(RedirectResponse(clean, 303), request, token, prefix)
+        return await _remember(RedirectResponse(clean, 303), request, job, port, prefix)
     if far := await relay.target(request, parts, job.provider):
         return await relay.http(far, request)
     stack = AsyncExitStack()
@@ -150,7 +172,7 @@ async def http(job_id: str, port: int, path: str, request: Request) -> Response:
     response.raw_headers = _shown(head, prefix)
     response.headers["Content-Security-Policy"] = SANDBOX
     response.headers["X-Content-Type-Options"] = "nosniff"
-    return _remember(response, request, token, prefix) if given else response
+    return await _remember(response, request, job, port, prefix) if given else response
 
 
 async def _ask(
@@ -205,9 +227,8 @@ async def _head(talk: h11.Connection, tunnel: Tunnel) -> h11.Response:
 async def websocket(job_id: str, port: int, path: str, socket: WebSocket) -> None:
     """A websocket to a websocket, for as long as both hold."""
     parts = cast(Parts, socket.app.state.parts)
-    token = _token(dict(socket.headers), dict(socket.query_params), dict(socket.cookies))
     try:
-        job = await _target(parts, job_id, port, token)
+        job = await _target(parts, job_id, port, _given(socket, in_address=True))
         if far := await relay.target(socket, parts, job.provider):
             await relay.websocket(far, socket)
             return

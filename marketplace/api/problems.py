@@ -23,6 +23,7 @@ from marketplace.domain.errors import (
     TallyError,
     Unauthenticated,
 )
+from marketplace.domain.signin import OtherMarket
 from marketplace.service.errors import QuoteGone, RateLimited, TooLarge
 
 log = structlog.get_logger("api")
@@ -30,6 +31,7 @@ MEDIA: Final = "application/problem+json"
 _STATUS: Final[tuple[tuple[type[TallyError], int], ...]] = (
     (Unauthenticated, 401),
     (SignInRefused, 401),
+    (OtherMarket, 401),
     (Forbidden, 403),
     (NotFound, 404),
     (Conflict, 409),

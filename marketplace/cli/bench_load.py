@@ -32,6 +32,7 @@ from marketplace.domain.hardware import Cpu, HostHardware
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import DEVNET_MAGIC, Offer
 from marketplace.domain.receipt import GENESIS, Receipt, SignedReceipt
+from marketplace.domain.site import origin_of
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.domain.voucher import Voucher
@@ -66,8 +67,9 @@ class Line:
 
     def __post_init__(self) -> None:
         self.client = Client(
-            self.role, self.signer, DEVNET_MAGIC, "bench", Numbering(os.urandom(16))
-        )
+            self.role, self.signer, DEVNET_MAGIC, "bench", Numbering(os.urandom(16)),
+            origin_of(self.url),
+        )  # fmt: skip
 
     async def send(self, message: wire.Message) -> None:
         """Number it and write it."""
@@ -216,7 +218,8 @@ class Payer:
         """Pay on this channel from now on."""
         vk = session.verify_key
         self._sessions[vk] = session
-        proof = session.sign(subscribe_message(self.line.client.nonce, vk))
+        client = self.line.client
+        proof = session.sign(subscribe_message(client.nonce, client.market, vk))
         await self.line.send(wire.Subscribe(vk, proof))
 
     async def _heard(self, message: wire.Message) -> None:

@@ -117,7 +117,15 @@ def serve_(
         str,
         typer.Option(help="Chain address told to clients that name none; never one with a key."),
     ] = "",
-    public_url: Annotated[str, typer.Option(help="How the world reaches this market.")] = "",
+    public_url: Annotated[
+        str, typer.Option(help="How the world reaches this market: named in every sign-in.")
+    ] = "",
+    also_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further address at which clients dial it, such as one inside a cluster."
+        ),
+    ] = None,
     internal_url: Annotated[
         str,
         typer.Option(
@@ -150,6 +158,7 @@ def serve_(
                 host=host,
                 port=port,
                 public_url=public_url,
+                also_urls=tuple(also_url or ()),
                 internal_url=internal_url,
                 origins=tuple(origin or ()),
                 settings=settings,

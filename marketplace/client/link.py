@@ -28,6 +28,7 @@ from marketplace.domain.conversation import (
 )
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer
+from marketplace.domain.site import origin_of
 
 _SOFTWARE: Final = "tally-payer/0.1"
 _PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -60,6 +61,7 @@ class Link:
             magic,
             _SOFTWARE,
             Numbering(secrets.token_bytes(16)),
+            origin_of(market),
         )
         self._sessions: dict[bytes, Signer] = {}
         self._socket: ClientConnection | None = None
@@ -177,8 +179,8 @@ class Link:
                 await self.send(self._subscription(session))
 
     def _subscription(self, session: Signer) -> wire.Subscribe:
-        vk = session.verify_key
-        return wire.Subscribe(vk, session.sign(subscribe_message(self._client.nonce, vk)))
+        client, vk = self._client, session.verify_key
+        return wire.Subscribe(vk, session.sign(subscribe_message(client.nonce, client.market, vk)))
 
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

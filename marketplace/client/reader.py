@@ -20,6 +20,8 @@ from marketplace.client.http import Http
 from marketplace.client.purse import Purse
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.job import JobSpec
+from marketplace.domain.signin import expect
+from marketplace.domain.site import origin_of
 
 if TYPE_CHECKING:
     from marketplace.chain.connect import ChainReader
@@ -107,11 +109,22 @@ class Reader:
         return int((await self._network()).get("magic") or 0) == MAINNET
 
     async def sign_in(self) -> str:
-        """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money."""
+        """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money.
+
+        :class:`~marketplace.domain.signin.OtherMarket` if the market asks for any other signature than
+        one that signs this account in at the address that we dialled.
+        """
         purse, mainnet = self._purse(), await self._on_mainnet()
-        address = purse.address(mainnet=mainnet)
-        asked = cast(Json, await self.http.post("/v1/auth/challenge", {"address": address}))
-        message = bytes.fromhex(str(asked["message"]))
+        address, at = purse.address(mainnet=mainnet), origin_of(self.url)
+        magic = int((await self._network()).get("magic") or 0)
+        asked = cast(
+            Json, await self.http.post("/v1/auth/challenge", {"address": address, "market": at})
+        )
+        try:
+            message = bytes.fromhex(str(asked["message"]))
+        except (ValueError, KeyError):
+            raise Malformed("the market's challenge is not hex") from None
+        expect(message, at, purse.signer.key_hash.hex(), magic)
         signed = purse.sign_in(message, mainnet=mainnet)
         body = {"address": address, "signature": signed.signature, "key": signed.key}
         answer = cast(Json, await self.http.post("/v1/auth/verify", body))

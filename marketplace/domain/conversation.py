@@ -18,7 +18,7 @@ from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer, verifies
 
 Role = Literal["adapter", "payer"]
-_TAG: Final = "tally/hello/v1"
+_TAG: Final = "tally/hello/v2"
 MAX_UNACKED: Final = 10_000
 MAX_WAITING: Final = 16 << 20  # bytes that a market keeps for one client which acknowledges nothing
 
@@ -38,15 +38,16 @@ class Backlog(Refusal):
 
 
 def hello_message(nonce: bytes, hello: wire.Hello) -> bytes:
-    """What the client signs: its own tag, the nonce, and every field of its hello."""
-    return canonical.encode(
-        [_TAG, nonce, hello.role, hello.key, hello.session, hello.received, hello.magic]
-    )
+    """What the client signs: its own tag, the nonce, and every field of its hello. The market's address
+    as the client dialled it is one, so that a market cannot pass the proof on to another.
+    """
+    h = hello
+    return canonical.encode([_TAG, nonce, h.market, h.role, h.key, h.session, h.received, h.magic])
 
 
-def subscribe_message(nonce: bytes, session_vk: bytes) -> bytes:
-    """What a session key signs so that a payer may speak for its channel."""
-    return canonical.encode(["tally/subscribe/v1", nonce, session_vk])
+def subscribe_message(nonce: bytes, market: str, session_vk: bytes) -> bytes:
+    """What a session key signs so that a payer may speak for its channel, at the *market* it dialled."""
+    return canonical.encode(["tally/subscribe/v2", nonce, market, session_vk])
 
 
 class Phase(Enum):
@@ -123,13 +124,16 @@ class Numbering:
 
 @dataclass
 class Client:
-    """The adapter's or payer's side. One per process; ``connected`` starts each connection."""
+    """The adapter's or payer's side. One per process; ``connected`` starts each connection. *market*:
+    the origin that it dials (``site.origin_of``), which everything that it signs names.
+    """
 
     role: Role
     signer: Signer
     magic: int
     software: str
     numbering: Numbering
+    market: str
     phase: Phase = Phase.GREETING
     market_session: bytes = b""
     nonce: bytes = b""
@@ -179,18 +183,22 @@ class Client:
     def _hello(self) -> wire.Hello:
         n = self.numbering
         return wire.Hello(
-            self.role, self.signer.verify_key, n.session, n.received, self.magic, self.software
-        )
+            self.role, self.signer.verify_key, n.session, n.received, self.magic, self.software,
+            self.market,
+        )  # fmt: skip
 
 
 @dataclass
 class Server:
-    """The market's side of one connection. *numberings* outlives it: (key, session) → numbering."""
+    """The market's side of one connection. *numberings* outlives it: (key, session) → numbering.
+    *names*: the origins that this market is dialled at, its public one first.
+    """
 
     magic: int
     nonce: bytes
     session: bytes
     numberings: dict[tuple[bytes, bytes], Numbering]
+    names: tuple[str, ...]
     phase: Phase = Phase.GREETING
     hello: wire.Hello | None = None
     numbering: Numbering | None = None
@@ -204,6 +212,12 @@ class Server:
                     raise HelloRefused(f"this market is on network {self.magic}")
                 if message.role not in ("adapter", "payer") or len(message.key) != 32:
                     raise HelloRefused("role is adapter or payer, key is 32 bytes")
+                if message.market not in self.names:
+                    raise HelloRefused(
+                        f"this is {self.names[0] if self.names else 'no named market'}, and was"
+                        f" dialled as {message.market[:200]!r}",
+                        remedy="dial the market's own address; its operator: --public-url, --also-url",
+                    )
                 if len(message.session) != 16:
                     raise HelloRefused("session is 16 random bytes")
                 self.hello, self.phase = message, Phase.PROVING

@@ -49,7 +49,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received.
+    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received, and
+    the *market*'s origin as it dialled it (``site.origin_of``).
 
     *session* names the client's process run: another one starts both sides' numbering anew.
     """
@@ -60,6 +61,7 @@ class Hello(Message):
     received: int
     magic: int
     software: str
+    market: str
 
 
 @dataclass(frozen=True)

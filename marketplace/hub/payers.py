@@ -100,7 +100,9 @@ class PayerHub:
                 raise NotFound(f"{type(message).__name__} is not for a payer to send")
 
     async def _subscribe(self, connection: Connection, session_vk: bytes, signature: bytes) -> None:
-        message = subscribe_message(connection.server.nonce, session_vk)
+        server = connection.server
+        assert server.hello is not None
+        message = subscribe_message(server.nonce, server.hello.market, session_vk)
         if not verifies(session_vk, message, signature):
             raise Unauthenticated("the subscription is not signed by the channel's session key")
         spoken_for = _channels_of(connection)

@@ -153,8 +153,9 @@ class Hub:
 
     async def serve(self, socket: Socket) -> None:
         """One connection from its hello to its end."""
+        market = self.market
         server = Server(
-            self.market.settings.magic, self.market.ids.secret(32), b"", self.numberings
+            market.settings.magic, market.ids.secret(32), b"", self.numberings, market.names
         )
         connection = Connection(server, socket)
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from marketplace.domain.errors import Forbidden, Malformed, NotFound, Unauthenticated
+from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Unauthenticated
+from marketplace.domain.signin import OtherMarket, SignIn
+from marketplace.domain.site import origin_of
 from marketplace.service.errors import OverBudget, Suspended
 from marketplace.service.market import Market, digest
 from marketplace.service.ports import Change
@@ -40,26 +43,41 @@ class Caller:
         return replace(key, committed=key.committed + budget)
 
 
-async def challenge(market: Market, address: str) -> tuple[str, str]:
-    """(nonce, message): what the wallet at *address* signs within a few minutes, once."""
+async def challenge(market: Market, address: str, account: str, at: str = "") -> SignIn:
+    """What the wallet at *address*, whose payment key hash is *account*, signs within a few minutes,
+    once. *at*: the market's address as the caller dials it; :class:`OtherMarket` if it is none of ours.
+    """
     if not 10 <= len(address) <= 250:
         raise Malformed("an address is bech32, or hex as CIP-30 gives it")
-    nonce = market.ids.secret(32).hex()
-    login = Login(digest(nonce), address, "", market.now + market.settings.challenge_ttl_ms)
+    origin = origin_of(at) if at else next(iter(market.names), "")
+    if origin not in market.names:
+        raise OtherMarket(f"{origin or 'this'} is not an address of this market")
+    nonce, ttl = market.ids.secret(32).hex(), market.settings.challenge_ttl_ms
+    now = market.now
+    login = Login(digest(nonce), address, "", now + ttl)
     await market.store.apply(Change(puts=[login]))
-    return nonce, sign_in_text(nonce, market.settings.magic)
+    magic, issued = market.settings.magic, now // 1000 * 1000
+    return SignIn(origin, account, magic, nonce, issued, _up_to_s(login.expires_ms))
 
 
-def sign_in_text(nonce: str, magic: int) -> str:
-    """What a person reads in the wallet's window."""
-    return f"Sign in to Tally\nnetwork: {magic}\nnonce: {nonce}\nThis costs nothing and moves no money."
+def _up_to_s(ms: int) -> int:
+    """*ms*, up to the whole second that a text names."""
+    return -(-ms // 1000) * 1000
 
 
 async def admit(market: Market, message: str, address: str, account: str) -> tuple[str, int]:
     """(token, expires_ms) once *account* signed *message*; its challenge is spent either way."""
-    nonce = message.rpartition("nonce: ")[2].partition("\n")[0]
-    waiting = await market.store.get(Login, digest(nonce))
-    if waiting is None or waiting.account or message != sign_in_text(nonce, market.settings.magic):
+    try:
+        asked = SignIn.read(message)
+    except Malformed:
+        raise Unauthenticated("no such challenge, or it was used") from None
+    if asked.origin not in market.names:
+        raise OtherMarket(f"what was signed is for {asked.origin}, which is another market")
+    waiting = await market.store.get(Login, digest(asked.nonce))
+    if waiting is None or waiting.account:
+        raise Unauthenticated("no such challenge, or it was used")
+    ours = (account, market.settings.magic, _up_to_s(waiting.expires_ms))
+    if (asked.account, asked.magic, asked.expires_ms) != ours:
         raise Unauthenticated("no such challenge, or it was used")
     now = market.now
     if now > waiting.expires_ms or waiting.address != address:
@@ -71,7 +89,7 @@ async def admit(market: Market, message: str, address: str, account: str) -> tup
     token = KEY_PREFIX + "s_" + market.ids.secret(32).hex()
     expires = now + market.settings.token_ttl_ms
     # Putting the nonce back as spent makes a second use of it at the same instant a Conflict.
-    spent = Login(f"spent:{digest(nonce)}", "", "", waiting.expires_ms)
+    spent = Login(f"spent:{digest(asked.nonce)}", "", "", waiting.expires_ms)
     change = Change(drops=[waiting], puts=[spent])
     change.puts.append(Login(digest(token), address, account, expires))
     change.puts.append(market.note(account, "sign-in", account))
@@ -83,8 +101,12 @@ async def admit(market: Market, message: str, address: str, account: str) -> tup
 
 async def caller_of(market: Market, token: str) -> Caller:
     """Whose token or API key this is. Unauthenticated, Suspended."""
-    hashed, now = digest(token), market.now
-    if token.startswith(KEY_PREFIX + "s_"):
+    return await _holder(market, digest(token), token.startswith(KEY_PREFIX + "s_"))
+
+
+async def _holder(market: Market, hashed: str, session: bool) -> Caller:
+    now = market.now
+    if session:
         login = await market.store.get(Login, hashed)
         if login is None or not login.account or now >= login.expires_ms:
             raise Unauthenticated("the session is over; sign in again")
@@ -96,6 +118,31 @@ async def caller_of(market: Market, token: str) -> Caller:
     if now >= key.expires_ms:
         raise Unauthenticated("the API key has expired")
     return Caller(await _standing(market, key.account), frozenset(key.verbs), key)
+
+
+async def port_token(market: Market, token: str, job: str, port: int) -> str:
+    """A token that opens this one port of this one job and nothing else, for as long as *token* (a
+    session's or a key's) itself does: what a browser keeps of it while a stranger's page is shown.
+    """
+    made = f"{KEY_PREFIX}p_" + digest(f"tally/port/v1 {token} {job} {port}")
+    if await market.store.get(Login, digest(made)) is None:
+        kind = "s" if token.startswith(KEY_PREFIX + "s_") else "k"
+        expires = market.now + market.settings.token_ttl_ms
+        login = Login(digest(made), f"port {job} {port} {kind}", digest(token), expires)
+        with suppress(Conflict):  # made by another request at this instant
+            await market.store.apply(Change(puts=[login]))
+    return made
+
+
+async def port_caller(market: Market, token: str, job: str, port: int) -> Caller:
+    """Who opened this port with :func:`port_token`, if he still could. Unauthenticated, Suspended."""
+    known = await market.store.get(Login, digest(token))
+    place, _, kind = known.address.rpartition(" ") if known is not None else ("", "", "")
+    if known is None or place != f"port {job} {port}" or market.now >= known.expires_ms:
+        raise Unauthenticated(
+            "this port was not opened here, or too long ago: open it from its job"
+        )
+    return await _holder(market, known.account, kind == "s")
 
 
 async def _standing(market: Market, account: str) -> str:

@@ -76,7 +76,9 @@ class NoPayers:
 
 @dataclass
 class Market:
-    """Everything a use case may touch."""
+    """Everything a use case may touch. *names*: the origins at which clients dial this market, its
+    public one first (``site.origin_of``); what they sign names one of them.
+    """
 
     store: Store
     clock: Clock
@@ -88,6 +90,7 @@ class Market:
     matcher: Matcher = field(default_factory=Matcher)
     providers: Providers = field(default_factory=NoProviders)
     payers: Payers = field(default_factory=NoPayers)
+    names: tuple[str, ...] = ()
     hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)

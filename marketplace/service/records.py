@@ -52,7 +52,9 @@ class Account(Record):
 
 @dataclass(frozen=True)
 class Login(Record):
-    """A challenge that waits for its signature, or (once *token* is set) a signed-in session."""
+    """A challenge that waits for its signature, or (once *account* is set) a signed-in session; or a
+    port's token: then *address* names the port, and *account* is the sha256 of what it was made from.
+    """
 
     id: str  # the nonce's or the token's sha256, hex
     address: str

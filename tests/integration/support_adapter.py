@@ -44,6 +44,7 @@ from marketplace.domain.job import JobSpec
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import Offer
 from marketplace.domain.receipt import Receipt, check_next
+from marketplace.domain.site import origins
 from marketplace.domain.terms import SignedTerms
 from marketplace.domain.voucher import End, Voucher
 from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
@@ -264,7 +265,9 @@ class FakeMarket:
 
     async def serve(self, connection: ServerConnection) -> None:
         """One connection."""
-        server = Server(42, b"n" * 32, self.session, self.numberings)
+        server = Server(
+            42, b"n" * 32, self.session, self.numberings, origins(f"http://127.0.0.1:{self.port}")
+        )
         try:
             async for frame in connection:
                 assert isinstance(frame, bytes)

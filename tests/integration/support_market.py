@@ -20,7 +20,7 @@ import uvicorn
 
 from marketplace.api.app import build
 from marketplace.api.console import install as install_console
-from marketplace.api.main import Config, running
+from marketplace.api.main import Config, names_of, running
 from marketplace.api.server import config as server_config
 from marketplace.api.server import listener
 from marketplace.chain.signin import payment_key_hash
@@ -89,7 +89,8 @@ async def market(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [door])
             await until(lambda: server.started)
-            url = f"http://127.0.0.1:{door.getsockname()[1]}"
+            port = int(door.getsockname()[1])
+            url, run.market.names = f"http://127.0.0.1:{port}", names_of(config, port)
             try:
                 yield url, run
             finally:

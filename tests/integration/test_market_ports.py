@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import anyio
@@ -94,6 +95,87 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
     anyio.run(run)
 
 
+def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
+    async def run() -> None:
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+            job = await _serving(client, one, tasks, port)
+            session, asked = _bearer(client), {"expires_at_ms": 4_000_000_000_000}
+            made = {"name": "k", "verbs": ["jobs"], **asked}
+            key = (await client.post("/v1/keys", json=made)).json()
+            cookies: dict[str, str] = {}
+            for token in (session, key["secret"]):
+                async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                    for _ in range(2):  # the same one each time
+                        answer = await browser.get(f"/p/{job}/8888/?token={token}")
+                        assert answer.status_code == 200
+                    cookies[token] = cookie = answer.cookies["tally_port"]
+                    assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200
+                assert cookie != token
+                # Nothing else of the market's takes it, in any place; no other port of the job does.
+                async with httpx.AsyncClient(base_url=client.base_url) as thief:
+                    for headers in (
+                        {"Authorization": f"Bearer {cookie}"},
+                        {"Cookie": f"tally_port={cookie}; tally_session={cookie}"},
+                    ):
+                        answer = await thief.get("/v1/me", headers=headers)
+                        assert answer.status_code == 401, answer.text
+                    answer = await thief.get(f"/v1/jobs/{job}/events?token={cookie}")
+                    assert answer.status_code == 401
+                    thief.headers["Cookie"] = f"tally_port={cookie}"
+                    assert (await thief.get(f"/p/{job}/9999/")).status_code == 401
+                    assert (await thief.get(f"/p/{job}/8888/")).status_code == 200
+                    thief.headers["Cookie"] = f"tally_port={token}"  # nor is the session itself one
+                    assert (await thief.get(f"/p/{job}/8888/")).status_code == 401
+            # It lasts no longer than what it was made from.
+            async with httpx.AsyncClient(base_url=client.base_url) as later:
+                later.headers["Cookie"] = f"tally_port={cookies[key['secret']]}"
+                await client.delete(f"/v1/keys/{key['id']}")
+                assert (await later.get(f"/p/{job}/8888/")).status_code == 401
+                later.headers["Cookie"] = f"tally_port={cookies[session]}"
+                assert (await later.get(f"/p/{job}/8888/")).status_code == 200
+                await client.post("/v1/auth/logout")
+                assert (await later.get(f"/p/{job}/8888/")).status_code == 401
+
+    anyio.run(run)
+
+
+def test_a_token_is_taken_from_an_address_only_where_a_browser_has_no_other_place(tmp_path) -> None:
+    async def run() -> None:
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+            job = await _serving(client, one, tasks, port)
+            token = _bearer(client)
+            paths = (await client.get("/openapi.json")).json()["paths"]
+            values = {"job_id": job, "session_vk": "0" * 64, "lease_id": "lease_0"}
+            taken: set[str] = set()
+            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                for path, ways in paths.items():
+                    place = path
+                    for name in values:
+                        place = place.replace(f"{{{name}}}", values[name])
+                    place = re.sub(r"{\w+}", "x", place)
+                    for way in ways:
+                        async with browser.stream(way, f"{place}?token={token}") as answer:
+                            status = answer.status_code
+                        if ways[way].get("security") and status != 401:
+                            taken.add(f"{way} {path}")
+                assert taken == {"get /v1/jobs/{job_id}/events"}, taken
+                url = f"/v1/jobs/{job}/logs?follow=true&token={token}"
+                async with browser.stream("GET", url) as followed:
+                    assert followed.status_code == 200
+                posted = await browser.post(f"/p/{job}/8888/?token={token}")
+                assert posted.status_code == 401 and not seen
+
+    anyio.run(run)
+
+
 def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> None:
     async def run() -> None:
         async def hostile(stream: anyio.abc.SocketStream) -> None:
@@ -166,7 +248,7 @@ def _bearer(client: httpx.AsyncClient) -> str:
 
 
 async def _serving(client, one: FakeAdapter, tasks, port: int) -> str:
-    view, session = await post(client, spec(kind="service", ports=(Port(8888),)))
+    view, session = await post(client, spec(kind="service", ports=(Port(8888), Port(9999))))
     assert isinstance(session, Signer)
     view = await quoted(client, view["id"])
     lease = await sign(client, view, session, os.urandom(32).hex())

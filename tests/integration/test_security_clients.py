@@ -14,9 +14,10 @@ from websockets.asyncio.client import connect
 
 from marketplace.api import limits, server
 from marketplace.domain import wire
-from marketplace.domain.conversation import Client, Numbering, subscribe_message
+from marketplace.domain.conversation import Client, Numbering, Role, subscribe_message
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import DEVNET_MAGIC
+from marketplace.domain.site import origin_of
 from marketplace.hub import sockets
 from tests.fakes import seed, until
 from tests.integration.support_market import fast, market, sign_in
@@ -143,9 +144,9 @@ def test_one_address_cannot_hold_all_sockets(tmp_path) -> None:
     anyio.run(run)
 
 
-def hello(role: str = "payer", magic: int = DEVNET_MAGIC) -> Client:
-    numbering = Numbering(os.urandom(16))
-    return Client(role, Signer(os.urandom(32)), magic, "test/1", numbering)  # type: ignore[arg-type]
+def hello(url: str, role: Role = "payer", magic: int = DEVNET_MAGIC) -> Client:
+    numbering, at = Numbering(os.urandom(16)), origin_of(url)
+    return Client(role, Signer(os.urandom(32)), magic, "test/1", numbering, at)
 
 
 async def rejected(socket) -> str:
@@ -168,14 +169,14 @@ def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatc
             async with connect(address) as silent:
                 assert await rejected(silent) == "HELLO_REFUSED"
             async with connect(address) as half:  # says who it is and never proves it
-                await half.send(hello().connected())
+                await half.send(hello(url).connected())
                 assert await rejected(half) == "HELLO_REFUSED"
             async with connect(address) as forged:
-                await forged.send(hello().connected())
+                await forged.send(hello(url).connected())
                 await forged.recv()
                 await forged.send(wire.to_bytes(wire.Proof(os.urandom(64))))
                 assert await rejected(forged) == "HELLO_REFUSED"
-            for wrong in (hello("adapter"), hello(magic=764824073)):
+            for wrong in (hello(url, "adapter"), hello(url, magic=764824073)):
                 async with connect(address) as socket:
                     await socket.send(wrong.connected())
                     assert await rejected(socket) == "HELLO_REFUSED"
@@ -198,15 +199,16 @@ def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatc
 def test_a_channel_is_spoken_for_by_its_session_key_alone(tmp_path) -> None:
     async def run() -> None:
         async with place(tmp_path) as (url, _, _run):
-            client, session = hello(), seed("session")
+            client, session = hello(url), seed("session")
             async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
                 await socket.send(client.connected())
                 while client.phase.name != "OPEN":
                     frames, _ = client.receive(bytes(await socket.recv()))
                     for frame in frames:
                         await socket.send(frame)
-                stale = session.sign(subscribe_message(os.urandom(32), session.verify_key))
-                other = seed("thief").sign(subscribe_message(client.nonce, session.verify_key))
+                at, vk = client.market, session.verify_key
+                stale = session.sign(subscribe_message(os.urandom(32), at, vk))
+                other = seed("thief").sign(subscribe_message(client.nonce, at, vk))
                 for signature in (stale, other):
                     subscribe = wire.Subscribe(session.verify_key, signature)
                     await socket.send(client.send(subscribe))
@@ -249,7 +251,7 @@ def test_made_up_keys_are_forgotten(tmp_path, monkeypatch: pytest.MonkeyPatch) -
         async with place(tmp_path) as (url, _, inside):
             hub = inside.parts.payers.hub
             for _ in range(6):
-                client = hello()
+                client = hello(url)
                 async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
                     await socket.send(client.connected())
                     while client.phase.name != "OPEN":

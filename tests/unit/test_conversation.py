@@ -19,15 +19,16 @@ from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 
 ADAPTER = Signer(b"a" * 32)
+AT = "https://market.example"
 
 
 def client() -> Client:
-    return Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16))
+    return Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16), AT)
 
 
 def greet(c: Client, numberings: dict[tuple[bytes, bytes], Numbering], market: bytes) -> Server:
     """One connection up to the welcome; what is sent again is delivered to the server."""
-    server = Server(42, b"n" * 32, market, numberings)
+    server = Server(42, b"n" * 32, market, numberings, (AT,))
     (challenge,), _ = server.receive(c.connected(), 0)
     (proof,), _ = c.receive(challenge)
     frames, _ = server.receive(proof, 0)
@@ -48,14 +49,17 @@ def test_a_hello_is_proven() -> None:
 
 
 def test_a_forged_proof_is_refused() -> None:
-    server = Server(42, b"n" * 32, b"m" * 16, {})
+    server = Server(42, b"n" * 32, b"m" * 16, {}, (AT,))
     server.receive(client().connected(), 0)
     with pytest.raises(HelloRefused, match="not signed"):
         server.receive(wire.to_bytes(wire.Proof(bytes(64))), 0)
 
 
 def test_a_proof_for_another_nonce_is_refused() -> None:
-    first, second = Server(42, b"n" * 32, b"m" * 16, {}), Server(42, b"o" * 32, b"m" * 16, {})
+    first, second = (
+        Server(42, b"n" * 32, b"m" * 16, {}, (AT,)),
+        Server(42, b"o" * 32, b"m" * 16, {}, (AT,)),
+    )
     c = client()
     (challenge,), _ = first.receive(c.connected(), 0)
     (proof,), _ = c.receive(challenge)
@@ -66,11 +70,11 @@ def test_a_proof_for_another_nonce_is_refused() -> None:
 
 def test_another_network_is_refused() -> None:
     with pytest.raises(HelloRefused, match="network"):
-        Server(1, b"n" * 32, b"m" * 16, {}).receive(client().connected(), 0)
+        Server(1, b"n" * 32, b"m" * 16, {}, (AT,)).receive(client().connected(), 0)
 
 
 def test_nothing_is_accepted_before_the_proof() -> None:
-    server = Server(42, b"n" * 32, b"m" * 16, {})
+    server = Server(42, b"n" * 32, b"m" * 16, {}, (AT,))
     with pytest.raises(HelloRefused):
         server.receive(wire.to_bytes(wire.Data(1, wire.to_bytes(note(1)))), 0)
 
@@ -93,7 +97,7 @@ def test_over_random_cuts_every_message_arrives_once_and_in_order(seed: int) -> 
     numberings: dict[tuple[bytes, bytes], Numbering] = {}
     c, market, got, sent = client(), b"m" * 16, list[wire.Message](), 0
     while len(got) < 40:
-        server = Server(42, bytes([chance.randrange(256)]) * 32, market, numberings)
+        server = Server(42, bytes([chance.randrange(256)]) * 32, market, numberings, (AT,))
         (challenge,), _ = server.receive(c.connected(), 0)
         (proof,), _ = c.receive(challenge)
         frames, _ = server.receive(proof, 0)
@@ -123,7 +127,7 @@ def test_what_was_cut_off_while_it_was_handled_comes_again() -> None:
     assert wire.from_bytes(first.acknowledgement()) == wire.Ack(1)
     c.receive(first.acknowledgement())
 
-    again = Server(42, b"n" * 32, b"m" * 16, numberings)  # the line broke
+    again = Server(42, b"n" * 32, b"m" * 16, numberings, (AT,))  # the line broke
     (challenge,), _ = again.receive(c.connected(), 0)
     (proof,), _ = c.receive(challenge)
     (welcome,), _ = again.receive(proof, 0)

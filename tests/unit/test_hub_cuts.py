@@ -16,6 +16,7 @@ from marketplace.hub.sockets import Closed, Connection, Hub
 from tests.fakes import FakeIds, until
 
 ADAPTER = Signer(b"a" * 32)
+AT = "https://market.example"
 
 
 def note(i: int) -> wire.Message:
@@ -63,7 +64,9 @@ class Rig:
         self.begun: list[str] = []
         self.done: list[str] = []
         ids = FakeIds()
-        market: Any = SimpleNamespace(settings=SimpleNamespace(magic=42), ids=ids, now=0)
+        market: Any = SimpleNamespace(
+            settings=SimpleNamespace(magic=42), ids=ids, now=0, names=(AT,)
+        )
         self.hub = Hub(market, "adapter", self.handle)
 
     async def handle(self, _: Connection, message: wire.Message) -> None:
@@ -76,7 +79,7 @@ class Rig:
 def test_what_was_being_handled_when_the_line_broke_is_done() -> None:
     async def story() -> None:
         rig = Rig()
-        client = Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16))
+        client = Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16), AT)
         async with anyio.create_task_group() as tasks:
             first = Line(client)
             first.send_hub.send_nowait(client.connected())

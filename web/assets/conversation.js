@@ -17,16 +17,19 @@ export function unframe(bytes) {
 }
 
 export class Conversation {
-  /** *key* from `crypto.newKey`, *session* 16 random bytes: one of each for a page's life. */
-  constructor(key, session, magic) {
-    Object.assign(this, { key, session, magic, sent: 0, received: 0, unacked: [], open: false, market: "", nonce: null });
+  /**
+   * *key* from `crypto.newKey`, *session* 16 random bytes: one of each for a page's life. *origin*: the
+   * market's, as this page dials it; all that is signed names it, so that no other market can use it.
+   */
+  constructor(key, session, magic, origin) {
+    Object.assign(this, { key, session, magic, origin, sent: 0, received: 0, unacked: [], open: false, market: "", nonce: null });
     this.speakers = new Map();
   }
 
   hello() {
     this.open = false;
-    const { key, session, received, magic } = this;
-    return frame("Hello", { role: "payer", key: key.verifyKey, session, received, magic, software: SOFTWARE });
+    const { key, session, received, magic, origin } = this;
+    return frame("Hello", { role: "payer", key: key.verifyKey, session, received, magic, software: SOFTWARE, market: origin });
   }
 
   /** The next numbered frame; it is sent again after a reconnect until it is acknowledged. */
@@ -48,8 +51,8 @@ export class Conversation {
       case "Challenge": {
         this.nonce = body.nonce;
         await this.renew();
-        const { key, session, received, magic } = this;
-        const text = encode(["tally/hello/v1", body.nonce, "payer", key.verifyKey, session, received, magic]);
+        const { key, session, received, magic, origin } = this;
+        const text = encode(["tally/hello/v2", body.nonce, origin, "payer", key.verifyKey, session, received, magic]);
         return { answers: [frame("Proof", { signature: await sign(key.privateKey, text) })] };
       }
       case "Welcome":
@@ -69,7 +72,7 @@ export class Conversation {
 
   /** What proves that we speak for a channel: signed over this connection's nonce. */
   async subscription({ sessionVk, privateKey }) {
-    const text = encode(["tally/subscribe/v1", this.nonce, sessionVk]);
+    const text = encode(["tally/subscribe/v2", this.nonce, this.origin, sessionVk]);
     return { session_vk: sessionVk, signature: await sign(privateKey, text) };
   }
 

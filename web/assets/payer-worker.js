@@ -64,7 +64,7 @@ async function order({ do: what, id, lease, ms, amount, token, terms, adapterSig
 }
 
 async function pay(magic) {
-  talk = new Conversation(await newKey(), random(16), magic);
+  talk = new Conversation(await newKey(), random(16), magic, location.origin);
   for (const book of await vault.open()) books.set(book.id, book);
   await bury().catch(() => {}); // a market that is away is asked when it is back
   ready = true;

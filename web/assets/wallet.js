@@ -1,7 +1,9 @@
 // Any CIP-30 wallet: connect, sign in (CIP-8), and sign a transaction that this page has read first.
 
 import { keepToken, post } from "./api.js";
-import { fromHex } from "./bytes.js";
+import { fromHex, toHex } from "./bytes.js";
+import { Refused } from "./records.js";
+import { signInFault } from "./signin.js";
 
 const CHOSEN = "tally-wallet";
 
@@ -36,7 +38,10 @@ export async function signIn(key, magic) {
   const api = await connect(key);
   if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
   const address = await addressOf(api);
-  const { message } = await post("/v1/auth/challenge", { address }, { bearer: "" });
+  const at = location.origin;
+  const { message } = await post("/v1/auth/challenge", { address, market: at }, { bearer: "" });
+  const fault = signInFault(message, { origin: at, account: toHex(paymentHash(address)), magic });
+  if (fault) throw new Refused("SIGN_IN_ELSEWHERE", `${fault}. Nothing was signed: tell the operator of this market`);
   const { signature, key: coseKey } = await api.signData(address, message);
   const session = await post("/v1/auth/verify", { address, signature, key: coseKey }, { bearer: "" });
   keepToken(session.token);
