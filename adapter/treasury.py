@@ -20,6 +20,7 @@ from adapter.journal import Journal, StoredTx
 from adapter.state import Channel, ChannelStage, Rules
 from marketplace.chain import address as addresses
 from marketplace.chain.actions import Desk, claim, finish_channels
+from marketplace.chain.actions import Settled as Sent
 from marketplace.chain.channels import (
     ChannelEnded,
     ChannelFinder,
@@ -28,11 +29,12 @@ from marketplace.chain.channels import (
     check_channel,
 )
 from marketplace.chain.connect import ChainReader
-from marketplace.chain.errors import ChannelUnknown, FundsShort
+from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
 from marketplace.chain.follow import FINAL_DEPTH, Follower
 from marketplace.chain.snapshot import Snapshot
 from marketplace.chain.submit import TxRecord
-from marketplace.chain.utxo import OutRef
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.chain.waiting import Mempool, drop_lost
 from marketplace.chain.wallet import Wallet
 from marketplace.domain.channel import ChannelUnfit as Unfit
 from marketplace.domain.channel import Closing
@@ -48,6 +50,8 @@ DEVNET_S: Final = 0.5
 """Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average."""
 ALARMS: Final = (25, 50)
 """Per cent of the close period after which an unsettled Closing channel is shouted about."""
+ATTEMPTS: Final = 3
+"""In one look: between reading the mempool and sending, another transaction may come first."""
 
 _log = structlog.get_logger("adapter.treasury")
 
@@ -99,6 +103,7 @@ class Treasury:
         self._chain = chain
         self._finder = ChannelFinder(chain, self._desk.scripts, self._desk.unit)
         self._follower = Follower(chain, self._log)
+        self._mempool = Mempool(chain)
         self._handle = handle
         self._channel = channel
         self._alarm = alarm
@@ -142,12 +147,16 @@ class Treasury:
     def _pause_s(self) -> float:
         watch = min(self._rules.watch_s, WATCH_MOST_S)
         eager = bool(self._finishing) or any(
-            self._waited_for(vk)
-            or ((found := self._channel(vk)) is not None and found.stage is ChannelStage.AWAITED)
-            for vk in self._watched
+            self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched
         )
         soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else AWAITED_S
         return min(watch, soon) if eager else watch
+
+    def _urgent(self, known: Channel | None) -> bool:
+        """Whether a block is waited for: to see the channel open, or a claim land."""
+        if known is None or known.stage is ChannelStage.ENDED:
+            return False
+        return known.stage is ChannelStage.AWAITED or known.unclaimed >= self._rules.claim_above
 
     async def look(self) -> None:
         """One pass over our transactions and every watched channel."""
@@ -254,29 +263,59 @@ class Treasury:
 
     async def _finish(self, known: Channel, view: ChannelView) -> None:
         """Take what the voucher gives and send the rest home, in one transaction of ours."""
-        if await self._on_its_way(view):
-            return
-        try:
-            done = await finish_channels(
-                self._desk, [(view, known.voucher)], self._payouts, self._hot, known.owed
+
+        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent:
+            return await finish_channels(
+                self._desk, [(at, known.voucher)], self._payouts, self._hot, known.owed, waiting
             )
+
+        try:
+            await self._build_on_tip(view, send)
         except FundsShort as short:
             self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
-            return
         except Refusal as refusal:
             self._alarm(refusal.code, f"finish of {known.origin[:16]}: {refusal.message}")
-            return
-        _log.info("finish sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee)
 
     async def _claim(self, known: Channel, view: ChannelView) -> None:
-        if known.voucher is None or await self._on_its_way(view):
+        voucher = known.voucher
+        if voucher is None:
             return
+
+        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
+            if not self._worth_claiming(known, at):  # a claim that waits takes it
+                return None
+            return await claim(self._desk, [(at, voucher)], self._payouts, known.owed, waiting)
+
         try:
-            done = await claim(self._desk, [(view, known.voucher)], self._payouts, known.owed)
+            await self._build_on_tip(view, send)
         except Refusal as refusal:  # the market's settler, or the next look, may do better
             _log.warning("claim refused", code=refusal.code, cause=refusal.message)
+
+    async def _build_on_tip(
+        self,
+        view: ChannelView,
+        send: Callable[[ChannelView, Sequence[Utxo]], Awaitable[Sent | None]],
+    ) -> None:
+        """*send* a settlement behind whatever of this channel waits in the mempool, unless one of ours
+        is on its way there.  When another transaction comes first, once more behind that one.
+        """
+        for attempt in range(ATTEMPTS):
+            ahead = await self._mempool.ahead(view)
+            await drop_lost(self._chain, self._log, [ahead])
+            if ahead.over or await self._on_its_way(ahead.view):
+                return
+            try:
+                done = await send(ahead.view, ahead.waiting)
+            except TxRefused:
+                moved = (await self._mempool.ahead(view)).view.utxo != ahead.view.utxo
+                if attempt + 1 == ATTEMPTS or not moved:
+                    raise
+                continue
+            if done is not None:
+                _log.info(
+                    "sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee, behind=len(ahead.spenders)
+                )
             return
-        _log.info("claim sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee)
 
     async def _on_its_way(self, view: ChannelView) -> bool:
         """Whether a transaction of ours already spends this output."""

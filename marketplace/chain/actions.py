@@ -8,7 +8,7 @@ repeating is safe because everything is read anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marketplace.chain import txs
 from marketplace.chain.balance import Draft
@@ -128,11 +128,22 @@ class Settled:
         return sum(w.taken for w in self.wills)
 
 
-async def settle(desk: Desk, batch: Batch, purpose: str, *keys: Signer) -> Settled:
-    """One transaction for every move of *batch*, signed by the desk's wallet and *keys*."""
+async def settle(
+    desk: Desk, batch: Batch, purpose: str, *keys: Signer, waiting: Sequence[Utxo] = ()
+) -> Settled:
+    """One transaction for every move of *batch*, signed by the desk's wallet and *keys*.
+
+    *waiting*: channels of it that only the mempool holds yet (:mod:`marketplace.chain.waiting`).
+    """
     snapshot, funds, fresh = await desk.look()
-    planned = txs.settle(snapshot, funds, batch)
-    return await settle_planned(desk, planned, fresh, purpose, *keys)
+    planned = txs.settle(behind(snapshot, waiting), funds, batch)
+    known = {**fresh, **{u.ref: u for u in waiting}}
+    return await settle_planned(desk, planned, known, purpose, *keys)
+
+
+def behind(snapshot: Snapshot, waiting: Sequence[Utxo]) -> Snapshot:
+    """*snapshot* for a settlement behind another one that waits: that one takes settle's rewards."""
+    return replace(snapshot, rewards=0) if waiting and snapshot.rewards else snapshot
 
 
 async def settle_planned(
@@ -149,9 +160,10 @@ async def claim(
     claims: Sequence[tuple[ChannelView, Voucher]],
     payouts: Mapping[bytes, bytes],
     most: int | None = None,
+    waiting: Sequence[Utxo] = (),
 ) -> Settled:
     """Push vouchers onto the chain; needs nobody's key but the fee payer's. *most*: take no more of
-    each, because no more was delivered."""
+    each, because no more was delivered; *waiting* as in :func:`settle`."""
     moves = tuple(
         Move(
             view.utxo, txs.claim_step(v, v.cumulative if most is None else min(v.cumulative, most))
@@ -159,7 +171,7 @@ async def claim(
         for view, v in claims
     )
     batch = Batch(moves, payouts, unit=desk.unit, reserve_collateral=True)
-    return await settle(desk, batch, "claim")
+    return await settle(desk, batch, "claim", waiting=waiting)
 
 
 async def finish_channels(
@@ -168,10 +180,12 @@ async def finish_channels(
     payouts: Mapping[bytes, bytes],
     adapter: Signer | None = None,
     most: int | None = None,
+    waiting: Sequence[Utxo] = (),
 ) -> Settled:
     """End channels: the last due to the provider, the exact rest home, in one transaction.
 
-    *most*: take no more of each voucher than that, because no more was delivered.
+    *most*: take no more of each voucher than that, because no more was delivered; *waiting* as in
+    :func:`settle`.
     With *adapter* at any time; without it only channels whose close period is over, by anyone
     (:class:`~marketplace.domain.channel.MayNotFinish` before that).
     """
@@ -180,10 +194,10 @@ async def finish_channels(
     )
     if adapter is not None:
         batch = Batch(moves, payouts, (adapter.key_hash,), unit=desk.unit, reserve_collateral=True)
-        return await settle(desk, batch, "finish", adapter)
+        return await settle(desk, batch, "finish", adapter, waiting=waiting)
     now_ms = (await desk.chain.tip()).time_ms  # the twin says how long is left, where any is
     batch = Batch(moves, payouts, since_ms=now_ms, unit=desk.unit, reserve_collateral=True)
-    return await settle(desk, batch, "finish")
+    return await settle(desk, batch, "finish", waiting=waiting)
 
 
 async def top_up(desk: Desk, view: ChannelView, amount: int) -> Settled:

@@ -55,6 +55,15 @@ class Moves:
     outputs: tuple[Output, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingTx:
+    """A transaction in the door's mempool: what it spends, and the outputs that it will leave."""
+
+    tx_id: bytes
+    inputs: tuple[OutRef, ...]
+    outputs: tuple[Utxo, ...]
+
+
 def map_blockfrost(what: str, error: Exception) -> TallyError:
     """The error of ours for one of Blockfrost's or of the transport under it."""
     if isinstance(error, ApiError):
@@ -176,20 +185,32 @@ class ChainReader:
         raw = await self._ask("transaction bytes", self._api.transaction_cbor, tx_id.hex())
         return None if raw is None else bytes.fromhex(raw["cbor"])
 
+    async def waiting_at(self, address: bytes) -> list[bytes]:
+        """Ids of transactions in the door's mempool that touch *address*, at most a page of 100: only
+        those that were submitted through this door, so none proves nothing.
+        """
+        text = addresses.to_text(address)
+        rows = await self._ask("mempool", self._api.mempool_address, text)
+        return [bytes.fromhex(row["tx_hash"]) for row in rows or []]
+
+    async def waiting(self, tx_id: bytes) -> WaitingTx | None:
+        """A transaction of the mempool; None once it is in a block or gone, and for one whose scripts
+        fail (it would take its collateral and spend nothing else).
+        """
+        raw = await self._ask("mempool transaction", self._api.mempool_tx, tx_id.hex())
+        if raw is None or raw.get("tx", {}).get("invalid_contract"):
+            return None
+        spent = [i for i in raw["inputs"] if not i.get("collateral") and not i.get("reference")]
+        refs = (OutRef(bytes.fromhex(i["tx_hash"]), int(i["output_index"])) for i in spent)
+        made = (_utxo(tx_id, o) for o in raw["outputs"] if not o.get("collateral"))
+        return WaitingTx(tx_id, tuple(refs), tuple(made))
+
     async def waiting_spenders(self, utxo: Utxo) -> list[bytes]:
         """Transactions in the door's mempool that spend *utxo*: what will happen to a channel before
-        a block says so. Only those that were submitted through this door, so none proves nothing.
+        a block says so. :mod:`marketplace.chain.waiting` follows them to the last.
         """
-        at = addresses.to_text(utxo.address)
-        waiting = await self._ask("mempool", self._api.mempool_address, at)
-        spenders: list[bytes] = []
-        for row in waiting or []:
-            raw = await self._ask("mempool transaction", self._api.mempool_tx, row["tx_hash"])
-            inputs = raw["inputs"] if raw else []
-            refs = (OutRef(bytes.fromhex(i["tx_hash"]), int(i["output_index"])) for i in inputs)
-            if utxo.ref in refs:
-                spenders.append(bytes.fromhex(row["tx_hash"]))
-        return spenders
+        found = [await self.waiting(tx_id) for tx_id in await self.waiting_at(utxo.address)]
+        return [tx.tx_id for tx in found if tx is not None and utxo.ref in tx.inputs]
 
     async def rewards(self, script_hash: bytes) -> int | None:
         """The withdrawable balance of a script's account; None if it is not registered."""

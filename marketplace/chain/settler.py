@@ -16,7 +16,7 @@ import anyio
 import structlog
 
 from marketplace.chain import settle, txbytes, txs
-from marketplace.chain.actions import Desk, Settled
+from marketplace.chain.actions import Desk, Settled, behind
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
 from marketplace.chain.datum import read_stage
 from marketplace.chain.errors import ChainFault, FundsShort, ScriptRefused, TxRefused
@@ -27,6 +27,7 @@ from marketplace.chain.snapshot import Snapshot
 from marketplace.chain.submit import MemoryLog, TxRecord
 from marketplace.chain.txs import Batch, Settlement
 from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.chain.waiting import Ahead, Mempool, drop_lost
 from marketplace.chain.wallet import Funds
 from marketplace.domain.channel import ChannelRefused, ChannelUnfit, Consts
 from marketplace.domain.errors import TallyError
@@ -57,7 +58,9 @@ class Wanted:
 
 @dataclass
 class Round:
-    """What one round did. By session key: why a channel waits, what is wrong with it, how it ended."""
+    """What one round did. By session key: why a channel waits, what is wrong with it, how it ended;
+    *behind*: those of which somebody's transaction waits in the mempool.
+    """
 
     sent: list[Settled] = field(default_factory=list[Settled])
     changes: list[Change] = field(default_factory=list[Change])
@@ -66,6 +69,7 @@ class Round:
     ended: dict[bytes, ChannelEnded] = field(default_factory=dict[bytes, ChannelEnded])
     views: dict[bytes, ChannelView] = field(default_factory=dict[bytes, ChannelView])
     in_flight: set[bytes] = field(default_factory=set[bytes])
+    behind: dict[bytes, Ahead] = field(default_factory=dict[bytes, Ahead])
 
     @property
     def idle(self) -> bool:
@@ -94,6 +98,8 @@ class Settler:
         self._adapter = adapter
         self._finder = ChannelFinder(desk.chain, desk.scripts, desk.unit)
         self._follower = Follower(desk.chain, self._log, final_depth=final_depth)
+        self._mempool = Mempool(desk.chain)
+        self._chained: dict[bytes, bytes] = {}  # session key: our transaction behind a waiting one
 
     async def run(
         self,
@@ -116,6 +122,7 @@ class Settler:
         """One pass. :class:`ChainFault` only when the chain cannot be asked at all."""
         done = Round()
         done.changes = await self._follower.look()
+        await drop_lost(self._desk.chain, self._log)
         snapshot = await self._desk.chain.snapshot(self._desk.scripts)
         dues = await self._find(wanted, snapshot, done)
         if not dues:
@@ -127,7 +134,27 @@ class Settler:
             snapshot = await self._after_pending(snapshot)
         for batch in wish.batches:
             snapshot = await self._send_all(batch, snapshot, done)
+        for due in dues:
+            if due.view.session_vk in done.behind:
+                await self._send_behind(due, snapshot, done, key)
         return done
+
+    async def _send_behind(
+        self, due: Due, snapshot: Snapshot, done: Round, key: bytes | None
+    ) -> None:
+        """Settle a channel behind what of it waits: last in its round and in a transaction of its own,
+        so that one that is dropped takes no other along.
+        """
+        session_vk = due.view.session_vk
+        ahead = done.behind[session_vk]
+        after = behind(snapshot, ahead.waiting)
+        wish = settle.plan([replace(due, view=ahead.view)], after, self._policy, key)
+        before = len(done.sent)
+        for batch in () if ahead.over else wish.batches:
+            await self._send_all(batch, after, done, ahead.waiting)
+        if len(done.sent) > before:
+            self._chained[session_vk] = done.sent[-1].sent.tx_id
+            done.refused.pop(session_vk, None)
 
     async def _find(self, wanted: Sequence[Wanted], snapshot: Snapshot, done: Round) -> list[Due]:
         """Views of every channel that is not in flight; one that cannot be read is noted and left."""
@@ -169,10 +196,21 @@ class Settler:
             _log.warning("channel_refused", channel=want.session_vk.hex(), code=unfit.code)
             return None
         done.views[want.session_vk] = found
-        if found.utxo.ref in busy:
+        if found.utxo.ref in busy or await self._behind_already(want.session_vk):
             done.in_flight.add(want.session_vk)
             return None
         return Due(found, want.voucher, want.payout_address, want.end, want.drain, want.owed)
+
+    async def _behind_already(self, session_vk: bytes) -> bool:
+        """Whether a transaction of ours waits behind somebody's of this channel."""
+        tx_id = self._chained.get(session_vk)
+        if tx_id is None:
+            return False
+        pending = await self._log.pending()
+        if any(r.tx_id == tx_id and r.state is not TxState.SEEN for r in pending):
+            return True
+        del self._chained[session_vk]
+        return False
 
     async def _busy(self) -> set[OutRef]:
         pending = await self._log.pending()
@@ -190,12 +228,15 @@ class Settler:
         taken = any(r.state is not TxState.SEEN and _withdraws(r) for r in pending)
         return replace(snapshot, rewards=0) if taken and snapshot.rewards else snapshot
 
-    async def _send_all(self, batch: Batch, snapshot: Snapshot, done: Round) -> Snapshot:
-        """*batch* in as many transactions as its size needs. Money short ends the round quietly."""
+    async def _send_all(
+        self, batch: Batch, snapshot: Snapshot, done: Round, waiting: Sequence[Utxo] = ()
+    ) -> Snapshot:
+        """*batch* in as many transactions as its size needs. Money short ends the round quietly.
+        *waiting*: channels of it that only the mempool holds yet."""
         rest = batch
         while rest.moves:
             try:
-                settled = await self._send_some(rest, snapshot, done)
+                settled = await self._send_some(rest, snapshot, done, waiting)
             except FundsShort as short:
                 _log.warning("settler_short_of_funds", missing=short.missing)
                 done.refused |= {_id_of(m.utxo): short for m in rest.moves}
@@ -206,12 +247,15 @@ class Settler:
             snapshot = replace(snapshot, rewards=0)
         return snapshot
 
-    async def _send_some(self, batch: Batch, snapshot: Snapshot, done: Round) -> Settled | None:
+    async def _send_some(
+        self, batch: Batch, snapshot: Snapshot, done: Round, waiting: Sequence[Utxo]
+    ) -> Settled | None:
         """The first transaction's worth of *batch*, without whatever is in its way; None if nothing
         is left. What is taken out is noted and comes back, read anew, in the next round.
         """
         while batch.moves:
             funds, fresh = await self._desk.funds()
+            fresh |= {u.ref: u for u in waiting}
             planned = fit(snapshot, funds, batch)
             dust = self._too_dear(planned)
             if dust:
@@ -222,7 +266,7 @@ class Settler:
                 unsigned = await self._desk.finish(planned.draft, fresh)
                 sent = await self._desk.send(unsigned, "settle", *self._keys(unsigned))
             except (ScriptRefused, TxRefused, ChannelRefused) as no:
-                blocked = await self._in_the_way(planned, funds, fresh, snapshot, batch)
+                blocked = await self._in_the_way(planned, funds, fresh, snapshot, batch, done)
                 if not blocked:
                     done.refused |= {_id_of(m.utxo): no for m in planned.moves}
                     _log.warning("settlement_refused", channels=len(planned.moves), cause=str(no))
@@ -260,16 +304,32 @@ class Settler:
         fresh: Mapping[OutRef, Utxo],
         snapshot: Snapshot,
         batch: Batch,
+        done: Round,
     ) -> list[Utxo]:
-        """Channels of *planned* that another transaction has spent, or else that a script refuses."""
+        """Channels of *planned* that another transaction has spent, or that one which waits spends, or
+        else that a script refuses."""
         spent: list[Utxo] = []
         for move in planned.moves:
             output = await self._desk.chain.output(move.utxo.ref)
             if output is None or output.spent_by is not None:
                 spent.append(move.utxo)
-        if spent:
+        if spent := spent or await self._waited_for(planned, done):
             return spent
         return await self._refused_among(list(planned.moves), funds, fresh, snapshot, batch)
+
+    async def _waited_for(self, planned: Settlement, done: Round) -> list[Utxo]:
+        """Channels of *planned* that a waiting transaction spends; the round settles them behind it."""
+        found: list[Utxo] = []
+        for move in planned.moves:
+            view = done.views.get(_id_of(move.utxo))
+            if view is None or view.utxo.ref != move.utxo.ref:
+                continue
+            ahead = await self._mempool.ahead(view)
+            if ahead.spenders:
+                done.behind[view.session_vk] = ahead
+                found.append(move.utxo)
+        await drop_lost(self._desk.chain, self._log, list(done.behind.values()))
+        return found
 
     async def _refused_among(
         self,

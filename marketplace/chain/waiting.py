@@ -1,0 +1,140 @@
+"""The mempool's tip, for claims alone: a channel as the transactions that wait will leave it.
+
+Whoever always has one more transaction of a channel waiting keeps every claim out that is built on
+what the blocks show.  A claim that is built behind what waits cannot be kept out so.  What a waiting
+transaction leaves is read from its outputs; its redeemers are not looked at.
+
+Nothing here is ever relied upon for serving: a waiting Close or TopUp changes no capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from marketplace.chain import datum
+from marketplace.chain.capacity import Funding
+from marketplace.chain.channels import ChannelView
+from marketplace.chain.connect import ChainReader, WaitingTx
+from marketplace.chain.errors import ChainFault
+from marketplace.chain.submit import TransactionLog, TxRecord
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.domain.errors import Malformed
+from marketplace.domain.transaction import TxEvent, TxState
+
+OURS: Final = ("claim", "finish", "settle")
+"""Purposes of the transactions that are planned anew from the chain when they are lost."""
+_KEPT: Final = 1000
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Where a channel goes before a block says so.
+
+    *view*: as the last waiting transaction leaves it (as in blocks, if none waits); *spenders*: which
+    waiting transaction spends which of its outputs, in order; *over*: the last one leaves no channel.
+    """
+
+    view: ChannelView
+    spenders: tuple[tuple[OutRef, bytes], ...] = ()
+    over: bool = False
+
+    @property
+    def waiting(self) -> tuple[Utxo, ...]:
+        """The channel's output, if no block holds it yet."""
+        return (self.view.utxo,) if self.spenders else ()
+
+
+class Mempool:
+    """Reads what waits at one chain's door, each transaction once."""
+
+    def __init__(self, chain: ChainReader) -> None:
+        self._chain = chain
+        self._known: dict[bytes, WaitingTx] = {}
+
+    async def ahead(self, view: ChannelView) -> Ahead:
+        """*view* and all that waits behind it.  A door that shows no mempool shows none waiting."""
+        try:
+            spenders = await self._spenders(view.utxo.address)
+        except ChainFault as fault:
+            _log.info("mempool_not_read", cause=fault.message[:200])
+            return Ahead(view)
+        at = view
+        path: list[tuple[OutRef, bytes]] = []
+        while (tx := spenders.get(at.utxo.ref)) is not None:
+            path.append((at.utxo.ref, tx.tx_id))
+            onward = _continuing(at, tx)
+            if onward is None:
+                return Ahead(at, tuple(path), over=True)
+            at = onward
+        return Ahead(at, tuple(path))
+
+    async def _spenders(self, address: bytes) -> dict[OutRef, WaitingTx]:
+        listed = await self._chain.waiting_at(address)
+        found: dict[bytes, WaitingTx] = {}
+        for tx_id in listed:
+            tx = self._known.get(tx_id) or await self._chain.waiting(tx_id)
+            if tx is not None:
+                found[tx_id] = tx
+        self._known = {k: v for k, v in self._known.items() if k not in listed} | found
+        for oldest in list(self._known)[:-_KEPT]:
+            del self._known[oldest]
+        return {ref: tx for tx in found.values() for ref in tx.inputs}
+
+
+def _continuing(view: ChannelView, tx: WaitingTx) -> ChannelView | None:
+    """The channel in *tx*'s outputs: the first at its address with its constants.  Settle wants the
+    outputs of its steps from position 0, so a copy among the other outputs stands behind it.
+    """
+    for out in tx.outputs:
+        if out.address != view.utxo.address or out.datum is None:
+            continue
+        try:
+            stage = datum.read_stage(out.datum)
+        except Malformed:
+            continue
+        if stage.consts != view.consts or stage.claimed < view.claimed:
+            continue
+        put_in = stage.claimed + out.quantity(view.unit)
+        added = put_in - sum(f.amount for f in view.fundings)
+        fundings = (*view.fundings, Funding(added, 0)) if added > 0 else view.fundings
+        return replace(view, utxo=out, stage=stage, fundings=fundings)
+    return None
+
+
+async def drop_lost(
+    chain: ChainReader, log: TransactionLog, paths: Sequence[Ahead] = ()
+) -> list[TxRecord]:
+    """Expire our settlements that another waiting transaction displaced (*paths* show which), or that
+    were built behind one that is gone: their money is free again, and they are planned anew.
+
+    One that lands all the same does no harm: what is due is read from the chain.
+    """
+    rivals = {ref: tx_id for path in paths for ref, tx_id in path.spenders}
+    alive = [r for r in await log.pending() if r.state is not TxState.SEEN]
+    ours = {r.tx_id for r in alive}
+    lost: list[TxRecord] = []
+    for record in alive:  # oldest first: what was built on a lost one is lost with it
+        if record.purpose not in OURS:
+            continue
+        displaced = any(rivals.get(ref, record.tx_id) != record.tx_id for ref in record.inputs)
+        if displaced or await _orphaned(chain, record, ours):
+            await log.put(record.step(TxEvent.IMPOSSIBLE))
+            ours.discard(record.tx_id)
+            lost.append(record)
+    return lost
+
+
+async def _orphaned(chain: ChainReader, record: TxRecord, ours: set[bytes]) -> bool:
+    """Whether something that it spends was made by a transaction that neither waits nor is in a block."""
+    for maker in {ref.tx_id for ref in record.inputs} - ours:
+        if await chain.transaction(maker) is not None or await chain.waiting(maker) is not None:
+            continue
+        if await chain.transaction(maker) is None:  # asked again: a block may just have taken it
+            return True
+    return False

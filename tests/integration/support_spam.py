@@ -1,0 +1,112 @@
+"""A consumer who always keeps one more transaction of its channel waiting, for tests of claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from adapter.journal import Journal
+from marketplace.chain import address as addresses
+from marketplace.chain import txs
+from marketplace.chain.actions import Desk, Settled, close_channel, settle_planned
+from marketplace.chain.connect import ChainReader
+from marketplace.chain.submit import MemoryLog
+from marketplace.chain.txs import Batch, Move
+from marketplace.chain.utxo import Utxo
+from marketplace.domain.channel import Step, TopUp
+from marketplace.domain.errors import Refusal
+from tests.integration.support_chain import ADA, DAY_MS, Live, Provider, World
+from tests.integration.test_adapter_treasury import Desk as Adapter
+
+BLOCK_MS = 20_000
+
+
+def mint(world: World, blocks: int = 1) -> None:
+    """As many blocks as on mainnet, 20 s apart."""
+    for _ in range(blocks):
+        world.devnet.advance(BLOCK_MS)
+
+
+@dataclass
+class Spammer:
+    """Spends the channel's newest output again before each block.
+
+    While it is open by top-ups of one lovelace; once it is closing by claims of one lovelace more,
+    with a voucher of its own, which the contract must pay to the provider.
+    """
+
+    world: World
+    live: Live
+    provider: Provider
+    tip: Utxo
+    paid: int = 0
+    sent: int = 0
+    kept_out: int = 0
+    desk: Desk = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.desk = self.world.desk("consumer", MemoryLog())
+
+    async def close(self) -> None:
+        """The consumer's Close; waits for a block as everything else of theirs."""
+        done = await close_channel(self.desk, await self.world.view(self.live))
+        self._sent(done)
+
+    async def top_up(self) -> None:
+        """One lovelace more."""
+        await self._spend(TopUp(1), ())
+
+    async def claim(self) -> None:
+        """One lovelace more to the provider, of all that was signed."""
+        taken = self.sent + 1
+        step = txs.claim_step(self.live.voucher(90_000_000), taken)
+        await self._spend(step, (self.provider.payout,))
+
+    async def _spend(self, step: Step, payouts: tuple[bytes, ...]) -> None:
+        snapshot, funds, fresh = await self.desk.look()
+        batch = Batch(
+            (Move(self.tip, step),),
+            dict.fromkeys(payouts, self.provider.payout_address),
+            () if payouts else (self.live.consts.consumer_vkh,),
+        )
+        planned = txs.settle(snapshot, funds, batch)
+        known = {**fresh, self.tip.ref: self.tip}
+        try:
+            self._sent(await settle_planned(self.desk, planned, known, "spam"))
+        except Refusal:  # somebody else built behind it first
+            self.kept_out += 1
+
+    def _sent(self, done: Settled) -> None:
+        self.sent += 1
+        self.paid += done.sent.fee + done.subsidy
+        self.tip = next(u for u in done.sent.made if u.datum is not None)
+
+
+class HiddenMempool:
+    """A chain's door that shows no mempool: what the spammer sends goes to other nodes."""
+
+    def __init__(self, chain: ChainReader) -> None:
+        self._chain = chain
+
+    def __getattr__(self, name: str) -> object:
+        return self._nothing if name == "waiting_at" else getattr(self._chain, name)
+
+    async def _nothing(self, _address: bytes) -> list[bytes]:
+        return []
+
+
+async def starving(
+    world: World, folder: Path, amount: int = 300 * ADA, period_ms: int = DAY_MS
+) -> tuple[Adapter, Spammer, Live, Provider]:
+    """A channel in a block, its provider's treasury, and its consumer with money for spam."""
+    provider = Provider("p")
+    hot = addresses.key_address(provider.adapter.key_hash, None, False)
+    for _ in range(2):
+        world.fund("consumer", 300 * ADA)
+        world.devnet.faucet(addresses.to_text(hot), 10 * ADA)  # pyright: ignore[reportUnknownMemberType]
+        mint(world)
+    [live] = await world.open("consumer", provider, [amount], close_period_ms=period_ms)
+    mint(world)
+    desk = Adapter(world, live, provider, Journal(folder / "journal.db"))
+    await desk.treasury.look()
+    return desk, Spammer(world, live, provider, (await world.view(live)).utxo), live, provider
