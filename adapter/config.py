@@ -156,6 +156,11 @@ def check(config: Config) -> Config:
         (0 <= config.fee_bps <= 100, "fee_bps is 0 to 100"),
         (0 <= config.metrics_port < 65_536, "metrics_port is a port, or 0"),
         (config.close_period_ms >= 60_000, "close_period is at least a minute"),
+        (
+            10_000 <= config.treasury.claim_wait_ms <= 300_000,
+            "treasury.claim_wait is 10 s to 5 min: until then nobody is told that claims are kept out",
+        ),
+        (config.treasury.claim_above > 0, "treasury.claim_above is above zero"),
     )
     for holds, why in rules:
         if not holds:
@@ -251,12 +256,14 @@ def _limits(data: Mapping[str, Any]) -> Limits:
 
 
 def _treasury(data: Mapping[str, Any]) -> Rules:
-    _known(data, ("watch", "claim_above", "claim_drained"), "treasury.")
+    _known(data, ("watch", "claim_above", "claim_drained", "claim_wait"), "treasury.")
     values: dict[str, Any] = {
         k: _said(parse_money, data[k], k) for k in ("claim_above", "claim_drained") if k in data
     }
     if "watch" in data:
         values["watch_s"] = min(30_000, _time(data["watch"], "watch")) / 1000
+    if "claim_wait" in data:
+        values["claim_wait_ms"] = _time(data["claim_wait"], "claim_wait")
     return Rules(**values)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter import life
+from adapter import exposure, life
 from adapter.events import (
     ChannelUnfit,
     Collected,
@@ -33,6 +33,7 @@ from adapter.events import (
     Outcome,
     Passed,
     Preparing,
+    Purse,
     Removed,
     Settle,
     Settled,
@@ -77,6 +78,8 @@ def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
             turn.send(wire.OfferPosted(own.offer, on), durable=False)
         case Passed():
             _passed(turn)
+        case Purse(short):
+            turn.state = replace(state, unable=short)
         case _:
             lease = state.leases.get(event.lease)
             if lease is not None:
@@ -109,8 +112,13 @@ def wake(state: State, now: Now) -> State:
             lease, paused_at_ms=now.boot_ms, fault_since_ms=0, idle_since_ms=0,
             started_at_ms=min(lease.started_at_ms, now.boot_ms),
         )  # fmt: skip
+    channels = {
+        vk: replace(one, exposed_at_ms=max(1, now.boot_ms)) if one.exposed_at_ms else one
+        for vk, one in state.channels.items()
+    }  # a boot clock of another start says nothing; what was starved stays so
     return replace(
-        state, leases=leases, offline_since_ms=now.boot_ms, chain_seen_ms=now.boot_ms
+        state, leases=leases, channels=channels, offline_since_ms=now.boot_ms,
+        chain_seen_ms=now.boot_ms,
     )  # fmt: skip
 
 
@@ -302,6 +310,7 @@ def _sighted(turn: Turn, event: Sighted) -> None:
         limit=event.limit,
         expire_at_wall_ms=event.expire_at_wall_ms,
     )
+    seen = exposure.follow(seen, turn.own.rules, turn.now.boot_ms)
     if seen != channel:
         turn.put_channel(seen)
     if event.stage in (ChannelStage.CLOSING, ChannelStage.ENDED):
@@ -327,6 +336,8 @@ def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
         if one.id != lease.id and one.wish is not Wish.WAIT and not one.exited
     )
     left = channel.capacity - channel.owed - ahead
+    if channel.starved:
+        return  # until a claim lands; see _age for how long
     if lease.terms.ceiling > left and not lease.channel_tx:
         return  # its top-up is on its way: see _age for how long
     if lease.terms.ceiling > left:
@@ -450,7 +461,8 @@ def _passed(turn: Turn) -> None:
         lease.runs and blind(turn.state, lease, turn.now) for lease in turn.state.leases.values()
     ):
         turn.alarm("CHAIN_UNSEEN", "the chain is silent for too long: leases are paused")
-    for session_vk, channel in list(turn.state.channels.items()):
+    for session_vk, known in list(turn.state.channels.items()):
+        channel = _exposed(turn, known)
         if any(True for _ in turn.state.on(session_vk)):
             life.settle_if_due(turn, session_vk)
             continue
@@ -460,6 +472,16 @@ def _passed(turn: Turn) -> None:
         elif _over_for_good(turn, channel):
             turn.forget(channel)
         life.settle_if_due(turn, session_vk)
+
+
+def _exposed(turn: Turn, known: Channel) -> Channel:
+    """The channel with its exposure as of now; the owner is told while it is starved."""
+    channel = exposure.follow(known, turn.own.rules, turn.now.boot_ms)
+    if channel is not known:
+        turn.put_channel(channel)
+    if channel.starved:
+        turn.alarm("CLAIM_STARVED", exposure.words(channel, turn.own.rules))
+    return channel
 
 
 def _over_for_good(turn: Turn, channel: Channel) -> bool:
@@ -489,6 +511,10 @@ def _age(turn: Turn, lease: Lease) -> None:
             return
         if _abandoned(turn, lease):
             why = "the transaction that opened the channel is gone, and did not come back"
+            life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+            return
+        if exposure.given_up(turn.state, lease, now):
+            why = "no claim of what is due came on chain, for too long"
             life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
             return
     offline = turn.state.offline_since_ms

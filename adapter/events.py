@@ -64,6 +64,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Purse:
+    """Whether the hot key can pay for a Finish: *short* says what is missing, empty if nothing."""
+
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Preparing:
     """The image is being fetched: *done* of *total* bytes; or it is there and *starting*."""
 
@@ -149,7 +156,7 @@ class Passed:
 
 Event = (
     Heard | LinkUp | LinkDown | Sighted | ChannelUnfit | Settled | Preparing | Started | Failed
-    | Measured | Exited | Collected | Removed | Logged | Drain | Passed
+    | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
 )  # fmt: skip
 
 # ---- what is done then -------------------------------------------------------------------------

@@ -48,6 +48,7 @@ from marketplace.chain.errors import ChainFault
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.hardware import HostHardware
 from marketplace.domain.offer import DEVNET_MAGIC, Offer
+from marketplace.domain.terms import check_close_period
 
 DISK_STEP_MIB: Final = 10_240
 CHAIN_WAIT_S: Final = 5.0
@@ -271,6 +272,7 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
     journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
     state = await anyio.to_thread.run_sync(journal.load)
     magic = await network(journal, state, lambda: connect_patiently(config))
+    check_close_period(magic, config.close_period_ms)
     payout = payout_address(config, keys, magic)
     hands = await anyio.to_thread.run_sync(devices, config)
     await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
@@ -296,7 +298,7 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         ),
         runtimes=able,
     )  # fmt: skip
-    own = Own(offer, keys.meter, _limits(config))
+    own = Own(offer, keys.meter, _limits(config), config.treasury)
     daemon = Daemon(
         parts, own, keys, socket_link(config.market, own, os.urandom(16)),
         (config.folder / "runtime" / "outputs",), offer_now,

@@ -85,6 +85,14 @@ class AdapterCollector(Collector):
             "tally_adapter_unpaid_lovelace", "Lovelace of receipts without a voucher",
             sum(max(0, c.owed - c.paid) for c in live),
         )  # fmt: skip
+        yield _gauge(
+            "tally_adapter_starved_channels", "Channels whose claims do not come on chain in time",
+            sum(c.starved for c in live),
+        )  # fmt: skip
+        yield _gauge(
+            "tally_adapter_fees_short", "1 while the hot key cannot pay for a Finish",
+            bool(state.unable),
+        )  # fmt: skip
 
     def _devices(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(

@@ -18,7 +18,7 @@ from marketplace.domain.grant import Grant
 from marketplace.domain.hardware import Gpu
 from marketplace.domain.job import JobSpec
 from marketplace.domain.offer import Offer
-from marketplace.domain.terms import Terms
+from marketplace.domain.terms import Terms, close_period_floor
 from marketplace.domain.units import owed, unit_ms
 from marketplace.domain.workload import Egress, EgressMode, WorkloadSpec
 
@@ -81,6 +81,11 @@ def _identity(
     """The terms name this adapter, this network and this job."""
     offer = own.offer
     yield terms.magic == offer.magic, "WRONG_NETWORK", f"terms are for network {terms.magic}"
+    yield (
+        terms.close_period_ms >= close_period_floor(terms.magic),
+        "CLOSE_PERIOD_SHORT",
+        f"close_period_ms is {terms.close_period_ms}, too short on a public network",
+    )
     known = terms.lease in state.leases or any(
         terms.lease in channel.leases for channel in state.channels.values()
     )
@@ -134,6 +139,7 @@ def _openness(
 ) -> Iterator[Rule]:
     """The owner takes new work, of this kind, now."""
     yield not state.draining, "DRAINING", "the adapter drains: no new leases"
+    yield not state.unable, "FEES_SHORT", f"the provider cannot pay for settling: {state.unable}"
     until = now.wall_ms + terms.max_duration_ms
     for window in own.offer.windows:
         clear = until < window.start_ms or now.wall_ms >= window.end_ms
@@ -226,6 +232,7 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
     yield usable and not ending, "CHANNEL_OVER", "this channel was used and is over"
     first = Terms.decode(known.terms)
     yield first.consts() == terms.consts(), "CHANNEL_DIFFERS", "the channel has other constants"
+    yield not known.starved, "CLAIM_STARVED", "what is due on this channel does not come on chain"
 
 
 def _simulated(offer: Offer, uuid: str) -> bool:

@@ -133,6 +133,9 @@ def channel_row(channel: Channel) -> bytes:
             "idle_since_wall_ms": channel.idle_since_wall_ms,
             "final": channel.final,
             "final_wall_ms": channel.final_wall_ms,
+            "exposed_at_ms": channel.exposed_at_ms,
+            "exposed_due": channel.exposed_due,
+            "starved": channel.starved,
         }
     )
 

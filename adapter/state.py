@@ -49,6 +49,7 @@ class PauseCause(StrEnum):
     OFFLINE = "OFFLINE"  # the same, while the market cannot be reached
     DEPTH = "DEPTH"  # the channel's transaction is too young for more
     BLIND = "BLIND"  # the chain was not seen for so long that a Close may be half over
+    EXPOSED = "EXPOSED"  # too much is due that no claim brought on chain for minutes
 
 
 class ChannelStage(StrEnum):
@@ -68,7 +69,8 @@ class Channel:
     open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
     at the present depth; *voucher*: the greatest; *last*: the last receipt of the channel's chain;
     *leases*: all that it ever paid; *final*: its end lies too deep for a rollback, which was first
-    seen at *final_wall_ms*.
+    seen at *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did
+    not), *exposed_due*: what was due then, *starved*: it did not come on chain in time.
     """
 
     session_vk: bytes
@@ -88,6 +90,9 @@ class Channel:
     idle_since_wall_ms: int = 0
     final: bool = False
     final_wall_ms: int = 0
+    exposed_at_ms: int = 0
+    exposed_due: int = 0
+    starved: bool = False
 
     @property
     def owed(self) -> int:
@@ -216,12 +221,14 @@ class Rules:
     """The owner's rules for the chain.
 
     *watch_s*: between looks, at most 30; *claim_above*: unclaimed lovelace worth a claim of its own
-    while the channel goes on; *claim_drained*: the same while the adapter drains.
+    while the channel goes on; *claim_drained*: the same while the adapter drains or the channel
+    closes; *claim_wait_ms*: how long more than that may be due without coming on chain.
     """
 
     watch_s: float = 20.0
     claim_above: int = 100_000_000
     claim_drained: int = 3_000_000
+    claim_wait_ms: int = 240_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +238,7 @@ class Own:
     offer: Offer
     signer: Signer
     limits: Limits = Limits()
+    rules: Rules = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +259,8 @@ class Past:
 @dataclass(frozen=True, slots=True)
 class State:
     """Everything.  *offline_since_ms* is None while the market hears us; *chain_seen_ms*: when the
-    chain last told of a channel."""
+    chain last told of a channel; *unable*: why the hot key cannot pay for a Finish, empty while it
+    can or nobody looked yet."""
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
     channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
@@ -259,6 +268,7 @@ class State:
     chain_seen_ms: int = 0
     draining: bool = False
     past: Past = Past()
+    unable: str = ""
 
     @property
     def earned(self) -> int:

@@ -54,6 +54,7 @@ def report(daemon: Daemon, balance: Callable[[], dict[str, Any]] | None = None) 
         "offer": own.offer.id,
         "market": {"url": daemon.link.url, "connected": daemon.link.up, "backlog": daemon.link.backlog},
         "draining": state.draining,
+        "fees_short": state.unable or None,
         "leases": [_lease(daemon, lease) for lease in state.leases.values()],
         "devices": [
             {
@@ -87,6 +88,10 @@ def why_no_work(daemon: Daemon) -> list[str]:
     wall_ms = daemon.now().wall_ms
     checks = (
         (not daemon.link.up, "the market cannot be reached, so nobody sees the offer"),
+        (
+            bool(state.unable),
+            f"the hot key cannot pay for settling, so no new lease is taken: {state.unable}",
+        ),
         (state.draining, "the adapter drains: `tally adapter drain --off` takes work again"),
         (
             any(w.start_ms <= wall_ms < w.end_ms for w in offer.windows),
@@ -132,6 +137,8 @@ def _channel(channel: Channel) -> dict[str, Any]:
         "claimed": channel.claimed,
         "capacity": channel.capacity,
         "settling": channel.settling,
+        "unclaimed": channel.unclaimed,
+        "starved": channel.starved,
     }
 
 

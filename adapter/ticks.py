@@ -169,6 +169,8 @@ def pause_cause(state: State, lease: Lease, channel: Channel, now: Now) -> Pause
     """Why the workload must be frozen now, or None."""
     if overdue(state, lease, channel):
         return PauseCause.UNPAID if state.offline_since_ms is None else PauseCause.OFFLINE
+    if channel.starved:
+        return PauseCause.EXPOSED
     if blind(state, lease, now):
         return PauseCause.BLIND
     return PauseCause.DEPTH if too_young(lease, channel) else None

@@ -15,8 +15,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from adapter.events import ChannelUnfit, Event, Settled, Sighted
+from adapter.events import ChannelUnfit, Event, Purse, Settled, Sighted
 from adapter.journal import Journal, StoredTx
+from adapter.purse import short_of
 from adapter.state import Channel, ChannelStage, Rules
 from marketplace.chain import address as addresses
 from marketplace.chain.actions import Desk, claim, finish_channels
@@ -48,6 +49,8 @@ WATCH_MOST_S: Final = 30.0
 AWAITED_S: Final = 5.0
 DEVNET_S: Final = 0.5
 """Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average."""
+PURSE_S: Final = 60.0
+"""Between looks at the hot key's money while it does."""
 ALARMS: Final = (25, 50)
 """Per cent of the close period after which an unsettled Closing channel is shouted about."""
 ATTEMPTS: Final = 3
@@ -95,7 +98,7 @@ class Treasury:
         draining: Callable[[], bool] = lambda: False,
         waited_for: Callable[[bytes], bool] = lambda _vk: False,
     ) -> None:
-        payout = addresses.from_text(payout_address)
+        payout = self._payout = addresses.from_text(payout_address)
         self._payouts = {addresses.payout_hash(payout): payout}
         self._hot = hot
         self._log = JournalLog(journal)
@@ -115,7 +118,8 @@ class Treasury:
         self._origins: dict[bytes, OutRef] = {}
         self._alarmed: set[tuple[bytes, int]] = set()
         self._stir = anyio.Event()
-        self.balance = 0
+        self._short = ""
+        self._purse_due = 0.0
 
     @property
     def fee_address(self) -> str:
@@ -146,7 +150,7 @@ class Treasury:
 
     def _pause_s(self) -> float:
         watch = min(self._rules.watch_s, WATCH_MOST_S)
-        eager = bool(self._finishing) or any(
+        eager = bool(self._finishing or self._short) or any(
             self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched
         )
         soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else AWAITED_S
@@ -163,6 +167,7 @@ class Treasury:
         await (
             self._follower.look()
         )  # a rolled-back Finish is sent again, its channel watched or not
+        await self._look_into_purse()
         if not self._watched:
             return
         height = (await self._chain.tip()).height
@@ -179,6 +184,19 @@ class Treasury:
                 await self._look_at(known, height, snapshot)
             except TallyError as error:  # whatever stands there, the other channels are looked at
                 _log.warning("channel not read", code=error.code, cause=error.message)
+
+    async def _look_into_purse(self) -> None:
+        """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once it can."""
+        if not self._short and anyio.current_time() < self._purse_due:
+            return
+        snapshot, funds, _ = await self._desk.look()
+        short = short_of(snapshot, funds, self._hot.key_hash, self._payout)
+        self._purse_due = anyio.current_time() + PURSE_S
+        if short:
+            self._alarm("FEES_SHORT", f"no new leases: send ADA to {self.fee_address}: {short}")
+        if short != self._short:
+            self._short = short
+            await self._handle(Purse(f"send ADA to {self.fee_address}: {short}" if short else ""))
 
     async def _look_at(self, known: Channel, height: int, snapshot: Snapshot) -> None:
         vk = known.session_vk
@@ -312,6 +330,7 @@ class Treasury:
                     raise
                 continue
             if done is not None:
+                self._purse_due = 0.0
                 _log.info(
                     "sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee, behind=len(ahead.spenders)
                 )

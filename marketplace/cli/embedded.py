@@ -204,8 +204,8 @@ class Embedded:
             "--market", market or self.market_url, "--chain-url", chain_url or self.chain_url,
             "--config", str(self._config(name)),
         )  # fmt: skip
+        await self._fund_adapter(name)  # first: it takes no lease while it cannot pay for a Finish
         await part.start()
-        await self._fund_adapter(name)
         return part
 
     async def _fund_adapter(self, name: str) -> None:

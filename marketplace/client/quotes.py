@@ -13,7 +13,7 @@ from typing import Any, cast
 from marketplace.domain.canonical import want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.job import JobSpec
-from marketplace.domain.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms
+from marketplace.domain.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
 
 MAX_CLOSE_PERIOD_MS = 7 * 86_400_000
@@ -98,6 +98,10 @@ def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
         ),
         (terms.max_duration_ms <= spec.policy.max_duration_ms, "it runs longer than asked"),
         (terms.fee_bps <= MAX_FEE_BPS, "its settlement fee is above what is usual"),
+        (
+            terms.close_period_ms >= close_period_floor(terms.magic),
+            "closing would take less than 12 hours on a public network",
+        ),
         (terms.close_period_ms <= MAX_CLOSE_PERIOD_MS, "closing would take more than a week"),
         (terms.expires_at_ms > now_ms, "it has expired"),
         (_units_fit(terms, spec), "it bills more devices, share or cores than were asked for"),

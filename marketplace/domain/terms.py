@@ -16,6 +16,10 @@ from marketplace.domain.units import Resource, owed, unit_ms
 _TAG: Final = "tally/terms/v1"
 MAX_FEE_BPS: Final = 100  # adapters refuse more: the bounty is a settler's pay, not a tax
 ADA: Final = ""
+PUBLIC_MAGICS: Final = (764824073, 1, 2)  # mainnet, preprod, preview
+CLOSE_FLOOR_MS: Final = 12 * 3_600_000
+"""The least close period on a public network: the 2,160 blocks that a rollback may take back, a night in
+which nobody is there, and hours in which somebody may try to keep a claim out of blocks."""
 
 
 class TermsRefused(Refusal):
@@ -23,6 +27,27 @@ class TermsRefused(Refusal):
 
     code = "TERMS_REFUSED"
     remedy = "ask for a new quote and compare it with the offer"
+
+
+class ClosePeriodShort(Refusal):
+    """A close period in which a provider may not get its last claim into a block."""
+
+    code = "CLOSE_PERIOD_SHORT"
+    remedy = "set close_period to 12h or more (24h is the default); a devnet takes any"
+
+
+def close_period_floor(magic: int) -> int:
+    """The least close period on that network, in milliseconds; 0 on a devnet."""
+    return CLOSE_FLOOR_MS if magic in PUBLIC_MAGICS else 0
+
+
+def check_close_period(magic: int, close_period_ms: int) -> None:
+    """:class:`ClosePeriodShort` below the network's floor."""
+    if close_period_ms < close_period_floor(magic):
+        raise ClosePeriodShort(
+            f"a close period of {close_period_ms} ms is below the {CLOSE_FLOOR_MS} ms of network {magic}",
+            least_ms=CLOSE_FLOOR_MS,
+        )
 
 
 @dataclass(frozen=True)

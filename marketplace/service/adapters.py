@@ -12,7 +12,7 @@ from marketplace.domain.errors import Conflict, NotFound
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent, OfferRefused, OfferState
 from marketplace.domain.receipt import ReceiptRefused
-from marketplace.domain.terms import TermsRefused
+from marketplace.domain.terms import TermsRefused, check_close_period
 from marketplace.domain.voucher import End
 from marketplace.service import decide, jobs, settle, ticks
 from marketplace.service.market import FEE, TRIES, Market, log
@@ -94,6 +94,7 @@ class Adapters:
         market, offer = self.market, message.offer
         if offer.magic != market.settings.magic:
             raise OfferRefused(f"this market is on network {market.settings.magic}")
+        check_close_period(offer.magic, offer.close_period_ms)
         least = await market.store.get(Setting, FEE)
         if least is not None and offer.fee_bps < int(least.value):
             raise OfferRefused(f"this market lists offers from fee_bps {least.value} on")

@@ -14,7 +14,7 @@ from marketplace.domain import wire
 from marketplace.domain.job import JOB, JobEvent, JobSpec, JobState
 from marketplace.domain.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.domain.offer import Offer
-from marketplace.domain.terms import Terms
+from marketplace.domain.terms import Terms, check_close_period
 from marketplace.domain.units import owed, unit_ms
 from marketplace.service.errors import OverBudget
 from marketplace.service.matcher import Match
@@ -56,6 +56,7 @@ def terms_of(
     Raises :class:`OverBudget` when nothing is left.
     """
     offer, grant = match.offer, match.grant
+    check_close_period(offer.magic, offer.close_period_ms)
     longest = owed(unit_ms(spec.policy.max_duration_ms, grant.units_milli), match.rate_micro) + 1
     ceiling = min(spec.price.budget - job.spent_before, longest)
     if ceiling <= 0:

@@ -18,6 +18,7 @@ from marketplace.domain.hardware import Gpu as Device
 from marketplace.domain.hardware import Sharing
 from marketplace.domain.job import UNLIMITED, JobSpec, Resources
 from marketplace.domain.offer import Offer, OfferState
+from marketplace.domain.terms import close_period_floor
 from marketplace.domain.units import WHOLE, Resource
 from marketplace.matching import (
     FairQueue,
@@ -106,6 +107,8 @@ class Matcher:
         if known is not None:
             self._unlist(record.id)
         offer = record.offer
+        if offer.close_period_ms < close_period_floor(offer.magic):
+            return  # stored before there was a floor: no terms of it would be signed
         slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
         self._offers[record.id] = _Listed(record, offer, slots)
         self._by_provider.setdefault(offer.provider, set()).add(record.id)

@@ -118,6 +118,9 @@ export const endMessage = (sessionVk, cumulative) => encode(["tally/end/v1", ses
 /** What `Terms.work` must be: the hash of the job as it was posted. */
 export const workOf = (spec) => blake2b(encode(spec));
 
+/** The least close period of a network, in milliseconds (marketplace/domain/terms.py). */
+export const closeFloor = (magic) => ([764824073, 1, 2].includes(Number(magic)) ? 12 * 3_600_000 : 0);
+
 /** Null if the terms are what was asked for, else the first that is not (marketplace/client/quotes.py). */
 export function quoteFault(terms, wanted, nowMs) {
   const { spec } = wanted;
@@ -135,6 +138,7 @@ export function quoteFault(terms, wanted, nowMs) {
     [terms.ceiling + wanted.spent <= spec.price[2], "its ceiling exceeds the budget"],
     [terms.max_duration_ms <= spec.policy.max_duration_ms, "it runs longer than asked"],
     [terms.fee_bps <= 100, "its settlement fee is above what is usual"],
+    [terms.close_period_ms >= closeFloor(terms.magic), "closing would take less than 12 hours on a public network"],
     [terms.close_period_ms <= 7 * 86_400_000, "closing would take more than a week"],
     [terms.expires_at_ms > nowMs, "it has expired"],
     [unitsFit(terms, spec), "it bills more devices, share or cores than were asked for"],
