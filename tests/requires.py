@@ -45,6 +45,14 @@ def need_axe() -> Path:
     return found
 
 
+def need_node() -> Path:
+    """Node is here, which `make install` fetches packages with. Returns its executable."""
+    found = shutil.which("node")
+    _need(found is not None, "Node is not installed; run: packaging/debian.sh")
+    assert found is not None
+    return Path(found)
+
+
 def need_bubblewrap() -> Path:
     """bubblewrap is here, for the process runtime's sandbox. Returns its executable."""
     found = shutil.which("bwrap")

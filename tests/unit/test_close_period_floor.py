@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from marketplace.client.quotes import Quote, QuoteRefused, Wanted
 from marketplace.domain import terms as rules
 from marketplace.domain import wire
 from marketplace.domain.terms import ClosePeriodShort, SignedTerms, check_close_period
+from tests.requires import need_node
 from tests.unit.support_adapter import ADAPTER, WALL, Bench, core_job, offer, terms_for
 
 HALF_DAY = 12 * 3_600_000
@@ -70,15 +70,12 @@ def _quote(terms: rules.Terms) -> Quote:
 
 
 def test_the_console_signs_no_short_terms() -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.fail("node is needed: make install names it")
     program = """
 import { closeFloor } from "./web/assets/records.js";
 console.log([764824073, 1n, 2, 42].map((magic) => closeFloor(magic)).join(" "));
 """
     done = subprocess.run(
-        [node, "--input-type=module", "-e", program], cwd=ROOT, capture_output=True, text=True,
+        [str(need_node()), "--input-type=module", "-e", program], cwd=ROOT, capture_output=True, text=True,
         timeout=30, check=False,
     )  # fmt: skip
     assert done.stdout.split() == [str(HALF_DAY)] * 3 + ["0"], done.stderr
