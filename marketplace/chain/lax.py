@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import cbor2
-
 from marketplace.chain import slices
+from marketplace.domain import cbor
 from marketplace.domain.channel import Claim, Close, Finish, Step, TopUp, bounty
 from marketplace.domain.errors import Malformed
 
@@ -120,9 +119,8 @@ def _octets(raw: bytes) -> bytes:
 def _leaf(raw: bytes) -> Any:
     """An integer or bytes; anything that holds others is not looked into."""
     kind, tag, at = slices.head_of(raw, 0)
-    if kind not in (0, 1, 2) and not (kind == 6 and tag in (2, 3) and raw[at] >> 5 == 2):
+    if kind not in (0, 1, 2) and not (
+        kind == 6 and tag in (2, 3) and slices.head_of(raw, at)[0] == 2
+    ):
         raise Malformed("neither an integer nor bytes")
-    try:
-        return cbor2.loads(raw)
-    except (cbor2.CBORError, ValueError, TypeError) as error:
-        raise Malformed("neither an integer nor bytes") from error
+    return cbor.ledger(raw)

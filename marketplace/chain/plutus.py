@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 import cbor2
 
+from marketplace.domain import cbor
 from marketplace.domain.errors import Malformed
 
 Data: TypeAlias = "Constr | tuple[Data, ...] | int | bytes"
@@ -44,11 +45,7 @@ def decode(encoded: bytes) -> Data:
 
     No datum or redeemer of ours holds a map.
     """
-    try:
-        value: Any = cbor2.loads(encoded)
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Malformed("not Plutus Data") from error
-    return from_cbor(value)
+    return from_cbor(cbor.ledger(encoded))
 
 
 def from_cbor(value: Any) -> Data:

@@ -13,6 +13,8 @@ from typing import Any, cast
 from pycardano import Address, Network, VerificationKeyHash
 from pycardano.cip import cip8
 
+from marketplace.domain import cbor
+from marketplace.domain.canonical import want_bytes, want_list
 from marketplace.domain.errors import Refusal
 
 
@@ -51,6 +53,7 @@ def verify_sign_in(address: str, signature: str, key: str, mainnet: bool) -> tup
     """
     account = payment_key_hash(address, mainnet)
     try:
+        _judge(bytes.fromhex(signature), bytes.fromhex(key))
         result = cast(
             "dict[str, Any]",
             cip8.verify({"signature": signature, "key": key}, attach_cose_key=True),
@@ -67,3 +70,13 @@ def verify_sign_in(address: str, signature: str, key: str, mainnet: bool) -> tup
     if not isinstance(said, str):
         raise SignInRefused("the signed message is not text")
     return account, said
+
+
+def _judge(signature: bytes, key: bytes) -> None:
+    """Malformed unless both are plain CBOR of a small size, before a general decoder sees them: that
+    of COSE would follow tags into regular expressions and decimals, in the header's bytes as well."""
+    cbor.ledger(key, cbor.COSE)
+    parts = want_list(cbor.ledger(signature, cbor.COSE), 4, "COSE_Sign1")
+    header = want_bytes(parts[0], None, "protected header")
+    if header:
+        cbor.ledger(header, cbor.COSE)

@@ -6,7 +6,8 @@ of the same meaning, and another hash. So the parts here are slices of what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +15,14 @@ import cbor2
 
 from marketplace.chain import plutus, slices
 from marketplace.chain.utxo import OutRef, Utxo, assets_of
-from marketplace.domain.canonical import blake2b_224, blake2b_256
+from marketplace.domain import cbor
+from marketplace.domain.canonical import (
+    blake2b_224,
+    blake2b_256,
+    want_bytes,
+    want_int,
+    want_list,
+)
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import verifies
 
@@ -50,32 +58,33 @@ def split(tx: bytes) -> TxParts:
 
 def inputs_of(tx: bytes) -> tuple[OutRef, ...]:
     """What it spends."""
-    return tuple(OutRef(bytes(i[0]), int(i[1])) for i in _plain(_body(tx)[0]))
+    with _reading("a transaction's inputs"):
+        return tuple(_ref(i) for i in _plain(_body(tx)[0]))
 
 
 def outputs_of(tx: bytes) -> tuple[Utxo, ...]:
     """What it makes."""
     tx_id = split(tx).tx_id
-    return tuple(_output(OutRef(tx_id, n), raw) for n, raw in enumerate(_body(tx)[1]))
+    with _reading("a transaction's outputs"):
+        return tuple(_output(OutRef(tx_id, n), raw) for n, raw in enumerate(_body(tx)[1]))
 
 
 def until_of(tx: bytes) -> int | None:
     """The slot from which it can be in no block any more; None if it never expires."""
-    return _body(tx).get(3)
+    until = _body(tx).get(3)
+    return None if until is None else want_int(until, "a transaction's last slot")
 
 
 def required_signers_of(tx: bytes) -> tuple[bytes, ...]:
     """Key hashes that scripts must see (body field 14)."""
-    return tuple(bytes(h) for h in _plain(_body(tx).get(14, [])))
+    return tuple(want_bytes(h, 28, "a signer") for h in _plain(_body(tx).get(14, [])))
 
 
 def read_utxo(raw: bytes) -> Utxo:
     """One output of a CIP-30 wallet's ``getUtxos``: CBOR of [[id, index], output]."""
-    try:
-        place, output = cast("tuple[list[Any], Any]", cbor2.loads(raw))
-        return _output(OutRef(bytes(place[0]), int(place[1])), output)
-    except (cbor2.CBORError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise Malformed("not an unspent output as CIP-30 gives it") from error
+    with _reading("an unspent output as CIP-30 gives it"):
+        place, output = cast("tuple[list[Any], Any]", cbor.ledger(raw))
+        return _output(_ref(place), output)
 
 
 def body_of(tx: bytes) -> dict[int, Any]:
@@ -100,7 +109,7 @@ def settle_redeemer(tx: bytes) -> bytes | None:
         else:
             rows = [(row[0], row[2]) for row in map(slices.items, slices.items(raw))]
         for tag, data in rows:
-            if cbor2.loads(tag) == 3:
+            if cbor.ledger(tag) == 3:
                 return data
     return None
 
@@ -108,7 +117,7 @@ def settle_redeemer(tx: bytes) -> bytes | None:
 def map_items(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """Number and raw value of each entry of a CBOR map with small integer keys."""
     for key, value in _pairs(slices.items(raw, major=5)):
-        yield cast(int, cbor2.loads(key)), value
+        yield want_int(cbor.ledger(key), "a field's number"), value
 
 
 def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -119,11 +128,11 @@ def key_witnesses(raw: bytes) -> tuple[tuple[bytes, bytes], ...]:
     """(verification key, signature) of every key witness in a witness set."""
     for key, value in map_items(raw):
         if key == 0:
-            items: Any = cbor2.loads(value)
-            pairs = _plain(items)
-            if not all(len(p) == 2 and len(p[0]) == 32 and len(p[1]) == 64 for p in pairs):
-                raise Malformed("a key witness is a key of 32 and a signature of 64 bytes")
-            return tuple((bytes(p[0]), bytes(p[1])) for p in pairs)
+            pairs = (want_list(p, 2, "key witness") for p in _plain(cbor.ledger(value)))
+            return tuple(
+                (want_bytes(vk, 32, "witness key"), want_bytes(sig, 64, "signature"))
+                for vk, sig in pairs
+            )
     return ()
 
 
@@ -151,7 +160,7 @@ def insert_witnesses(tx: bytes, witness_set: bytes) -> bytes:
 
 
 def _body(tx: bytes) -> dict[int, Any]:
-    value: Any = cbor2.loads(split(tx).body)
+    value: Any = cbor.ledger(split(tx).body)
     if not isinstance(value, dict):
         raise Malformed("a transaction's body is a map")
     return cast(dict[int, Any], value)
@@ -166,30 +175,50 @@ def _plain(value: Any) -> list[Any]:
     return list(cast(list[Any], value))
 
 
+@contextmanager
+def _reading(what: str) -> Generator[None]:
+    """Strangers' values have any type: what does not fit is not *what* was expected."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise Malformed(f"not {what}") from error
+
+
+def _ref(value: Any) -> OutRef:
+    tx_id, index = value
+    return OutRef(want_bytes(tx_id, 32, "id"), want_int(index, "index"))
+
+
 def _output(ref: OutRef, raw: Any) -> Utxo:
     if isinstance(raw, list):
         address, value, *hashed = cast(list[Any], raw)
-        datum, datum_hash = None, bytes(hashed[0]) if hashed else None
+        datum, datum_hash = None, want_bytes(hashed[0], 32, "datum hash") if hashed else None
         script = None
     else:
         fields = cast(dict[int, Any], raw)
         address, value, script = fields[0], fields[1], fields.get(3)
         option = cast("list[Any] | None", fields.get(2))
-        datum = bytes(option[1].value) if option and option[0] == 1 else None
-        datum_hash = bytes(option[1]) if option and option[0] == 0 else None
+        datum = want_bytes(option[1].value, None, "datum") if option and option[0] == 1 else None
+        datum_hash = want_bytes(option[1], 32, "datum hash") if option and not option[0] else None
     lovelace, bundle = (value, {}) if isinstance(value, int) else value
     amounts = {
-        bytes(policy) + bytes(name): int(n)
+        want_bytes(policy, 28, "policy") + want_bytes(name, None, "name"): want_int(n, "amount")
         for policy, names in cast(dict[bytes, dict[bytes, int]], bundle).items()
         for name, n in names.items()
     }
-    script_hash = None if script is None else _script_hash(bytes(script.value))
+    script_hash = None
+    if script is not None:
+        script_hash = _script_hash(want_bytes(script.value, None, "script"))
     return Utxo(
-        ref, bytes(address), int(lovelace), assets_of(amounts), datum, datum_hash, script_hash
-    )
+        ref, want_bytes(address, None, "address"), want_int(lovelace, "lovelace"),
+        assets_of(amounts), datum, datum_hash, script_hash,
+    )  # fmt: skip
 
 
 def _script_hash(encoded: bytes) -> bytes:
-    version, script = cast("tuple[int, Any]", cbor2.loads(encoded))
-    raw = bytes(script) if isinstance(script, bytes) else cbor2.dumps(script)
-    return blake2b_224(bytes([version]) + raw)
+    """Of a reference script: [language, bytes], or [0, a native script], which may be as deep as its
+    author likes and is hashed as it was written."""
+    language, script = slices.items(encoded)
+    number = want_int(cbor.ledger(language), "language", most=255)
+    raw = script if number == 0 else want_bytes(cbor.ledger(script), None, "script")
+    return blake2b_224(bytes([number]) + raw)

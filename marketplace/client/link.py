@@ -104,7 +104,10 @@ class Link:
                 await self._connection()
             except HelloRefused as error:
                 await refused(error)
-            except Malformed as error:  # a frame that is none: the market, or who stands between
+            except (
+                Malformed,
+                wire.WireRefused,
+            ) as error:  # a frame that is none: the market, or who stands between
                 log.warning("payer_link_nonsense", url=self.url, code=error.code, why=error.message)
             except (
                 OSError,

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import cbor2
 
+from marketplace.domain import cbor
 from marketplace.domain.errors import Malformed
 
 
@@ -17,12 +18,8 @@ def encode(value: object) -> bytes:
 
 def decode(data: bytes) -> Any:
     """The value of *data*; :class:`Malformed` unless it is exactly what :func:`encode` writes."""
-    try:
-        value = cbor2.loads(data)
-        again = encode(value)
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Malformed("not CBOR") from error
-    if again != data:
+    value = cbor.strict(data)
+    if encode(value) != data:
         raise Malformed("CBOR is not canonical, or bytes follow it")
     return value
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Literal
 
-from marketplace.domain import canonical, wire
+from marketplace.domain import canonical, cbor, wire
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer, verifies
 
@@ -204,8 +204,12 @@ class Server:
     numbering: Numbering | None = None
 
     def receive(self, frame: bytes, now_ms: int) -> tuple[list[bytes], wire.Message | None]:
-        """(frames to write, message to handle). Raises a Refusal: send it and close."""
-        message = wire.from_bytes(frame)
+        """(frames to write, message to handle). Raises a Refusal: send it and close.
+
+        Whoever has not proven a key yet is heard for a small frame only.
+        """
+        limits = cbor.FRAME if self.phase is Phase.OPEN else cbor.HELLO
+        message = wire.from_bytes(frame, limits)
         match self.phase, message:
             case Phase.GREETING, wire.Hello():
                 if message.magic != self.magic:

@@ -110,6 +110,7 @@ class Gang:
 
 
 MOST_MEMBERS: Final = 64
+_TOLD: Final = frozenset({"TALLY_MEMBER", "TALLY_MEMBERS"})  # to each member, beside the job's own
 JobKind = Literal["job", "service"]
 
 
@@ -143,7 +144,7 @@ class JobSpec:
             replace(
                 self,
                 price=price,
-                env={**self.env, "TALLY_MEMBER": str(at), "TALLY_MEMBERS": str(count)},
+                env={**self.env, "TALLY_MEMBER": str(at), "TALLY_MEMBERS": str(count)},  # _TOLD
             )
             for at in range(count)
         )
@@ -197,7 +198,11 @@ class JobSpec:
 
     @staticmethod
     def from_wire(value: object) -> JobSpec:
-        """The reverse; :class:`Malformed` for anything else."""
+        """The reverse; :class:`Malformed` for anything else.
+
+        Its counts are those of a job file: whatever a market takes fits the frame that an adapter
+        takes (``cbor.FRAME``).
+        """
         w = _map(value, "job")
         try:
             place, policy = _map(w["placement"], "placement"), _map(w["policy"], "policy")
@@ -209,26 +214,26 @@ class JobSpec:
                 name=want_text(w["name"], "name", 80),
                 kind=kind,
                 image=want_text(w["image"], "image", 300),
-                command=_texts(w["command"], "command"),
-                resources=tuple(_resources(x) for x in _list(w["resources"], "resources")),
-                env=_text_map(w["env"], "env"),
-                secrets=_texts(w["secrets"], "secrets"),
-                files=tuple(_file(x) for x in _list(w["files"], "files")),
-                ports=tuple(_port(x) for x in _list(w["ports"], "ports")),
-                outputs=_texts(w["outputs"], "outputs"),
+                command=_texts(w["command"], "command", 1024),
+                resources=tuple(_resources(x) for x in _list(w["resources"], "resources", 17)),
+                env=_text_map(w["env"], "env", 256, _TOLD),
+                secrets=_texts(w["secrets"], "secrets", 64),
+                files=tuple(_file(x) for x in _list(w["files"], "files", 256)),
+                ports=tuple(_port(x) for x in _list(w["ports"], "ports", 16)),
+                outputs=_texts(w["outputs"], "outputs", 64),
                 placement=Placement(
-                    regions=_texts(place["regions"], "regions"),
+                    regions=_texts(place["regions"], "regions", 64),
                     isolation=want_text(place["isolation"], "isolation", 40),
                     min_trust=want_int(place["min_trust"], "min_trust", 0, 100),
-                    labels=_text_map(place["labels"], "labels"),
-                    providers=_texts(place["providers"], "providers"),
-                    not_providers=_texts(place["not_providers"], "not_providers"),
+                    labels=_text_map(place["labels"], "labels", 32),
+                    providers=_texts(place["providers"], "providers", 256),
+                    not_providers=_texts(place["not_providers"], "not_providers", 256),
                 ),
                 price=Price(*price),
                 gang=_gang(w["gang"]) if "gang" in w else None,
                 policy=Policy(
                     max_duration_ms=want_int(policy["max_duration_ms"], "max_duration_ms", 1),
-                    retry_on=_texts(policy["retry_on"], "retry_on"),
+                    retry_on=_texts(policy["retry_on"], "retry_on", 16),
                     retry_max=want_int(policy["retry_max"], "retry_max", 0, 100),
                     idle_gpu_below=want_int(policy["idle_gpu_below"], "idle_gpu_below", 0, 100),
                     idle_for_ms=want_int(policy["idle_for_ms"], "idle_for_ms"),
@@ -321,7 +326,7 @@ def _resources(value: object) -> Resources:
     if gpu is not None:
         models, count, vram, share = want_list(gpu, 4, "gpu")
         need = GpuNeed(
-            _texts(models, "models"), _range(count, "count"), _range(vram, "vram"),
+            _texts(models, "models", 32), _range(count, "count"), _range(vram, "vram"),
             want_int(share, "share", 1, 1000),
         )  # fmt: skip
     return Resources(_range(cpu, "cpu"), _range(memory, "memory"), _range(disk, "disk"), need)
@@ -353,17 +358,23 @@ def _map(value: object, name: str) -> dict[str, Any]:
     return cast(dict[str, Any], value)
 
 
-def _list(value: object, name: str) -> list[object]:
+def _list(value: object, name: str, most: int) -> list[object]:
     if not isinstance(value, list):
         raise Malformed(f"{name} is not a list")
-    return cast(list[object], value)
+    items = cast(list[object], value)
+    if len(items) > most:
+        raise Malformed(f"{name} has {len(items)} entries; at most {most}")
+    return items
 
 
-def _texts(value: object, name: str) -> tuple[str, ...]:
-    return tuple(want_text(x, name, 32_768) for x in _list(value, name))
+def _texts(value: object, name: str, most: int) -> tuple[str, ...]:
+    return tuple(want_text(x, name, 32_768) for x in _list(value, name, most))
 
 
-def _text_map(value: object, name: str) -> dict[str, str]:
-    return {
-        want_text(k, name, 256): want_text(v, name, 32_768) for k, v in _map(value, name).items()
-    }
+def _text_map(
+    value: object, name: str, most: int, beside: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    found = _map(value, name)
+    if len(found.keys() - beside) > most:
+        raise Malformed(f"{name} has {len(found)} entries; at most {most}")
+    return {want_text(k, name, 256): want_text(v, name, 32_768) for k, v in found.items()}

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, cast, get_type_hints
 
 import cbor2
 
+from marketplace.domain import cbor
 from marketplace.domain.canonical import want_bytes, want_int, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.job import JobSpec
@@ -24,7 +25,7 @@ from marketplace.domain.terms import SignedTerms
 from marketplace.domain.voucher import End, Voucher
 
 VERSION: Final = 1
-MAX_FRAME: Final = 1 << 20
+MAX_FRAME: Final = cbor.FRAME.length
 
 
 class WireRefused(Refusal):
@@ -350,19 +351,17 @@ def _names(kind: type[Message]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
-def from_bytes(data: bytes) -> Message:
-    """The message of one frame; :class:`WireRefused` or :class:`Malformed`."""
-    if len(data) > MAX_FRAME:
-        raise WireRefused(f"a frame has at most {MAX_FRAME} bytes")
-    try:
-        frame = cbor2.loads(data)
-    except (cbor2.CBORError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Malformed("a frame is not CBOR") from error
+def from_bytes(data: bytes, limits: cbor.Limits = cbor.FRAME) -> Message:
+    """The message of one frame; :class:`WireRefused` or :class:`Malformed`. *limits*: what its
+    sender may send by now."""
+    if len(data) > limits.length:
+        raise WireRefused(f"a frame has at most {limits.length} bytes here")
+    frame = cbor.strict(data, limits)
     if not isinstance(frame, list) or len(cast(list[Any], frame)) != 3:
         raise Malformed("a frame is [version, kind, fields]")
     version, kind, body = cast(list[Any], frame)
     if version != VERSION:
-        raise WireRefused(f"version {version!r} is not {VERSION}")
+        raise WireRefused(f"version {str(version)[:60]} is not {VERSION}")
     cls = Message.kinds.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise WireRefused(f"unknown kind {str(kind)[:60]!r}")
