@@ -15,7 +15,8 @@ from marketplace.api.chain import Gate
 from marketplace.api.limits import Bodies, Crowd
 from marketplace.api.version import release
 from marketplace.domain.wire import MAX_FRAME
-from marketplace.hub.sockets import Closed
+from marketplace.hub.sockets import Closed, Hub
+from marketplace.service.errors import RateLimited
 
 
 def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
@@ -55,13 +56,24 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
 def _sockets(app: FastAPI, parts: Parts) -> None:
     @app.websocket("/v1/provider")
     async def provider(websocket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction] (a route)
-        await websocket.accept()
-        await parts.hub.hub.serve(Wire(websocket))
+        await _serve(websocket, parts, parts.hub.hub)
 
     @app.websocket("/v1/payer")
     async def payer(websocket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction] (a route)
-        await websocket.accept()
-        await parts.payers.hub.serve(Wire(websocket))
+        await _serve(websocket, parts, parts.payers.hub)
+
+
+async def _serve(websocket: WebSocket, parts: Parts, hub: Hub) -> None:
+    """Handshakes are few per address: each may end in a signature to check, and one may be refused
+    for its first bytes only to come again."""
+    address = websocket.client.host if websocket.client is not None else "?"
+    try:
+        parts.rates.spend(f"hello:{address}", parts.market.settings.hellos_per_minute)
+    except RateLimited as busy:
+        await websocket.send_denial_response(problems.of(busy))
+        return
+    await websocket.accept()
+    await hub.serve(Wire(websocket), address)
 
 
 class Wire:
@@ -86,6 +98,12 @@ class Wire:
             await self.websocket.send_bytes(frame)
         except (WebSocketDisconnect, RuntimeError) as error:
             raise Closed from error
+
+    def proven(self) -> None:
+        """From here on it may send frames of full size."""
+        admit = self.websocket.scope.get("state", {}).get("proven")
+        if admit is not None:
+            admit()
 
     async def close(self) -> None:
         """Nothing if it is closed."""

@@ -54,7 +54,8 @@ CONSOLE: Final = (
 class Config:
     """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready* is
     told with the URL, and the network's magic (0 while that is unknown). *public_url* and *also_urls*: where clients dial
-    it, which all that they sign for it names; without them, where it listens. *internal_url*: where the
+    it, which all that they sign for it names; without them, where it listens. *forwarded_allow_ips*: proxies
+    whose ``X-Forwarded-For`` is believed (addresses or networks, with commas between; ``*`` is all). *internal_url*: where the
     market's other processes reach this one. *connect*: brings the chain (and its network's magic), also
     when it is away at the start; *ledger* is one that is there already. *hook_key*: 32 bytes that
     webhooks' secrets are derived from; without it there are no webhooks."""
@@ -67,6 +68,7 @@ class Config:
     also_urls: tuple[str, ...] = ()
     internal_url: str = ""
     origins: tuple[str, ...] = ()
+    forwarded_allow_ips: str = "127.0.0.1"
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
     connect: Connect | None = None
@@ -297,7 +299,7 @@ async def serve(config: Config) -> None:
         app = build(run.parts, config.origins)
         if config.console and find_spec(CONSOLE) is not None:
             import_module(CONSOLE).install(app, run.parts)
-        server = _Server(server_config(app))
+        server = _Server(server_config(app, forwarded_allow_ips=config.forwarded_allow_ips))
 
         def started() -> None:
             log.info("serving", url=url)

@@ -2,7 +2,8 @@
 
 uvicorn waits for ever for the head of a request. Here a connection that has not sent a whole head
 within :data:`HEAD_SECONDS` is closed, the first request's as well as a later one's; bodies have
-deadlines of their own (``limits.Bodies``), websockets are pinged and prove themselves or go.
+deadlines of their own (``limits.Bodies``), websockets are pinged and prove themselves or go; until
+they have, only small frames are taken of them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
+
+from marketplace.domain import cbor
 
 HEAD_SECONDS: float = 20
+PROVING: Final = ("/v1/provider", "/v1/payer")  # where a websocket has to prove a key
+MOST_PIECES: Final = 1_024  # of one message: empty ones count for no size
+MOST_UNREAD: Final = 1 << 20  # bytes of answers to pings that a client does not read
 HEAD_BYTES: Final = 64 * 1024
 PING_SECONDS: Final = 10
 KEEP_ALIVE_SECONDS: Final = 30
@@ -74,6 +83,37 @@ class Patient(H11Protocol):
             self.transport.abort()  # a polite close would wait for a client that reads nothing
 
 
+class Proving(WebSocketsSansIOProtocol):
+    """uvicorn's websocket that takes frames of :data:`cbor.HELLO` size until ``state["proven"]`` is
+    called, where a key has to be proven: nothing larger is read from the network before."""
+
+    def handle_connect(self, event: Request) -> None:
+        """The size is set before the first frame."""
+        super().handle_connect(event)
+        if self.handshake_complete or self.scope["path"] not in PROVING:
+            return  # refused already, or an account's own stream
+        self.conn.max_message_size = cbor.HELLO.length
+        self.scope.setdefault("state", {})["proven"] = self._proven
+
+    def _proven(self) -> None:
+        self.conn.max_message_size = self.config.ws_max_size
+
+    def handle_cont(self, event: Frame) -> None:
+        """A message in countless pieces is none."""
+        if len(self.frames) >= MOST_PIECES:
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, "too many pieces")
+            self.handle_parser_exception()
+            return
+        super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        """Answered as long as the answers are read."""
+        if self.transport.get_write_buffer_size() > MOST_UNREAD:
+            self.transport.abort()
+            return
+        super().handle_ping()
+
+
 def listener(host: str, port: int) -> socket.socket:
     """A socket that accepts connections; port 0 takes a free one.
 
@@ -90,9 +130,10 @@ def config(app: ASGIApp, **more: Any) -> uvicorn.Config:
     """The settings of every server of this market; *more* replaces some of them."""
     settings: dict[str, Any] = {
         "http": Patient,
+        "ws": Proving,
         "log_level": "warning",
         "access_log": False,
-        "ws_max_size": 1 << 20,
+        "ws_max_size": cbor.FRAME.length,
         "ws_ping_interval": PING_SECONDS,
         "ws_ping_timeout": PING_SECONDS,
         "ws_per_message_deflate": False,  # hashes and signatures: nothing to gain, much to compute

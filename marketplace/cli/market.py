@@ -136,6 +136,17 @@ def serve_(
     origin: Annotated[
         list[str] | None, typer.Option(help="Web pages that may call the API.")
     ] = None,
+    forwarded_allow_ips: Annotated[
+        str,
+        typer.Option(
+            envvar="TALLY_FORWARDED_ALLOW_IPS",
+            help="Proxies whose X-Forwarded-For is believed: addresses or networks, with commas"
+            " between. Without it all clients of a proxy elsewhere share one client's limits.",
+        ),
+    ] = "127.0.0.1",
+    hellos_per_minute: Annotated[
+        int, typer.Option(min=1, help="Connections of adapters and payers from one address.")
+    ] = Settings.hellos_per_minute,
     resume_window: Annotated[
         str, typer.Option(help="How long a lost provider may take to come back.")
     ] = "10m",
@@ -150,6 +161,7 @@ def serve_(
             Settings(),
             resume_window_ms=parse_duration_ms(resume_window),
             settle_every_ms=parse_duration_ms(settle_every),
+            hellos_per_minute=hellos_per_minute,
         )
         await serve(
             Config(
@@ -161,6 +173,7 @@ def serve_(
                 also_urls=tuple(also_url or ()),
                 internal_url=internal_url,
                 origins=tuple(origin or ()),
+                forwarded_allow_ips=forwarded_allow_ips,
                 settings=settings,
                 connect=_chain(home, purse, chain_url, project_id, public_chain_url),
                 hook_key=purse.keys.load_or_create(HOOKS).seed if purse is not None else b"",

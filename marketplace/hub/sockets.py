@@ -18,12 +18,14 @@ from anyio.abc import TaskGroup
 from marketplace.domain import wire
 from marketplace.domain.conversation import Backlog, HelloRefused, Numbering, Server
 from marketplace.domain.errors import Fault, Refusal
+from marketplace.hub.pace import Pace
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
 from marketplace.service.records import Sent
 
 log = structlog.get_logger("hub")
-HELLO_SECONDS: Final = 15
+HELLO_SECONDS: float = 15
+REJECT_SECONDS: Final = 5
 QUEUE: Final = 2_000
 ALONGSIDE: Final = (wire.ReceiptSent, wire.VoucherSent)
 AT_ONCE: Final = 100  # of one client
@@ -44,6 +46,10 @@ class Socket(Protocol):
         """Write one frame."""
         ...
 
+    def proven(self) -> None:
+        """Its client has proven a key: frames of full size are taken from here on."""
+        ...
+
     async def close(self) -> None:
         """Close it; nothing if it is closed."""
         ...
@@ -62,6 +68,8 @@ class Connection:
 
     server: Server
     socket: Socket
+    address: str = ""
+    ticked: bool = False  # a receipt or voucher of it was taken: no stranger
     outgoing: Any = None  # anyio memory object stream of frames
     owed: dict[int, str] = field(default_factory=dict[int, str])  # seq → outbox id
     seen: set[str] = field(default_factory=set[str])
@@ -150,14 +158,15 @@ class Hub:
         self.live: dict[bytes, Connection] = {}
         self.opened: Callable[[Connection], Awaitable[None]] | None = None
         self.closed: Callable[[Connection], Awaitable[None]] | None = None
+        self.pace = Pace()
 
-    async def serve(self, socket: Socket) -> None:
-        """One connection from its hello to its end."""
+    async def serve(self, socket: Socket, address: str = "") -> None:
+        """One connection from its hello to its end; *address* is its client's on the network."""
         market = self.market
         server = Server(
             market.settings.magic, market.ids.secret(32), b"", self.numberings, market.names
         )
-        connection = Connection(server, socket)
+        connection = Connection(server, socket, address)
         try:
             await self._greet(connection)
         except (Refusal, TimeoutError) as refused:
@@ -209,6 +218,7 @@ class Hub:
                     raise HelloRefused(f"this address is for the role {self.role}")
                 if server.numbering is not None:
                     await self._take_over(server)
+                    socket.proven()
                 for answer in frames:
                     await socket.send(answer)
 
@@ -264,6 +274,10 @@ class Hub:
         server = connection.server
         while True:
             frame = await connection.socket.receive()
+            if not connection.ticked:
+                wait = self.pace.spend(connection.address, len(frame), anyio.current_time())
+                if wait:
+                    await anyio.sleep(wait)
             if connection.over:
                 raise Closed
             frames, message = server.receive(frame, self.market.now)
@@ -318,6 +332,7 @@ class Hub:
         for attempt in range(FAULT_TRIES):
             try:
                 await self.handler(connection, message)
+                connection.ticked |= isinstance(message, ALONGSIDE)
                 return
             except Refusal as no:
                 kind = type(message).__name__
@@ -339,7 +354,8 @@ class Hub:
         refused = error if isinstance(error, Refusal) else HelloRefused("no hello in time")
         answer = wire.Rejected(refused.code, str(refused)[:1000], refused.remedy)
         try:
-            await socket.send(wire.to_bytes(answer))
+            with anyio.move_on_after(REJECT_SECONDS):  # for a client that reads nothing
+                await socket.send(wire.to_bytes(answer))
         except Closed:
             return
         await socket.close()

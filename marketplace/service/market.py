@@ -49,6 +49,7 @@ class Settings:
     challenge_ttl_ms: int = 300_000
     requests_per_minute: int = 1_200
     logins_per_minute: int = 30
+    hellos_per_minute: int = 600  # of one address: websockets that are to prove a key
     open_per_address: int = 2_000  # requests and sockets at once
     blob_folder: str = ""
     allow_private_hooks: bool = False

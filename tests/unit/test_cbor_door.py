@@ -121,7 +121,8 @@ def test_a_number_in_the_place_of_an_address_allocates_nothing() -> None:
 
 
 def test_before_its_proof_a_stranger_is_heard_for_4_kib_only() -> None:
-    server = Server(42, b"n" * 32, b"m" * 16, {})
-    hello = wire.Hello("payer", bytes(32), bytes(16), 0, 42, "x" * cbor.HELLO.length)
+    at = "http://market.example"
+    server = Server(42, b"n" * 32, b"m" * 16, {}, (at,))
+    hello = wire.Hello("payer", bytes(32), bytes(16), 0, 42, "x" * cbor.HELLO.length, at)
     with pytest.raises(wire.WireRefused, match="4096"):
         server.receive(wire.to_bytes(hello), 0)

@@ -49,6 +49,9 @@ class Line:
         for answer in answers:
             await self.send_hub.send(answer)
 
+    def proven(self) -> None:
+        pass
+
     async def close(self) -> None:
         self.send_hub.close()
 

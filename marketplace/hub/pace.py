@@ -1,0 +1,33 @@
+"""How much of the market's time strangers get: what one address may send before any of its
+connections has had a receipt or voucher taken.
+
+Whoever has a key is heard, and keys are free; so frames of strangers are read at a pace, and no
+number of connections from one address takes the turn of leases that tick.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+PER_SECOND: Final = 256 * 1024  # bytes; reading the worst of them takes about an eighth of a core
+AT_ONCE: Final = 1 << 20  # bytes that may come before the pace is felt
+EACH: Final = 640  # bytes that a frame counts beside its own, for what it makes the market do
+KEPT: Final = 50_000  # addresses; the oldest are forgotten
+
+
+class Pace:
+    """A bucket of bytes for each address, which may be overdrawn by one frame."""
+
+    def __init__(self, per_second: int = PER_SECOND, at_once: int = AT_ONCE) -> None:
+        self._per_second, self._at_once = per_second, at_once
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def spend(self, address: str, size: int, now: float) -> float:
+        """Seconds (of the clock that *now* is of) to wait before a frame of *size* bytes is read."""
+        left, at = self._left.pop(address, (float(self._at_once), now))
+        left = min(self._at_once, left + (now - at) * self._per_second) - size - EACH
+        self._left[address] = (left, now)
+        if len(self._left) > KEPT:
+            self._left.popitem(last=False)
+        return max(0.0, -left / self._per_second)
