@@ -13,14 +13,7 @@ from adapter.state import Channel, Lease, Now, PauseCause, State
 from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.metering import Meter, Reading, integrate, usage
-from marketplace.domain.receipt import (
-    GENESIS,
-    PAUSED,
-    Lost,
-    Receipt,
-    SignedReceipt,
-    most_unit_ms,
-)
+from marketplace.domain.receipt import GENESIS, Lost, Receipt, SignedReceipt, most_unit_ms
 from marketplace.domain.units import owed
 from marketplace.domain.voucher import Voucher, VoucherRefused
 
@@ -38,7 +31,7 @@ def fold(lease: Lease, readings: tuple[Reading, ...]) -> Lease:
     return replace(lease, meters=meters)
 
 
-def most_units(lease: Lease, channel: Channel) -> int:
+def affordable(lease: Lease, channel: Channel) -> int:
     """The largest unit_ms whose price neither the ceiling nor the channel's limit forbids."""
     others = channel.owed - lease.owed
     money = max(0, min(lease.terms.ceiling, channel.limit - others))
@@ -53,14 +46,10 @@ def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
     terms, totals = lease.terms, usage(lease.meters)
     before = lease.last.unit_ms_total if lease.last else 0
     t0 = lease.last.t1_ms if lease.last else 0
-    t1 = max(t0, _elapsed_ms(lease.meters, lease))
-    lost_now = lost_total(lease)
-    # What several devices' readings are apart, or a reboot left without a time, is told later or never.
-    told = lease.lost_told.get(PAUSED, 0)
-    paused = min(lost_now.get(PAUSED, 0) - told, t1 - t0)
-    lost_now |= {PAUSED: told + paused} if PAUSED in lost_now else {}
-    fits = most_unit_ms(t0, t1, paused, terms.units_milli, before)
-    units = max(before, min(totals.unit_ms(terms.resource), most_units(lease, channel), fits))
+    t1 = max(t0, _elapsed_ms(lease.meters, lease), sum(lease.lost_before.values()))
+    lost = lost_since(lease, t1 - t0)
+    fits = most_unit_ms(t0, t1, sum(part.ms for part in lost), terms.units_milli, before)
+    units = max(before, min(totals.unit_ms(terms.resource), affordable(lease, channel), fits))
     if units == before and not final:
         return lease
     lease_owed = owed(units, terms.rate_micro)
@@ -76,11 +65,7 @@ def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
         unit_ms_total=units,
         lease_owed=lease_owed,
         channel_owed=channel.owed + lease_owed - lease.owed,
-        lost=tuple(
-            Lost(cause, ms - lease.lost_told.get(cause, 0))
-            for cause, ms in sorted(lost_now.items())
-            if ms > lease.lost_told.get(cause, 0)
-        ),
+        lost=lost,
         readings=totals.root,
         previous=channel.last.hash if channel.last else GENESIS,
         final=final,
@@ -91,14 +76,37 @@ def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
     turn.ticks.append(signed)
     turn.send(wire.ReceiptSent(lease.id, signed))
     turn.put_channel(replace(channel, last=body))
-    return turn.put(replace(lease, last=body, unpaid=unpaid, lost_told=lost_now))
+    told = {part.cause: lease.lost_told.get(part.cause, 0) + part.ms for part in lost}
+    lost_told = {**lease.lost_told, **told}
+    return turn.put(replace(lease, last=body, unpaid=unpaid, lost_told=lost_told))
+
+
+def lost_since(lease: Lease, room_ms: int) -> tuple[Lost, ...]:
+    """What the last receipt had not told of :func:`lost_total`, *room_ms* at most: what several
+    devices' readings are apart, or a reboot left without a time, is told later or never."""
+    found: list[Lost] = []
+    for cause, ms in sorted(lost_total(lease).items()):
+        fresh = min(ms - lease.lost_told.get(cause, 0), room_ms)
+        if fresh > 0:
+            found.append(Lost(cause, fresh))
+            room_ms -= fresh
+    return tuple(found)
 
 
 def lost_total(lease: Lease) -> dict[str, int]:
-    """Unbilled milliseconds by cause since the lease began: before the start, then the meters'."""
+    """Unbilled milliseconds by cause since the lease began: before the start, then the meters'.
+
+    Each device counts by its weight, as in the bill: one of two that was lost for a second is half a
+    second of the lease, and what was billed and what was lost are never more than its time.
+    """
+    weights = sum(meter.weight for meter in lease.meters)
+    heavy: dict[str, int] = {}
+    for meter in lease.meters:
+        for cause, ns in meter.lost_ns:
+            heavy[cause.value] = heavy.get(cause.value, 0) + ns * meter.weight
     lost = dict(lease.lost_before)
-    for cause, ms in usage(lease.meters).lost_ms:
-        lost[cause.value] = lost.get(cause.value, 0) + ms
+    for cause, weight_ns in heavy.items():
+        lost[cause] = lost.get(cause, 0) + weight_ns // (weights * NS_PER_MS)
     return lost
 
 

@@ -18,7 +18,6 @@ from marketplace.domain.units import Resource, owed, unit_ms
 
 _TAG: Final = "tally/receipt/v1"
 GENESIS: Final = bytes(32)
-PAUSED: Final = "paused"  # the cause under which a receipt states time that is never billed
 ROUNDING_MS: Final = 1
 """Both ends of a tick are rounded down to a millisecond: it may have been so much longer."""
 
@@ -159,48 +158,74 @@ def check_next(
     unit_before = lease_before.unit_ms_total if lease_before else 0
     owed_before = lease_before.lease_owed if lease_before else 0
     channel_before = before.channel_owed if before else 0
-    rules = (
-        (receipt.seq == seq + 1, f"seq is {receipt.seq}, expected {seq + 1}"),
-        (receipt.previous == previous, "the hash chain does not continue"),
-        (before is None or receipt.session_vk == before.session_vk, "another channel"),
-        (lease_before is None or receipt.lease == lease_before.lease, "another lease"),
-        (lease_before is None or not lease_before.final, "the lease already had its last receipt"),
-        (receipt.t1_ms >= receipt.t0_ms, "time runs backwards"),
-        (receipt.t0_ms == (lease_before.t1_ms if lease_before else 0), "the ticks leave a gap"),
-        (receipt.unit_ms_total >= unit_before, "usage shrinks"),
-        (receipt.lease_owed == owed(receipt.unit_ms_total, rate_micro), "owed is not ms x rate"),
+    due = owed(receipt.unit_ms_total, rate_micro)
+    total = channel_before + receipt.lease_owed - owed_before
+    t0 = lease_before.t1_ms if lease_before else 0
+    _first_broken(
+        receipt,
+        ("seq", receipt.seq == seq + 1, f"seq is {receipt.seq}, expected {seq + 1}"),
+        ("previous", receipt.previous == previous, "the hash chain does not continue"),
+        ("channel", before is None or receipt.session_vk == before.session_vk, "another channel"),
+        ("lease", lease_before is None or receipt.lease == lease_before.lease, "another lease"),
         (
-            receipt.channel_owed == channel_before + receipt.lease_owed - owed_before,
-            "the channel's total is not the sum of its leases",
+            "final",
+            lease_before is None or not lease_before.final,
+            "the lease already had its last receipt",
+        ),
+        ("backwards", receipt.t1_ms >= receipt.t0_ms, "time runs backwards"),
+        ("gap", receipt.t0_ms == t0, f"the ticks leave a gap: {t0} to {receipt.t0_ms} ms"),
+        ("shrinks", receipt.unit_ms_total >= unit_before, "usage shrinks"),
+        (
+            "owed",
+            receipt.lease_owed == due,
+            f"owed is not ms x rate: {receipt.lease_owed}, not {due}",
+        ),
+        (
+            "sum",
+            receipt.channel_owed == total,
+            f"the channel's total is not the sum of its leases: {receipt.channel_owed}, not {total}",
         ),
     )
-    for holds, why in rules:
+
+
+def _first_broken(receipt: Receipt, *rules: tuple[str, bool, str]) -> None:
+    """Raises for the first (way, holds, why) that does not hold; *way* is ``docs/invoice.md``'s name."""
+    for way, holds, why in rules:
         if not holds:
-            raise ReceiptRefused(why, seq=receipt.seq, lease=receipt.lease)
+            raise ReceiptRefused(why, way=way, seq=receipt.seq, lease=receipt.lease)
 
 
-def most_unit_ms(t0_ms: int, t1_ms: int, paused_ms: int, units_milli: int, before: int = 0) -> int:
+def most_unit_ms(t0_ms: int, t1_ms: int, lost_ms: int, units_milli: int, before: int = 0) -> int:
     """The largest ``unit_ms_total`` that fits into a lease's time (rule I9).
 
-    It has grown from *before* since *t0_ms* by no more than time x units, the pauses left out, and
-    is never beyond *t1_ms* x units.
+    It has grown from *before* since *t0_ms* by no more than time x units, what was lost left out, and
+    is never beyond *t1_ms* x units. Growth has 1 unit-ms more: totals are rounded down as well.
     """
-    held_ms = max(0, t1_ms - t0_ms - paused_ms + ROUNDING_MS)
-    return min(before + unit_ms(held_ms, units_milli), unit_ms(t1_ms, units_milli))
+    held_ms = max(0, t1_ms - t0_ms - lost_ms + ROUNDING_MS)
+    return min(before + unit_ms(held_ms, units_milli) + 1, unit_ms(t1_ms, units_milli))
 
 
-def outgrown(receipt: Receipt, lease_before: Receipt | None, units_milli: int) -> str:
-    """Why *receipt*'s usage does not fit into its time; empty if it does (rule I9).
+def check_time(receipt: Receipt, lease_before: Receipt | None, units_milli: int) -> None:
+    """Rule I9: nobody uses more than there was time for; :class:`ReceiptRefused` names what is not so.
 
-    *lease_before* is the same lease's last receipt; *units_milli* stands in the terms.
+    *lease_before* is the same lease's last receipt, *units_milli* the terms'. Call :func:`check_next`
+    first: it ties the two.
     """
     before = lease_before.unit_ms_total if lease_before else 0
-    paused = sum(lost.ms for lost in receipt.lost if lost.cause == PAUSED)
-    if receipt.unit_ms_total > unit_ms(receipt.t1_ms, units_milli):
-        return "more usage than its own clock had time for"
-    most = most_unit_ms(receipt.t0_ms, receipt.t1_ms, paused, units_milli, before)
-    if receipt.unit_ms_total > max(before, most):
-        return "usage grew faster than time"
-    if paused > receipt.t1_ms - receipt.t0_ms + ROUNDING_MS:
-        return "more time paused than there was"
-    return ""
+    elapsed, total = receipt.t1_ms - receipt.t0_ms, receipt.unit_ms_total
+    lost = sum(part.ms for part in receipt.lost)
+    most = max(before, most_unit_ms(receipt.t0_ms, receipt.t1_ms, lost, units_milli, before))
+    _first_broken(
+        receipt,
+        (
+            "total",
+            total <= unit_ms(receipt.t1_ms, units_milli),
+            f"more usage than its own clock had time for: {total} unit-ms in {receipt.t1_ms} ms",
+        ),
+        (
+            "growth",
+            total <= most,
+            f"usage grew faster than time: {total - before} unit-ms in {elapsed} ms less {lost} lost",
+        ),
+        ("lost", lost <= elapsed, f"more time lost than there was: {lost} ms in {elapsed} ms"),
+    )

@@ -11,7 +11,13 @@ import structlog
 
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, NotFound
-from marketplace.domain.receipt import Receipt, ReceiptRefused, SignedReceipt, check_next
+from marketplace.domain.receipt import (
+    Receipt,
+    ReceiptRefused,
+    SignedReceipt,
+    check_next,
+    check_time,
+)
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
 from marketplace.service import decide
@@ -207,6 +213,7 @@ async def take_receipt(
         _check_terms(receipt, lease_id, terms)
         before = page.leases.get(lease_id)
         check_next(receipt, page.last, before, terms.rate_micro)
+        check_time(receipt, before, terms.units_milli)
         record = ReceiptRecord(
             session_vk, receipt.seq, lease_id, page.ticks[lease_id] + 1, signed.body,
             signed.signature, receipt.unit_ms_total, receipt.lease_owed, receipt.channel_owed,

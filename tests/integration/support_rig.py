@@ -25,7 +25,7 @@ from adapter.state import Limits, Own
 from marketplace.domain import wire
 from marketplace.domain.job import JobSpec
 from marketplace.domain.keys import Signer
-from marketplace.domain.receipt import Receipt, check_next
+from marketplace.domain.receipt import Receipt, check_next, check_time
 from marketplace.domain.terms import SignedTerms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.domain.voucher import End, Voucher
@@ -44,7 +44,7 @@ from tests.integration.support_adapter import (
 from tests.unit.support_adapter import ADAPTER, SESSION, core_job, terms_for
 
 __all__ = ["CORES", "Killed", "Rig", "recover"]
-RATE = 10_000_000
+RATE, UNITS = 10_000_000, 2000  # micro-lovelace a core-second; two cores
 
 
 class Killed(BaseException):
@@ -133,6 +133,7 @@ class PaperMarket:
         own: dict[str, Receipt] = {}
         for receipt in self.receipts():
             check_next(receipt, before, own.get(receipt.lease), RATE)
+            check_time(receipt, own.get(receipt.lease), UNITS)
             before = own[receipt.lease] = receipt
         return own
 

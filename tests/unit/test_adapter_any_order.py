@@ -34,7 +34,7 @@ from adapter.ticks import overdue
 from marketplace.domain import wire
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.metering import Phase
-from marketplace.domain.receipt import Receipt, SignedReceipt, check_next
+from marketplace.domain.receipt import Receipt, SignedReceipt, check_next, check_time
 from marketplace.domain.terms import SignedTerms
 from marketplace.domain.voucher import End, Voucher
 from marketplace.domain.workload import ExitReason, WorkloadState
@@ -211,6 +211,8 @@ class Anything:
             before = self.last.get(receipt.session_vk)
             if receipt.seq > 1:
                 check_next(receipt, before, self.own.get(receipt.lease), rate)
+            units = outcome.state.leases[receipt.lease].terms.units_milli
+            check_time(receipt, self.own.get(receipt.lease), units)
             self.last[receipt.session_vk] = self.own[receipt.lease] = receipt
         for lease in outcome.state.leases.values():
             assert lease.owed <= lease.terms.ceiling
