@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -25,15 +26,21 @@ from marketplace.cli.common import (
 )
 from marketplace.cli.common import Market as MarketOption
 from marketplace.cli.consumer import reading
-from marketplace.domain.errors import Malformed
-from marketplace.domain.invoice import (
-    Evidence,
-    Invoice,
-    evidence_from_json,
-    evidence_to_json,
-    reconcile,
-)
+from marketplace.domain.errors import NotFound
+from marketplace.domain.evidence import Evidence, evidence_to_json, read
+from marketplace.domain.invoice import Invoice, reconcile
 from marketplace.domain.units import show_ada, show_duration, show_rate
+
+JOB = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What an id looks like; anything else names a file."""
+
+
+class EvidenceMissing(NotFound):
+    """The file is not there."""
+
+    code = "FILE_NOT_FOUND"
+    remedy = "check the path, or name a job: `tally job list` shows yours"
+
 
 app = typer.Typer(help="Recompute a job's bill.", rich_markup_mode=None)
 
@@ -84,10 +91,9 @@ def invoice(
 async def _evidence(where: Where, job: str) -> Evidence:
     path = anyio.Path(job)
     if await path.is_file():
-        try:
-            return evidence_from_json(json.loads(await path.read_text()))
-        except ValueError as error:
-            raise Malformed(f"{job} is not JSON") from error
+        return read(await path.read_bytes())
+    if await path.exists() or not JOB.fullmatch(job):
+        raise EvidenceMissing(f"{job}: no such file")
     async with reading(where) as opened:
         return await opened.job(job).evidence()
 
@@ -135,15 +141,27 @@ def show(bill: Invoice, *, verified: bool) -> None:
         )
     if bill.unsigned:
         out.print(f"delivered and not paid for: {show_ada(bill.unsigned)}", markup=False)
-    if verified:
-        verdict = (
-            "agrees with the ledger to the lovelace"
-            if bill.reconciled
-            else "holds; a channel is not finished yet"
-        )
-    else:
-        verdict = "every signature and every figure holds; --verify compares it with the ledger"
+    for line in bill.lines:
+        if not line.final and any(t.ended for t in bill.channels if t.channel == line.channel):
+            out.print(
+                f"lease {line.lease}: its last receipt is not its final one; what came after it, if"
+                " anything, is not billed here",
+                markup=False,
+            )
+    verdict = _verdict(bill, verified=verified)
     out.print(f"{verdict}: {show_ada(bill.owed)}", markup=False)
+
+
+def _verdict(bill: Invoice, *, verified: bool) -> str:
+    if not bill.channels:
+        return "nothing was agreed, so nothing is owed"
+    if not verified:
+        return "every signature and every figure holds; --verify compares it with the ledger"
+    if bill.reconciled:
+        return "agrees with the ledger to the lovelace"
+    if any(total.ended is None for total in bill.channels):
+        return "holds; a channel was agreed and never opened"
+    return "holds; a channel is not finished yet"
 
 
 def _clock(ms: int) -> str:

@@ -10,19 +10,15 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
 
 from marketplace.client.http import Http
 from marketplace.domain.errors import Fault, Malformed, Refusal
-from marketplace.domain.invoice import (
-    Evidence,
-    Invoice,
-    evidence_from_json,
-    reconcile,
-    strange_leases,
-)
+from marketplace.domain.evidence import Evidence, evidence_from_json, parse, strange_leases
+from marketplace.domain.invoice import Invoice, asked, reconcile
 
 if TYPE_CHECKING:
     from marketplace.chain.connect import ChainReader
@@ -219,10 +215,14 @@ class Job:
 
         A channel that served other jobs as well needs their terms too: its receipts are one chain.
         """
-        given = cast(Json, await self._http.get(f"/v1/jobs/{self.id}/invoice"))
+        given = parse(await self._http.text(f"/v1/jobs/{self.id}/invoice"))
+        strange = strange_leases(given)  # checks its form as well
+        asked(evidence_from_json(given), self.id)
         rows = cast("list[Json]", given["leases"])
-        for name in strange_leases(given):
-            rows.append(cast(Json, await self._http.get(f"/v1/leases/{name}")))
+        for name in strange:
+            rows.append(
+                cast(Json, parse(await self._http.text(f"/v1/leases/{quote(name, safe='')}")))
+            )
         return evidence_from_json(given)
 
     async def invoice(self, *, verify: bool = False) -> Invoice:

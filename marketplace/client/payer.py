@@ -27,7 +27,7 @@ from marketplace.domain.receipt import (
     ReceiptRefused,
     SignedReceipt,
     check_next,
-    outgrown,
+    check_time,
 )
 from marketplace.domain.terms import Terms
 from marketplace.domain.units import owed, show_ada, show_duration, unit_ms
@@ -261,13 +261,12 @@ def _follows(book: Book, lease: LeaseBook, receipt: Receipt) -> None:
     terms = lease.terms
     try:
         check_next(receipt, book.last, lease.last, terms.rate_micro)
+        check_time(receipt, lease.last, terms.units_milli)
     except ReceiptRefused as error:
         raise ReceiptWrong(error.message, seq=receipt.seq, lease=receipt.lease) from None
-    beyond = outgrown(receipt, lease.last, terms.units_milli)
     rules = (
         (receipt.resource == terms.resource, "another resource than the terms'"),
         (receipt.device == terms.devices, "other devices than the terms'"),
-        (not beyond, beyond),
     )
     for holds, why in rules:
         if not holds:

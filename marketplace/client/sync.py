@@ -25,7 +25,8 @@ from marketplace.client import handle, market
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.purse import Purse
 from marketplace.client.runner import Offered
-from marketplace.domain.invoice import Evidence, Invoice
+from marketplace.domain.evidence import Evidence
+from marketplace.domain.invoice import Invoice
 from marketplace.domain.job import JobSpec
 
 T = TypeVar("T")

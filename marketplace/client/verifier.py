@@ -6,8 +6,6 @@ signed and lets :mod:`marketplace.domain.invoice` judge. Anyone with the evidenc
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from marketplace.chain import datum
 from marketplace.chain.address import join
 from marketplace.chain.channels import ChannelEnded, ChannelFinder
@@ -15,37 +13,51 @@ from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.utxo import OutRef
-from marketplace.domain.invoice import (
-    ChannelDiffers,
-    ChannelEvidence,
-    Evidence,
-    Invoice,
-    LedgerFacts,
-    MoneyMissing,
-    reconcile,
-)
+from marketplace.domain.evidence import ChannelEvidence, Evidence, LedgerFacts
+from marketplace.domain.invoice import ChannelDiffers, Invoice, MoneyMissing, read_signed
 
 
 async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:
-    """The invoice, compared with the ledger of *chain*; :class:`InvoiceRefused` or ChainFault."""
-    channels = [
-        replace(channel, ledger=await facts(chain, channel)) for channel in evidence.channels
+    """The invoice, compared with the ledger of *chain*; :class:`InvoiceRefused` or ChainFault.
+
+    What was signed is judged first: the chain is asked only for channels that signed terms describe.
+    """
+    signed = read_signed(evidence)
+    found = [
+        await facts(chain, channel, asset)
+        for channel, asset in zip(evidence.channels, signed.assets, strict=True)
     ]
-    return reconcile(replace(evidence, channels=tuple(channels)))
+    return signed.bill(found)
 
 
-async def facts(chain: ChainReader, channel: ChannelEvidence) -> LedgerFacts:
-    """What the ledger says of *channel*; :class:`ChannelDiffers` if its open is not there."""
-    asset = channel.terms[0].terms.asset if channel.terms else ""
+async def facts(
+    chain: ChainReader, channel: ChannelEvidence, asset: str = ""
+) -> LedgerFacts | None:
+    """What the ledger says of *channel*; :class:`ChannelDiffers` if its open is not there.
+
+    None for a channel that was agreed upon and never opened: nothing was delivered on it.
+    """
     unit = bytes.fromhex(asset)
+    named = f"channel {channel.session_vk.hex()[:16]}"
+    if not channel.open_tx and not channel.receipts and channel.voucher is None:
+        return None
+    if not channel.open_tx:
+        raise ChannelDiffers(
+            f"{named}: it has receipts, and the evidence names no transaction that opened it",
+            way="open", channel=channel.session_vk.hex(),
+        )  # fmt: skip
+    origin = OutRef(bytes.fromhex(channel.open_tx), channel.index)
+    opened = await chain.output(origin)
     try:
-        origin = OutRef(bytes.fromhex(channel.open_tx), channel.index)
-        opened = await chain.output(origin)
         found = await ChannelFinder(chain, scripts_for(asset), unit).find(
             channel.session_vk, origin
         )
-    except (ChannelUnknown, ValueError) as error:
-        raise ChannelDiffers(f"no open transaction {channel.open_tx!r} on this chain") from error
+    except ChannelUnknown as error:
+        there = "holds another output" if opened is not None else "is in no block of this chain"
+        raise ChannelDiffers(
+            f"{named}: {channel.open_tx}#{channel.index} did not open it; it {there}",
+            way="open", channel=channel.session_vk.hex(), open_tx=channel.open_tx,
+        ) from error  # fmt: skip
     if opened is None:
         raise ChainFault("the chain knows the channel and not its open transaction")
     channel_then = datum.read_channel(opened.utxo, unit)

@@ -1,34 +1,51 @@
 """The bill, recomputed by anyone from what both sides signed and from the ledger: pure and offline.
 
-``reconcile(evidence) -> Invoice`` trusts nobody: it takes the terms, every receipt of the channels,
-the greatest vouchers and what the ledger says, and applies the rules of ``docs/invoice.md`` one
-after the other. The first that fails ends as :class:`InvoiceRefused` with that rule's code.
+``reconcile(evidence, ledger) -> Invoice`` trusts nobody: it takes the terms, every receipt of the
+channels, the greatest vouchers and what the ledger says, and applies the rules of ``docs/invoice.md``
+in that page's order. The first that fails ends as :class:`InvoiceRefused` with that rule's code, the
+``way`` in which it was broken (the page's own word), and where: channel, lease, receipt.
+
+``read_signed`` is the part that needs no ledger; ``Signed.bill`` puts the ledger's facts beside it.
 Money is lovelace, time ms. A job that went on elsewhere has several channels and one invoice.
 
-Long, because a verifier of another author reads the rules and the evidence's form in one place.
+Long, because a verifier of another author reads the rules in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from marketplace.domain.canonical import want_int, want_text
-from marketplace.domain.channel import Consts
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.receipt import Receipt, ReceiptRefused, SignedReceipt, check_next
-from marketplace.domain.terms import SignedTerms, Terms, TermsRefused
+from marketplace.domain.evidence import ChannelEvidence, Evidence, LedgerFacts
+from marketplace.domain.keys import verifies
+from marketplace.domain.receipt import (
+    Receipt,
+    ReceiptRefused,
+    SignedReceipt,
+    check_next,
+    check_time,
+)
+from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import Resource
-from marketplace.domain.voucher import Voucher, VoucherRefused
+from marketplace.domain.voucher import VoucherRefused
 
 
 class InvoiceRefused(Refusal):
-    """The bill does not follow from what was signed and settled; ``code`` names the rule."""
+    """The bill does not follow from what was signed and settled; ``code`` names the rule.
+
+    *way* is the page's name of what is broken; *fields* holds it with channel, lease and receipt.
+    """
 
     code = "INVOICE_REFUSED"
     remedy = "keep this evidence: it shows what was signed; docs/invoice.md states the rule"
     rule: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, way: str = "", **fields: object) -> None:
+        super().__init__(message, **({"way": way} if way else {}), **fields)
+        self.way = way
 
 
 class TermsNotSigned(InvoiceRefused):
@@ -79,45 +96,17 @@ class MoneyMissing(InvoiceRefused):
     code, rule = "INVOICE_CONSERVATION", "I8"
 
 
-@dataclass(frozen=True)
-class LedgerFacts:
-    """What the chain says of one channel, of its one asset.
+class TimeExceeded(InvoiceRefused):
+    """I9: usage never grows faster than time x units, and nothing is lost that did not pass."""
 
-    *funded*: opened and topped up; *claimed*: taken from it for the provider over its life, the
-    settler's bounty included; *refunded*: sent home; *held*: still in it, 0 once it has *ended*.
-    """
-
-    session_vk: bytes
-    consts: Consts
-    funded: int
-    claimed: int
-    refunded: int
-    held: int
-    ended: bool
+    code, rule = "INVOICE_TIME", "I9"
 
 
-@dataclass(frozen=True)
-class ChannelEvidence:
-    """One channel: terms of all its leases, all its receipts in order, its greatest voucher.
+class JobDiffers(InvoiceRefused):
+    """I10: the evidence is of the job that was asked for, and the terms name it."""
 
-    *open_tx* (hex) and *index* say where to find it; *ledger* is None until the chain was asked.
-    """
-
-    session_vk: bytes
-    open_tx: str
-    index: int
-    terms: tuple[SignedTerms, ...]
-    receipts: tuple[SignedReceipt, ...]
-    voucher: Voucher | None
-    ledger: LedgerFacts | None = None
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Everything that the invoice of *job* is made from."""
-
-    job: str
-    channels: tuple[ChannelEvidence, ...]
+    code, rule = "INVOICE_JOB", "I10"
+    remedy = "fetch the invoice of the job that you mean; keep this evidence if a market gave it"
 
 
 @dataclass(frozen=True)
@@ -211,135 +200,291 @@ class Invoice:
         }
 
 
-def reconcile(evidence: Evidence) -> Invoice:
-    """The invoice of *evidence*; :class:`InvoiceRefused` names the first rule that fails."""
-    lines: list[Line] = []
-    totals: list[Total] = []
-    for channel in evidence.channels:
-        terms = _terms(channel)
-        last, by_lease = _receipts(channel, terms)
-        signed, owed = _voucher(channel), last.channel_owed if last else 0
-        _ledger(channel, terms, signed, owed)
-        lines += [
-            _line(terms[lease], receipts)
-            for lease, receipts in by_lease.items()
-            if terms[lease].job == evidence.job
-        ]
-        facts = channel.ledger
-        totals.append(
-            Total(
-                channel=channel.session_vk,
-                owed=owed,
-                signed=signed,
-                ahead=max(signed - owed, 0),
-                claimed=facts.claimed if facts else None,
-                refunded=facts.refunded if facts else None,
-                held=facts.held if facts else None,
-                funded=facts.funded if facts else None,
-                ended=facts.ended if facts else None,
-            )
-        )
-    return Invoice(evidence.job, tuple(lines), tuple(totals))
+@dataclass
+class _Book:
+    """One channel as it is read: its leases' terms, its receipts so far by lease."""
 
-
-def _terms(channel: ChannelEvidence) -> dict[str, Terms]:
-    """I1, and the part of I2 that needs no ledger."""
-    found: dict[str, Terms] = {}
-    for signed in channel.terms:
-        try:
-            terms = signed.verify()
-        except (TermsRefused, Malformed) as error:
-            raise TermsNotSigned(error.message) from error
-        if terms.session_vk != channel.session_vk:
-            raise ChannelDiffers(f"lease {terms.lease} is on another channel", lease=terms.lease)
-        if terms.lease in found:
-            raise TermsNotSigned(f"lease {terms.lease} has two terms", lease=terms.lease)
-        found[terms.lease] = terms
-    if len({(t.magic, t.asset, t.consts()) for t in found.values()}) > 1:
-        raise ChannelDiffers("the leases of one channel name different payouts or rules")
-    return found
-
-
-def _receipts(
-    channel: ChannelEvidence, terms: Mapping[str, Terms]
-) -> tuple[Receipt | None, dict[str, list[Receipt]]]:
-    """I3, I4 and I5, receipt by receipt."""
+    evidence: ChannelEvidence
+    terms: dict[str, Terms] = field(default_factory=dict[str, Terms])
     last: Receipt | None = None
-    by_lease: dict[str, list[Receipt]] = {}
-    for signed in channel.receipts:
+    by_lease: dict[str, list[Receipt]] = field(default_factory=dict[str, list[Receipt]])
+
+    @property
+    def owed(self) -> int:
+        """What its receipts state in all."""
+        return self.last.channel_owed if self.last else 0
+
+    @property
+    def signed(self) -> int:
+        """What its voucher holds."""
+        return self.evidence.voucher.cumulative if self.evidence.voucher else 0
+
+    def refuse(
+        self, kind: type[InvoiceRefused], way: str, why: str, lease: str = "",
+        receipt: int | None = None, **fields: object,
+    ) -> InvoiceRefused:  # fmt: skip
+        """*kind*, with where it is: this channel, *lease* or all of its leases, *receipt* or its last."""
+        leases = [lease] if lease else list(self.terms)
+        last = self.last.seq if self.last else 0
+        at = f"receipt {receipt}" if receipt is not None else f"last receipt {last}"
+        where = f"{_channel(self.evidence.session_vk)}, {_leases(leases)}, {at}"
+        known = {"channel": self.evidence.session_vk.hex(), "lease": ", ".join(leases)}
+        seq = receipt if receipt is not None else last
+        return kind(f"{where}: {why}", way=way, **known, receipt=seq, **fields)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Evidence whose signatures and sums hold; what the ledger says of it is still to be compared."""
+
+    job: str
+    books: tuple[_Book, ...]
+
+    def bill(self, ledger: Sequence[LedgerFacts | None] = ()) -> Invoice:
+        """The invoice; *ledger* has one entry for each channel, None where the chain was not asked."""
+        facts = [*ledger, *[None] * (len(self.books) - len(ledger))]
+        for book, found in zip(self.books, facts, strict=True):
+            if found is not None:
+                _compare(book, found)
+        lines = [
+            _line(terms, receipts)
+            for book in self.books
+            for lease, receipts in book.by_lease.items()
+            if (terms := book.terms[lease]).job == self.job
+        ]
+        totals = [_total(book, found) for book, found in zip(self.books, facts, strict=True)]
+        return Invoice(self.job, tuple(lines), tuple(totals))
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        """Each channel's asset, by its terms: "" for ADA, else hex of policy and name."""
+        return tuple(next(iter(book.terms.values())).asset for book in self.books)
+
+
+def reconcile(evidence: Evidence, ledger: Sequence[LedgerFacts | None] = ()) -> Invoice:
+    """The invoice of *evidence*; :class:`InvoiceRefused` names the first rule that fails."""
+    return read_signed(evidence).bill(ledger)
+
+
+def asked(evidence: Evidence, job: str) -> Evidence:
+    """*evidence*, if it is of *job*; :class:`JobDiffers` if a market answered with another's."""
+    if evidence.job != job:
+        raise JobDiffers(
+            f"the evidence is of job {_name(evidence.job)}, and {_name(job)} was asked for",
+            way="asked", job=evidence.job,
+        )  # fmt: skip
+    return evidence
+
+
+def read_signed(evidence: Evidence) -> Signed:
+    """Every rule that needs no ledger, in the page's order."""
+    agreed = _terms(evidence)
+    books = _channels(evidence, agreed)
+    for book in books.values():
+        for signed in book.evidence.receipts:
+            _receipt(book, signed)
+        _voucher(book)
+    return Signed(evidence.job, tuple(books.values()))
+
+
+def _terms(evidence: Evidence) -> list[Terms]:
+    """I1 and I10: each row of ``leases`` in turn, then whether the job is among them."""
+    found: dict[str, Terms] = {}
+    for row, one in enumerate(evidence.leases):
+        at = f"{_channel(one.channel)}, lease in row {row}"
+        fields: dict[str, object] = {"channel": one.channel.hex(), "lease": ""}
         try:
-            receipt = signed.receipt
-        except Malformed as error:
-            raise ReceiptNotSigned(error.message) from error
-        agreed = terms.get(receipt.lease)
-        if agreed is None or receipt.session_vk != channel.session_vk:
-            raise ReceiptNotSigned(
-                f"receipt {receipt.seq} is for a lease without terms", seq=receipt.seq
+            terms = decode_terms(one.signed.body)
+        except Refusal as error:
+            raise TermsNotSigned(f"{at}: {error.message}", way="terms", **fields) from error
+        fields["lease"] = terms.lease
+        for way, why in _unsigned(one.signed, terms, found):
+            at = f"{_channel(one.channel)}, lease {_name(terms.lease)}"
+            raise TermsNotSigned(f"{at}: {why}", way=way, **fields)
+        found[terms.lease] = terms
+    jobs = {terms.job for terms in found.values()}
+    if found and evidence.job not in jobs:
+        named = ", ".join(f"{_name(t.lease)} on {_channel(t.session_vk)}" for t in found.values())
+        raise JobDiffers(
+            f"no lease is of job {_name(evidence.job)}: the terms of lease {named} name job"
+            f" {', '.join(map(_name, sorted(jobs)))}",
+            way="job", lease=", ".join(found), channel=evidence.leases[0].channel.hex(),
+        )  # fmt: skip
+    return list(found.values())
+
+
+def decode_terms(body: bytes) -> Terms:
+    """The terms of *body*, each field within the page's limits; a :class:`Refusal` if not."""
+    terms = Terms.decode(body)
+    if terms.asset and not re.fullmatch(r"[0-9a-f]{56}(?:[0-9a-f]{2}){0,32}", terms.asset):
+        raise Malformed("asset is neither empty nor hex of a policy and a name")
+    return terms
+
+
+def _unsigned(
+    signed: SignedTerms, terms: Terms, found: dict[str, Terms]
+) -> Iterator[tuple[str, str]]:
+    if not verifies(terms.adapter_vk, signed.body, signed.adapter_signature):
+        yield "adapter", "the adapter did not sign these terms"
+    if not verifies(terms.session_vk, signed.body, signed.session_signature or b""):
+        yield "session", "the session key did not sign these terms"
+    if terms.lease in found:
+        yield "twice", "the lease has two terms"
+
+
+def _channels(evidence: Evidence, agreed: list[Terms]) -> dict[bytes, _Book]:
+    """I2, as far as no ledger is needed: each channel once, each lease on a channel that is here."""
+    books: dict[bytes, _Book] = {}
+    for channel in evidence.channels:
+        again = channel.session_vk in books
+        books.setdefault(channel.session_vk, _Book(channel))
+        if again:
+            for terms in agreed:  # so that the refusal can name them
+                if terms.session_vk == channel.session_vk:
+                    books[channel.session_vk].terms[terms.lease] = terms
+            raise books[channel.session_vk].refuse(
+                ChannelDiffers, "twice", "the channel stands twice in the evidence"
             )
-        try:
-            signed.verify(agreed.adapter_vk)
-        except ReceiptRefused as error:
-            raise ReceiptNotSigned(error.message, seq=receipt.seq) from error
-        before = by_lease.setdefault(receipt.lease, [])
-        try:
-            check_next(receipt, last, before[-1] if before else None, agreed.rate_micro)
-        except ReceiptRefused as error:
-            raise ChainBroken(f"receipt {receipt.seq}: {error.message}", seq=receipt.seq) from error
-        _usage(receipt, agreed)
-        before.append(receipt)
-        last = receipt
-    return last, by_lease
+    for row, terms in zip(evidence.leases, agreed, strict=True):
+        at = f"{_channel(row.channel)}, lease {_name(terms.lease)}"
+        fields = {"channel": row.channel.hex(), "lease": terms.lease}
+        if terms.session_vk != row.channel:
+            why = f"its terms are of {_channel(terms.session_vk)}"
+            raise ChannelDiffers(f"{at}: {why}", way="named", **fields)
+        if row.channel not in books:
+            raise ChannelDiffers(
+                f"{at}: the channel is not in the evidence, so none of its receipts is",
+                way="absent", **fields,
+            )  # fmt: skip
+        books[row.channel].terms[terms.lease] = terms
+    for book in books.values():
+        if not book.terms:
+            raise book.refuse(ChannelDiffers, "bare", "no terms name this channel")
+        if len({(t.magic, t.asset, t.consts()) for t in book.terms.values()}) > 1:
+            raise book.refuse(
+                ChannelDiffers, "agree", "its leases name different networks, assets or payouts"
+            )
+    return books
 
 
-def _usage(receipt: Receipt, terms: Terms) -> None:
-    rules = (
-        (receipt.resource == terms.resource, "bills another resource than the terms'"),
-        (receipt.device == terms.devices, "names other devices than the terms'"),
-        (receipt.lease_owed <= terms.ceiling, "owes more than the ceiling of the terms"),
-    )
-    for holds, why in rules:
+def _receipt(book: _Book, signed: SignedReceipt) -> None:
+    """I3, I4, I5 and I9 of the channel's next receipt; it is in *book* afterwards."""
+    channel, last = book.evidence, book.last
+    position = sum(map(len, book.by_lease.values())) + 1
+    try:
+        receipt = signed.receipt
+    except Malformed as error:
+        raise book.refuse(ReceiptNotSigned, "receipt", error.message, receipt=position) from error
+    before = book.by_lease.get(receipt.lease, [])
+    agreed = book.terms.get(receipt.lease)
+    mine = before[-1] if before else None
+
+    def refuse(kind: type[InvoiceRefused], way: str, why: str) -> InvoiceRefused:
+        return book.refuse(kind, way, why, receipt.lease, receipt.seq)
+
+    if receipt.session_vk != channel.session_vk:
+        why = f"the receipt is of {_channel(receipt.session_vk)}"
+        raise refuse(ReceiptNotSigned, "channel", why)
+    if agreed is None:
+        raise refuse(ReceiptNotSigned, "lease", "the receipt is for a lease without terms")
+    if not verifies(agreed.adapter_vk, signed.body, signed.signature):
+        raise refuse(ReceiptNotSigned, "signature", "the adapter of the terms did not sign it")
+    try:
+        check_next(receipt, last, mine, agreed.rate_micro)
+    except ReceiptRefused as error:
+        raise refuse(ChainBroken, str(error.fields["way"]), error.message) from error
+    for way, holds, why in _usage(receipt, agreed):
         if not holds:
-            raise UsageDiffers(f"receipt {receipt.seq} {why}", seq=receipt.seq, lease=receipt.lease)
+            raise refuse(UsageDiffers, way, why)
+    try:
+        check_time(receipt, mine, agreed.units_milli)
+    except ReceiptRefused as error:
+        raise refuse(TimeExceeded, str(error.fields["way"]), error.message) from error
+    book.by_lease.setdefault(receipt.lease, []).append(receipt)
+    book.last = receipt
 
 
-def _voucher(channel: ChannelEvidence) -> int:
-    """I6: what the consumer signed for."""
-    voucher = channel.voucher
+def _usage(receipt: Receipt, terms: Terms) -> tuple[tuple[str, bool, str], ...]:
+    """I5: what is billed is what was agreed."""
+    return (
+        ("resource", receipt.resource == terms.resource,
+         f"bills {receipt.resource}, the terms say {terms.resource}"),
+        ("device", receipt.device == terms.devices, "names other devices than the terms"),
+        ("ceiling", receipt.lease_owed <= terms.ceiling,
+         f"the lease owes {receipt.lease_owed}, above its ceiling of {terms.ceiling}"),
+    )  # fmt: skip
+
+
+def _voucher(book: _Book) -> None:
+    """I6: the consumer signed for it."""
+    voucher = book.evidence.voucher
     if voucher is None:
-        return 0
+        return
     try:
         voucher.verify()
     except VoucherRefused as error:
-        raise VoucherWrong(error.message) from error
-    if voucher.session_vk != channel.session_vk:
-        raise VoucherWrong("the voucher is for another channel")
-    return voucher.cumulative
+        raise book.refuse(VoucherWrong, "signature", error.message) from error
 
 
-def _ledger(channel: ChannelEvidence, terms: Mapping[str, Terms], signed: int, owed: int) -> None:
-    """I2, I7 and I8; nothing to compare while the chain was not asked."""
-    facts = channel.ledger
-    if facts is None:
-        return
-    for agreed in terms.values():
-        if facts.session_vk != channel.session_vk or facts.consts != agreed.consts():
-            raise ChannelDiffers("the channel on the ledger is not the one of the terms")
-    if facts.claimed > signed:
-        raise ClaimWrong(f"{facts.claimed} lovelace were claimed, {signed} were signed for")
-    if facts.claimed > owed:
-        raise ClaimWrong(
-            f"over-claimed {facts.claimed - owed}: {facts.claimed} lovelace were claimed, {owed} were"
-            f" delivered; the {signed - owed} signed ahead are an allowance, not a due",
-            over_claimed=facts.claimed - owed, delivered=owed, ahead=signed - owed,
-        )  # fmt: skip
-    due = min(signed, owed)
-    if facts.ended and facts.claimed != due:
-        raise ClaimWrong(f"the channel ended with {facts.claimed} claimed, {due} were due")
-    if facts.funded != facts.claimed + facts.refunded + facts.held:
-        raise MoneyMissing(
-            f"{facts.funded} went in; {facts.claimed} claimed, {facts.refunded} refunded and "
-            f"{facts.held} held are {facts.claimed + facts.refunded + facts.held}"
+def _compare(book: _Book, facts: LedgerFacts) -> None:
+    """The ledger's part of I2, I7 and I8."""
+    signed, delivered, claimed = book.signed, book.owed, facts.claimed
+    consts = next(iter(book.terms.values())).consts()
+    if facts.session_vk != book.evidence.session_vk or facts.consts != consts:
+        raise book.refuse(
+            ChannelDiffers, "ledger", "the channel on the ledger is not the one of the terms"
         )
+    if claimed > signed:
+        why = f"{claimed} lovelace were claimed, {signed} were signed for"
+        raise book.refuse(ClaimWrong, "signed", why)
+    if claimed > delivered:
+        over, ahead = claimed - delivered, signed - delivered
+        raise book.refuse(
+            ClaimWrong, "delivered",
+            f"over-claimed {over}: {claimed} lovelace were claimed, {delivered} were delivered; the"
+            f" {ahead} signed ahead are an allowance, not a due",
+            over_claimed=over, delivered=delivered, ahead=ahead,
+        )  # fmt: skip
+    due = min(signed, delivered)
+    if facts.ended and claimed != due:
+        why = f"the channel ended with {claimed} claimed, {due} were due"
+        raise book.refuse(ClaimWrong, "due", why)
+    parts = claimed + facts.refunded + facts.held
+    if facts.funded != parts:
+        raise book.refuse(
+            MoneyMissing, "sum",
+            f"{facts.funded} went in; {claimed} claimed, {facts.refunded} refunded and"
+            f" {facts.held} held are {parts}",
+        )  # fmt: skip
+
+
+def _channel(session_vk: bytes) -> str:
+    return f"channel {session_vk.hex()[:16]}"
+
+
+def _leases(names: list[str]) -> str:
+    if not names:
+        return "no lease"
+    return ("lease " if len(names) == 1 else "leases ") + " and ".join(map(_name, names))
+
+
+def _name(text: str) -> str:
+    """A name that somebody else chose, fit for a terminal."""
+    return text if re.fullmatch(r"[A-Za-z0-9_.:-]{1,80}", text) else ascii(text)[:80]
+
+
+def _total(book: _Book, facts: LedgerFacts | None) -> Total:
+    return Total(
+        channel=book.evidence.session_vk,
+        owed=book.owed,
+        signed=book.signed,
+        ahead=max(book.signed - book.owed, 0),
+        claimed=facts.claimed if facts else None,
+        refunded=facts.refunded if facts else None,
+        held=facts.held if facts else None,
+        funded=facts.funded if facts else None,
+        ended=facts.ended if facts else None,
+    )
 
 
 def _line(terms: Terms, receipts: list[Receipt]) -> Line:
@@ -365,118 +510,6 @@ def _line(terms: Terms, receipts: list[Receipt]) -> Line:
         final=last.final,
         lost=tuple(LostTime(cause, ms) for cause, ms in sorted(lost.items()) if ms),
     )
-
-
-# --- the form in which evidence travels -----------------------------------------------------------
-
-
-def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
-    """The form of ``docs/invoice.md``, the ledger left out: signed bytes as hex."""
-    leases = [(channel, signed) for channel in evidence.channels for signed in channel.terms]
-    return {
-        "job": evidence.job,
-        "leases": [
-            {
-                "channel": channel.session_vk.hex(),
-                "terms": signed.body.hex(),
-                "adapter_signature": signed.adapter_signature.hex(),
-                "session_signature": (signed.session_signature or b"").hex(),
-            }
-            for channel, signed in leases
-        ],
-        "channels": [
-            {
-                "session_vk": channel.session_vk.hex(),
-                "open_tx": channel.open_tx,
-                "index": channel.index,
-                "receipts": [
-                    {"body": signed.body.hex(), "signature": signed.signature.hex()}
-                    for signed in channel.receipts
-                ],
-                "voucher": None
-                if channel.voucher is None
-                else {
-                    "cumulative": channel.voucher.cumulative,
-                    "signature": channel.voucher.signature.hex(),
-                },
-            }
-            for channel in evidence.channels
-        ],
-    }
-
-
-def evidence_from_json(value: object) -> Evidence:
-    """The reverse; further keys are ignored; :class:`Malformed` for anything else.
-
-    Checks no signature: :func:`reconcile` does.
-    """
-    top = _map(value, "invoice")
-    terms: dict[bytes, list[SignedTerms]] = {}
-    for item in _list(top.get("leases")):
-        row = _map(item, "lease")
-        signed = SignedTerms.from_wire(
-            [_bytes(row.get(x), x) for x in ("terms", "adapter_signature", "session_signature")]
-        )
-        terms.setdefault(_bytes(row.get("channel"), "channel"), []).append(signed)
-    channels = tuple(_channel(_map(x, "channel"), terms) for x in _list(top.get("channels")))
-    return Evidence(want_text(top.get("job"), "job", 64), channels)
-
-
-def strange_leases(value: object) -> list[str]:
-    """Leases that have receipts in this evidence and no terms: their jobs shared a channel."""
-    top = _map(value, "invoice")
-    known = {
-        SignedTerms(_bytes(_map(x, "lease").get("terms"), "terms"), b"").terms.lease
-        for x in _list(top.get("leases"))
-    }
-    found: dict[str, None] = {}
-    for item in _list(top.get("channels")):
-        for receipt in _list(_map(item, "channel").get("receipts")):
-            body = _bytes(_map(receipt, "receipt").get("body"), "receipt")
-            found.setdefault(Receipt.decode(body).lease)
-    return [lease for lease in found if lease not in known]
-
-
-def _channel(item: Mapping[str, Any], terms: Mapping[bytes, list[SignedTerms]]) -> ChannelEvidence:
-    session_vk = _bytes(item.get("session_vk"), "session_vk")
-    voucher = None
-    if item.get("voucher") is not None:
-        row = _map(item["voucher"], "voucher")
-        cumulative = want_int(row.get("cumulative"), "cumulative")
-        voucher = Voucher(session_vk, cumulative, _bytes(row.get("signature"), "signature"))
-    receipts = [_map(x, "receipt") for x in _list(item.get("receipts"))]
-    return ChannelEvidence(
-        session_vk=session_vk,
-        open_tx=want_text(item.get("open_tx"), "open_tx", 64),
-        index=want_int(item.get("index", 0), "index", 0, 65_535),
-        terms=tuple(terms.get(session_vk, ())),
-        receipts=tuple(
-            SignedReceipt.from_wire(
-                [_bytes(r.get("body"), "receipt"), _bytes(r.get("signature"), "signature")]
-            )
-            for r in receipts
-        ),
-        voucher=voucher,
-    )
-
-
-def _bytes(value: object, name: str) -> bytes:
-    try:
-        return bytes.fromhex(want_text(value, name, 16_384))
-    except ValueError as error:
-        raise Malformed(f"{name} is not hex") from error
-
-
-def _map(value: object, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(f"{name} is not a map")
-    return cast("dict[str, Any]", value)
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise Malformed("expected a list")
-    return cast("list[object]", value)
 
 
 def _plain(value: Line | Total) -> dict[str, Any]:

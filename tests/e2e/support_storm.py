@@ -10,13 +10,8 @@ import anyio
 
 from marketplace.client.market import Job, Market
 from marketplace.client.payers import Paid
-from marketplace.domain.invoice import (
-    Invoice,
-    Line,
-    evidence_from_json,
-    evidence_to_json,
-    reconcile,
-)
+from marketplace.domain.evidence import evidence_to_json, read
+from marketplace.domain.invoice import Invoice, Line, reconcile
 from marketplace.domain.metering import Cause
 from tests.e2e.support_embedded import (
     World,
@@ -94,7 +89,7 @@ async def reckon(world: World, job: Job, reason: str, slack_ms: int) -> Invoice:
     assert view["reason"] == reason, view
     bill = await settled_bill(world, job.id)
     kept = json.dumps(evidence_to_json(await job.evidence()))
-    alone = reconcile(evidence_from_json(json.loads(kept)))
+    alone = reconcile(read(kept))
     assert alone.owed == bill.owed
     assert sum(total.claimed or 0 for total in bill.channels) == bill.owed
     await check_against_docker(world, bill, slack_ms)

@@ -165,9 +165,9 @@ def test_a_receipt_that_bills_what_it_calls_paused_stops_the_book() -> None:
     honest = Paper(paper.last, dict(paper.leases)).tick(AGREED, 10_000, lost=paused, billed=6000)
     assert take(book, honest, 20_000).sign == 16 * TICK
     lies: dict[str, dict[str, Any]] = {
-        "paused and billed": {"lost": paused, "billed": 6002},
+        "paused and billed": {"lost": paused, "billed": 6003},
         "a pause longer than the tick": {"lost": (Lost("paused", 10_002),), "billed": 0},
-        "saved up": {"billed": 10_002},
+        "saved up": {"billed": 10_003},
     }
     for lie in lies.values():
         liar = Paper(paper.last, dict(paper.leases))

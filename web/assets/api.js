@@ -18,7 +18,7 @@ export const keepToken = (value) => localStorage.setItem(TOKEN, value);
 export const dropToken = () => localStorage.removeItem(TOKEN);
 
 /** JSON of *path*; Problem for anything but success. *once* makes a POST repeatable. */
-export async function call(method, path, body, { once = "", bearer = token(), signal } = {}) {
+export async function call(method, path, body, { once = "", bearer = token(), signal, raw = false } = {}) {
   const headers = { Accept: "application/json" };
   if (bearer) headers.Authorization = `Bearer ${bearer}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -26,10 +26,12 @@ export async function call(method, path, body, { once = "", bearer = token(), si
   const payload = body === undefined ? undefined : JSON.stringify(body);
   const answer = await fetch(path, { method, headers, body: payload, signal });
   if (!answer.ok) throw new Problem(await answer.json().catch(() => ({})), answer.status);
-  return answer.json();
+  return raw ? answer.text() : answer.json();
 }
 
 export const get = (path, options) => call("GET", path, undefined, options);
+/** What evidence is read from: how its text is read is for {@link ./strictjson.js} to say. */
+export const getText = (path) => call("GET", path, undefined, { raw: true });
 export const post = (path, body = {}, options) => call("POST", path, body, options);
 
 /** Events of *path* until it ends: `[name, data]`. Reconnecting is the caller's: it knows from where. */

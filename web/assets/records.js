@@ -28,8 +28,18 @@ const SIZES = {
   device: 32, readings: 32, previous: 32,
 };
 const TEXTS = new Set(["lease", "job", "offer", "provider", "asset", "resource"]);
+const LEAST = { rate_micro: 1n, units_milli: 1n, ceiling: 1n, tick_ms: 1000n, seq: 1n };
+const MOST = { tick_ms: 60_000n, fee_bps: 100n };
+export const MOST_INT = 2n ** 63n - 1n;
+const ASSET = /^(?:[0-9a-f]{56}(?:[0-9a-f]{2}){0,32})?$/;
 
-function fields(bytes, tag, names, what) {
+const isText = (v, most) => typeof v === "string" && [...v].length <= most && !v.includes("\0");
+const isWhole = (v, least = 0n, most = MOST_INT) =>
+  (typeof v === "number" || typeof v === "bigint") && BigInt(v) >= least && BigInt(v) <= most;
+const isLost = (v) => Array.isArray(v) && v.length === 2 && isText(v[0], 40) && isWhole(v[1]);
+
+/** The fields after *tag* of canonical *bytes*, each of the type and within the limits of docs/invoice.md. */
+function fields(bytes, tag, names, what, letters) {
   const value = decode(bytes);
   if (!same(encode(value), bytes)) throw new Refused("MALFORMED", `${what} are not canonical`);
   if (!Array.isArray(value) || value.length !== names.length + 1 || value[0] !== tag) {
@@ -39,20 +49,24 @@ function fields(bytes, tag, names, what) {
   for (const [name, v] of Object.entries(found)) {
     const fits =
       name in SIZES ? v instanceof Uint8Array && v.length === SIZES[name]
-      : TEXTS.has(name) ? typeof v === "string"
-      : name === "lost" ? Array.isArray(v)
+      : TEXTS.has(name) ? isText(v, letters)
+      : name === "lost" ? Array.isArray(v) && v.every(isLost)
       : name === "final" ? typeof v === "boolean"
-      : (typeof v === "number" || typeof v === "bigint") && v >= 0;
+      : isWhole(v, LEAST[name], MOST[name]);
     if (!fits) throw new Refused("MALFORMED", `${name} of ${what} is malformed`);
   }
   if (!["gpu", "core"].includes(found.resource)) throw new Refused("MALFORMED", "resource is gpu or core");
   return found;
 }
 
-export const readTerms = (bytes) => fields(bytes, "tally/terms/v1", TERMS, "terms");
+export function readTerms(bytes) {
+  const terms = fields(bytes, "tally/terms/v1", TERMS, "terms", 200);
+  if (!ASSET.test(terms.asset)) throw new Refused("MALFORMED", "asset is neither empty nor hex of a policy and a name");
+  return terms;
+}
 
 export function readReceipt(bytes) {
-  const receipt = fields(bytes, "tally/receipt/v1", RECEIPT, "receipt");
+  const receipt = fields(bytes, "tally/receipt/v1", RECEIPT, "receipt", 64);
   return { ...receipt, hash: blake2b(bytes) };
 }
 
@@ -72,39 +86,49 @@ export const constsOf = (terms) =>
 
 const GENESIS = new Uint8Array(32);
 
+const first = (rules) => {
+  const [way, , why] = rules.find(([, holds]) => !holds) ?? [];
+  return way ? { way, why } : null;
+};
+
 /** Null if *receipt* follows from the channel's last and the lease's last, else the broken rule. */
-export function brokenRule(receipt, before, leaseBefore, rateMicro) {
+export const brokenRule = (receipt, before, leaseBefore, rateMicro) =>
+  chainFault(receipt, before, leaseBefore, rateMicro)?.why ?? null;
+
+/** The same (rule I4) with the page's word for it: `{way, why}` or null. */
+export function chainFault(receipt, before, leaseBefore, rateMicro) {
   const big = BigInt;
-  const channelBefore = big(before?.channel_owed ?? 0);
-  const leaseOwedBefore = big(leaseBefore?.lease_owed ?? 0);
-  const rules = [
-    [receipt.seq === (before?.seq ?? 0) + 1, `seq is ${receipt.seq}, expected ${(before?.seq ?? 0) + 1}`],
-    [same(receipt.previous, before?.hash ?? GENESIS), "the hash chain does not continue"],
-    [!before || same(receipt.session_vk, before.session_vk), "another channel"],
-    [!leaseBefore || receipt.lease === leaseBefore.lease, "another lease"],
-    [!leaseBefore?.final, "the lease already had its last receipt"],
-    [receipt.t1_ms >= receipt.t0_ms, "time runs backwards"],
-    [receipt.t0_ms === (leaseBefore?.t1_ms ?? 0), "the ticks leave a gap"],
-    [receipt.unit_ms_total >= (leaseBefore?.unit_ms_total ?? 0), "usage shrinks"],
-    [big(receipt.lease_owed) === owed(receipt.unit_ms_total, rateMicro), "owed is not ms × rate"],
-    [
-      big(receipt.channel_owed) === channelBefore + big(receipt.lease_owed) - leaseOwedBefore,
-      "the channel's total is not the sum of its leases",
-    ],
-  ];
-  return rules.find(([holds]) => !holds)?.[1] ?? null;
+  const seq = big(before?.seq ?? 0) + 1n;
+  const total = big(before?.channel_owed ?? 0) + big(receipt.lease_owed) - big(leaseBefore?.lease_owed ?? 0);
+  return first([
+    ["seq", big(receipt.seq) === seq, `seq is ${receipt.seq}, expected ${seq}`],
+    ["previous", same(receipt.previous, before?.hash ?? GENESIS), "the hash chain does not continue"],
+    ["channel", !before || same(receipt.session_vk, before.session_vk), "another channel"],
+    ["lease", !leaseBefore || receipt.lease === leaseBefore.lease, "another lease"],
+    ["final", !leaseBefore?.final, "the lease already had its last receipt"],
+    ["backwards", receipt.t1_ms >= receipt.t0_ms, "time runs backwards"],
+    ["gap", big(receipt.t0_ms) === big(leaseBefore?.t1_ms ?? 0), "the ticks leave a gap"],
+    ["shrinks", receipt.unit_ms_total >= (leaseBefore?.unit_ms_total ?? 0), "usage shrinks"],
+    ["owed", big(receipt.lease_owed) === owed(receipt.unit_ms_total, rateMicro), "owed is not ms × rate"],
+    ["sum", big(receipt.channel_owed) === total, "the channel's total is not the sum of its leases"],
+  ]);
 }
 
-/** Null if the usage fits into the receipt's time, else why not (rule I9, marketplace/domain/receipt.py). */
-export function outgrown(receipt, leaseBefore, unitsMilli) {
-  const before = BigInt(leaseBefore?.unit_ms_total ?? 0);
-  const total = BigInt(receipt.unit_ms_total);
-  const paused = receipt.lost.reduce((sum, [cause, ms]) => (cause === "paused" ? sum + BigInt(ms) : sum), 0n);
-  const held = BigInt(receipt.t1_ms) - BigInt(receipt.t0_ms) - paused + 1n; // both ends are rounded down
-  if (total > unitMs(receipt.t1_ms, unitsMilli)) return "more usage than its own clock had time for";
-  if (total > before + unitMs(held > 0n ? held : 0n, unitsMilli)) return "usage grew faster than time";
-  return held < 0n ? "more time paused than there was" : null;
+/** Rule I9: usage never grows faster than time x units, and nothing is lost that did not pass: `{way, why}` or null. */
+export function timeFault(receipt, leaseBefore, unitsMilli) {
+  const [t1, total, before] = [receipt.t1_ms, receipt.unit_ms_total, leaseBefore?.unit_ms_total ?? 0].map(BigInt);
+  const elapsed = t1 - BigInt(receipt.t0_ms);
+  const lost = receipt.lost.reduce((all, [, ms]) => all + BigInt(ms), 0n);
+  const held = elapsed - lost + 1n; // both ends are rounded down, and so are the totals
+  return first([
+    ["total", total <= unitMs(t1, unitsMilli), `more usage than its own clock had time for: ${total} unit-ms in ${t1} ms`],
+    ["growth", total <= before || total - before <= unitMs(held > 0n ? held : 0n, unitsMilli) + 1n, `usage grew faster than time: ${total - before} unit-ms in ${elapsed} ms less ${lost} lost`],
+    ["lost", lost <= elapsed, `more time lost than there was: ${lost} ms in ${elapsed} ms`],
+  ]);
 }
+
+/** Null if the usage fits into the receipt's time, else why not. */
+export const outgrown = (receipt, leaseBefore, unitsMilli) => timeFault(receipt, leaseBefore, unitsMilli)?.why ?? null;
 
 /** `"tally/v1" | cumulative as 8 bytes big-endian`. */
 export function voucherMessage(cumulative) {
