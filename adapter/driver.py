@@ -24,7 +24,7 @@ from adapter.runtime.base import (
     WorkloadGone,
 )
 from adapter.state import Lease, Wish
-from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.lease import EndReason
 from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
 
@@ -111,6 +111,8 @@ class Driver:
             try:
                 done = await self._step(lease)
                 self._fails = 0
+            except Halt:
+                raise  # the journal cannot be written: the process ends, workloads live on
             except Fault as fault:
                 self._fails += 1
                 _log.warning("retrying", lease=self._id, code=fault.code, cause=fault.message)

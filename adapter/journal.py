@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cbor2
 
@@ -39,6 +39,7 @@ from adapter.records import (
     lease_moving,
 )
 from adapter.state import Channel, Lease, Past, State
+from marketplace.disk import DiskFault, DiskFull
 from marketplace.domain import wire
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.receipt import SignedReceipt
@@ -85,13 +86,17 @@ class StoredTx:
 
 class Journal:
     """One file, one writer: the file is locked, and another process waits *wait_s* for it in vain.
-    Blocking: call it in a thread."""
+    Blocking: call it in a thread.  A disk that is full or fails is a
+    :class:`~marketplace.disk.DiskFault`: the transaction did not happen, and the process ends.
+    *connect* opens the database."""
 
-    def __init__(self, path: Path, wait_s: float = 5.0) -> None:
+    def __init__(
+        self, path: Path, wait_s: float = 5.0, connect: Callable[..., Any] = sqlite3.connect
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.Lock()
         with _mapped("open"):
-            self._db = sqlite3.connect(path, wait_s, isolation_level=None, check_same_thread=False)
+            self._db = connect(path, wait_s, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._shrinkable()
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -344,11 +349,12 @@ class Journal:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
             self._fixed.clear()  # what was put is rolled back: write it whole the next time
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full or failing disk may have rolled back already
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
 
 def _chain(previous: bytes, body: bytes, signature: bytes) -> bytes:
@@ -361,4 +367,10 @@ def _mapped(what: str) -> Generator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+        text = f"could not {what}: the journal: {error}"
+        if kind == sqlite3.SQLITE_FULL:
+            raise DiskFull(text) from error
+        if kind == sqlite3.SQLITE_IOERR:
+            raise DiskFault(text) from error
         raise JournalFault(f"could not {what}: {error}") from error

@@ -12,7 +12,7 @@ import cbor2
 
 from adapter.runtime.base import Handle
 from adapter.state import Channel, ChannelStage, Lease, PauseCause, Wish
-from marketplace.domain.errors import Fault, Malformed
+from marketplace.domain.errors import Halt, Malformed
 from marketplace.domain.grant import Grant
 from marketplace.domain.job import JobSpec
 from marketplace.domain.lease import EndReason, LeaseState
@@ -22,7 +22,7 @@ from marketplace.domain.terms import SignedTerms
 from marketplace.domain.voucher import Voucher
 
 
-class JournalFault(Fault):
+class JournalFault(Halt):
     """The journal cannot be read or written, or does not say what it must."""
 
     code = "JOURNAL_FAULT"

@@ -39,7 +39,7 @@ from marketplace.chain.waiting import Mempool, drop_lost
 from marketplace.chain.wallet import Wallet
 from marketplace.domain.channel import ChannelUnfit as Unfit
 from marketplace.domain.channel import Closing
-from marketplace.domain.errors import Fault, Refusal, TallyError
+from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import DEVNET_MAGIC
 from marketplace.domain.terms import Terms
@@ -143,6 +143,8 @@ class Treasury:
             self._stir = anyio.Event()
             try:
                 await self.look()
+            except Halt:
+                raise
             except Fault as fault:
                 self._alarm(fault.code, f"the chain cannot be read: {fault.message}")
             with anyio.move_on_after(self._pause_s()):
@@ -182,6 +184,8 @@ class Treasury:
                 continue
             try:
                 await self._look_at(known, height, snapshot)
+            except Halt:
+                raise
             except TallyError as error:  # whatever stands there, the other channels are looked at
                 _log.warning("channel not read", code=error.code, cause=error.message)
 

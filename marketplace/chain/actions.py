@@ -18,7 +18,7 @@ from marketplace.chain.instance import scripts_for
 from marketplace.chain.outputs import Out
 from marketplace.chain.signing import Unsigned
 from marketplace.chain.snapshot import Scripts, Snapshot
-from marketplace.chain.submit import MemoryLog, Sent, TransactionLog, TxRecord, send
+from marketplace.chain.submit import OPEN, MemoryLog, Sent, TransactionLog, TxRecord, send
 from marketplace.chain.txs import Batch, Move, Opening, Settlement
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.chain.wallet import Funds, Wallet
@@ -109,7 +109,7 @@ async def open_channels(desk: Desk, openings: Sequence[Opening]) -> Opened:
     """Open channels from the desk's wallet. A fresh session key each: see :class:`Opening`."""
     snapshot, funds, _ = await desk.look()
     draft = txs.open_channels(snapshot, funds, openings, desk.unit)
-    sent = await desk.send(draft.finish(), "open")
+    sent = await desk.send(draft.finish(), OPEN)
     return Opened(sent, tuple(OutRef(sent.tx_id, i) for i in range(len(openings))))
 
 

@@ -14,16 +14,23 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio.to_thread
+import structlog
 
+from marketplace import disk
 from marketplace.chain import txbytes
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.signing import Signed
 from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.disk import Files
 from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
+
+OPEN: Final = "open"
+"""The purpose of a transaction that opens channels."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,18 +89,29 @@ class MemoryLog:
         """What is not over."""
         return [r for r in self.records.values() if not TRANSACTION.is_terminal(r.state)]
 
+    async def known(self) -> Sequence[TxRecord]:
+        """Every record, oldest first."""
+        return list(self.records.values())
+
+
+_OPENS_KEPT: Final = 200  # finished opens that a rewritten file still names: see `known`
+
 
 class FileLog(MemoryLog):
     """A file of JSON lines, fsynced at every write: a wallet's, a watchtower's or a settler's own.
 
     Several processes may share it: each write is made under a lock, and what others wrote is read
-    before anything is answered. Finished transactions are dropped when the file grows.
+    before anything is answered. Finished transactions are dropped when the file grows, but the latest
+    opens. A write that fails is cut back and raises :class:`~marketplace.disk.DiskFault`; a line at the
+    end that a crash damaged was never acted on and is set aside; one before a readable line is a
+    :class:`~marketplace.disk.JournalDamaged`. *files* are the operating system's calls.
     """
 
-    def __init__(self, path: Path, *, compact_above: int = 4 << 20) -> None:
+    def __init__(self, path: Path, *, compact_above: int = 4 << 20, files: Files = disk.OS) -> None:
         super().__init__()
         self._path = path
         self._compact_above = compact_above
+        self._files = files
         self._read_to = 0
         self._file_id: tuple[int, int] | None = None
 
@@ -107,13 +125,22 @@ class FileLog(MemoryLog):
         await anyio.to_thread.run_sync(self._catch_up)
         return await super().pending()
 
+    async def known(self) -> Sequence[TxRecord]:
+        """The same, and those that are over as far as the file still has them."""
+        await anyio.to_thread.run_sync(self._catch_up)
+        return await super().known()
+
     def _append(self, record: TxRecord) -> None:
         with self._locked():
-            self._read_new()
+            self._read_new(writing=True)
             known = self.records.get(record.tx_id)
             cbor = None if known is not None and known.cbor == record.cbor else record.cbor.hex()
             row = [record.tx_id.hex(), cbor, record.purpose, record.state.name, record.height]
-            self._write(self._path, "ab", [row])
+            rows = disk.Rows(self._path, self._files)
+            try:
+                rows.add(_lines([row]))
+            finally:
+                rows.close()
             self.records[record.tx_id] = record
             if self._path.stat().st_size > self._compact_above:
                 self._compact()
@@ -124,61 +151,78 @@ class FileLog(MemoryLog):
 
     @contextmanager
     def _locked(self) -> Generator[None, None, None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_suffix(".lock").open("w") as guard:
+        path = self._path.with_suffix(".lock")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            guard = self._files.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise disk.fault(error, "a log of transactions cannot be locked", path) from error
+        try:
             fcntl.flock(guard, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(guard)
 
-    def _read_new(self) -> None:
-        """What was appended since the last look; from the beginning if the file was replaced."""
+    def _read_new(self, *, writing: bool = False) -> None:
+        """What was appended since the last look; from the beginning if the file was replaced. Who is
+        *writing* sets a damaged end aside first: nothing may be put behind it.
+        """
         if not self._path.exists():
             return
-        at = self._path.stat()
-        if self._file_id != (at.st_dev, at.st_ino):
-            self._file_id, self._read_to = (at.st_dev, at.st_ino), 0
-            self.records = {}  # a compacted file holds all that is not over
-        with self._path.open("rb") as file:
-            file.seek(self._read_to)
-            for line in file.read().splitlines(keepends=True):
-                if line.endswith(b"\n"):
-                    self._read_to += len(line)
-                    self._take(line)
-
-    def _take(self, line: bytes) -> None:
         try:
-            tx_id, cbor, purpose, state, height = json.loads(line)
-        except ValueError:  # a line cut short by a crash, and the next one after it: never acted on
-            return
-        key = bytes.fromhex(tx_id)
-        known = self.records.get(key)
-        raw = bytes.fromhex(cbor) if cbor else known.cbor if known else b""
-        self.records[key] = TxRecord(key, raw, purpose, TxState[state], height)
+            at = self._path.stat()
+            if self._file_id != (at.st_dev, at.st_ino) or at.st_size < self._read_to:
+                self._file_id, self._read_to = (at.st_dev, at.st_ino), 0
+                self.records = {}  # a compacted file holds all that is not over
+            with self._path.open("rb") as file:
+                file.seek(self._read_to)
+                data = file.read()
+        except OSError as error:
+            raise disk.fault(error, "a log of transactions cannot be read", self._path) from error
+        rows, end = disk.good_rows(data, _row, self._path.name)
+        for row in rows:
+            self._take(row)
+        self._read_to += end
+        if writing and end < len(data):
+            side = disk.set_aside(self._path, self._read_to, self._files)
+            _log.warning("log_end_damaged", log=str(self._path), kept=side.name)
+
+    def _take(self, row: _Row) -> None:
+        tx_id, cbor, purpose, state, height = row
+        known = self.records.get(tx_id)
+        raw = cbor if cbor is not None else known.cbor if known else b""
+        self.records[tx_id] = TxRecord(tx_id, raw, purpose, state, height)
 
     def _compact(self) -> None:
-        live = [r for r in self.records.values() if not TRANSACTION.is_terminal(r.state)]
+        over = [r for r in self.records.values() if TRANSACTION.is_terminal(r.state)]
+        kept = {r.tx_id for r in [r for r in over if r.purpose == OPEN][-_OPENS_KEPT:]}
+        live = [
+            r
+            for r in self.records.values()
+            if r.tx_id in kept or not TRANSACTION.is_terminal(r.state)
+        ]
         rows = [[r.tx_id.hex(), r.cbor.hex(), r.purpose, r.state.name, r.height] for r in live]
-        fresh = self._path.with_suffix(".new")
-        self._write(fresh, "wb", rows)
-        fresh.replace(self._path)
+        disk.write_whole(self._path, _lines(rows), self._files)
         self.records = {r.tx_id: r for r in live}
         self._file_id = None
         self._compact_above = max(self._compact_above, 2 * self._path.stat().st_size)
 
-    def _write(self, path: Path, mode: str, rows: Sequence[Sequence[object]]) -> None:
-        with path.open(mode) as file:
-            if mode == "ab" and self._cut_short():
-                file.write(b"\n")
-            file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
-            file.flush()
-            os.fsync(file.fileno())
 
-    def _cut_short(self) -> bool:
-        """Whether a crash left the last line without its end."""
-        if not self._path.exists() or not self._path.stat().st_size:
-            return False
-        with self._path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) != b"\n"
+_Row = tuple[bytes, bytes | None, str, TxState, int | None]
+
+
+def _lines(rows: Sequence[Sequence[object]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _row(line: bytes) -> _Row:
+    """One line; ``ValueError`` if it is none of ours."""
+    try:
+        tx_id, cbor, purpose, state, height = json.loads(line)
+        raw = None if cbor is None else bytes.fromhex(cbor)
+        return bytes.fromhex(tx_id), raw, str(purpose), TxState[state], height
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no transaction: {error}") from error
 
 
 @dataclass(frozen=True)

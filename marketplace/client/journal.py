@@ -2,8 +2,11 @@
 
 One file of JSON lines and one lock file for each session key. Whoever wants to sign for a channel
 takes the lock *first* and reads the book afterwards: a book read before that may be old. A last
-line that a crash cut short was never acted on and is dropped. What was signed is never forgotten:
-of the receipts only those that the book needs are kept when the file is rewritten.
+line that a crash cut short was never acted on and is set aside, and so is any damage that nothing
+readable follows (the market's voucher and the chain then say what was signed: see
+:meth:`~marketplace.client.payers.ChannelPayer.catch_up`). What was signed is never forgotten: of the
+receipts only those that the book needs are kept when the file is rewritten. A disk that is full or
+fails is a :class:`~marketplace.disk.DiskFault`: the row does not count, and the process stops.
 """
 
 from __future__ import annotations
@@ -12,19 +15,25 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
+import structlog
+
+from marketplace import disk
 from marketplace.client import payer
 from marketplace.client.clock import Stamp
 from marketplace.client.payer import Book, LeaseBook
+from marketplace.disk import Files, JournalDamaged
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.receipt import SignedReceipt
 from marketplace.domain.terms import SignedTerms
 
 _COMPACT_BYTES: Final = 8 << 20
+
+log = structlog.get_logger("tally.payer")
 
 
 class ChannelHeld(Conflict):
@@ -39,13 +48,6 @@ class ChannelNotMine(NotFound):
 
     code = "CHANNEL_NOT_MINE"
     remedy = "use the --home in which the channel was opened"
-
-
-class JournalDamaged(Malformed):
-    """A line in the middle of a book cannot be read."""
-
-    code = "JOURNAL_DAMAGED"
-    remedy = "restore the file; meanwhile sign nothing on this channel"
 
 
 @dataclass(frozen=True)
@@ -94,28 +96,43 @@ class Loaded:
 
 
 class Journal:
-    """The locked book of one channel. Made by :meth:`hold`; ``close`` gives the lock back."""
+    """The locked book of one channel. Made by :meth:`hold`; ``close`` gives the lock back.
 
-    def __init__(self, path: Path, lock: int) -> None:
+    *files* are the operating system's calls. Every failure of the disk is a
+    :class:`~marketplace.disk.DiskFault`; after one nothing more is written here.
+    """
+
+    def __init__(self, path: Path, lock: int, files: Files = disk.OS) -> None:
         self._path = path
         self._lock = lock
-        self._file: int | None = None
+        self._files = files
+        self._rows: disk.Rows | None = None
 
     @staticmethod
     def hold(
-        folder: Path, session_vk: bytes, compact_bytes: int = _COMPACT_BYTES
+        folder: Path,
+        session_vk: bytes,
+        compact_bytes: int = _COMPACT_BYTES,
+        files: Files = disk.OS,
     ) -> tuple[Journal, Loaded]:
         """Lock, then read; a file above *compact_bytes* is rewritten. :class:`ChannelHeld` if another
         process has the lock.
         """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(folder / f"{session_vk.hex()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        path = folder / f"{session_vk.hex()}.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = files.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise disk.fault(error, "a channel cannot be locked", path) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(lock)
             raise ChannelHeld(f"another payer holds channel {session_vk.hex()[:16]}") from error
-        journal = Journal(folder / f"{session_vk.hex()}.jsonl", lock)
+        except OSError as error:
+            os.close(lock)
+            raise disk.fault(error, "a channel cannot be locked", path) from error
+        journal = Journal(path, lock, files)
         try:
             rows = journal._recover()
             loaded = fold(session_vk, rows)
@@ -127,37 +144,31 @@ class Journal:
 
     def close(self) -> None:
         """Give the lock back."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
         os.close(self._lock)
 
     def write(self, *rows: Mapping[str, Any]) -> None:
         """Append and reach the disk; all of *rows* or, after a crash, a prefix of them."""
-        assert self._file is not None
-        data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
-        os.fsync(self._file)
+        assert self._rows is not None
+        self._rows.add(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
     def _recover(self) -> list[dict[str, Any]]:
-        """The rows; a cut last line is removed from the file."""
-        if not self._path.exists():
-            return []
-        data = self._path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            os.truncate(self._path, len(whole))
-        return list(_rows(whole, self._path.name))
+        """The rows; a damaged end is kept beside the file and cut off."""
+        data = _read(self._path)
+        rows, end = _rows(data, self._path.name)
+        if end < len(data):
+            side = disk.set_aside(self._path, end, self._files)
+            log.warning(
+                "book_end_damaged", book=str(self._path), kept=side.name, bytes=len(data) - end
+            )
+        return rows
 
     def _open(self, loaded: Loaded, rows: list[dict[str, Any]], compact_bytes: int) -> None:
         if self._path.exists() and self._path.stat().st_size > compact_bytes:
             self._compact(loaded, rows)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        self._rows = disk.Rows(self._path, self._files)
 
     def _compact(self, loaded: Loaded, rows: list[dict[str, Any]]) -> None:
         """Rewrite without the receipts that later ones replaced; the greatest amount stays."""
@@ -169,13 +180,8 @@ class Journal:
                 needed.add(row["receipt"][0])
         kept = [row for row in rows if row["k"] != "tick" or row["receipt"][0] in needed]
         kept.append({"k": "signed", "signed": loaded.book.signed})
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.writelines(json.dumps(row).encode() + b"\n" for row in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(fresh, 0o600)
-        os.replace(fresh, self._path)
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in kept)
+        disk.write_whole(self._path, data, self._files)
 
 
 def channels_in(folder: Path) -> list[bytes]:
@@ -192,16 +198,28 @@ def peek(folder: Path, session_vk: bytes) -> Loaded:
     path = folder / f"{session_vk.hex()}.jsonl"
     if not path.exists():
         raise ChannelNotMine(f"there is no channel {session_vk.hex()[:16]} in {folder}")
-    data = path.read_bytes()
-    return fold(session_vk, list(_rows(data[: data.rfind(b"\n") + 1], path.name)))
+    return fold(session_vk, _rows(_read(path), path.name)[0])
 
 
-def _rows(data: bytes, name: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(data.splitlines(), start=1):
-        try:
-            yield cast("dict[str, Any]", json.loads(line))
-        except ValueError as error:
-            raise JournalDamaged(f"{name}, line {number}: {error}") from error
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise disk.fault(error, "a book cannot be read", path) from error
+
+
+def _rows(data: bytes, name: str) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and where they end; see :func:`marketplace.disk.good_rows`."""
+    return disk.good_rows(data, _row, name)
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, dict) or "k" not in row:
+        raise ValueError("no row of a book")
+    return cast("dict[str, Any]", row)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -246,11 +264,10 @@ def signed_row(book: Book) -> dict[str, Any]:
     return {"k": "signed", "signed": book.signed, "approved": approved}
 
 
-def stopped_row(code: str, evidence: SignedReceipt) -> dict[str, Any]:
-    """Why nothing more is signed, with the receipt that proves it."""
-    return {
-        "k": "stopped", "code": code, "receipt": [evidence.body.hex(), evidence.signature.hex()],
-    }  # fmt: skip
+def stopped_row(code: str, evidence: SignedReceipt | None = None) -> dict[str, Any]:
+    """Why nothing more is signed, with the receipt that proves it, where one does."""
+    proof = {} if evidence is None else {"receipt": [evidence.body.hex(), evidence.signature.hex()]}
+    return {"k": "stopped", "code": code, **proof}
 
 
 def final_row(lease: str) -> dict[str, Any]:

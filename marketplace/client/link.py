@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
 
+from marketplace import disk
 from marketplace.domain import wire
 from marketplace.domain.conversation import (
     Client,
@@ -137,7 +139,8 @@ class Link:
                 await self._subscribe_all()
                 self.opened_ms += 1
                 self.open.set()
-                await self._handler.opened()
+                with _own_files():
+                    await self._handler.opened()
                 async for frame in socket:
                     await self._step(socket, frame)
             finally:
@@ -155,7 +158,8 @@ class Link:
             for answer in answers:
                 await socket.send(answer)
         if message is not None:
-            await self._handler.handle(message)
+            with _own_files():
+                await self._handler.handle(message)
         if self._client.numbering.received != before:
             await socket.send(self._client.handled())
 
@@ -184,6 +188,17 @@ class Link:
     def _subscription(self, session: Signer) -> wire.Subscribe:
         client, vk = self._client, session.verify_key
         return wire.Subscribe(vk, session.sign(subscribe_message(client.nonce, client.market, vk)))
+
+
+@contextmanager
+def _own_files() -> Generator[None]:
+    """What this machine's own files refuse is no lost connection: it goes up, and ends the process."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise disk.fault(error, "a message could not be handled", error.filename or "") from error
 
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

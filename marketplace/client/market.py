@@ -26,7 +26,7 @@ import httpx
 import structlog
 
 from marketplace.chain.errors import ChainFault
-from marketplace.client import gang
+from marketplace.client import gang, second
 from marketplace.client.handle import Job
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.leaving import CLOSE_AFTER_S
@@ -35,12 +35,14 @@ from marketplace.client.purse import Purse
 from marketplace.client.reader import DEFAULT_MARKET, PurseNeeded, Reader
 from marketplace.client.runner import Confirm, Offered, Runner
 from marketplace.client.till import Till
-from marketplace.domain.errors import Fault, Refusal
+from marketplace.disk import JournalDamaged
+from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.job import JobSpec
 
 log = structlog.get_logger("tally.client")
 Json = dict[str, Any]
 _FOLLOW_CHAIN_S: Final = 5.0
+_SECOND_EVERY: Final = 12  # a minute: one request, as long as nothing is wrong
 _LEAVE_S: Final = 30.0
 
 
@@ -124,9 +126,15 @@ class Market(Reader):
         return (await self.chain()).mainnet
 
     async def _follow_chain(self, till: Till) -> None:
+        looks = 0
         while True:
             try:
                 await till.follow()
+                if looks % _SECOND_EVERY == 0 and self._runner is not None:
+                    await second.look(till, self.payers, till.purse.channels)
+                looks += 1
+            except JournalDamaged:
+                raise
             except (ChainFault, Refusal) as error:
                 log.info("chain_unread", why=error.message)
             await anyio.sleep(_FOLLOW_CHAIN_S)
@@ -222,6 +230,8 @@ class Market(Reader):
                 handle.seen(await self.runner.follow(name, handle.saw))
                 self._watch_ends(self.runner.channels(name))
                 return
+            except Halt:
+                raise  # the own books cannot be kept: this process pays for nobody any more
             except Fault as fault:
                 log.warning("market_away", job=name, why=fault.message)
                 await anyio.sleep(1.0)

@@ -25,6 +25,7 @@ from marketplace.client.clock import Stamp
 from marketplace.client.journal import ChannelFacts, ChannelHeld, Journal, Loaded
 from marketplace.client.link import Link, market_of
 from marketplace.client.payer import Book, Missing, Note, Outcome
+from marketplace.disk import JournalDamaged
 from marketplace.domain import wire
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.keys import Signer
@@ -255,6 +256,24 @@ class ChannelPayer:
         log.warning("receipt_refused", lease=lease, code=refusal.code, why=refusal.message)
         await self._tell(Paid("refused", self.session_vk, lease, 0, refusal.code, refusal.message))
 
+    async def twice(self, refusal: Refusal) -> None:
+        """Nothing more is signed on this channel, and its end is asked for: a voucher would be good for
+        a second output of its key.
+        """
+        async with self._turn:
+            if self.book.stopped == refusal.code:
+                return
+            await self._write(rows.stopped_row(refusal.code))
+            self.book = replace(self.book, stopped=refusal.code)
+            living = [lease for lease in self.terms if lease not in self.final]
+            for lease in living:
+                await self._link.send(wire.StopAsked(lease, refusal.code))
+            log.error("channel_twice", channel=self.session_vk.hex(), why=refusal.message)
+            text = f"{refusal.message}: {refusal.remedy}"
+            lease = living[-1] if living else ""
+            await self._tell(Paid("refused", self.session_vk, lease, 0, refusal.code, text))
+            await self._end()
+
     async def progress(self, message: wire.LeaseProgress) -> None:
         """A stage of a lease: it moves the own clock, and tells."""
         what = _STAGES.get(message.stage)
@@ -331,8 +350,9 @@ class ChannelPayer:
                 log.warning("foreign_voucher", channel=self.session_vk.hex()[:16])
         async with self._turn:
             if known > self.book.signed:
-                self.book = payer.resume_from(self.book, known, Stamp.now().mono_ms)
-                await self._write(rows.signed_row(self.book))
+                resumed = payer.resume_from(self.book, known, Stamp.now().mono_ms)
+                await self._write(rows.signed_row(resumed))
+                self.book = resumed
 
     async def say_again(self) -> None:
         """After a reconnect: the end that may not have arrived."""
@@ -437,6 +457,12 @@ class Payers:
             try:
                 journal, loaded = Journal.hold(self._folder, session_vk)
             except ChannelHeld:
+                continue
+            except (
+                JournalDamaged
+            ) as damaged:  # the others are paid; this one is said, again and again
+                log.error("book_damaged", channel=session_vk.hex(), why=damaged.message)
+                await self._tell(Paid("refused", session_vk, "", 0, damaged.code, damaged.message))
                 continue
             facts = loaded.facts
             if facts is None or facts.state == "ENDED" or not self._ours(facts):

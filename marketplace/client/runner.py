@@ -22,11 +22,12 @@ import structlog
 from marketplace.chain.channels import ChannelEnded
 from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.chain.utxo import OutRef
-from marketplace.client import quotes
+from marketplace.client import quotes, second
 from marketplace.client.http import Http
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.journal import ChannelFacts
 from marketplace.client.leaving import CLOSE_AFTER_S, leave
+from marketplace.client.oneopen import ChannelTwice, KeyUsed, OpenUnsure
 from marketplace.client.payers import ChannelPayer, Paid, Payers
 from marketplace.client.purse import Purse
 from marketplace.client.quotes import Quote, QuoteRefused, Wanted
@@ -89,7 +90,6 @@ class Runner:
     _specs: dict[str, JobSpec] = field(default_factory=dict[str, JobSpec])
     _busy: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     _turns: dict[bytes, anyio.Lock] = field(default_factory=dict[bytes, anyio.Lock])
-    _unsure: set[str] = field(default_factory=set[str])
 
     # ---- posting ---------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Runner:
         if signed is None:
             signed = await held.agree(quote.signed, terms.ceiling)
         if quote.fresh and not held.facts.open_tx:
-            ref = await self._open(offered)
+            ref = await self.till.open(terms, offered.amount)
             await held.opened(ref.tx_id.hex(), ref.index, None)
         elif not quote.fresh and offered.amount:
             at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
@@ -295,16 +295,6 @@ class Runner:
             payout=quote.payout,
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))
-
-    async def _open(self, offered: Offered) -> OutRef:
-        """The channel on chain: found if a crash came after its transaction, else opened."""
-        terms = offered.quote.terms
-        if terms.session_vk.hex() in self._unsure:
-            found = await self.till.find_open(terms)
-            if found is not None:
-                return found
-        self._unsure.add(terms.session_vk.hex())
-        return await self.till.open(terms, offered.amount)
 
     def _sealed(self, offered: Offered) -> dict[str, str]:
         spec = self._specs[offered.job]
@@ -432,7 +422,9 @@ class Runner:
         """The channel is that of its terms, and what it can pay is known; else it is ended."""
         facts, terms = held.facts, next(iter(held.terms.values())).terms
         try:
-            await held.opened(facts.open_tx, facts.index, await self.till.checked(terms, at))
+            capacity = await self.till.checked(terms, at)
+            await second.alone(self.till, held)
+            await held.opened(facts.open_tx, facts.index, capacity)
         except ChannelUnfit as refusal:
             if not held.end_sent:
                 log.error("channel_refused", channel=facts.session_vk.hex(), why=refusal.message)
@@ -450,10 +442,7 @@ class Runner:
     async def resume(self, held: ChannelPayer) -> None:
         """What a restarted payer does first with each channel: learn what it may have forgotten."""
         if not held.facts.open_tx and held.terms:
-            terms = next(iter(held.terms.values())).terms
-            found = await self.till.find_open(terms)
-            if found is not None:
-                await held.opened(found.tx_id.hex(), found.index, None)
+            await self._take_up(held)
         voucher, claimed = None, 0
         try:
             row = cast(Json, await self.http.get(f"/v1/channels/{held.session_vk.hex()}"))
@@ -467,6 +456,22 @@ class Runner:
             except (ChannelUnknown, ChainFault) as error:
                 log.info("channel_unseen", why=error.message)
         await held.catch_up(voucher, claimed)
+
+    async def _take_up(self, held: ChannelPayer) -> None:
+        """The open transaction that a crash kept out of the book, if there is one."""
+        terms = next(iter(held.terms.values())).terms
+        try:
+            found = await self.till.find_open(terms)
+        except ChannelTwice as refusal:
+            await held.twice(refusal)
+        except (
+            KeyUsed,
+            OpenUnsure,
+        ) as error:  # asked again when the quote is accepted, if it still is
+            log.warning("open_unsure", channel=held.session_vk.hex(), why=error.message)
+        else:
+            if found is not None:
+                await held.opened(found.tx_id.hex(), found.index, None)
 
 
 def _pause(view: Json) -> float:

@@ -7,6 +7,7 @@ in and reading do not need.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,7 +39,8 @@ from marketplace.chain.instance import scripts_for
 from marketplace.chain.outputs import Out, least
 from marketplace.chain.submit import FileLog
 from marketplace.chain.txs import Opening
-from marketplace.chain.utxo import OutRef
+from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.client import oneopen
 from marketplace.client.purse import Purse
 from marketplace.domain.channel import Credential, Open
 from marketplace.domain.errors import Malformed
@@ -63,10 +65,14 @@ class Till:
     def desk(self, asset: str = "") -> Desk:
         """For the actions of :mod:`marketplace.chain`; its log is kept with the purse."""
         wallet = self.purse.wallet(mainnet=self.chain.mainnet)
-        log = FileLog(
+        return Desk(self.chain, wallet, asset, self.log)
+
+    @property
+    def log(self) -> FileLog:
+        """Every transaction of this purse on this chain; other processes may add to it."""
+        return FileLog(
             self.purse.home / "transactions" / f"{self.purse.name}-{self.chain.magic}.jsonl"
         )
-        return Desk(self.chain, wallet, asset, log)
 
     @property
     def address(self) -> str:
@@ -89,37 +95,81 @@ class Till:
         return txs.reserve(snapshot, Out(at, terms.ceiling, datum=body), desk.unit)
 
     async def open(self, terms: Terms, amount: int) -> OutRef:
-        """Open the channel of *terms* with *amount* in it; its output. Waits for no block."""
-        for turn in range(_CONFLICTS):
+        """Open the channel of *terms* with *amount* in it; its output. Waits for no block.
+
+        One that was opened before, or may still come to be, is taken up instead: see
+        :mod:`~marketplace.client.oneopen` for what this can refuse. A chain that took the transaction
+        and did not answer has opened it: its bytes are in the log, and are sent until a block has them.
+        """
+        async with _SPENDING[self.purse.home]:
+            standing = await self.find_open(terms)
+            if standing is not None:
+                return standing
             desk = self.desk(terms.asset)
             opening = Opening(amount, lambda _first, _index: terms.consts(), self._stake(desk))
-            async with _SPENDING[self.purse.home]:
+            for turn in range(_CONFLICTS):
                 try:
                     return (await open_channels(desk, [opening])).refs[0]
                 except TxRefused as refused:  # another process of this purse was faster
                     if not refused.conflict or turn == _CONFLICTS - 1:
                         raise
+                except ChainFault:
+                    sent = await self._sent_open(terms)
+                    if sent is None:
+                        raise
+                    return sent
         raise AssertionError("unreachable")
+
+    async def _sent_open(self, terms: Terms) -> OutRef | None:
+        """The output of an unfinished open of exactly *terms* in the log."""
+        for record in await self.log.pending():
+            found = oneopen.opens(record, terms.session_vk)
+            if found is not None and found[1] == terms.consts():
+                return found[0].ref
+        return None
 
     async def follow(self) -> None:
         """One look after its own transactions: seen, final, sent again after a rollback."""
-        log = self.desk().log
-        assert log is not None
-        await Follower(self.chain, log).look()
+        await Follower(self.chain, self.log).look()
 
     async def find_open(self, terms: Terms) -> OutRef | None:
-        """The richest output that looks like the channel of *terms*: after a crash between sending the
-        open transaction and noting its id. It is checked like any other before anything is signed;
-        anybody can lay a poorer one with the same datum beside it.
+        """The channel of *terms* that stands already or may still come to stand, by the purse's own log
+        and the chain; None if a first may be opened. Whatever is found is checked like any other channel
+        before anything is signed.
         """
         desk = self.desk(terms.asset)
-        snapshot = await self.chain.snapshot(desk.scripts)
-        at = addresses.channel_address(
-            snapshot.scripts.stub_hash, self._stake(desk), snapshot.mainnet
+        vk, wanted = terms.session_vk, terms.consts()
+        records = [r for r in await self.log.known() if oneopen.opens(r, vk) is not None]
+        if records:
+            await self.follow()  # what never left, or was lost by a rollback, is sent now
+        tip = await self.chain.tip()
+        tried = [await oneopen.attempt(self.chain, r, vk, wanted, tip) for r in records]
+        found = (await self.outputs(terms.asset)).get(vk, [])
+        ours = await self._whose(desk).ours(found, vk)
+        return oneopen.decide(
+            [one for one in tried if one is not None],
+            [(origin, oneopen.consts_of(utxo) == wanted) for origin, utxo in ours],
         )
-        found = await ChannelFinder(self.chain, desk.scripts, desk.unit).at_address(at)
-        ours = [utxo for utxo in found if _opens(utxo.datum or b"", terms)]
-        return max(ours, key=lambda utxo: utxo.quantity(desk.unit)).ref if ours else None
+
+    async def outputs(self, asset: str = "") -> dict[bytes, list[Utxo]]:
+        """Every unspent output at the address of this purse's channels that reads as one, by key."""
+        desk = self.desk(asset)
+        at = addresses.channel_address(
+            desk.scripts.stub_hash, self._stake(desk), self.chain.mainnet
+        )
+        return await self._whose(desk).at(at)
+
+    async def strays(
+        self, session_vk: bytes, outputs: Sequence[Utxo], origin: OutRef, asset: str = ""
+    ) -> list[tuple[OutRef, Utxo]]:
+        """Of *outputs* those that this purse paid for beside the channel that began at *origin*, each
+        with its own origin.
+        """
+        return await self._whose(self.desk(asset)).ours(outputs, session_vk, origin)
+
+    def _whose(self, desk: Desk) -> oneopen.Whose:
+        finder = ChannelFinder(self.chain, desk.scripts, desk.unit)
+        return oneopen.Whose(self.chain, finder, self.purse.signer.key_hash)
 
     async def look(
         self, session_vk: bytes, origin: OutRef, asset: str = ""
@@ -200,9 +250,7 @@ class Till:
 
     async def on_its_way(self, view: ChannelView) -> bool:
         """Whether an unfinished transaction of this purse already spends *view*'s output."""
-        log = self.desk(view.unit.hex()).log
-        assert log is not None
-        return any(view.utxo.ref in record.inputs for record in await log.pending())
+        return any(view.utxo.ref in record.inputs for record in await self.log.pending())
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""
@@ -244,11 +292,3 @@ def _paid_at(payout: str, view: ChannelView) -> bytes | None:
     except Malformed:
         return None
     return address if addresses.payout_hash(address) == view.consts.payout else None
-
-
-def _opens(body: bytes, terms: Terms) -> bool:
-    try:
-        stage = datum.read_stage(body)
-    except Malformed:
-        return False
-    return isinstance(stage, Open) and stage.consts == terms.consts() and stage.claimed == 0

@@ -11,6 +11,7 @@
     x …                 each module adds its own beside the rule it guards
   * Fault             the world failed: ours to retry                   (503, logged)
     x …                 one per edge: chain, provider, docker, nvml, store
+    * Halt            our own books cannot be kept: the process stops (journal, disk)
 
 ``code`` is stable and part of the contract with users; ``remedy`` says what to do about it.
 """
@@ -53,6 +54,14 @@ class Fault(TallyError):
 
     code = "FAULT"
     remedy = "try again in a moment; if it lasts, look at the log of the part that is named"
+
+
+class Halt(Fault):
+    """Our own books cannot be kept. Whoever retries faults lets this one through: a process that goes
+    on would act on what nobody wrote down.
+    """
+
+    code = "HALT"
 
 
 class Malformed(Refusal):

@@ -1,62 +1,88 @@
-"""After a crash the payer finds the channel that it opened, whatever lies beside it."""
+"""What a payer takes for the channel that it opened: never a copy that somebody laid beside it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from marketplace.chain import address as addresses
 from marketplace.chain import datum
-from marketplace.chain.channels import ChannelFinder
+from marketplace.chain.connect import Moves
+from marketplace.chain.snapshot import Tip
 from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.client.oneopen import ChannelTwice, KeyUsed
 from marketplace.client.purse import Purse
 from marketplace.client.till import Till
-from marketplace.domain.channel import Open
+from marketplace.domain.channel import Credential, Open
 from marketplace.domain.terms import Terms
 from tests.unit.support_adapter import core_job, offer, terms_for
 
 
 class Chain:
-    """Knows the scripts and nothing else."""
+    """Outputs, and by which key's address each was paid for."""
 
     magic, mainnet = 42, False
 
-    async def snapshot(self, scripts: Any) -> Any:
-        class Snapshot:
-            pass
+    def __init__(self) -> None:
+        self.there: list[Utxo] = []
+        self.payers: dict[bytes, bytes] = {}
 
-        found: Any = Snapshot()
-        found.scripts, found.mainnet = scripts, False
-        return found
+    async def tip(self) -> Tip:
+        return Tip(1000, 0, 100, "")
+
+    async def utxos(self, address: bytes) -> list[Utxo]:
+        return [utxo for utxo in self.there if utxo.address == address]
+
+    async def moves(self, tx_id: bytes) -> Moves:
+        spent = Utxo(OutRef(bytes(32), tx_id[0]), self.payers[tx_id], 50_000_000)
+        return Moves((spent,), ())
 
 
-def output(index: int, terms: Terms, lovelace: int, claimed: int = 0) -> Utxo:
-    body = datum.stage_bytes(Open(terms.consts(), claimed))
-    return Utxo(OutRef(bytes([index]) * 32, 0), b"", lovelace, datum=body)
-
-
-def test_a_poorer_copy_beside_the_channel_is_not_taken_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    purse = Purse.create(tmp_path, passphrase="a passphrase of the tests")
+def scene(folder: Path) -> tuple[Purse, Terms, Chain, Till]:
+    purse = Purse.create(folder, passphrase="a passphrase of the tests")
     terms = terms_for(
         offer(), core_job(), session=purse.new_session(), consumer_vkh=purse.signer.key_hash
     )
-    there: list[Utxo] = []
-
-    async def at_address(*_: object) -> list[Utxo]:
-        return there
-
-    monkeypatch.setattr(ChannelFinder, "at_address", at_address)
     chain: Any = Chain()
-    till = Till(purse, chain)
+    return purse, terms, chain, Till(purse, chain)
+
+
+def lay(
+    chain: Chain, till: Till, number: int, terms: Terms, payer: bytes, claimed: int = 0
+) -> OutRef:
+    """An output with the datum of *terms*, paid for by the key *payer*."""
+    desk = till.desk()
+    assert desk.wallet.stake is not None
+    at = addresses.channel_address(desk.scripts.stub_hash, Credential(desk.wallet.stake), False)
+    ref = OutRef(bytes([number]) * 32, 0)
+    body = datum.stage_bytes(Open(terms.consts(), claimed))
+    chain.there.append(Utxo(ref, at, number * 1_000_000, datum=body))
+    chain.payers[ref.tx_id] = addresses.key_address(payer, None, False)
+    return ref
+
+
+def test_only_an_output_that_the_purse_paid_for_is_taken_for_its_channel(tmp_path: Path) -> None:
+    purse, terms, chain, till = scene(tmp_path)
     assert anyio.run(till.find_open, terms) is None
-    there += [
-        output(1, terms, 2_000_000),
-        output(2, terms, 9_000_000),
-        output(3, terms, 3_000_000),
-        output(4, terms, 99_000_000, claimed=1),  # not what this payer opened
-    ]
-    assert anyio.run(till.find_open, terms) == there[1].ref
+    for number in (2, 99):  # strangers' copies, poorer and richer: with their money
+        lay(chain, till, number, terms, b"\x07" * 28)
+    assert anyio.run(till.find_open, terms) is None
+    mine = lay(chain, till, 9, terms, purse.signer.key_hash)
+    lay(chain, till, 98, terms, b"\x07" * 28, claimed=1)
+    assert anyio.run(till.find_open, terms) == mine
+
+
+def test_two_outputs_that_the_purse_paid_for_are_refused_and_so_are_other_rules(
+    tmp_path: Path,
+) -> None:
+    purse, terms, chain, till = scene(tmp_path)
+    lay(chain, till, 3, replace(terms, fee_bps=terms.fee_bps + 1), purse.signer.key_hash)
+    with pytest.raises(KeyUsed):
+        anyio.run(till.find_open, terms)
+    lay(chain, till, 4, terms, purse.signer.key_hash)
+    with pytest.raises(ChannelTwice, match="two outputs of one session key"):
+        anyio.run(till.find_open, terms)
