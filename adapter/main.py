@@ -41,6 +41,7 @@ from adapter.simulate.host import SimClock, SimHost
 from adapter.simulate.library import SimulatedNvml
 from adapter.state import Limits, Own, State
 from adapter.status import StatusSocket
+from marketplace import disk
 from marketplace.chain import address as addresses
 from marketplace.chain.connect import MAINNET_MAGIC, ChainReader
 from marketplace.chain.connect import connect as connect_chain
@@ -354,11 +355,12 @@ def main(config: Config, started: Callable[[Daemon], None] = lambda _daemon: Non
         anyio.run(serve, config, load_keys(folder / "keys"), started)
     except TallyError as error:
         return _report(error)
+    except OSError as error:
+        return _report(disk.fault(error, "a file of the adapter", error.filename or config.folder))
     except BaseExceptionGroup as group:
         known, other = group.split(TallyError)
-        if other is not None:
+        if known is None or other is not None:
             raise
-        assert known is not None
         return _report(_first(known))
     return 0
 

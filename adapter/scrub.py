@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from adapter.nvml import GpuProcess, NvmlFault
+from marketplace import disk
+from marketplace.disk import Files
 from marketplace.domain.errors import Fault
 
 COVER_PERMILLE: Final = 950
@@ -61,8 +63,9 @@ Wiper = Callable[[str], Wipe]
 class Quarantine:
     """Devices that failed, on disk until their owner releases them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files = disk.OS) -> None:
         self._path = path
+        self._files = files
 
     def _read(self) -> dict[str, str]:
         try:
@@ -74,12 +77,8 @@ class Quarantine:
 
     def _write(self, table: dict[str, str]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("w") as file:
-            json.dump(table, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        data = json.dumps(table, indent=1, sort_keys=True).encode()
+        disk.write_whole(self._path, data, self._files)
 
     def reason(self, uuid: str) -> str | None:
         """Why the device is quarantined, or None."""

@@ -93,14 +93,15 @@ OS: Final[Files] = os
 class Rows:
     """An append-only file, opened for one writer at a time (its lock is the caller's)."""
 
-    def __init__(self, path: Path, files: Files = OS) -> None:
+    def __init__(self, path: Path, files: Files = OS, *, durable: bool = True) -> None:
         self._path = path
         self._files = files
+        self._durable = durable  # else the system writes it out when it likes
         self._broken: DiskFault | None = None
         try:
             fresh = not path.exists()
             self._fd = files.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-            if fresh:
+            if fresh and durable:
                 sync_folder(path.parent, files)
         except OSError as error:
             raise fault(error, "a file of ours cannot be opened", path) from error
@@ -114,7 +115,8 @@ class Rows:
         end = os.fstat(self._fd).st_size
         try:
             _write_all(self._fd, data, self._files)
-            self._files.fsync(self._fd)
+            if self._durable:
+                self._files.fsync(self._fd)
         except OSError as error:
             self._broken = fault(error, "a row could not be stored", self._path)
             self._cut_back(end)

@@ -23,9 +23,9 @@ import getpass
 import json
 import os
 import re
+import secrets
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ from nacl import pwhash, secret
 from nacl import utils as entropy
 from nacl.exceptions import CryptoError
 
+from marketplace import disk
+from marketplace.disk import Files
 from marketplace.domain import canonical
 from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Refusal
 from marketplace.domain.keys import Signer
@@ -98,6 +100,7 @@ class Keys:
 
     folder: Path
     _data_key: bytes = field(repr=False)
+    _files: Files = field(default=disk.OS, repr=False)
 
     def create(self, name: str, seed: bytes | None = None) -> Signer:
         """A new key, random unless *seed* (32 bytes) is given. :class:`KeyExists`."""
@@ -105,7 +108,8 @@ class Keys:
         body = canonical.encode([_TAG, name, signer.seed])
         box = bytes(secret.SecretBox(self._data_key).encrypt(body))
         row = {"version": 1, "public": signer.verify_key.hex(), "box": _text(box)}
-        _write_new(self.folder / f"{_checked(name)}.key", row, KeyExists(f"key {name!r} exists"))
+        exists = KeyExists(f"key {name!r} exists")
+        _write_new(self.folder / f"{_checked(name)}.key", row, exists, self._files)
         return signer
 
     def load(self, name: str) -> Signer:
@@ -139,8 +143,9 @@ class Keys:
 class Keystore:
     """The keys of one folder (made 0700, files 0600)."""
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, files: Files = disk.OS) -> None:
         self.folder = Path(folder)
+        self._files = files
 
     @property
     def _master(self) -> Path:
@@ -155,7 +160,7 @@ class Keystore:
         """All keys, for a process that uses several: argon2id runs once. Made at first use."""
         if not self.exists:
             self._initialise(passphrase)
-        return Keys(self.folder, self._open(passphrase))
+        return Keys(self.folder, self._open(passphrase), self._files)
 
     def create(self, name: str, passphrase: str, seed: bytes | None = None) -> Signer:
         """A new key; the keystore itself is made at first use."""
@@ -181,13 +186,17 @@ class Keystore:
     def change_passphrase(self, old: str, new: str) -> None:
         """Seal the data key under *new*; atomic, and every key stays as it is."""
         data_key = self._open(old)
-        _replace(self._master, _sealed(data_key, new))
+        disk.write_whole(self._master, json.dumps(_sealed(data_key, new)).encode(), self._files)
 
     def _initialise(self, passphrase: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        os.chmod(self.folder, 0o700)
         try:
-            _write_new(self._master, _sealed(entropy.random(32), passphrase), KeyExists("made"))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            os.chmod(self.folder, 0o700)
+        except OSError as error:
+            raise disk.fault(error, "a keystore cannot be made", self.folder) from error
+        try:
+            row = _sealed(entropy.random(32), passphrase)
+            _write_new(self._master, row, KeyExists("made"), self._files)
         except KeyExists:
             return  # another process was first: its data key holds
 
@@ -307,36 +316,19 @@ def _read(path: Path, missing: Refusal) -> dict[str, Any]:
     return cast("dict[str, Any]", row)
 
 
-def _temporary(path: Path, row: Mapping[str, Any]) -> str:
-    """A fsynced 0600 file beside *path*."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(json.dumps(row).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    return name
+def _write_new(path: Path, row: Mapping[str, Any], exists: Refusal, files: Files) -> None:
+    """Whole or not at all, and never over another: a hard link refuses what exists.
 
-
-def _write_new(path: Path, row: Mapping[str, Any], exists: Refusal) -> None:
-    """Whole or not at all, and never over another: a hard link refuses what exists."""
-    name = _temporary(path, row)
+    :class:`~marketplace.disk.DiskFault`; the key is then not there.
+    """
+    fresh = path.with_name(f".new-{secrets.token_hex(8)}")
+    disk.new_file(fresh, json.dumps(row).encode(), files)
     try:
-        os.link(name, path)
+        os.link(fresh, path)
+        disk.sync_folder(path.parent, files)
     except FileExistsError:
         raise exists from None
+    except OSError as error:
+        raise disk.fault(error, "a key cannot be stored", path) from error
     finally:
-        os.unlink(name)
-    _sync_folder(path.parent)
-
-
-def _replace(path: Path, row: Mapping[str, Any]) -> None:
-    os.replace(_temporary(path, row), path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        os.unlink(fresh)

@@ -52,6 +52,7 @@ from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
+from marketplace import disk
 from marketplace.domain.workload import (
     WORKSPACE,
     EgressMode,
@@ -553,7 +554,7 @@ class DockerRuntime:
             newest = when
         if fresh:
             self._logs.append(handle.lease, bytes(fresh), limit)
-            cursor.write_text(newest)
+            disk.write_whole(cursor, newest.encode())
 
     def _exec(
         self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int

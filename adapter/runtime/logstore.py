@@ -12,18 +12,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from adapter.runtime.base import LogChunk
+from marketplace import disk
+from marketplace.disk import Files
 
 
 class LogStore:
     """The logs under *root*/logs.  Safe between threads, and between the adapter and a shim."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, files: Files = disk.OS) -> None:
         self._root = root / "logs"
+        self._files = files
 
     @contextmanager
     def _locked(self) -> Generator[None]:
-        self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / ".lock").open("w") as file:
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            file = (self._root / ".lock").open("w")
+        except OSError as error:
+            raise disk.fault(error, "a log cannot be locked", self._root) from error
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -35,23 +42,29 @@ class LogStore:
         )
 
     def append(self, lease: str, data: bytes, limit: int) -> None:
-        """Add *data*; no more than *limit* bytes are kept, the newest."""
+        """Add *data*; no more than *limit* bytes are kept, the newest.
+
+        On a :class:`~marketplace.disk.DiskFault` *data* is not there, and what was before still is.
+        """
         old, new, base = self._paths(lease)
         half = max(1, limit // 2)
         with self._locked():
             dropped = max(0, len(data) - half)
             if dropped:
                 start = self._start(base) + _size(old) + _size(new) + dropped
+                self._begin_at(base, start)
                 old.unlink(missing_ok=True)
                 new.write_bytes(b"")
-                base.write_text(str(start))
                 data = data[dropped:]
             if _size(new) + len(data) > half:
-                base.write_text(str(self._start(base) + _size(old)))
+                self._begin_at(base, self._start(base) + _size(old))
                 if new.exists():
                     new.replace(old)
-            with new.open("ab") as file:
-                file.write(data)
+            kept = disk.Rows(new, self._files, durable=False)
+            try:
+                kept.add(data)
+            finally:
+                kept.close()
 
     def read(self, lease: str, offset: int, limit: int) -> LogChunk:
         """At most *limit* bytes from *offset*, or from where the log begins now."""
@@ -72,6 +85,9 @@ class LogStore:
         old, new, base = self._paths(lease)
         with self._locked():
             return self._start(base) + _size(old) + _size(new)
+
+    def _begin_at(self, base: Path, start: int) -> None:
+        disk.write_whole(base, str(start).encode(), self._files)
 
     def _start(self, base: Path) -> int:
         return int(base.read_text()) if base.exists() else 0

@@ -44,6 +44,7 @@ from adapter.runtime.base import (
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.logstore import LogStore
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
+from marketplace import disk
 from marketplace.domain.workload import (
     WORKSPACE,
     EgressMode,
@@ -215,7 +216,7 @@ class ProcessRuntime:
         group = f"tally/{self.config.adapter}-{spec.lease}"
         self.cgroups.create(group, spec.cpu_milli, spec.memory_mib, spec.pids)
         nodes = device_nodes(spec.gpus, self.config.driver_proc)
-        (folder / "about.json").write_text(json.dumps(self._about(spec, group)))
+        disk.write_whole(folder / "about.json", json.dumps(self._about(spec, group)).encode())
         confined = self.config.bubblewrap is not None
         plan = {
             "lease": spec.lease,

@@ -7,6 +7,7 @@ log, and records start, exit code and end in ``status.json``; nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -21,18 +22,15 @@ from typing import Any, Final
 
 from adapter.cgroup import Cgroups
 from adapter.runtime.logstore import LogStore
+from marketplace import disk
+from marketplace.disk import DiskFault
 
 _NO_NEW_PRIVILEGES: Final = 38  # prctl(2)
 
 
 def write_status(folder: Path, **facts: object) -> None:
     """Replace status.json in one step."""
-    fresh = folder / "status.new"
-    with fresh.open("w") as file:
-        json.dump(facts, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(folder / "status.json")
+    disk.write_whole(folder / "status.json", json.dumps(facts).encode())
 
 
 def _prepare(plan: dict[str, Any], groups: Cgroups) -> Callable[[], None]:
@@ -80,7 +78,11 @@ def main(folder: Path) -> int:
     write_status(folder, **facts, pid=child.pid, started_ms=started)
     assert child.stdout is not None
     while data := os.read(child.stdout.fileno(), 1 << 16):
-        logs.append(plan["lease"], data, plan["log_limit"])
+        try:
+            logs.append(plan["lease"], data, plan["log_limit"])
+        except DiskFault as fault:  # what it prints is lost; the workload itself goes on
+            with contextlib.suppress(OSError):
+                os.write(2, fault.line().encode() + b"\n")
     code = child.wait()
     finished = time.time_ns() // 1_000_000
     found = groups.usage(plan["group"])

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from marketplace.disk import DiskFull
 from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
 
 DONE: Final = 0
@@ -76,13 +77,6 @@ class MachineRefused(Fault):
 
     code = "MACHINE_REFUSED"
     remedy = "make the path readable and writable for this user, or name another"
-
-
-class DiskFull(MachineRefused):
-    """There is no room where a command writes."""
-
-    code = "DISK_FULL"
-    remedy = "free some space there, and do it again: nothing half written counts"
 
 
 class Declined(Refusal):
