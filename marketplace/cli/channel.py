@@ -104,7 +104,7 @@ def list_channels(
             "channels",
             ("session key", "output", "stage", "holds", "claimed"),
             cells,
-            whole=("session key",),
+            whole=("session key", "output"),
         )
 
 

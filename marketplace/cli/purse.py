@@ -117,7 +117,8 @@ def show(
             )
             for c in channels
         ]
-        print_table("channels", ("session key", "state", "signed", "paid in", "opened by"), rows)
+        columns = ("session key", "state", "signed", "paid in", "opened by")
+        print_table("channels", columns, rows, whole=("session key", "opened by"))
 
     guarded(story)
 
