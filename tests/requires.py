@@ -73,6 +73,15 @@ def need_devnet() -> None:
         _need(False, str(missing))
 
 
+def need_js_clients() -> Path:
+    """Node and other people's Cardano clients are here. Returns the folder of their scripts and packages."""
+    folder = Path(__file__).parent / "clients"
+    _need(shutil.which("node") is not None, "Node is not installed; run: packaging/debian.sh")
+    there = (folder / "node_modules" / "@blockfrost" / "openapi").is_dir()
+    _need(there, "the JavaScript clients are not installed; run: make install")
+    return folder
+
+
 def _need(there: bool, reason: str) -> None:
     if there:
         return

@@ -91,6 +91,11 @@ def pool_id(key_hash: bytes) -> str:
     return _text("pool", key_hash)
 
 
+def drep_id(key_hash: bytes, is_script: bool) -> str:
+    """A DRep as CIP-129 writes it: with a header byte, one prefix for keys and scripts."""
+    return _text("drep", bytes([0x23 if is_script else 0x22]) + key_hash)
+
+
 def _text(prefix: str, raw: bytes) -> str:
     text = _encode(prefix, raw)
     assert text is not None

@@ -97,6 +97,7 @@ class Tx:
     datums: list[bytes] = field(default_factory=list[bytes])
     metadata: bytes | None = None
     donation: int = 0
+    collateral_return: Output | None = None
 
 
 def blake2b(data: bytes, size: int = 32) -> str:
@@ -133,6 +134,7 @@ def read(raw: bytes) -> Tx:
             datums=datums + [one.inline_datum for one in outputs if one.inline_datum is not None],
             metadata=None if auxiliary == b"\xf6" else _metadata(auxiliary),
             donation=cbor.uint(body[22]) if 22 in body else 0,
+            collateral_return=_output(body[16]) if 16 in body else None,
         )
     except Malformed:
         raise

@@ -105,8 +105,13 @@ class View:
     def unspent(
         self, column: str, key: str, page: Page | None = None, unit: str | None = None
     ) -> list[Row]:
-        """Unspent outputs by address, payment credential or stake address, oldest first; ``unit`` keeps those with an asset."""
-        having = "" if unit in (None, "lovelace") else " AND instr(assets, :unit)"
+        """Unspent outputs by address, payment credential or stake address, oldest first.
+
+        ``unit`` keeps those with an asset, and "lovelace", as at Blockfrost, those with nothing else.
+        """
+        having = "" if unit is None else " AND instr(assets, :unit)"
+        if unit == "lovelace":
+            having = " AND assets = '{}'"
         way, limit = (page.way, page.sql) if page else ("ASC", "")
         return self._all(
             f"SELECT * FROM output WHERE {column} = :key AND {_UNSPENT}{having} ORDER BY height {way}, position {way}, ix {way}{limit}",
@@ -262,6 +267,10 @@ class View:
                 f"lovelace), 0) FROM output WHERE height <= :h AND position >= 0 AND address = :faucet AND tx NOT {ours}"
             ),
         }
+
+    def rows(self, query: str, **values: Any) -> list[Row]:
+        """Rows of a reading query that names its values; ``:h`` is this view's height."""
+        return self._all(query, **values)
 
     def _all(self, query: str, **values: Any) -> list[Row]:
         return self._db.execute(query, {"h": self.height, **values}).fetchall()

@@ -1,4 +1,4 @@
-"""Routes about blocks, epochs, genesis, network and the server itself."""
+"""Routes about blocks, genesis, network and the server itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from contracts.devnet.face.common import Answer, Chain, Paged, block_time, not_found
+from contracts.devnet import explorer
+from contracts.devnet.face.common import (
+    BlockName,
+    BlockOrLatest,
+    Chain,
+    EpochNumber,
+    Paged,
+    SlotNumber,
+    block_time,
+    not_found,
+)
 from contracts.devnet.parameters import (
     EPOCH_LENGTH,
     GENESIS_LOVELACE,
     PARAMETERS,
-    SECURITY_PARAM,
-    epoch_parameters,
+    SAFE_ZONE,
     genesis,
 )
 from contracts.devnet.views import Page, Row, View
@@ -51,100 +60,73 @@ def latest(chain: Chain) -> dict[str, Any]:
         return _block(view, view.block("latest"))
 
 
-@router.get("/blocks/slot/{slot}")
-def at_slot(chain: Chain, slot: int) -> dict[str, Any]:
+@router.get("/blocks/slot/{slot_number}")
+def at_slot(chain: Chain, slot_number: SlotNumber) -> dict[str, Any]:
     with chain.reading() as view:
-        return _block(view, view.block_at_slot(slot))
+        return _block(view, view.block_at_slot(int(slot_number)))
+
+
+@router.get("/blocks/epoch/{epoch_number}/slot/{slot_number}")
+def at_epoch_slot(
+    chain: Chain, epoch_number: EpochNumber, slot_number: SlotNumber
+) -> dict[str, Any]:
+    slot = int(slot_number)
+    with chain.reading() as view:
+        if slot >= EPOCH_LENGTH:
+            not_found()
+        return _block(view, view.block_at_slot(int(epoch_number) * EPOCH_LENGTH + slot))
+
+
+def _found(view: View, name: str) -> Row:
+    row = view.block(name)
+    if row is None:
+        not_found()
+    return row
 
 
 @router.get("/blocks/{name}")
-def block(chain: Chain, name: str) -> dict[str, Any]:
+def block(chain: Chain, name: BlockName) -> dict[str, Any]:
     with chain.reading() as view:
         return _block(view, view.block(name))
 
 
 @router.get("/blocks/{name}/txs")
-def block_transactions(chain: Chain, name: str, page: Paged) -> list[str]:
+def block_transactions(chain: Chain, name: BlockOrLatest, page: Paged) -> list[str]:
     with chain.reading() as view:
-        row = view.block(name)
-        if row is None:
-            not_found()
-        return view.block_txs(row["height"], page)
+        return view.block_txs(_found(view, name)["height"], page)
+
+
+@router.get("/blocks/{name}/txs/cbor")
+def block_cbor(chain: Chain, name: BlockOrLatest, page: Paged) -> list[dict[str, str]]:
+    with chain.reading() as view:
+        rows = explorer.block_cbor(view, _found(view, name)["height"], page)
+        return [{"tx_hash": row["id"], "cbor": row["raw"].hex()} for row in rows]
+
+
+@router.get("/blocks/{name}/addresses")
+def block_addresses(chain: Chain, name: BlockName, page: Paged) -> list[dict[str, Any]]:
+    with chain.reading() as view:
+        found = explorer.block_addresses(view, _found(view, name)["height"], page)
+    return [
+        {"address": address, "transactions": [{"tx_hash": one} for one in names]}
+        for address, names in found.items()
+    ]
 
 
 @router.get("/blocks/{name}/next")
-def following(chain: Chain, name: str, page: Paged) -> list[dict[str, Any]]:
+def following(chain: Chain, name: BlockName, page: Paged) -> list[dict[str, Any]]:
     with chain.reading() as view:
-        row = view.block(name)
-        if row is None:
-            not_found()
-        return [_block(view, one) for one in view.blocks(row["height"], view.height + 1, page)]
+        height = _found(view, name)["height"]
+        return [_block(view, one) for one in view.blocks(height, view.height + 1, page)]
 
 
 @router.get("/blocks/{name}/previous")
-def preceding(chain: Chain, name: str, page: Paged) -> list[dict[str, Any]]:
+def preceding(chain: Chain, name: BlockName, page: Paged) -> list[dict[str, Any]]:
     with chain.reading() as view:
-        row = view.block(name)
-        if row is None:
-            not_found()
+        height = _found(view, name)["height"]
         # The page counts back from the named block; inside a page blocks stand in the chain's order.
-        newest_first = view.blocks(
-            -1, row["height"], Page(page.count, page.number, descending=True)
-        )
+        newest_first = view.blocks(-1, height, Page(page.count, page.number, descending=True))
         return [_block(view, one) for one in reversed(newest_first)]
-
-
-def _epoch(view: View, number: int) -> dict[str, Any]:
-    first = number * EPOCH_LENGTH
-    totals = view.totals(first, first + EPOCH_LENGTH - 1)
-    return {
-        "epoch": number,
-        "start_time": block_time(view, first),
-        "end_time": block_time(view, first + EPOCH_LENGTH),
-        "first_block_time": block_time(view, totals["first"]),
-        "last_block_time": block_time(view, totals["last"]),
-        "block_count": totals["blocks"],
-        "tx_count": totals["txs"],
-        "output": str(totals["output"]),
-        "fees": str(totals["fees"]),
-        "active_stake": None,
-    }
-
-
-def _current_epoch(view: View) -> int:
-    tip = view.block("latest")
-    assert tip is not None
-    return tip["slot"] // EPOCH_LENGTH
-
-
-def _known_epoch(view: View, number: int) -> int:
-    if not 0 <= number <= _current_epoch(view):
-        not_found()
-    return number
-
-
-@router.get("/epochs/latest")
-def latest_epoch(chain: Chain) -> dict[str, Any]:
-    with chain.reading() as view:
-        return _epoch(view, _current_epoch(view))
-
-
-@router.get("/epochs/latest/parameters")
-def latest_parameters(chain: Chain) -> dict[str, Any]:
-    with chain.reading() as view:
-        return epoch_parameters(_current_epoch(view))
-
-
-@router.get("/epochs/{number}")
-def epoch(chain: Chain, number: int) -> dict[str, Any]:
-    with chain.reading() as view:
-        return _epoch(view, _known_epoch(view, number))
-
-
-@router.get("/epochs/{number}/parameters")
-def parameters_of(chain: Chain, number: int) -> dict[str, Any]:
-    with chain.reading() as view:
-        return epoch_parameters(_known_epoch(view, number))
 
 
 @router.get("/genesis")
@@ -171,20 +153,25 @@ def network(chain: Chain) -> dict[str, Any]:
 
 @router.get("/network/eras")
 def eras(chain: Chain) -> list[dict[str, Any]]:
-    """One era from genesis without end: wallets take slot and time from it."""
+    """One era from genesis: wallets take slot and time from it.
+
+    Like Blockfrost's last era it ends with the epoch in which a hard fork could come at the earliest: the current one, or the next
+    within the safe zone.
+    """
+    with chain.reading() as view:
+        tip = _found(view, "latest")
+    late = tip["slot"] % EPOCH_LENGTH >= EPOCH_LENGTH - SAFE_ZONE
+    end = tip["slot"] // EPOCH_LENGTH + (2 if late else 1)
     return [
         {
             "start": {"time": 0, "slot": 0, "epoch": 0},
-            "end": {"time": None, "slot": None, "epoch": None},
-            "parameters": {
-                "epoch_length": EPOCH_LENGTH,
-                "slot_length": 1,
-                "safe_zone": 3 * SECURITY_PARAM,
-            },
+            "end": {"time": end * EPOCH_LENGTH, "slot": end * EPOCH_LENGTH, "epoch": end},
+            "parameters": {"epoch_length": EPOCH_LENGTH, "slot_length": 1, "safe_zone": SAFE_ZONE},
         }
     ]
 
 
+@router.get("")
 @router.get("/")
 def root() -> dict[str, str]:
     return {"url": "tally devnet", "version": f"protocol {PARAMETERS['protocol_major_ver']}"}
@@ -199,8 +186,3 @@ def health(chain: Chain) -> dict[str, bool]:
 @router.get("/health/clock")
 def clock(chain: Chain) -> dict[str, int]:
     return {"server_time": chain.status()["now_ms"]}
-
-
-@router.get("/{path:path}", include_in_schema=False)
-def unknown(path: str) -> None:
-    raise Answer(404, "The requested component has not been found.")

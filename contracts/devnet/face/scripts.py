@@ -7,8 +7,10 @@ from typing import Any
 import cbor2
 from fastapi import APIRouter
 
-from contracts.devnet.face.common import Chain, Paged, not_found
+from contracts.devnet import explorer
+from contracts.devnet.face.common import Chain, Paged, not_found, utxo
 from contracts.devnet.face.transactions import redeemer_fields
+from contracts.devnet.plutusjson import detailed
 from contracts.devnet.transaction import SCRIPT_TYPES
 from contracts.devnet.views import Row, View
 
@@ -28,7 +30,7 @@ def datum(chain: Chain, name: str) -> dict[str, Any]:
         raw = view.datum(name)
     if raw is None:
         not_found()
-    return {"json_value": detailed(cbor2.loads(raw))}
+    return {"json_value": detailed(raw)}
 
 
 @router.get("/scripts/datum/{name}/cbor")
@@ -90,19 +92,12 @@ def timelock(value: Any) -> dict[str, Any]:
     return {"type": name, "slot": rest[0]}
 
 
-def detailed(value: Any) -> dict[str, Any]:
-    """Plutus data in the detailed JSON schema."""
-    if isinstance(value, cbor2.CBORTag):
-        if value.tag == 102:
-            constructor, fields = value.value
-        else:
-            constructor = value.tag - 121 if value.tag < 1280 else value.tag - 1280 + 7
-            fields = value.value
-        return {"constructor": constructor, "fields": [detailed(one) for one in fields]}
-    if isinstance(value, int):
-        return {"int": value}
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, dict):
-        return {"map": [{"k": detailed(key), "v": detailed(one)} for key, one in value.items()]}
-    return {"list": [detailed(one) for one in value]}
+@router.get("/scripts/{name}/utxos")
+def script_utxos(chain: Chain, name: str, page: Paged) -> list[dict[str, Any]]:
+    """Where a script lies for reference."""
+    with chain.reading() as view:
+        _script(view, name)
+        found = [utxo(view, row) for row in explorer.script_outputs(view, name, page)]
+    for one in found:
+        del one["tx_index"]
+    return found

@@ -14,14 +14,13 @@ from contracts.devnet.engine import LedgerRefusal, Units
 from contracts.devnet.face.common import (
     Answer,
     Chain,
-    Paged,
     amounts,
     block_time,
     not_found,
     output_fields,
 )
-from contracts.devnet.parameters import PARAMETERS
-from contracts.devnet.transaction import PURPOSES, OutRef, Tx
+from contracts.devnet.parameters import EPOCH_LENGTH, PARAMETERS
+from contracts.devnet.transaction import PURPOSES, Output, OutRef, Tx
 from contracts.devnet.views import Chained, Page, Row, View
 
 router = APIRouter()
@@ -116,47 +115,55 @@ def _extra(ref: dict[str, Any], output: dict[str, Any]) -> tuple[OutRef, bytes]:
 # --- transactions in blocks ---
 
 
-def _chained(view: View, name: str) -> Chained:
+def chained(view: View, name: str) -> Chained:
     found = view.tx(name)
     if found is None:
         not_found()
     return found
 
 
+def facts(tx: Tx) -> dict[str, Any]:
+    """What Blockfrost says of a transaction's body, in a block or waiting."""
+    assets: dict[str, int] = {}
+    for one in tx.outputs:
+        for unit, quantity in one.assets.items():
+            assets[unit] = assets.get(unit, 0) + quantity
+    kinds = [one.kind for one in tx.certificates]
+    return {
+        "hash": tx.id,
+        "output_amount": amounts(sum(one.lovelace for one in tx.outputs), assets),
+        "fees": str(tx.fee),
+        "size": len(tx.raw),
+        "invalid_before": None if tx.start is None else str(tx.start),
+        "invalid_hereafter": None if tx.end is None else str(tx.end),
+        "utxo_count": len(tx.inputs) + len(tx.outputs),
+        "withdrawal_count": len(tx.withdrawals),
+        "mir_cert_count": 0,
+        "delegation_count": sum(kind in (2, 10, 11, 13) for kind in kinds),
+        "stake_cert_count": sum(kind in (0, 1, 7, 8, 11, 12, 13) for kind in kinds),
+        "pool_update_count": kinds.count(3),
+        "pool_retire_count": kinds.count(4),
+        "asset_mint_or_burn_count": len(tx.mint),
+        "redeemer_count": len(tx.redeemers),
+        "valid_contract": True,
+    }
+
+
 @router.get("/txs/{name}")
 def transaction(chain: Chain, name: str) -> dict[str, Any]:
     with chain.reading() as view:
-        found = _chained(view, name)
-        tx, row, block = found.tx, found.row, found.block
-        assets: dict[str, int] = {}
-        for one in tx.outputs:
-            for unit, quantity in one.assets.items():
-                assets[unit] = assets.get(unit, 0) + quantity
-        kinds = [one.kind for one in tx.certificates]
+        found = chained(view, name)
+        row, block = found.row, found.block
         return {
-            "hash": tx.id,
+            **facts(found.tx),
             "block": block["hash"],
             "block_height": block["height"],
             "block_time": block_time(view, block["slot"]),
             "slot": block["slot"],
             "index": row["position"],
-            "output_amount": amounts(sum(one.lovelace for one in tx.outputs), assets),
             "fees": str(row["fee"]),
             "deposit": str(row["deposit"]),
-            "size": len(tx.raw),
-            "invalid_before": None if tx.start is None else str(tx.start),
-            "invalid_hereafter": None if tx.end is None else str(tx.end),
-            "utxo_count": len(tx.inputs) + len(tx.outputs),
-            "withdrawal_count": len(tx.withdrawals),
-            "mir_cert_count": 0,
-            "delegation_count": sum(kind in (2, 10, 11, 13) for kind in kinds),
-            "stake_cert_count": sum(kind in (0, 1, 7, 8, 11, 12, 13) for kind in kinds),
-            "pool_update_count": kinds.count(3),
-            "pool_retire_count": kinds.count(4),
-            "asset_mint_or_burn_count": len(tx.mint),
-            "redeemer_count": len(tx.redeemers),
-            "valid_contract": True,
-            "treasury_donation": str(tx.donation),
+            "treasury_donation": str(found.tx.donation),
         }
 
 
@@ -168,6 +175,19 @@ def _input(view: View, ref: OutRef, collateral: bool, reference: bool) -> dict[s
         "tx_hash": ref.tx,
         "collateral": collateral,
         "reference": reference,
+    }
+
+
+def sent_output(one: Output, index: int, *, collateral: bool = False) -> dict[str, Any]:
+    """What Blockfrost says of an output that the index does not hold."""
+    return {
+        "address": addresses.describe(one.address).text,
+        "amount": amounts(one.lovelace, one.assets),
+        "output_index": index,
+        "data_hash": one.datum_hash,
+        "inline_datum": None if one.inline_datum is None else one.inline_datum.hex(),
+        "reference_script_hash": None if one.script is None else one.script.hash,
+        "collateral": collateral,
     }
 
 
@@ -183,18 +203,22 @@ def _made(view: View, row: Row) -> dict[str, Any]:
 @router.get("/txs/{name}/utxos")
 def transaction_utxos(chain: Chain, name: str) -> dict[str, Any]:
     with chain.reading() as view:
-        tx = _chained(view, name).tx
+        tx = chained(view, name).tx
         inputs = [_input(view, ref, False, False) for ref in tx.inputs]
         inputs += [_input(view, ref, True, False) for ref in tx.collateral]
         inputs += [_input(view, ref, False, True) for ref in tx.references]
         outputs = [_made(view, row) for row in view.outputs_of(tx.id)]
+    if tx.collateral_return is not None:
+        # Not on the chain unless a script fails, and listed all the same, as Blockfrost does: a client has to filter it.
+        shown = sent_output(tx.collateral_return, len(tx.outputs), collateral=True)
+        outputs.append({**shown, "consumed_by_tx": None})
     return {"hash": tx.id, "inputs": inputs, "outputs": outputs}
 
 
 @router.get("/txs/{name}/cbor")
 def transaction_cbor(chain: Chain, name: str) -> dict[str, str]:
     with chain.reading() as view:
-        return {"cbor": _chained(view, name).tx.raw.hex()}
+        return {"cbor": chained(view, name).tx.raw.hex()}
 
 
 def redeemer_fields(row: Row) -> dict[str, Any]:
@@ -214,7 +238,7 @@ def redeemer_fields(row: Row) -> dict[str, Any]:
 @router.get("/txs/{name}/redeemers")
 def transaction_redeemers(chain: Chain, name: str) -> list[dict[str, Any]]:
     with chain.reading() as view:
-        _chained(view, name)
+        chained(view, name)
         rows = view.redeemers("tx", name, Page(2**31))
         return [{**redeemer_fields(row), "script_hash": row["script_hash"]} for row in rows]
 
@@ -222,7 +246,7 @@ def transaction_redeemers(chain: Chain, name: str) -> list[dict[str, Any]]:
 @router.get("/txs/{name}/withdrawals")
 def transaction_withdrawals(chain: Chain, name: str) -> list[dict[str, str]]:
     with chain.reading() as view:
-        tx = _chained(view, name).tx
+        tx = chained(view, name).tx
     return [
         {"address": addresses.stake_address(raw[1:], bool(raw[0] & 0x10)), "amount": str(amount)}
         for raw, amount in tx.withdrawals
@@ -232,7 +256,7 @@ def transaction_withdrawals(chain: Chain, name: str) -> list[dict[str, str]]:
 @router.get("/txs/{name}/stakes")
 def transaction_stakes(chain: Chain, name: str) -> list[dict[str, Any]]:
     with chain.reading() as view:
-        tx = _chained(view, name).tx
+        tx = chained(view, name).tx
     return [
         {
             "cert_index": index,
@@ -247,79 +271,29 @@ def transaction_stakes(chain: Chain, name: str) -> list[dict[str, Any]]:
 @router.get("/txs/{name}/required_signers")
 def transaction_signers(chain: Chain, name: str) -> list[dict[str, str]]:
     with chain.reading() as view:
-        return [{"witness_hash": one} for one in _chained(view, name).tx.required_signers]
+        return [{"witness_hash": one} for one in chained(view, name).tx.required_signers]
 
 
-@router.get("/txs/{name}/metadata")
-def transaction_metadata(chain: Chain, name: str) -> list[dict[str, Any]]:
+@router.get("/txs/{name}/delegations")
+def transaction_delegations(chain: Chain, name: str) -> list[dict[str, Any]]:
     with chain.reading() as view:
-        raw = _chained(view, name).tx.metadata
-    metadata = {} if raw is None else cbor2.loads(raw)
+        found = chained(view, name)
     return [
-        {"label": str(label), "json_metadata": _json(value)} for label, value in metadata.items()
+        {
+            "index": index,
+            "cert_index": index,
+            "address": addresses.stake_address(one.credential[1], one.credential[0]),
+            "pool_id": addresses.pool_id(one.pool),
+            "active_epoch": found.block["slot"] // EPOCH_LENGTH + 2,
+        }
+        for index, one in enumerate(found.tx.certificates)
+        if one.credential is not None and one.pool is not None
     ]
 
 
-def _json(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return "0x" + value.hex()
-    if isinstance(value, dict):
-        return {str(_json(key)): _json(one) for key, one in value.items()}
-    return [_json(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-# --- the mempool ---
-
-
-@router.get("/mempool")
-def mempool(chain: Chain, page: Paged) -> list[dict[str, str]]:
-    names = [tx.id for tx in chain.waiting()]
-    if page.descending:
-        names.reverse()
-    start = (page.number - 1) * page.count
-    return [{"tx_hash": name} for name in names[start : start + page.count]]
-
-
-@router.get("/mempool/addresses/{address}")
-def mempool_of_address(chain: Chain, address: str) -> list[dict[str, str]]:
-    found = [tx.id for tx in chain.waiting() if _pays(tx, address)]
-    return [{"tx_hash": name} for name in found]
-
-
-def _pays(tx: Tx, address: str) -> bool:
-    return any(addresses.describe(one.address).text == address for one in tx.outputs)
-
-
-@router.get("/mempool/{name}")
-def mempool_transaction(chain: Chain, name: str) -> dict[str, Any]:
-    tx = next((tx for tx in chain.waiting() if tx.id == name), None)
-    if tx is None:
-        not_found()
-    return {
-        "tx": {"hash": tx.id, "fees": str(tx.fee), "size": len(tx.raw)},
-        "inputs": [
-            {"tx_hash": ref.tx, "output_index": ref.ix, "collateral": False, "reference": False}
-            for ref in tx.inputs
-        ],
-        "outputs": [
-            {
-                "address": addresses.describe(one.address).text,
-                "amount": amounts(one.lovelace, one.assets),
-                "output_index": index,
-                "data_hash": one.datum_hash,
-                "inline_datum": None if one.inline_datum is None else one.inline_datum.hex(),
-                "reference_script_hash": None if one.script is None else one.script.hash,
-                "collateral": False,
-            }
-            for index, one in enumerate(tx.outputs)
-        ],
-        "redeemers": [
-            {
-                "tx_index": one.index,
-                "purpose": PURPOSES[one.tag],
-                "unit_mem": str(one.memory),
-                "unit_steps": str(one.steps),
-            }
-            for one in tx.redeemers
-        ],
-    }
+@router.get("/txs/{name}/mirs")
+def transaction_mirs(chain: Chain, name: str) -> list[dict[str, str]]:
+    """Nobody moves reserves here: the certificate is gone since Conway."""
+    with chain.reading() as view:
+        chained(view, name)
+    return []
