@@ -161,6 +161,16 @@ def strange_leases(value: object) -> list[str]:
     return [lease for lease in found if lease not in known]
 
 
+def told(evidence: Evidence, session_vk: bytes, lease: str = "") -> str:
+    """Which receipts of a channel (of *lease*) hang on what was refused, in words, as far as they decode."""
+    of_channel = [c for c in evidence.channels if c.session_vk == session_vk]
+    found = [r for c in of_channel for signed in c.receipts if (r := _receipt(signed))]
+    seqs = sorted({r.seq for r in found if not lease or r.lease == lease})
+    if len(seqs) < 2:
+        return f"receipt {seqs[0]}" if seqs else "no receipt"
+    return f"receipts {seqs[0]} to {seqs[-1]}"
+
+
 def _decoded(signed: SignedTerms) -> Terms | None:
     try:
         return signed.terms

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.evidence import ChannelEvidence, Evidence, LedgerFacts
+from marketplace.domain.evidence import ChannelEvidence, Evidence, LedgerFacts, told
 from marketplace.domain.keys import verifies
 from marketplace.domain.receipt import (
     Receipt,
@@ -205,6 +205,7 @@ class _Book:
     """One channel as it is read: its leases' terms, its receipts so far by lease."""
 
     evidence: ChannelEvidence
+    whole: Evidence
     terms: dict[str, Terms] = field(default_factory=dict[str, Terms])
     last: Receipt | None = None
     by_lease: dict[str, list[Receipt]] = field(default_factory=dict[str, list[Receipt]])
@@ -226,7 +227,9 @@ class _Book:
         """*kind*, with where it is: this channel, *lease* or all of its leases, *receipt* or its last."""
         leases = [lease] if lease else list(self.terms)
         last = self.last.seq if self.last else 0
-        at = f"receipt {receipt}" if receipt is not None else f"last receipt {last}"
+        at = f"last receipt {last}" if last else told(self.whole, self.evidence.session_vk)
+        if receipt is not None:
+            at = f"receipt {receipt}"
         where = f"{_channel(self.evidence.session_vk)}, {_leases(leases)}, {at}"
         known = {"channel": self.evidence.session_vk.hex(), "lease": ", ".join(leases)}
         seq = receipt if receipt is not None else last
@@ -291,7 +294,7 @@ def _terms(evidence: Evidence) -> list[Terms]:
     """I1 and I10: each row of ``leases`` in turn, then whether the job is among them."""
     found: dict[str, Terms] = {}
     for row, one in enumerate(evidence.leases):
-        at = f"{_channel(one.channel)}, lease in row {row}"
+        at = f"{_channel(one.channel)}, lease in row {row}, {told(evidence, one.channel)}"
         fields: dict[str, object] = {"channel": one.channel.hex(), "lease": ""}
         try:
             terms = decode_terms(one.signed.body)
@@ -299,12 +302,16 @@ def _terms(evidence: Evidence) -> list[Terms]:
             raise TermsNotSigned(f"{at}: {error.message}", way="terms", **fields) from error
         fields["lease"] = terms.lease
         for way, why in _unsigned(one.signed, terms, found):
-            at = f"{_channel(one.channel)}, lease {_name(terms.lease)}"
+            hang = told(evidence, one.channel, terms.lease)
+            at = f"{_channel(one.channel)}, lease {_name(terms.lease)}, {hang}"
             raise TermsNotSigned(f"{at}: {why}", way=way, **fields)
         found[terms.lease] = terms
     jobs = {terms.job for terms in found.values()}
     if found and evidence.job not in jobs:
-        named = ", ".join(f"{_name(t.lease)} on {_channel(t.session_vk)}" for t in found.values())
+        named = ", ".join(
+            f"{_name(t.lease)} ({_channel(t.session_vk)}, {told(evidence, t.session_vk, t.lease)})"
+            for t in found.values()
+        )
         raise JobDiffers(
             f"no lease is of job {_name(evidence.job)}: the terms of lease {named} name job"
             f" {', '.join(map(_name, sorted(jobs)))}",
@@ -337,7 +344,7 @@ def _channels(evidence: Evidence, agreed: list[Terms]) -> dict[bytes, _Book]:
     books: dict[bytes, _Book] = {}
     for channel in evidence.channels:
         again = channel.session_vk in books
-        books.setdefault(channel.session_vk, _Book(channel))
+        books.setdefault(channel.session_vk, _Book(channel, evidence))
         if again:
             for terms in agreed:  # so that the refusal can name them
                 if terms.session_vk == channel.session_vk:
@@ -346,15 +353,16 @@ def _channels(evidence: Evidence, agreed: list[Terms]) -> dict[bytes, _Book]:
                 ChannelDiffers, "twice", "the channel stands twice in the evidence"
             )
     for row, terms in zip(evidence.leases, agreed, strict=True):
-        at = f"{_channel(row.channel)}, lease {_name(terms.lease)}"
-        fields = {"channel": row.channel.hex(), "lease": terms.lease}
+        way = why = ""
         if terms.session_vk != row.channel:
-            why = f"its terms are of {_channel(terms.session_vk)}"
-            raise ChannelDiffers(f"{at}: {why}", way="named", **fields)
-        if row.channel not in books:
+            way, why = "named", f"its terms are of {_channel(terms.session_vk)}"
+        elif row.channel not in books:
+            way, why = "absent", "the channel is not in the evidence, so none of its receipts is"
+        if way:
+            hang = told(evidence, row.channel, terms.lease)
             raise ChannelDiffers(
-                f"{at}: the channel is not in the evidence, so none of its receipts is",
-                way="absent", **fields,
+                f"{_channel(row.channel)}, lease {_name(terms.lease)}, {hang}: {why}",
+                way=way, channel=row.channel.hex(), lease=terms.lease,
             )  # fmt: skip
         books[row.channel].terms[terms.lease] = terms
     for book in books.values():

@@ -23,6 +23,22 @@ const sum = (values) => values.reduce((a, b) => a + b, 0n);
 const name = (text) => (/^[A-Za-z0-9_.:-]{1,80}$/.test(text) ? text : JSON.stringify(text).slice(0, 80));
 const nameChannel = (vk) => `channel ${vk.slice(0, 16)}`;
 
+/** Which receipts of a channel (of *lease*) hang on what was refused, in words, as far as they decode. */
+function told(evidence, vk, lease = "") {
+  const seqs = new Set();
+  for (const { body } of evidence.channels.filter((row) => row.session_vk === vk).flatMap((row) => row.receipts)) {
+    try {
+      const receipt = readReceipt(fromHex(body));
+      if (!lease || receipt.lease === lease) seqs.add(big(receipt.seq));
+    } catch {
+      continue; // the rules refuse it where it stands
+    }
+  }
+  const sorted = [...seqs].sort((a, b) => (a < b ? -1 : 1));
+  if (sorted.length < 2) return sorted.length ? `receipt ${sorted[0]}` : "no receipt";
+  return `receipts ${sorted[0]} to ${sorted.at(-1)}`;
+}
+
 // --- the form of the evidence ------------------------------------------------------------------------
 
 const MOST_BODY = 8192;
@@ -123,9 +139,9 @@ async function terms(evidence) {
   const found = new Map();
   for (const [i, row] of evidence.leases.entries()) {
     const body = fromHex(row.terms);
-    const one = reading("I1", "terms", `${nameChannel(row.channel)}, lease in row ${i}`, () => readTerms(body));
+    const one = reading("I1", "terms", () => `${nameChannel(row.channel)}, lease in row ${i}, ${told(evidence, row.channel)}`, () => readTerms(body));
     const need = (way, holds, why) => {
-      if (!holds) throw new Broken("I1", way, `${nameChannel(row.channel)}, lease ${name(one.lease)}: ${why}`);
+      if (!holds) throw new Broken("I1", way, `${nameChannel(row.channel)}, lease ${name(one.lease)}, ${told(evidence, row.channel, one.lease)}: ${why}`);
     };
     need("adapter", await verifies(one.adapter_vk, body, fromHex(row.adapter_signature)), "the provider did not sign the terms");
     need("session", await verifies(one.session_vk, body, fromHex(row.session_signature)), "the session key did not sign the terms");
@@ -134,7 +150,7 @@ async function terms(evidence) {
   }
   const all = [...found.values()];
   if (all.length && !all.some((one) => one.job === evidence.job)) {
-    const named = all.map((one) => `${name(one.lease)} on ${nameChannel(toHex(one.session_vk))}`).join(", ");
+    const named = all.map((one) => `${name(one.lease)} (${nameChannel(toHex(one.session_vk))}, ${told(evidence, toHex(one.session_vk), one.lease)})`).join(", ");
     throw new Broken("I10", "job", `no lease is of job ${name(evidence.job)}: the terms of lease ${named} name another`);
   }
   return all;
@@ -144,7 +160,7 @@ function reading(rule, way, where, work) {
   try {
     return work();
   } catch (error) {
-    throw new Broken(rule, way, `${where}: ${error.message}`);
+    throw new Broken(rule, way, `${where()}: ${error.message}`);
   }
 }
 
@@ -153,16 +169,16 @@ function pair(evidence, agreed) {
   const books = new Map();
   for (const row of evidence.channels) {
     const again = books.has(row.session_vk);
-    books.set(row.session_vk, { row, terms: new Map(), last: null, byLease: new Map(), read: 0 });
+    books.set(row.session_vk, { row, evidence, terms: new Map(), last: null, byLease: new Map(), read: 0 });
     if (!again) continue;
     for (const one of agreed) if (toHex(one.session_vk) === row.session_vk) books.get(row.session_vk).terms.set(one.lease, one);
     refuse(books.get(row.session_vk), "I2", "twice", "the channel stands twice in the evidence");
   }
   for (const [i, one] of agreed.entries()) {
     const { channel } = evidence.leases[i];
-    const where = `${nameChannel(channel)}, lease ${name(one.lease)}`;
-    if (toHex(one.session_vk) !== channel) throw new Broken("I2", "named", `${where}: its terms are of ${nameChannel(toHex(one.session_vk))}`);
-    if (!books.has(channel)) throw new Broken("I2", "absent", `${where}: the channel is not in the evidence, so none of its receipts is`);
+    const where = () => `${nameChannel(channel)}, lease ${name(one.lease)}, ${told(evidence, channel, one.lease)}`;
+    if (toHex(one.session_vk) !== channel) throw new Broken("I2", "named", `${where()}: its terms are of ${nameChannel(toHex(one.session_vk))}`);
+    if (!books.has(channel)) throw new Broken("I2", "absent", `${where()}: the channel is not in the evidence, so none of its receipts is`);
     books.get(channel).terms.set(one.lease, one);
   }
   for (const book of books.values()) {
@@ -177,7 +193,8 @@ function pair(evidence, agreed) {
 function refuse(book, rule, way, why, receipt = null, at = null) {
   const names = (receipt ? [receipt.lease] : [...book.terms.keys()]).map(name);
   const leases = names.length ? `lease${names.length > 1 ? "s" : ""} ${names.join(" and ")}` : "no lease";
-  const seq = receipt ? `receipt ${receipt.seq}` : at ? `receipt ${at}` : `last receipt ${book.last?.seq ?? 0}`;
+  const last = book.last ? `last receipt ${book.last.seq}` : told(book.evidence, book.row.session_vk);
+  const seq = receipt ? `receipt ${receipt.seq}` : at ? `receipt ${at}` : last;
   throw new Broken(rule, way, `${nameChannel(book.row.session_vk)}, ${leases}, ${seq}: ${why}`);
 }
 
