@@ -59,7 +59,7 @@ class KeyMissing(NotFound):
     """No key of that name, or no keystore in that folder."""
 
     code = "KEY_MISSING"
-    remedy = "create it first (`tally wallet new`, `tally purse fund`), or name the right --home"
+    remedy = "create it first (`tally wallet new`, `tally purse fund`, `tally market address`), or name the right --home"
 
 
 class PassphraseMissing(Refusal):

@@ -26,7 +26,8 @@ from marketplace.cli.common import (
     print_table,
 )
 from marketplace.cli.desk import chain, desk
-from marketplace.domain.channel import Closing
+from marketplace.client.purse import Purse
+from marketplace.domain.channel import Closing, Credential
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.units import parse_money, show_ada, show_duration
 from marketplace.domain.voucher import Voucher
@@ -34,6 +35,7 @@ from marketplace.domain.voucher import Voucher
 if TYPE_CHECKING:
     from marketplace.chain.actions import Desk
     from marketplace.chain.channels import ChannelView
+    from marketplace.chain.wallet import Wallet
 
 app = typer.Typer(
     help="One's own money out, with a chain address alone.",
@@ -56,17 +58,28 @@ class ChannelIsOver(Refusal):
 
 @app.command("list")
 def list_channels(
-    address: Annotated[str, typer.Argument(help="The channels' address (`tally job show`).")],
+    home: Home,
+    address: Annotated[
+        str, typer.Argument(help="A channels' address; without it, the one of your own key.")
+    ] = "",
+    key: Annotated[
+        str, typer.Option("--key", help="Which key of the keystore is yours.")
+    ] = "purse",
+    asset: Asset = "",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
     as_json: Json = False,
 ) -> None:
-    """Every channel at a channel address: with your stake part in it, they are yours."""
+    """Your channels, or every channel at ADDRESS: with your stake part in it, they are yours."""
 
     async def look() -> list[dict[str, Any]]:
         reader = await chain(chain_url, project_id)
         rows: list[dict[str, Any]] = []
-        for utxo in await reader.utxos(addresses.from_text(address)):
+        if address:
+            at = addresses.from_text(address)
+        else:
+            at = _own_address(Purse.load(home, name=key).wallet(mainnet=reader.mainnet), asset)
+        for utxo in await reader.utxos(at):
             if utxo.datum is None:
                 continue
             try:
@@ -106,6 +119,14 @@ def list_channels(
             cells,
             whole=("session key", "output"),
         )
+
+
+def _own_address(wallet: Wallet, asset: str) -> bytes:
+    """Where a wallet's channels lie."""
+    from marketplace.chain.instance import scripts_for
+
+    stake = Credential(wallet.stake) if wallet.stake else None
+    return addresses.channel_address(scripts_for(asset).stub_hash, stake, wallet.mainnet)
 
 
 async def _find(desk_: Desk, session: str, origin: str, asset: str) -> ChannelView:

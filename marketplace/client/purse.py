@@ -21,6 +21,12 @@ from marketplace.domain.keys import Signer, hkdf_sha256
 from marketplace.keystore import Keys, Keystore, StoredKey
 
 _SESSION: Final = "session-"
+_MADE_BY: Final = {
+    "operator": "tally market address",
+    "purse": "tally purse fund",
+    "wallet": "tally wallet new",
+}
+"""The command that makes a key, where it is another than the one that misses it."""
 
 
 def default_home() -> Path:
@@ -44,7 +50,8 @@ class Purse:
         where = Path(home) if home is not None else default_home()
         store = Keystore(where / "keys")
         if not any(key.name == name for key in store.list()):
-            raise keystore.KeyMissing(f"{where} holds no {name}")
+            made_by = f": `{_MADE_BY[name]}` makes one" if name in _MADE_BY else ""
+            raise keystore.KeyMissing(f"{where} holds no {name}{made_by}")
         keys = store.unlock(keystore.passphrase() if passphrase is None else passphrase)
         return Purse(where, keys, name)
 
