@@ -39,10 +39,11 @@ from adapter.events import (
     Settled,
     Sighted,
     Started,
+    Unread,
     Watch,
 )
 from adapter.proposals import Declined, check
-from adapter.state import Channel, ChannelStage, Lease, Now, Own, PauseCause, State, Wish
+from adapter.state import Channel, ChannelStage, Lease, Now, Own, PauseCause, Sight, State, Wish
 from adapter.ticks import blind, exhausted, fold, pause_cause, receipt, take_voucher
 from adapter.turn import Turn
 from marketplace.domain import wire
@@ -69,6 +70,8 @@ def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
             _link_down(turn)
         case Sighted():
             _sighted(turn, event)
+        case Unread():
+            _unread(turn, event)
         case ChannelUnfit():
             _unfit(turn, event)
         case Settled():
@@ -118,7 +121,7 @@ def wake(state: State, now: Now) -> State:
     }  # a boot clock of another start says nothing; what was starved stays so
     return replace(
         state, leases=leases, channels=channels, offline_since_ms=now.boot_ms,
-        chain_seen_ms=now.boot_ms,
+        awake_ms=now.boot_ms, sights={},
     )  # fmt: skip
 
 
@@ -298,10 +301,10 @@ def _link_down(turn: Turn) -> None:
 
 
 def _sighted(turn: Turn, event: Sighted) -> None:
-    turn.state = replace(turn.state, chain_seen_ms=turn.now.boot_ms)
     channel = turn.state.channels.get(event.session_vk)
     if channel is None or channel.stage is ChannelStage.ENDED:
         return
+    turn.state = turn.state.with_sight(event.session_vk, Sight(turn.now.boot_ms))
     seen = replace(
         channel,
         stage=event.stage,
@@ -349,8 +352,29 @@ def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
         life.begin(turn, lease)
 
 
+def _unread(turn: Turn, event: Unread) -> None:
+    """What the chain shows of a channel cannot be read: leases pause when that lasts (see ``blind``)."""
+    if event.session_vk not in turn.state.channels:
+        return
+    sight, now = turn.state.sight(event.session_vk), turn.now.boot_ms
+    since = now if sight.unread_since_ms is None else sight.unread_since_ms
+    turn.state = turn.state.with_sight(event.session_vk, replace(sight, unread_since_ms=since))
+    known = turn.state.channels[event.session_vk]
+    if now - since > turn.own.limits.unread_ms and known.stage is not ChannelStage.AWAITED:
+        name = event.session_vk.hex()[:16]
+        turn.alarm(
+            "CHANNEL_UNREAD",
+            f"channel {name} cannot be read for {(now - since) // 1000} s, its leases are paused:"
+            f" {event.code}: {event.message}",
+        )
+
+
 def _unfit(turn: Turn, event: ChannelUnfit) -> None:
-    for lease in list(turn.state.on(event.session_vk)):
+    """Nothing starts on it; what runs already pauses as on a channel that cannot be read."""
+    leases = list(turn.state.on(event.session_vk))
+    if any(lease.runs for lease in leases):
+        _unread(turn, Unread(event.session_vk, event.code, event.message))
+    for lease in leases:
         if lease.wish is Wish.WAIT:
             why = f"{event.code}: {event.message}"
             life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
@@ -408,7 +432,7 @@ def _measured(turn: Turn, lease: Lease, event: Measured) -> None:
     if ended is not None:
         life.stop(turn, lease, *ended)
         return
-    cause = pause_cause(turn.state, lease, channel, turn.now)
+    cause = pause_cause(turn.state, lease, channel, turn.now, turn.own.limits)
     if cause is not None and lease.state is LeaseState.ACTIVE:
         life.pause(turn, lease, cause)
 
@@ -457,10 +481,16 @@ def _passed(turn: Turn) -> None:
         lease = turn.state.leases.get(id_)
         if lease is not None:
             _age(turn, lease)
-    if any(
-        lease.runs and blind(turn.state, lease, turn.now) for lease in turn.state.leases.values()
-    ):
-        turn.alarm("CHAIN_UNSEEN", "the chain is silent for too long: leases are paused")
+    unseen = {
+        lease.channel.hex()[:16]
+        for lease in turn.state.leases.values()
+        if lease.runs and blind(turn.state, lease, turn.now, turn.own.limits)
+    }
+    if unseen:
+        names = ", ".join(sorted(unseen))
+        turn.alarm(
+            "CHAIN_UNSEEN", f"not seen on the chain for too long, leases are paused: {names}"
+        )
     for session_vk, known in list(turn.state.channels.items()):
         channel = _exposed(turn, known)
         if any(True for _ in turn.state.on(session_vk)):

@@ -44,6 +44,15 @@ class Sighted:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """The chain answers, but what it shows of this channel cannot be read."""
+
+    session_vk: bytes
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelUnfit:
     """The channel is not what the terms say."""
 
@@ -155,8 +164,8 @@ class Passed:
 
 
 Event = (
-    Heard | LinkUp | LinkDown | Sighted | ChannelUnfit | Settled | Preparing | Started | Failed
-    | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
+    Heard | LinkUp | LinkDown | Sighted | Unread | ChannelUnfit | Settled | Preparing | Started
+    | Failed | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
 )  # fmt: skip
 
 # ---- what is done then -------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def _with(channel: Channel, at_ms: int, due: int, starved: bool) -> Channel:
 def given_up(state: State, lease: Lease, now: Now) -> bool:
     """Whether a lease was frozen for so long over a starved channel that its devices are given free.
     A chain that cannot be read is nobody's starving: then it is kept."""
-    seen = now.boot_ms - state.chain_seen_ms < SEEN_MS
+    seen = now.boot_ms - state.sight(lease.channel).seen_ms < SEEN_MS
     frozen_ms = lease.frozen_ms - lease.paused_ms
     return seen and lease.pause is PauseCause.EXPOSED and frozen_ms > GIVEN_UP_MS
 

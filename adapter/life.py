@@ -160,7 +160,7 @@ def _thaw(turn: Turn, lease: Lease, channel: Channel) -> None:
     if exhausted(lease, channel):
         stop(turn, lease, EndReason.CEILING, "the ceiling is met")
         return
-    cause = pause_cause(turn.state, lease, channel, turn.now)
+    cause = pause_cause(turn.state, lease, channel, turn.now, turn.own.limits)
     if cause is None:
         resume(turn, lease)
     elif lease.pause is not cause:

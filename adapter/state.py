@@ -48,7 +48,7 @@ class PauseCause(StrEnum):
     UNPAID = "UNPAID"  # two ticks without a voucher
     OFFLINE = "OFFLINE"  # the same, while the market cannot be reached
     DEPTH = "DEPTH"  # the channel's transaction is too young for more
-    BLIND = "BLIND"  # the chain was not seen for so long that a Close may be half over
+    BLIND = "BLIND"  # its channel was not seen for too long (a Close may be half over), or cannot be read
     EXPOSED = "EXPOSED"  # too much is due that no claim brought on chain for minutes
 
 
@@ -197,7 +197,8 @@ class Limits:
 
     *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
     long a signed lease may wait for its channel; *fault_grace_ms*: how long a passing fault of the
-    device is borne; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
+    device is borne; *unread_ms*: how long what the chain shows of a channel may be unreadable before
+    its leases pause; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
     which an unused channel with money in it is finished, or one that never opened forgotten; *keep_ms*:
     how long receipts of a finished channel are kept; *images*: allowed prefixes, empty = all;
     *host_network*: plain processes may use the host's network.
@@ -206,6 +207,7 @@ class Limits:
     resume_window_ms: int = 600_000
     fund_wait_ms: int = 300_000
     fault_grace_ms: int = 180_000
+    unread_ms: int = 120_000
     final_wait_ms: int = 30_000
     linger_ms: int = 3_600_000
     keep_ms: int = 7 * 86_400_000
@@ -257,15 +259,25 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """How well one channel is seen on the chain: when it was last read, and since when what the chain
+    shows of it cannot be read (None while it can)."""
+
+    seen_ms: int
+    unread_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class State:
-    """Everything.  *offline_since_ms* is None while the market hears us; *chain_seen_ms*: when the
-    chain last told of a channel; *unable*: why the hot key cannot pay for a Finish, empty while it
-    can or nobody looked yet."""
+    """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this process
+    began to look at the chain; *sights*: what it saw since, each channel by itself; *unable*: why the
+    hot key cannot pay for a Finish, empty while it can or nobody looked yet."""
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
     channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
     offline_since_ms: int | None = None
-    chain_seen_ms: int = 0
+    awake_ms: int = 0
+    sights: Mapping[bytes, Sight] = field(default_factory=dict[bytes, Sight])
     draining: bool = False
     past: Past = Past()
     unable: str = ""
@@ -279,6 +291,14 @@ class State:
     def claimed(self) -> int:
         """Lovelace that came on chain, of all channels ever."""
         return self.past.claimed + sum(channel.claimed for channel in self.channels.values())
+
+    def sight(self, session_vk: bytes) -> Sight:
+        """How well the channel is seen: one not read yet since the adapter came back has its time."""
+        return self.sights.get(session_vk, Sight(self.awake_ms))
+
+    def with_sight(self, session_vk: bytes, sight: Sight) -> State:
+        """The same with *sight* put in its place."""
+        return replace(self, sights={**self.sights, session_vk: sight})
 
     def with_lease(self, lease: Lease) -> State:
         """The same with *lease* put in its place."""
@@ -295,7 +315,8 @@ class State:
     def without_channel(self, session_vk: bytes, past: Past) -> State:
         """The same without that channel; *past* is what is left of it."""
         left = {vk: one for vk, one in self.channels.items() if vk != session_vk}
-        return replace(self, channels=left, past=past)
+        sights = {vk: one for vk, one in self.sights.items() if vk != session_vk}
+        return replace(self, channels=left, sights=sights, past=past)
 
     def on(self, session_vk: bytes) -> Iterator[Lease]:
         """The leases of a channel."""

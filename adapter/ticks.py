@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.state import Channel, Lease, Now, PauseCause, State
+from adapter.state import Channel, Lease, Limits, Now, PauseCause, State
 from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.metering import Meter, Reading, integrate, usage
@@ -167,18 +167,24 @@ def take_voucher(turn: Turn, voucher: Voucher) -> Channel | None:
     return channel
 
 
-def blind(state: State, lease: Lease, now: Now) -> bool:
-    """True when the chain said nothing for half the time that a Close takes: what was seen of the
-    channel is relied upon no longer."""
-    return (now.boot_ms - state.chain_seen_ms) * 2 > lease.terms.close_period_ms
+def blind(state: State, lease: Lease, now: Now, limits: Limits) -> bool:
+    """True when what was seen of the lease's channel is relied upon no longer, whatever other channels
+    do: the chain said nothing of it for half the time that a Close takes, or shows for *unread_ms*
+    something that cannot be read, which no honest step does."""
+    sight = state.sight(lease.channel)
+    if sight.unread_since_ms is not None and now.boot_ms - sight.unread_since_ms > limits.unread_ms:
+        return True
+    return (now.boot_ms - sight.seen_ms) * 2 > lease.terms.close_period_ms
 
 
-def pause_cause(state: State, lease: Lease, channel: Channel, now: Now) -> PauseCause | None:
+def pause_cause(
+    state: State, lease: Lease, channel: Channel, now: Now, limits: Limits
+) -> PauseCause | None:
     """Why the workload must be frozen now, or None."""
     if overdue(state, lease, channel):
         return PauseCause.UNPAID if state.offline_since_ms is None else PauseCause.OFFLINE
     if channel.starved:
         return PauseCause.EXPOSED
-    if blind(state, lease, now):
+    if blind(state, lease, now, limits):
         return PauseCause.BLIND
     return PauseCause.DEPTH if too_young(lease, channel) else None

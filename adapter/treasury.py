@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from adapter.events import ChannelUnfit, Event, Purse, Settled, Sighted
+from adapter.events import ChannelUnfit, Event, Purse, Settled, Sighted, Unread
 from adapter.journal import Journal, StoredTx
 from adapter.purse import short_of
 from adapter.state import Channel, ChannelStage, Rules
@@ -188,6 +188,7 @@ class Treasury:
                 raise
             except TallyError as error:  # whatever stands there, the other channels are looked at
                 _log.warning("channel not read", code=error.code, cause=error.message)
+                await self._handle(Unread(session_vk, error.code, error.message))
 
     async def _look_into_purse(self) -> None:
         """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once it can."""

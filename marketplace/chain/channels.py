@@ -1,8 +1,10 @@
 """A channel from the chain alone: which output it is now, and whether it is what the terms say.
 
 The channel is the output that descends from its open transaction, step by step; copies of its datum
-elsewhere are ignored, because every descent is replayed from the redeemer that settle was given. An
-unmoved channel costs one request a look: its last known output is asked first.
+elsewhere are ignored. What binds is what the ledger holds: stage, claimed and top-ups follow from
+addresses, datums and values of the channel's own outputs (:mod:`marketplace.chain.descent`), and at
+every look what was put in less what was claimed is what the output holds. An unmoved channel costs
+one request a look: its last known output is asked first.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from marketplace.chain import capacity, datum, lax, txbytes
+from marketplace.chain import capacity, datum, descent, txbytes
 from marketplace.chain.capacity import Capacity, Funding
 from marketplace.chain.connect import ChainReader, Moves
 from marketplace.chain.errors import ChainFault, ChannelUnknown
@@ -29,7 +31,6 @@ from marketplace.domain.channel import (
     Consts,
     Open,
     Stage,
-    Step,
 )
 from marketplace.domain.errors import Malformed
 from marketplace.domain.terms import Terms
@@ -171,53 +172,63 @@ class ChannelFinder:
         self, session_vk: bytes, trail: _Trail, moves: Moves, height: int
     ) -> ChannelView | ChannelEnded:
         for _ in range(_MOST_STEPS):
-            output = next(o for o in moves.outputs if o.utxo.ref == trail.at)
+            output = next((o for o in moves.outputs if o.utxo.ref == trail.at), None)
+            if output is None:
+                raise ChainFault("the indexer forgot an output of a transaction that it knows")
             if output.spent_by is None:
                 self._trails[session_vk] = trail
                 return await self._view(session_vk, trail, output.utxo, height)
             onward = await self._chain.moves(output.spent_by)
-            raw = await self._chain.transaction_bytes(output.spent_by)
-            if onward is None or raw is None:
+            if onward is None:
                 raise ChainFault(
                     "the indexer names a spending transaction that it does not know yet"
                 )
-            step, continued = self._replay(output.utxo, onward, raw)
-            if continued is None:
-                return await self._ended(trail, output.utxo, step, output.spent_by)
-            if isinstance(step, twin.TopUp):
-                trail.funded.append((output.spent_by, step.amount))
-            trail.at, moves = continued.ref, onward
+            landing = await self._landing(output.utxo, onward, output.spent_by)
+            landed = onward.outputs[landing.position].utxo
+            if landing.ended:
+                return await self._ended(trail, output.utxo, landed, output.spent_by)
+            added = self._added(output.utxo, landed)
+            if added:
+                trail.funded.append((output.spent_by, added))
+            trail.at, moves = landed.ref, onward
         raise ChainFault("the channel's history does not end")
 
-    def _replay(self, utxo: Utxo, moves: Moves, raw: bytes) -> tuple[Step, Utxo | None]:
-        """The step that *utxo* took in this transaction, and its continuing output, if any."""
-        locked = [u for u in sorted(moves.inputs, key=lambda u: u.ref) if lax.is_locked(u.address)]
-        mine = next((i for i, u in enumerate(locked) if u.ref == utxo.ref), None)
+    async def _landing(self, utxo: Utxo, moves: Moves, tx_id: bytes) -> descent.Landing:
+        """Where the rest of *utxo* is after this transaction."""
         try:
-            redeemer = txbytes.settle_redeemer(raw)
-            if redeemer is None:
-                raise ChainFault("a channel was spent without settle: no script of this release")
-            steps = lax.steps_of(redeemer)
-            if mine is None or len(steps) != len(locked):
-                raise ChainFault("the indexer's inputs and the transaction's steps differ")
-            step = steps[mine].step()
-            if isinstance(step, twin.Finish):
-                return step, None
-            position = lax.output_index([u.datum or b"" for u in locked], steps, mine)
-            return step, moves.outputs[position].utxo
-        except (Malformed, IndexError) as error:
-            raise ChainFault(f"the indexer's transaction cannot be read: {error}") from error
+            outputs = [o.utxo for o in moves.outputs]
+            possible = descent.landings(utxo.ref, moves.inputs, outputs, self._unit)
+            if len(possible) == 1:
+                return next(iter(possible))
+            raw = await self._chain.transaction_bytes(tx_id) if possible else None
+            told = txbytes.settle_redeemers(raw) if raw is not None else ()
+            if told:
+                landing = descent.landing_told(told[-1], utxo.ref, moves.inputs)
+                if landing in possible:
+                    return landing
+        except Malformed as error:
+            raise ChainFault(f"transaction {tx_id.hex()} cannot be read: {error}") from error
+        readings = f"{len(possible)} readings" if possible else "no reading"
+        raise ChainFault(f"transaction {tx_id.hex()} spends a channel and has {readings}")
+
+    def _added(self, before: Utxo, after: Utxo) -> int:
+        """What a top-up put in between two outputs of the channel; 0 for a claim or a Close."""
+        old, new = datum.read_stage(before.datum or b""), datum.read_stage(after.datum or b"")
+        if new.consts != old.consts:
+            raise ChainFault(f"the channel's constants changed at {after.ref}")
+        grown = after.quantity(self._unit) - before.quantity(self._unit)
+        return grown + new.claimed - old.claimed
 
     async def _ended(
-        self, trail: _Trail, utxo: Utxo, step: Step, finished_by: bytes
+        self, trail: _Trail, utxo: Utxo, refund: Utxo, finished_by: bytes
     ) -> ChannelEnded:
         stage = datum.read_stage(utxo.datum or b"")
-        last = step.claim.take_to if isinstance(step, twin.Finish) and step.claim else stage.claimed
-        refunded = utxo.quantity(self._unit) - (last - stage.claimed)
+        refunded = refund.quantity(self._unit)
+        claimed = stage.claimed + utxo.quantity(self._unit) - refunded
         included = await self._chain.transaction(finished_by)
         height = included.height if included else 0
         funded = sum(amount for _, amount in trail.funded)
-        return ChannelEnded(stage.consts.session_vk, last, refunded, finished_by, height, funded)
+        return ChannelEnded(stage.consts.session_vk, claimed, refunded, finished_by, height, funded)
 
     async def _view(self, session_vk: bytes, trail: _Trail, utxo: Utxo, height: int) -> ChannelView:
         fundings: list[Funding] = []
@@ -230,6 +241,13 @@ class ChannelFinder:
             fundings.append(Funding(amount, max(0, height - known + 1)))
         assert trail.first is not None
         stage = datum.read_stage(utxo.datum or b"")
+        funded = sum(f.amount for f in fundings)
+        claimed = stage.claimed - datum.read_stage(trail.first.datum or b"").claimed
+        if funded - claimed != utxo.quantity(self._unit):
+            raise ChainFault(
+                f"{utxo.ref} holds {utxo.quantity(self._unit)}, but {funded} were put in and {claimed}"
+                " claimed: the chain's door does not tell all of its history"
+            )
         return ChannelView(
             session_vk, utxo, stage, trail.first, tuple(fundings), height, self._unit
         )

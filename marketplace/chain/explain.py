@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marketplace.chain import address as addresses
-from marketplace.chain import datum, txbytes
+from marketplace.chain import datum, plutus, txbytes
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.utxo import OutRef, Utxo
@@ -114,9 +114,11 @@ def explain_resolved(tx: bytes, resolved: Mapping[OutRef, Utxo], own: Sequence[b
 
 
 def _steps(tx: bytes, locked: Sequence[Utxo]) -> tuple[StepShown, ...]:
-    redeemer = txbytes.settle_steps(tx)
+    told = txbytes.settle_redeemers(tx)
+    if len(told) > 1:
+        raise TxRefused("the transaction tells its steps several times over: one is a decoy")
     try:
-        steps = datum.read_steps(redeemer) if redeemer is not None else ()
+        steps = datum.read_steps(plutus.decode(told[0])) if told else ()
         stages = [datum.read_stage(u.datum or b"") for u in locked]
     except Malformed as error:
         raise TxRefused(f"a step or a channel cannot be read: {error}") from error

@@ -4,6 +4,8 @@ Settle looks at a step's constructor and at the arguments that the step needs; o
 what the step uses. Whoever follows a channel must be no stricter: a consumer writes its own Close and
 top-ups, and may put whatever else a ledger takes beside them. What we serve or sign is read strictly,
 by :mod:`marketplace.chain.datum`.
+
+A redeemer is a hint here, and only where :mod:`marketplace.chain.descent` finds two readings.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Final
 
 from marketplace.chain import slices
 from marketplace.domain import cbor
-from marketplace.domain.channel import Claim, Close, Finish, Step, TopUp, bounty
+from marketplace.domain.channel import bounty
 from marketplace.domain.errors import Malformed
 
 _CLAIM, _FINISH_CLAIMING, _FINISH = range(3)  # contracts/README.md
@@ -28,23 +30,45 @@ class LaxStep:
     kind: int
     args: tuple[bytes, ...]
 
-    def step(self) -> Step:
-        """In the twin's words; :class:`Malformed` for one that settle would refuse as well."""
-        match self.kind:
-            case 0 | 1:
-                return self._claim() if self.kind == _CLAIM else Finish(self._claim())
-            case 2:
-                return Finish()
-            case 3:
-                return TopUp(_integer(_at(self.args, 0)))
-            case 4:
-                return Close()
-            case _:
-                raise Malformed("no step of a channel")
+    @property
+    def ends(self) -> bool:
+        """Whether the channel is over after it."""
+        return self.kind in (_FINISH_CLAIMING, _FINISH)
 
-    def _claim(self) -> Claim:
-        cum, take_to = _integer(_at(self.args, 0)), _integer(_at(self.args, 1))
-        return Claim(cum, take_to, _octets(_at(self.args, 2)))
+
+@dataclass(frozen=True, slots=True)
+class LaxState:
+    """A channel's datum: its constructor, its constants' bytes, and what was claimed.
+
+    A constant that is missing or of another type is :class:`Malformed` when it is asked for: a step
+    that does not use it can be taken all the same.
+    """
+
+    stage: int
+    consts: tuple[bytes, ...]
+    claimed: int
+
+    @property
+    def payout(self) -> bytes:
+        """By which the provider's address is named."""
+        return _octets(_at(self.consts, 2))
+
+    @property
+    def consumer_vkh(self) -> bytes:
+        """Whose the refund is."""
+        return _octets(_at(self.consts, 3))
+
+    @property
+    def fee_bps(self) -> int:
+        """The settler's part."""
+        return _integer(_at(self.consts, 5))
+
+
+def state_of(datum: bytes) -> LaxState:
+    """A channel's datum as settle reads it."""
+    stage, state = _constr(datum)
+    consts = tuple(slices.items(_at(state, 0)))
+    return LaxState(stage, consts, _integer(_at(state, 1)))
 
 
 def steps_of(redeemer: bytes) -> tuple[LaxStep, ...]:
@@ -75,13 +99,11 @@ def output_index(datums: Sequence[bytes], steps: Sequence[LaxStep], mine: int) -
 
 def _run_of(datum: bytes, step: LaxStep) -> tuple[bytes, int]:
     """The payout that a channel's step owes, and how much."""
-    _, state = _constr(datum)
-    consts = slices.items(_at(state, 0))
-    payout = _octets(_at(consts, 2))
+    state = state_of(datum)
     if step.kind == _FINISH:
-        return payout, 0
-    taken = _integer(_at(step.args, 1)) - _integer(_at(state, 1))
-    return payout, taken - bounty(taken, _integer(_at(consts, 5)))
+        return state.payout, 0
+    taken = _integer(_at(step.args, 1)) - state.claimed
+    return state.payout, taken - bounty(taken, state.fee_bps)
 
 
 def _constr(raw: bytes) -> tuple[int, tuple[bytes, ...]]:

@@ -92,26 +92,27 @@ def body_of(tx: bytes) -> dict[int, Any]:
     return _body(tx)
 
 
-def settle_steps(tx: bytes) -> plutus.Data | None:
-    """The redeemer of its withdrawal, which is what settle was told; None if it has none."""
-    redeemer = settle_redeemer(tx)
-    return None if redeemer is None else plutus.decode(redeemer)
+def settle_redeemers(tx: bytes) -> tuple[bytes, ...]:
+    """The bytes of every redeemer row for the first withdrawal, which is settle's, in their order.
 
-
-def settle_redeemer(tx: bytes) -> bytes | None:
-    """The same as its bytes: what a ledger accepted may hold more than any decoder takes."""
+    A ledger takes several rows of one (tag, index), and the last of them is what the script was told
+    (cardano-ledger, Alonzo.TxWits: rows are read into a map). Whoever signs refuses more than one.
+    """
     for key, raw in map_items(split(tx).witnesses):
         if key != 5:
             continue
         if slices.head_of(raw, 0)[0] == 5:
             flat = slices.items(raw, major=5)
-            rows = [(slices.items(k)[0], slices.items(v)[0]) for k, v in _pairs(flat)]
+            rows = [(*slices.items(k), slices.items(v)[0]) for k, v in _pairs(flat)]
         else:
-            rows = [(row[0], row[2]) for row in map(slices.items, slices.items(raw))]
-        for tag, data in rows:
-            if cbor.ledger(tag) == 3:
-                return data
-    return None
+            rows = [tuple(slices.items(row)[:3]) for row in slices.items(raw)]
+        with _reading("a redeemer's pointer"):
+            return tuple(
+                data
+                for tag, index, data in rows
+                if (cbor.ledger(tag), cbor.ledger(index)) == (3, 0)
+            )
+    return ()
 
 
 def map_items(raw: bytes) -> Iterator[tuple[int, bytes]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from adapter.decide import wake
-from adapter.events import Alarm, Passed
+from adapter.events import Alarm, Passed, Unread
 from adapter.state import PauseCause
 from marketplace.domain.job import Policy
+from marketplace.domain.keys import Signer
 from marketplace.domain.lease import LeaseState
-from tests.unit.support_adapter import Bench, gpu_job
+from tests.unit.support_adapter import SESSION, Bench, core_job, gpu_job
 
 CLOSE_MS = 86_400_000
+OTHER = Signer(b"\x66" * 32)
 LONG = gpu_job(policy=Policy(max_duration_ms=3 * CLOSE_MS))
 
 
@@ -52,3 +56,63 @@ def test_a_restart_gives_the_chain_its_time_again() -> None:
     bench.state = wake(bench.state, bench.now)
     bench.do(Passed())
     assert alarms(bench) == []
+
+
+def two_leases() -> Bench:
+    """Two paid leases on two channels of two consumers."""
+    bench = Bench().running(LONG, close_period_ms=CLOSE_MS)
+    bench.propose(core_job(policy=LONG.policy), "lease_2", OTHER, close_period_ms=CLOSE_MS)
+    bench.sign("lease_2", OTHER, "cd" * 32)
+    bench.sight(OTHER)
+    bench.start("lease_2")
+    return bench
+
+
+def pass_minutes(bench: Bench, minutes: int, step: Callable[[], object]) -> None:
+    """Both serve and are paid, tick by tick; *step* is what the chain shows meanwhile."""
+    for _ in range(minutes * 6):
+        bench.boot_ms += 10_000
+        step()
+        for lease, session in (("lease_1", SESSION), ("lease_2", OTHER)):
+            bench.measure(lease)
+            bench.pay(session=session)
+        bench.do(Passed())
+
+
+def test_a_channel_that_cannot_be_read_pauses_whatever_other_channels_do() -> None:
+    bench = two_leases()
+
+    def step() -> None:
+        bench.do(Unread(SESSION.verify_key, "CHAIN", "no reading"))
+        bench.sight(OTHER)
+
+    pass_minutes(bench, 2, step)
+    assert bench.lease().state is LeaseState.ACTIVE and alarms(bench) == []
+    pass_minutes(bench, 1, step)
+    assert bench.lease("lease_1").pause is PauseCause.BLIND
+    assert bench.lease("lease_2").state is LeaseState.ACTIVE
+    assert {"CHANNEL_UNREAD", "CHAIN_UNSEEN"} == set(alarms(bench))
+    bench.sight()
+    assert bench.lease().state is LeaseState.ACTIVE
+
+
+def test_another_channels_look_does_not_stand_for_this_ones() -> None:
+    bench = two_leases()
+    bench.boot_ms += CLOSE_MS // 2 + 1_000
+    bench.sight(OTHER)
+    for lease, session in (("lease_1", SESSION), ("lease_2", OTHER)):
+        bench.measure(lease)
+        bench.pay(session=session)
+        bench.measure(lease)
+    assert bench.lease("lease_1").pause is PauseCause.BLIND
+    assert bench.lease("lease_2").state is LeaseState.ACTIVE
+
+
+def test_a_channel_that_reads_again_in_time_pauses_nothing() -> None:
+    bench = two_leases()
+    for _ in range(6):
+        pass_minutes(bench, 1, lambda: bench.do(Unread(SESSION.verify_key, "CHAIN", "late")))
+        bench.sight()
+        bench.sight(OTHER)
+    assert alarms(bench) == []
+    assert bench.lease().state is LeaseState.ACTIVE

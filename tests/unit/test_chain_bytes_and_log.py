@@ -85,7 +85,7 @@ def test_what_a_transaction_spends_makes_and_until_when() -> None:
     assert txbytes.inputs_of(unsigned.bytes) == unsigned.inputs
     assert txbytes.outputs_of(unsigned.bytes) == unsigned.made
     assert txbytes.until_of(unsigned.bytes) == unsigned.until == 150_000_900
-    assert txbytes.settle_steps(unsigned.bytes) is None
+    assert txbytes.settle_redeemers(unsigned.bytes) == ()
 
 
 def test_a_wallets_outputs_are_read_as_cip_30_gives_them() -> None:

@@ -63,7 +63,7 @@ def test_outputs_lie_where_the_twin_puts_them(moved: list[tuple[Channel, Step]])
     outputs = expect([will(channel, step, WITNESS) for channel, step in moved])
     own = [at for at, out in enumerate(outputs) if not isinstance(out, Payout)]
     read = lax.steps_of(datum.steps_bytes([step for _, step in moved]))
-    assert [step.step() for step in read] == [step for _, step in moved]
+    assert [step.ends for step in read] == [isinstance(step, Finish) for _, step in moved]
     datums = [datum.stage_bytes(channel.stage) for channel, _ in moved]
     assert [lax.output_index(datums, read, mine) for mine in range(len(moved))] == own
 
@@ -73,8 +73,7 @@ def test_what_settle_does_not_look_at_is_not_looked_at(junk: bytes) -> None:
     general = b"\xd8\x66\x82\x03\x9f\x07" + junk + b"\xff"
     wide = b"\xd9\x00\x7c\x9f\xc2\x41\x07" + junk + b"\xff"
     for odd in (general, wide):
-        [step] = lax.steps_of(b"\x9f" + odd + b"\xff")
-        assert step.step() == TopUp(7)
+        assert [step.kind for step in lax.steps_of(b"\x9f" + odd + b"\xff")] == [3]
 
 
 @pytest.mark.parametrize(
@@ -89,20 +88,20 @@ def test_what_is_no_redeemer_is_malformed(broken: bytes) -> None:
         lax.steps_of(broken)
 
 
-@pytest.mark.parametrize("kind", [0, 1, 3, 5])
+@pytest.mark.parametrize("kind", [0, 1])
 def test_a_step_without_what_it_needs_is_malformed(kind: int) -> None:
-    [step] = lax.steps_of(b"\x81\xd8" + bytes([121 + kind]) + b"\x82\x80\x80")
+    read = lax.steps_of(b"\x81\xd8" + bytes([121 + kind]) + b"\x82\x80\x80")
     with pytest.raises(Malformed):
-        step.step()
+        lax.output_index([datum.stage_bytes(_channel(1, 0).stage)], read, 0)
 
 
 @given(st.binary(max_size=60))
-def test_bytes_from_anywhere_are_steps_or_malformed(raw: bytes) -> None:
-    try:
-        for step in lax.steps_of(raw):
-            step.step()
-    except Malformed:
-        pass
+def test_bytes_from_anywhere_are_steps_and_states_or_malformed(raw: bytes) -> None:
+    for read in (lax.steps_of, lax.state_of):
+        try:
+            read(raw)
+        except Malformed:
+            pass
 
 
 @given(st.recursive(
