@@ -55,7 +55,8 @@ class ConfigRefused(Refusal):
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that the owner decides.  *chain_url*, *project_id*, *market*, *home*: where.
+    """Everything that the owner decides.  *chain_url*, *project_id*, *market*, *home*: where;
+    *submit_urls*: further doors through which transactions are sent, too.
 
     *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: auto (Docker if it answers, else
     processes), docker, process or both;
@@ -66,6 +67,7 @@ class Config:
 
     market: str = "http://127.0.0.1:8000"
     chain_url: str = "http://127.0.0.1:3001"
+    submit_urls: tuple[str, ...] = ()
     project_id: str = ""
     home: Path = Path("~/.tally")
     state: Path | None = None
@@ -138,6 +140,8 @@ def load(
     env = os.environ if environment is None else environment
     config = parse(_read(path)) if path is not None else Config()
     given = {name: env[key] for key, name in _ENVIRONMENT.items() if env.get(key)}
+    if env.get("TALLY_SUBMIT_URLS"):
+        given["submit_urls"] = cast(Any, tuple(env["TALLY_SUBMIT_URLS"].split()))
     if env.get("TALLY_HOME"):
         given["home"] = cast(Any, Path(env["TALLY_HOME"]))
     over = {k: v for k, v in (options or {}).items() if v not in (None, "")}
@@ -185,7 +189,7 @@ def parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
         "maintenance",
-        "slices",
+        "slices", "submit_urls",
     )  # fmt: skip
     _known(data, known, "")
     values: dict[str, Any] = {
@@ -200,6 +204,9 @@ def parse(data: Mapping[str, Any]) -> Config:
     ):  # fmt: skip
         if name in data:
             values[name] = read(_map(data[name], name))
+    if "submit_urls" in data:
+        urls = _typed(data["submit_urls"], list, "submit_urls")
+        values["submit_urls"] = tuple(_typed(url, str, "submit_urls") for url in urls)
     if "slices" in data:
         values["slices"] = {
             uuid: tuple(_typed(one, str, f"slices.{uuid}") for one in _typed(plan, list, "slices"))

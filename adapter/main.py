@@ -224,7 +224,9 @@ async def connect_patiently(
     """The chain, however long it takes to come up."""
     while True:
         try:
-            return await connect_chain(config.chain_url, config.project_id)
+            return await connect_chain(
+                config.chain_url, config.project_id, submit_urls=config.submit_urls
+            )
         except ChainFault as fault:
             alarm(fault.code, f"waiting for the chain at {config.chain_url}: {fault.message}")
             await anyio.sleep(CHAIN_WAIT_S)

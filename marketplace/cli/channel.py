@@ -19,6 +19,7 @@ from marketplace.cli.common import (
     Home,
     Json,
     ProjectId,
+    SubmitUrl,
     Yes,
     confirm_spend,
     out,
@@ -162,13 +163,16 @@ def close(
     asset: Asset = "",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Start the close period of your channel; after it anybody may send the rest home."""
 
     async def act() -> None:
-        mine = await desk(home, key, chain_url, project_id, asset=asset)
+        mine = await desk(
+            home, key, chain_url, project_id, asset=asset, submit_urls=submit_url or ()
+        )
         view = await _find(mine, session, origin, asset)
         period = show_duration(view.consts.close_period_ms)
         confirm_spend(
@@ -196,13 +200,16 @@ def finish(
     asset: Asset = "",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """End a channel whose close period is over: the rest goes home, whoever asks."""
 
     async def act() -> None:
-        mine = await desk(home, key, chain_url, project_id, asset=asset)
+        mine = await desk(
+            home, key, chain_url, project_id, asset=asset, submit_urls=submit_url or ()
+        )
         view = await _find(mine, session, origin, asset)
         signed = _voucher(view.session_vk, voucher) if voucher else None
         payouts = {view.consts.payout: addresses.from_text(payout)} if payout else {}
@@ -224,13 +231,14 @@ def top_up_(
     key: KeyName = "purse",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Put more into your channel."""
 
     async def act() -> None:
-        mine = await desk(home, key, chain_url, project_id)
+        mine = await desk(home, key, chain_url, project_id, submit_urls=submit_url or ())
         view = await _find(mine, session, origin, "")
         more = parse_money(amount)
         confirm_spend(

@@ -55,6 +55,13 @@ ChainUrl = Annotated[
 ProjectId = Annotated[
     str, typer.Option(envvar="TALLY_PROJECT_ID", help="The key that this address asks for.")
 ]
+SubmitUrl = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="TALLY_SUBMIT_URLS",
+        help="A further door through which transactions are sent, too; may be given again.",
+    ),
+]
 
 DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
 

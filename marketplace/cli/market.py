@@ -5,7 +5,7 @@ Over 400 lines: a command each, with the help of every option.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from marketplace.cli.common import (
     Json,
     Port,
     ProjectId,
+    SubmitUrl,
     UsageError,
     Yes,
     confirm_spend,
@@ -74,7 +75,12 @@ def _database(db: str, home: Path) -> str:
 
 
 def _chain(
-    home: Path, purse: Purse | None, chain_url: str, project_id: str, public: str
+    home: Path,
+    purse: Purse | None,
+    chain_url: str,
+    project_id: str,
+    public: str,
+    submit_urls: Sequence[str] = (),
 ) -> Connect | None:
     """How to reach the chain, with the operator's key; None without one."""
     if purse is None or not chain_url:
@@ -82,7 +88,7 @@ def _chain(
     log = FileLog(private_folder(home) / "operator.transactions")
 
     async def to() -> tuple[int, ChainLedger]:
-        chain = await connect(chain_url, project_id)
+        chain = await connect(chain_url, project_id, submit_urls=submit_urls)
         desk = Desk(chain, purse.wallet(mainnet=chain.mainnet), "", log)
         return chain.magic, ChainLedger(chain, desk, public)
 
@@ -113,6 +119,7 @@ def serve_(
     port: Port = 8000,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     public_chain_url: Annotated[
         str,
         typer.Option(help="Chain address told to clients that name none; never one with a key."),
@@ -175,7 +182,9 @@ def serve_(
                 origins=tuple(origin or ()),
                 forwarded_allow_ips=forwarded_allow_ips,
                 settings=settings,
-                connect=_chain(home, purse, chain_url, project_id, public_chain_url),
+                connect=_chain(
+                    home, purse, chain_url, project_id, public_chain_url, submit_url or ()
+                ),
                 hook_key=purse.keys.load_or_create(HOOKS).seed if purse is not None else b"",
                 on_ready=lambda url, magic: print_json({"url": url, "magic": magic}),
             )

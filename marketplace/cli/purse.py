@@ -13,6 +13,7 @@ from marketplace.cli.common import (
     Home,
     Json,
     ProjectId,
+    SubmitUrl,
     UsageError,
     Yes,
     configure_logs,
@@ -42,6 +43,7 @@ def fund(
     ] = "",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     mainnet: Mainnet = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -63,7 +65,9 @@ def fund(
         if not chain_url:
             raise UsageError("paying needs a chain: --chain-url or TALLY_CHAIN_URL")
         wallet = Purse.load(folder, passphrase=given, name="wallet")
-        tx = anyio.run(_pay, wallet, purse, lovelace, chain_url, project_id, yes)
+        tx = anyio.run(
+            _pay, wallet, purse, lovelace, chain_url, project_id, yes, tuple(submit_url or ())
+        )
         if as_json:
             print_json({"tx": tx, "lovelace": lovelace})
         else:
@@ -73,13 +77,19 @@ def fund(
 
 
 async def _pay(
-    wallet: Purse, purse: Purse, lovelace: int, chain_url: str, project_id: str, yes: bool
+    wallet: Purse,
+    purse: Purse,
+    lovelace: int,
+    chain_url: str,
+    project_id: str,
+    yes: bool,
+    submit_urls: tuple[str, ...],
 ) -> str:
     from marketplace.chain.connect import connect
     from marketplace.client.till import Till
 
     configure_logs()
-    chain = await connect(chain_url, project_id)
+    chain = await connect(chain_url, project_id, submit_urls=submit_urls)
     to = purse.address(mainnet=chain.mainnet)
     await anyio.to_thread.run_sync(confirm_spend, f"pay {show_ada(lovelace)} to {to}", yes)
     return (await Till(wallet, chain).pay(addresses.from_text(to), lovelace)).hex()
@@ -154,6 +164,7 @@ def sweep(
     to: Annotated[str, typer.Argument(help="Where everything goes.")],
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +174,9 @@ def sweep(
         if not chain_url:
             raise UsageError("sweeping needs a chain: --chain-url or TALLY_CHAIN_URL")
         purse = Purse.load(private_folder(home))
-        tx, lovelace = anyio.run(_sweep, purse, to, chain_url, project_id, yes)
+        tx, lovelace = anyio.run(
+            _sweep, purse, to, chain_url, project_id, yes, tuple(submit_url or ())
+        )
         if as_json:
             print_json({"tx": tx, "lovelace": lovelace})
         else:
@@ -173,13 +186,18 @@ def sweep(
 
 
 async def _sweep(
-    purse: Purse, to: str, chain_url: str, project_id: str, yes: bool
+    purse: Purse,
+    to: str,
+    chain_url: str,
+    project_id: str,
+    yes: bool,
+    submit_urls: tuple[str, ...],
 ) -> tuple[str, int]:
     from marketplace.chain.connect import connect
     from marketplace.client.till import Till
 
     configure_logs()
-    chain = await connect(chain_url, project_id)
+    chain = await connect(chain_url, project_id, submit_urls=submit_urls)
     till = Till(purse, chain)
     address = addresses.from_text(to)
     if addresses.is_mainnet(address) != chain.mainnet:

@@ -12,7 +12,7 @@ import typer
 from marketplace.chain import address as addresses
 from marketplace.chain.settler import Round
 from marketplace.chain.watchtower import EVERY_S, Alarm, watch
-from marketplace.cli.common import ChainUrl, Home, ProjectId, err, out, private_folder
+from marketplace.cli.common import ChainUrl, Home, ProjectId, SubmitUrl, err, out, private_folder
 from marketplace.cli.desk import desk
 from marketplace.client.purse import Purse
 
@@ -27,6 +27,7 @@ def tower(
     every_s: Annotated[float, typer.Option(help="Seconds between two looks.")] = EVERY_S,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
 ) -> None:
     """Watch the channels of BOOK until Ctrl-C; when one closes, claim what its provider is owed."""
 
@@ -47,7 +48,7 @@ def tower(
 
     async def run() -> None:
         Purse.create(private_folder(home), name=key)  # a tower needs no key but its own, for fees
-        mine = await desk(home, key, chain_url, project_id)
+        mine = await desk(home, key, chain_url, project_id, submit_urls=submit_url or ())
         err.print(f"fees are paid from {addresses.to_text(mine.wallet.address)}", markup=False)
         if not await anyio.Path(book).exists():
             err.print(f"{book} is not there yet: nothing to watch until it is", markup=False)

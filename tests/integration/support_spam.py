@@ -8,12 +8,12 @@ from pathlib import Path
 from adapter.journal import Journal
 from marketplace.chain import address as addresses
 from marketplace.chain import txs
-from marketplace.chain.actions import Desk, Settled, close_channel, settle_planned
+from marketplace.chain.actions import CLOSE_WITHIN_MS, Desk, Settled, settle_planned
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.submit import MemoryLog
 from marketplace.chain.txs import Batch, Move
 from marketplace.chain.utxo import Utxo
-from marketplace.domain.channel import Step, TopUp
+from marketplace.domain.channel import TopUp
 from marketplace.domain.errors import Refusal
 from tests.integration.support_chain import ADA, DAY_MS, Live, Provider, World
 from tests.integration.test_adapter_treasury import Desk as Adapter
@@ -49,32 +49,32 @@ class Spammer:
 
     async def close(self) -> None:
         """The consumer's Close; waits for a block as everything else of theirs."""
-        done = await close_channel(self.desk, await self.world.view(self.live))
-        self._sent(done)
+        until_ms = (await self.world.chain.tip()).time_ms + CLOSE_WITHIN_MS
+        await self._spend(txs.closing_batch(self.tip, self.live.consts.consumer_vkh, until_ms))
 
     async def top_up(self) -> None:
         """One lovelace more."""
-        await self._spend(TopUp(1), ())
+        signers = (self.live.consts.consumer_vkh,)
+        await self._spend(Batch((Move(self.tip, TopUp(1)),), signers=signers))
 
     async def claim(self) -> None:
         """One lovelace more to the provider, of all that was signed."""
-        taken = self.sent + 1
-        step = txs.claim_step(self.live.voucher(90_000_000), taken)
-        await self._spend(step, (self.provider.payout,))
+        step = txs.claim_step(self.live.voucher(90_000_000), self.sent + 1)
+        payouts = {self.provider.payout: self.provider.payout_address}
+        await self._spend(Batch((Move(self.tip, step),), payouts))
 
-    async def _spend(self, step: Step, payouts: tuple[bytes, ...]) -> None:
+    async def _spend(self, batch: Batch) -> None:
         snapshot, funds, fresh = await self.desk.look()
-        batch = Batch(
-            (Move(self.tip, step),),
-            dict.fromkeys(payouts, self.provider.payout_address),
-            () if payouts else (self.live.consts.consumer_vkh,),
-        )
         planned = txs.settle(snapshot, funds, batch)
         known = {**fresh, self.tip.ref: self.tip}
         try:
             self._sent(await settle_planned(self.desk, planned, known, "spam"))
-        except Refusal:  # somebody else built behind it first
+        except Refusal:  # somebody else built behind it first: behind that one, then
+            from marketplace.chain.waiting import Mempool
+
             self.kept_out += 1
+            view = await self.world.view(self.live)
+            self.tip = (await Mempool(self.world.chain).ahead(view)).view.utxo
 
     def _sent(self, done: Settled) -> None:
         self.sent += 1
