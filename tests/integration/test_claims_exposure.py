@@ -13,7 +13,7 @@ import pytest
 
 from adapter.events import Alarm, Event, Passed
 from adapter.journal import Journal
-from adapter.state import Channel, Limits, Own, PauseCause, Rules
+from adapter.state import Channel, Limits, Own, PauseCause, Rules, Wish
 from adapter.treasury import Treasury
 from marketplace.chain import address as addresses
 from marketplace.chain import txs
@@ -71,6 +71,9 @@ class Whole:
                 self._note(self.mind.measure().effects)
                 self.mind.pay(session=self.live.session)
             self._note(self.mind.do(Passed()).effects)
+            if lease is not None and lease.runs and lease.wish is Wish.STOP:
+                self.mind.exit()
+                self.mind.clear()
 
 
 async def serving(world: World, folder: Path, *, hidden: bool) -> tuple[Whole, Spammer, Provider]:
