@@ -152,7 +152,7 @@ def sync_folder(folder: Path, files: Files = OS) -> None:
         files.close(fd)
 
 
-def new_file(path: Path, data: bytes, files: Files = OS) -> None:
+def new_file(path: Path, data: bytes, files: Files = OS, *, durable: bool = True) -> None:
     """*path* with *data*, 0600 and fsynced; it is not there after a :class:`DiskFault`.
 
     Only for names that nobody else uses (a temporary one): what lies there is overwritten.
@@ -161,7 +161,8 @@ def new_file(path: Path, data: bytes, files: Files = OS) -> None:
         fd = files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             _write_all(fd, data, files)
-            files.fsync(fd)
+            if durable:
+                files.fsync(fd)
         finally:
             files.close(fd)
     except OSError as error:
@@ -170,13 +171,17 @@ def new_file(path: Path, data: bytes, files: Files = OS) -> None:
         raise fault(error, "a file of ours cannot be written", path) from error
 
 
-def write_whole(path: Path, data: bytes, files: Files = OS) -> None:
-    """Replace *path* in one step: it holds *data* or, after a crash or fault, what it held before."""
+def write_whole(path: Path, data: bytes, files: Files = OS, *, durable: bool = True) -> None:
+    """Replace *path* in one step: it holds *data* or, after a crash or fault, what it held before.
+
+    Not *durable*: a fault leaves what was before for certain; a power cut may leave either.
+    """
     fresh = path.with_name(f"{path.name}.new")
-    new_file(fresh, data, files)
+    new_file(fresh, data, files, durable=durable)
     try:
         files.replace(fresh, path)
-        sync_folder(path.parent, files)
+        if durable:
+            sync_folder(path.parent, files)
     except OSError as error:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)

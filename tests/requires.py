@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def need_bubblewrap() -> Path:
     return Path(found)
 
 
+def need_mount() -> None:
+    """This process may mount a file system (root, and not in a container that forbids it)."""
+    _need(_may_mount(), "a file system cannot be mounted here; run as root")
+
+
 def need_devnet() -> None:
     """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was fetched."""
     if importlib.util.find_spec("py_mini_racer") is None:
@@ -88,6 +94,19 @@ def _need(there: bool, reason: str) -> None:
     if os.environ.get("TALLY_REQUIRE_ALL") == "1":
         pytest.fail(f"TALLY_REQUIRE_ALL=1 and {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+@functools.cache
+def _may_mount() -> bool:
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place],
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            subprocess.run(["umount", place], check=True)
+        return done.returncode == 0
 
 
 @functools.cache

@@ -87,7 +87,7 @@ class LogStore:
             return self._start(base) + _size(old) + _size(new)
 
     def _begin_at(self, base: Path, start: int) -> None:
-        disk.write_whole(base, str(start).encode(), self._files)
+        disk.write_whole(base, str(start).encode(), self._files, durable=False)
 
     def _start(self, base: Path) -> int:
         return int(base.read_text()) if base.exists() else 0
