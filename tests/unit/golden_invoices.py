@@ -430,12 +430,15 @@ BREAK: dict[str, dict[str, Make]] = {
         "one bit of its signature": lambda: bend(lambda e: flip(receipts(e)[4], "signature")),
         "the consumer signed it": lambda: bend(lambda e: receipts(e)[2].update(
             signature=SESSION.sign(bytes.fromhex(receipts(e)[2]["body"])).hex())),
-        "a number changed after it was signed": lambda: bend(change_after),
+        "a number changed after it was signed": lambda: bend(lambda e: change_after(e, lease_owed=1)),
+        "lost time invented after it was signed": lambda: bend(lambda e: change_after(e, lost=[["xid", 5]])),
+        "another form of its signature": lambda: bend(second_s),
     },
     "I4.seq": {
         "the first is missing": drop(receipts, 0),
         "one in the middle is missing": drop(receipts, 2),
         "order exchanged": lambda: bend(lambda e: receipts(e).reverse()),
+        "the other job's are left out": lambda: bend(other_jobs_left_out),
         "one stands twice": lambda: bend(lambda e: receipts(e).insert(1, receipts(e)[0])),
         "the last stands twice": lambda: bend(lambda e: receipts(e).append(receipts(e)[-1])),
         "a number is left out": lambda: bend(lambda e: restate(e, 4, seq=6)),
@@ -516,7 +519,8 @@ BREAK: dict[str, dict[str, Make]] = {
         "signed ahead: more claimed than delivered": lambda: ahead(4102),
         "signed ahead: all of it claimed, still open": lambda: ahead(
             9000, refunded=0, held=11_991_000, ended=False),
-        "the last receipt is missing": lambda: cut_after_claim(),
+        "the last receipt is missing": lambda: cut_after_claim(1),
+        "all receipts are missing": lambda: cut_after_claim(5),
     },
     "I7.due": {
         "ended with less than was signed": lambda: on_ledger(claimed=4100, refunded=11_995_900),
@@ -536,11 +540,26 @@ def flip(row: dict[str, Any], name: str) -> None:
     row[name] = data.hex()
 
 
-def change_after(evidence: Any) -> None:
+def change_after(evidence: Any, **change: Any) -> None:
     row = receipts(evidence)[0]
     signature = row["signature"]
-    restate(evidence, 0, chained=False, lease_owed=1)
+    restate(evidence, 0, chained=False, **change)
     row["signature"] = signature
+
+
+def second_s(evidence: Any) -> None:
+    """The same signature with S + L: valid to whoever does not compare S with the group's order."""
+    row = receipts(evidence)[0]
+    data = bytes.fromhex(row["signature"])
+    order = 2**252 + 27742317777372353535851937790883648493
+    s = int.from_bytes(data[32:], "little") + order
+    row["signature"] = (data[:32] + s.to_bytes(32, "little")).hex()
+
+
+def other_jobs_left_out(evidence: Any) -> None:
+    """Lease 2's terms and receipts are gone: a chain of lease 1 alone."""
+    del leases(evidence)[1]
+    del receipts(evidence)[3], receipts(evidence)[1]
 
 
 def saved_up(evidence: Any) -> None:
@@ -570,9 +589,9 @@ def smaller_voucher() -> Case:
     return case
 
 
-def cut_after_claim() -> Case:
+def cut_after_claim(count: int) -> Case:
     case = whole()
-    del receipts(case.evidence)[-1]
+    del receipts(case.evidence)[-count:]
     return case
 
 

@@ -15,8 +15,8 @@ from tests.requires import need_node
 ASSETS = Path(__file__).parents[2] / "web" / "assets"
 SCRIPT = """
 import { createInterface } from "node:readline";
+import { write } from "./strictjson.js";
 import { readEvidence, reconcile } from "./verify.js";
-const plain = (_, v) => (typeof v === "bigint" ? Number(v) : v);
 for await (const line of createInterface({ input: process.stdin })) {
   const { text, ledger } = JSON.parse(line);
   let answer;
@@ -29,7 +29,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   } catch (error) {
     answer = { rule: error.rule ?? "CRASH", way: error.way ?? String(error.stack), text: error.message };
   }
-  console.log(JSON.stringify(answer, plain));
+  console.log(write(answer)); // integers as they are, however large
 }
 """
 

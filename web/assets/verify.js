@@ -19,6 +19,7 @@ export class Broken extends Error {
 const big = (value) => BigInt(value ?? 0);
 const lesser = (a, b) => (a < b ? a : b);
 const beyond = (a, b) => (a > b ? a - b : 0n);
+const exact = (n) => (Number.isSafeInteger(Number(n)) ? Number(n) : n);
 const sum = (values) => values.reduce((a, b) => a + b, 0n);
 const name = (text) => (/^[A-Za-z0-9_.:-]{1,80}$/.test(text) ? text : JSON.stringify(text).slice(0, 80));
 const nameChannel = (vk) => `channel ${vk.slice(0, 16)}`;
@@ -279,8 +280,8 @@ function line(one, found) {
   return {
     lease: one.lease, provider: one.provider, channel: toHex(one.session_vk), resource: one.resource,
     units_milli: one.units_milli, rate_micro: one.rate_micro, ticks: found.length,
-    started_wall_ms: Number(big(first.wall_ms) - (big(first.t1_ms) - big(first.t0_ms))), ended_wall_ms: last.wall_ms,
+    started_wall_ms: exact(big(first.wall_ms) - (big(first.t1_ms) - big(first.t0_ms))), ended_wall_ms: last.wall_ms,
     lease_ms: last.t1_ms, unit_ms: last.unit_ms_total, owed: big(last.lease_owed), ceiling: big(one.ceiling), final: last.final,
-    lost: [...lost].filter(([, ms]) => ms > 0n).sort(([a], [b]) => (a < b ? -1 : 1)).map(([cause, ms]) => ({ cause, ms: Number(ms) })),
+    lost: [...lost].filter(([, ms]) => ms > 0n).sort(([a], [b]) => (a < b ? -1 : 1)).map(([cause, ms]) => ({ cause, ms: exact(ms) })),
   };
 }
