@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
+import cbor2
 from pycardano.crypto.bech32 import decode as _decode
 from pycardano.crypto.bech32 import encode as _encode
 
 _TESTNET = 0
+_BYRON = 8
+_MAGIC_ATTRIBUTE = 2
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_LONGEST_BASE58 = 256
 _CREDENTIAL_PREFIXES = {"addr_vkh": False, "script": True, "addr_shared_vkh": True}
 
 
@@ -19,25 +25,85 @@ class BadAddress(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A Shelley address. payment, stake: 28-byte credential hashes in hex; stake_address: bech32, of a base address only."""
+    """What an output can be paid to. payment: 28-byte credential hash in hex, "" of a Byron address; stake_address: bech32, of a base
+    address only; testnet: which kind of network it belongs to.
+    """
 
     text: str
     payment: str
     is_script: bool
     stake_address: str | None
+    testnet: bool = True
 
 
 @lru_cache(maxsize=16384)
 def describe(raw: bytes) -> Address:
-    """Describes the bytes of an output's address. Raises ``BadAddress`` for Byron and malformed ones."""
+    """Describes the bytes of an output's address. Raises ``BadAddress`` for a reward address and malformed bytes.
+
+    As strict as the ledger's decoder since Babbage: nothing may follow, and a network is 0 or 1.
+    """
     kind = raw[0] >> 4 if raw else 15
-    if kind > 7 or len(raw) < 29:
-        raise BadAddress("only Shelley payment addresses are indexed")
-    prefix = "addr_test" if raw[0] & 15 == _TESTNET else "addr"
-    stake = None
-    if kind < 4 and len(raw) == 57:
-        stake = stake_address(raw[29:57], is_script=kind >= 2)
-    return Address(_text(prefix, raw), raw[1:29].hex(), bool(kind & 1), stake)
+    if kind == _BYRON:
+        return _byron(raw)
+    if kind > 7:
+        raise BadAddress("only payment addresses can be paid to")
+    network = raw[0] & 15
+    if (
+        network > 1
+        or len(raw) < 29
+        or (kind not in (4, 5) and len(raw) != (57 if kind < 4 else 29))
+    ):
+        raise BadAddress("malformed address")
+    if kind in (4, 5):
+        _pointer(raw[29:])
+    stake = stake_address(raw[29:57], is_script=kind >= 2) if kind < 4 else None
+    prefix = "addr_test" if network == _TESTNET else "addr"
+    text = _text(prefix, raw)
+    return Address(text, raw[1:29].hex(), bool(kind & 1), stake, network == _TESTNET)
+
+
+def _pointer(raw: bytes) -> None:
+    """Slot, transaction and certificate, each in base 128 with the high bit on all but its last byte."""
+    if not raw or raw[-1] & 0x80 or sum(not one & 0x80 for one in raw) != 3:
+        raise BadAddress("malformed pointer address")
+
+
+def _byron(raw: bytes) -> Address:
+    """A bootstrap address (byron.cddl): [#6.24(bytes .cbor [root, attributes, kind]), crc32]; base58 is its text."""
+    try:
+        tagged, crc = cbor2.loads(raw)
+        root, attributes, _ = cbor2.loads(tagged.value)
+        whole = cbor2.dumps([cbor2.CBORTag(24, tagged.value), crc]) == raw
+        if not whole or tagged.tag != 24 or zlib.crc32(tagged.value) != crc or len(root) != 28:
+            raise BadAddress("malformed Byron address")
+        magic = attributes.get(_MAGIC_ATTRIBUTE)
+    except BadAddress:
+        raise
+    except Exception as problem:  # any bytes may stand here, and cbor2 raises many kinds
+        raise BadAddress("malformed Byron address") from problem
+    return Address(_base58(raw), "", False, None, testnet=magic is not None)
+
+
+def _base58(raw: bytes) -> str:
+    number, text = int.from_bytes(raw, "big"), ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = _BASE58[digit] + text
+    return _BASE58[0] * (len(raw) - len(raw.lstrip(b"\0"))) + text
+
+
+def byron_bytes(text: str) -> bytes:
+    """The bytes of a Byron address in base58. Raises ``BadAddress``."""
+    number = 0
+    for letter in text:
+        digit = _BASE58.find(letter)
+        if digit < 0 or len(text) > _LONGEST_BASE58:
+            raise BadAddress("Invalid address for this network or malformed address format.")
+        number = number * 58 + digit
+    raw = number.to_bytes(-(-number.bit_length() // 8), "big")
+    if not describe(raw).testnet:
+        raise BadAddress("Invalid address for this network or malformed address format.")
+    return raw
 
 
 def stake_address(credential: bytes, is_script: bool) -> str:
@@ -64,6 +130,9 @@ def payment_key(text: str) -> tuple[str, str | bool]:
             if len(raw) != 28:
                 raise BadAddress("Invalid address for this network or malformed address format.")
             return "payment", raw.hex()
+    if not text.startswith("addr"):
+        byron_bytes(text)
+        return "address", text
     describe(decode(text, "addr_test"))
     return "address", text
 

@@ -1,21 +1,26 @@
 """The ledger's rules: Scalus inside this process, in V8 by mini-racer. The only file that knows either.
 
 States are immutable handles: ``apply`` returns a new one, so a rollback is nothing but going on from an older handle.
-Not thread-safe: the node calls it under its lock.
+``Engine`` is not thread-safe: the node calls it under its lock. ``Evaluator`` is.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import py_mini_racer
 
+from contracts.devnet.mend import mended
 from contracts.devnet.parameters import COST_MODELS
-from contracts.devnet.transaction import PLAIN_CERTIFICATES, Tx
+from contracts.devnet.refusal import LedgerRefusal, named
+from contracts.devnet.register import DREP_DEPOSIT, Register
+from contracts.devnet.transaction import Tx
 
 # V8 alone has none of what a browser would offer; Scalus uses these and no more.
 _SHIM = """
@@ -36,15 +41,9 @@ class TextDecoder {
 }
 """
 _CALL_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A registered stake credential with its reward balance. kind: "key" or "script"; hash: 28 bytes."""
-
-    kind: str
-    hash: bytes
-    rewards: int = 0
+# The largest that a transaction may use takes some three seconds on a machine with time for it.
+_EVALUATE_SECONDS = 20.0
+_MODELS = [COST_MODELS[name] for name in ("PlutusV1", "PlutusV2", "PlutusV3")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +56,24 @@ class Units:
     steps: int
 
 
-Accounts = dict[tuple[str, bytes], int]
+class ScriptFailure(Exception):
+    """An evaluation has no result. at: (tag, index) of the redeemer where it ended, None if it did not come to scripts."""
 
-
-class LedgerRefusal(Exception):
-    """The ledger does not accept a transaction. reason: the ledger's own words; logs: traces of the failing script."""
-
-    code = "ledger_refused"
-
-    def __init__(self, reason: str, logs: list[str]) -> None:
+    def __init__(self, reason: str, logs: list[str], at: tuple[str, int] | None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.logs = logs
+        self.at = at
 
 
 class State:
-    """One immutable ledger state, kept in V8 for as long as Python refers to it.
+    """One immutable ledger state, kept in V8 for as long as Python refers to it. register: what it was made of, beside its outputs."""
 
-    accounts: rewards by registered stake credential; None from the first pool, vote or delegation on, which they do not describe.
-    """
+    __slots__ = ("__weakref__", "number", "register")
 
-    __slots__ = ("__weakref__", "accounts", "number")
-
-    def __init__(self, number: int, accounts: Accounts | None) -> None:
+    def __init__(self, number: int, register: Register) -> None:
         self.number = number
-        self.accounts = accounts
+        self.register = register
 
 
 _TAGS = {
@@ -94,49 +86,88 @@ _TAGS = {
 }
 
 
+class _V8:
+    """Scalus in a V8 of its own. Not thread-safe."""
+
+    def __init__(self, source: str) -> None:
+        self._v8 = py_mini_racer.MiniRacer()
+        # Left to the interpreter's end, V8's own destructor would wait for a thread that no longer runs.
+        self._free = weakref.finalize(self, self._v8.close)
+        glue = (Path(__file__).resolve().parent / "glue.js").read_text()
+        for script in (_SHIM, mended(source), glue):
+            self._v8.eval(script)
+
+    def call(self, function: str, *arguments: Any, seconds: float = _CALL_SECONDS) -> Any:
+        text = ",".join(json.dumps(argument) for argument in arguments)
+        answer = self._v8.eval(f"JSON.stringify({function}({text}) ?? null)", timeout_sec=seconds)
+        assert isinstance(answer, str)
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._free()
+
+
+class Evaluator:
+    """Exact units of a transaction's scripts, bounded by what a transaction may use. Any thread may call it; they take turns.
+
+    It has a V8 of its own, so that no block and no submitted transaction waits for an evaluation, and one serves every devnet of a
+    process, for loading Scalus takes seconds; it is loaded when it is first asked.
+    """
+
+    def __init__(self, source: Callable[[], str], seconds: float = _EVALUATE_SECONDS) -> None:
+        self._source = source
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._v8: _V8 | None = None
+
+    def evaluate(self, zero_time_ms: int, tx: bytes, utxos: bytes) -> list[Units]:
+        """Units of every redeemer, whatever the transaction declares. zero_time_ms: POSIX milliseconds of slot 0.
+
+        Raises ``ScriptFailure`` with the first script that fails, or runs past the bound.
+        """
+        with self._lock:
+            if self._v8 is None:
+                self._v8 = _V8(self._source())
+            try:
+                asked = (zero_time_ms, _MODELS, tx.hex(), utxos.hex())
+                answer = self._v8.call("tallyEvaluate", *asked, seconds=self._seconds)
+            except py_mini_racer.JSTimeoutException:
+                self._v8.close()
+                self._v8 = None  # what an interrupted evaluation leaves behind is not worth asking
+                why = f"the evaluation took longer than {self._seconds:g} seconds"
+                raise ScriptFailure(why, [], None) from None
+        if "error" in answer:
+            at = answer["at"] and (_TAGS[answer["at"][0]], int(answer["at"][1]))
+            raise ScriptFailure(answer["error"], answer["logs"], at)
+        return [
+            Units(_TAGS[tag], index, int(memory), int(steps))
+            for tag, index, memory, steps in answer["redeemers"]
+        ]
+
+
 class Engine:
     """Scalus with one time axis. zero_time_ms: POSIX milliseconds of slot 0."""
 
     def __init__(self, source: str, zero_time_ms: int) -> None:
-        self._v8 = py_mini_racer.MiniRacer()
-        # Left to the interpreter's end, V8's own destructor would wait for a thread that no longer runs.
-        self._free = weakref.finalize(self, self._v8.close)
+        self._v8 = _V8(source)
         self._released: list[int] = []
-        for script in (_SHIM, source, (Path(__file__).resolve().parent / "glue.js").read_text()):
-            self._v8.eval(script)
-        models = [COST_MODELS[name] for name in ("PlutusV1", "PlutusV2", "PlutusV3")]
-        self._call("tallyStart", zero_time_ms, models)
+        self._call("tallyStart", zero_time_ms)
 
-    def state(self, utxos: bytes, registrations: list[Registration]) -> State:
-        """A state from a CBOR map of inputs to outputs and the registered stake credentials."""
-        accounts = {(one.kind, one.hash): one.rewards for one in registrations}
-        number = self._call("tallyState", utxos.hex(), _listed(accounts))
-        return self._kept(number, accounts)
+    def state(self, utxos: bytes, register: Register) -> State:
+        """A state from a CBOR map of inputs to outputs, and who is registered."""
+        return self._kept(self._call("tallyState", utxos.hex(), *_listed(register)), register)
 
     def apply(self, state: State, slot: int, tx: Tx) -> State:
         """The state after ``tx`` at ``slot``. Raises ``LedgerRefusal``; ``state`` itself never changes."""
         answer = self._call("tallyApply", state.number, slot, tx.raw.hex())
         if "error" in answer:
-            raise LedgerRefusal(answer["error"], answer["logs"])
-        after = self._kept(answer["state"], _accounts_after(state.accounts, tx))
-        if not any(amount for _, amount in tx.withdrawals):
+            raise LedgerRefusal(named(answer["error"]), answer["logs"])
+        after = self._kept(answer["state"], state.register.after(tx))
+        if not tx.valid or not any(amount for _, amount in tx.withdrawals):
             return after
         # Scalus 0.17.0 checks that a withdrawal is the whole balance and then leaves the balance as it was: it could be drawn again.
-        if after.accounts is None:
-            why = "this devnet pays no rewards out once a pool, a vote or a delegation exists"
-            raise LedgerRefusal(why, [])
-        number = self._call("tallySettled", after.number, _listed(after.accounts))
-        return self._kept(number, after.accounts)
-
-    def evaluate(self, tx: bytes, utxos: bytes) -> list[Units]:
-        """Exact units of every redeemer, whatever the transaction declares. Raises ``LedgerRefusal`` if a script fails."""
-        answer = self._call("tallyEvaluate", tx.hex(), utxos.hex())
-        if "error" in answer:
-            raise LedgerRefusal(answer["error"], answer["logs"])
-        return [
-            Units(_TAGS[tag], index, int(memory), int(steps))
-            for tag, index, memory, steps in answer["redeemers"]
-        ]
+        number = self._call("tallySettled", after.number, *_listed(after.register))
+        return self._kept(number, after.register)
 
     def utxos(self, state: State) -> bytes:
         """Every unspent output, as the ledger itself holds it: a CBOR map of inputs to outputs."""
@@ -144,10 +175,10 @@ class Engine:
 
     def close(self) -> None:
         """Frees V8; no state may be used afterwards."""
-        self._free()
+        self._v8.close()
 
-    def _kept(self, number: int, accounts: Accounts | None) -> State:
-        state = State(number, accounts)
+    def _kept(self, number: int, register: Register) -> State:
+        state = State(number, register)
         # The collector may run anywhere, even inside a call into V8: note the number here and free it in the next call.
         weakref.finalize(state, self._released.append, number).atexit = False
         return state
@@ -155,33 +186,28 @@ class Engine:
     def _call(self, function: str, *arguments: Any) -> Any:
         if self._released:
             released, self._released[:] = self._released[:], []
-            self._v8.eval(f"tallyRelease({json.dumps(released)})")
-        text = ",".join(json.dumps(argument) for argument in arguments)
-        answer = self._v8.eval(
-            f"JSON.stringify({function}({text}) ?? null)", timeout_sec=_CALL_SECONDS
-        )
-        assert isinstance(answer, str)
-        return json.loads(answer)
+            self._v8.call("tallyRelease", released)
+        return self._v8.call(function, *arguments)
 
 
-def _listed(accounts: Accounts) -> list[dict[str, str]]:
-    return [
-        {"credentialType": kind, "credentialHash": key.hex(), "rewards": str(rewards)}
-        for (kind, key), rewards in accounts.items()
+def _listed(register: Register) -> tuple[list[Any], ...]:
+    """Accounts, pools and DReps as the glue takes them."""
+    accounts = [
+        {
+            "credentialType": "script" if is_script else "key",
+            "credentialHash": key.hex(),
+            "rewards": str(one.rewards),
+            "pool": None if one.pool is None else one.pool.hex(),
+        }
+        for (is_script, key), one in register.accounts.items()
     ]
-
-
-def _accounts_after(accounts: Accounts | None, tx: Tx) -> Accounts | None:
-    if accounts is None or any(one.kind not in PLAIN_CERTIFICATES for one in tx.certificates):
-        return None
-    after = dict(accounts)
-    for address, amount in tx.withdrawals:
-        after["script" if address[0] & 0x10 else "key", address[1:]] -= amount
-    for one in tx.certificates:
-        assert one.credential is not None, "plain certificates are about stake credentials"
-        is_script, key = one.credential
-        if one.kind in (0, 7):
-            after["script" if is_script else "key", key] = 0
-        else:
-            after.pop(("script" if is_script else "key", key), None)
-    return after
+    pools = [{"params": raw.hex()} for raw in register.pools.values()]
+    dreps = [
+        {
+            "credentialType": "script" if is_script else "key",
+            "credentialHash": key.hex(),
+            "deposit": str(DREP_DEPOSIT),
+        }
+        for is_script, key in register.dreps
+    ]
+    return accounts, pools, dreps

@@ -16,7 +16,6 @@ const bytesOf = (hex) => {
 const scalus = module.exports;
 const states = new Map();
 let slots = null;
-let models = null;
 let last = 0;
 
 const keep = (emulator) => {
@@ -24,23 +23,30 @@ const keep = (emulator) => {
   return last;
 };
 
-function tallyStart(zeroTimeMs, costModels) {
+function tallyStart(zeroTimeMs) {
   slots = new scalus.SlotConfig(zeroTimeMs, 0, 1000);
-  models = costModels;
 }
 
-function stateOf(utxos, accounts) {
-  const registrations = accounts.map((one) => ({ ...one, rewards: BigInt(one.rewards) }));
-  return keep(scalus.Emulator.withState({ utxos, stakeRegistrations: registrations, datums: [] }, slots));
+function stateOf(utxos, accounts, pools, dreps) {
+  const stakeRegistrations = accounts.map(({ pool, ...one }) => ({
+    ...one,
+    rewards: BigInt(one.rewards),
+    ...(pool ? { delegatedTo: pool } : {}),
+  }));
+  const poolRegistrations = pools.map((one) => ({ params: bytesOf(one.params) }));
+  const drepRegistrations = dreps.map((one) => ({ ...one, deposit: BigInt(one.deposit) }));
+  return keep(
+    scalus.Emulator.withState({ utxos, stakeRegistrations, poolRegistrations, drepRegistrations, datums: [] }, slots),
+  );
 }
 
-function tallyState(utxos, accounts) {
-  return stateOf(bytesOf(utxos), accounts);
+function tallyState(utxos, ...register) {
+  return stateOf(bytesOf(utxos), ...register);
 }
 
-// The same outputs with other accounts.
-function tallySettled(state, accounts) {
-  return stateOf(states.get(state).getUtxosCbor(), accounts);
+// The same outputs with another register of accounts, pools and DReps.
+function tallySettled(state, ...register) {
+  return stateOf(states.get(state).getUtxosCbor(), ...register);
 }
 
 function tallyApply(state, slot, tx) {
@@ -57,9 +63,12 @@ function tallyApply(state, slot, tx) {
   return { state: keep(next), id: result.txHash };
 }
 
-function tallyEvaluate(tx, utxos) {
+// tallyAt: the redeemer whose script is running, noted by a mend (mend.py).
+function tallyEvaluate(zeroTimeMs, costModels, tx, utxos) {
+  globalThis.tallyAt = null;
+  const time = new scalus.SlotConfig(zeroTimeMs, 0, 1000);
   try {
-    const found = scalus.Scalus.evalPlutusScripts(bytesOf(tx), bytesOf(utxos), slots, models);
+    const found = scalus.Scalus.evalPlutusScripts(bytesOf(tx), bytesOf(utxos), time, costModels);
     return {
       redeemers: found.map((one) => [
         String(one.tag),
@@ -69,7 +78,8 @@ function tallyEvaluate(tx, utxos) {
       ]),
     };
   } catch (thrown) {
-    return { error: String((thrown && thrown.message) || thrown), logs: (thrown && thrown.logs) || [] };
+    const error = String((thrown && thrown.message) || thrown);
+    return { error, logs: (thrown && thrown.logs) || [], at: globalThis.tallyAt };
   }
 }
 

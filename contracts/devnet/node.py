@@ -8,6 +8,7 @@ dropped, with whatever built on it, as a real node would.
 from __future__ import annotations
 
 import fcntl
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -17,13 +18,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from contracts.devnet import addresses, faucet
-from contracts.devnet.engine import Engine, LedgerRefusal, State, Units
+from contracts.devnet import addresses, faucet, rules
+from contracts.devnet.engine import Engine, Evaluator, State, Units
+from contracts.devnet.evaluation import Undecodable, evaluated, resolved
 from contracts.devnet.parameters import GENESIS_LOVELACE, MAX_BLOCK_BYTES, NETWORK_MAGIC, SLOT_MS
+from contracts.devnet.refusal import LedgerRefusal
+from contracts.devnet.register import replayed
+from contracts.devnet.rows import Entry, Source, Unstorable, entry
 from contracts.devnet.source import fetch_ledger
-from contracts.devnet.store import Block, Store, utxo_map
+from contracts.devnet.store import Block, StateTooOld, Store, Unwritable
 from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
 from contracts.devnet.views import View
+
+_log = logging.getLogger(__name__)
+_evaluator = Evaluator(fetch_ledger)
 
 
 class DevnetRefusal(ValueError):
@@ -34,10 +42,14 @@ class DevnetRefusal(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A transaction in the mempool and the ledger state after it."""
+    """A transaction in the mempool, the rows that a block will write of it and the ledger state after it."""
 
-    tx: Tx
+    entry: Entry
     after: State
+
+    @property
+    def tx(self) -> Tx:
+        return self.entry.tx
 
 
 def wall_clock_ms() -> int:
@@ -68,15 +80,17 @@ class Devnet:
             folder.mkdir(parents=True, exist_ok=True)
             self._guard = _sole_owner(folder)
             path = folder / "chain.sqlite"
-        self._store = Store(path)
+        try:
+            self._store = Store(path)
+        except StateTooOld as problem:
+            raise DevnetRefusal(f"{path}: {problem}") from problem
         self._tip = self._store.tip() or self._genesis()
         self.system_start = self._meta("system_start")
         self._engine = Engine(fetch_ledger(), self.system_start * 1000)
         self._lag = 0
         self._state = self._rebuilt(self._tip.height)
-        waiting = [read(raw) for raw in self._store.mempool()]
-        self._pool = self._survivors(self._state, waiting, self.slot())
-        self._failure: Exception | None = None
+        self._wait(self._remembered())
+        self._trouble: str | None = None
         self._stop = threading.Event()
         self._producer: threading.Thread | None = None
         if block_ms > 0:
@@ -113,43 +127,39 @@ class Devnet:
         Raises ``LedgerRefusal`` with the ledger's reason. When this returns, the transaction is on disk.
         """
         with self._lock:
-            self._check()
             tx = _read(raw)
-            waiting = self._judged(tx)
+            before = self._pool[-1].after if self._pool else self._state
+            waiting = self._judged(tx, before, self._sources, self.slot())
+            if self.block_ms > 0:
+                self._store.add_to_mempool(tx)
             self._pool.append(waiting)
-            try:
-                if self.block_ms == 0:
+            self._sources.update(waiting.entry.sources())
+            if self.block_ms == 0:
+                try:
                     self._mint()
-                else:
-                    self._store.add_to_mempool(tx)
-            except BaseException:
-                self._pool = [one for one in self._pool if one is not waiting]
-                raise
+                except BaseException:
+                    self._wait([one for one in self._pool if one is not waiting])
+                    raise
             return tx.id
 
     def evaluate(self, raw: bytes, extra: Iterable[tuple[OutRef, bytes]] = ()) -> list[Units]:
-        """Exact units of every redeemer against the chain, the mempool and ``extra`` outputs. Raises ``LedgerRefusal``."""
+        """Exact units of every redeemer against the chain, the mempool and then ``extra`` outputs. Raises ``EvaluationRefusal``.
+
+        The scripts run outside the lock: nothing waits for them but other evaluations.
+        """
+        try:
+            tx = read(raw)
+        except Malformed as problem:
+            raise Undecodable(str(problem)) from problem
+        given = dict(extra)
         with self._lock:
-            self._check()
-            tx = _read(raw)
             known = {
-                OutRef(w.tx.id, i): o.raw for w in self._pool for i, o in enumerate(w.tx.outputs)
+                OutRef(w.tx.id, index): one.raw for w in self._pool for index, one in w.tx.made
             }
-            known.update(extra)
-            entries: dict[OutRef, bytes] = {}
-            missing: list[OutRef] = []
-            for ref in (*tx.inputs, *tx.references, *tx.collateral):
-                output = known.get(ref) or self._store.unspent(ref)
-                if output is None:
-                    missing.append(ref)
-                else:
-                    entries[ref] = output
-            if missing:
-                names = ", ".join(f"{ref.tx}#{ref.ix}" for ref in missing)
-                raise LedgerRefusal(
-                    f"Unknown transaction inputs (missing from UTxO set): {names}", []
-                )
-            return self._engine.evaluate(raw, utxo_map(list(entries.items())))
+            found = resolved(
+                tx, lambda ref: known.get(ref) or self._store.unspent(ref) or given.get(ref)
+            )
+        return evaluated(_evaluator, self.system_start * 1000, tx, found)
 
     def faucet(self, address: str, lovelace: int) -> OutRef:
         """Pays from the faucet by an ordinary transaction and returns the payment's output.
@@ -162,7 +172,6 @@ class Devnet:
         except addresses.BadAddress as problem:
             raise DevnetRefusal(f"{address!r}: {problem}") from problem
         with self._lock:
-            self._check()
             coin = self._faucet_coin()
             if not 0 < lovelace <= coin.lovelace - 10_000_000:
                 raise DevnetRefusal(f"the faucet cannot pay {lovelace} lovelace")
@@ -181,7 +190,6 @@ class Devnet:
             raise DevnetRefusal("count of blocks must be from 1 to 100000")
         for _ in range(count):
             with self._lock:
-                self._check()
                 self._mint()
         return self._tip
 
@@ -190,7 +198,6 @@ class Devnet:
         if not 0 < ms <= 10**12:
             raise DevnetRefusal("advance_ms must be from 1 to 10^12: time moves forward only")
         with self._lock:
-            self._check()
             self._store.set_meta("offset_ms", (self._store.meta("offset_ms") or 0) + ms)
             return self._mint()
 
@@ -201,37 +208,32 @@ class Devnet:
         block_ms 0 the returned transactions wait for the next block, so that a test can look at the chain without them.
         """
         with self._lock:
-            self._check()
             height = self._tip.height - blocks
             if blocks < 1 or height < 0:
                 raise DevnetRefusal(f"can roll back 1 to {self._tip.height} blocks")
             taken = [read(raw) for _, raw in self._store.transactions(height, self._tip.height)]
             candidates = [*([] if drop else taken), *(one.tx for one in self._pool)]
             state = self._rebuilt(height)
-            pool = self._survivors(state, candidates, self.slot())
-            self._store.truncate(height, [one.tx for one in pool], self._meta("fork") + 1)
-            self._tip, self._state, self._pool = self._store.block(height), state, pool
+            # Judged when the index has let go of them; after a crash in between, the next start does it.
+            self._store.truncate(height, candidates, self._meta("fork") + 1)
+            self._tip, self._state = self._store.block(height), state
+            self._wait(self._survivors(state, candidates, self.slot()))
+            self._store.set_mempool([one.tx for one in self._pool])
             return [tx.id for tx in taken]
 
     def reward(self, stake_address: str, lovelace: int) -> Block:
         """Credits a registered stake account, as an epoch's end would; makes a block. Raises ``DevnetRefusal``."""
         with self._lock:
-            self._check()
-            height = self._tip.height
             registered = {
-                addresses.stake_address(one.hash, one.kind == "script")
-                for one in self._store.registrations(height)
+                addresses.stake_address(key, is_script)
+                for is_script, key in self._state.register.accounts
             }
             if stake_address not in registered or not 0 < lovelace <= GENESIS_LOVELACE:
                 raise DevnetRefusal(f"{stake_address!r} is no registered stake account")
-            if self._store.first_unusual_certificate(height) is not None:
-                raise DevnetRefusal(
-                    "rewards can be credited only while no pool, vote or delegation exists"
-                )
             waiting = [one.tx for one in self._pool]
             self._write([], waiting, [(stake_address, lovelace)])
             self._state = self._rebuilt(self._tip.height)
-            self._pool = self._survivors(self._state, waiting, self.slot())
+            self._wait(self._survivors(self._state, waiting, self.slot()))
             return self._tip
 
     def set_lag(self, blocks: int) -> None:
@@ -246,7 +248,6 @@ class Devnet:
     def reading(self) -> Generator[View, None, None]:
         """The chain as the face shows it: up to the newest block less the lag, standing still while it is read."""
         with self._lock:
-            self._check()
             yield self._view(max(0, self._tip.height - self._lag))
 
     def waiting(self) -> list[Tx]:
@@ -262,7 +263,6 @@ class Devnet:
     def status(self) -> dict[str, Any]:
         """Where the chain stands, and the sum of all lovelace: genesis + rewards = unspent + fees + deposits + accounts."""
         with self._lock:
-            self._check()
             slot = self.slot()
             return {
                 "height": self._tip.height,
@@ -278,6 +278,7 @@ class Devnet:
                 "block_ms": self.block_ms,
                 "lag": self._lag,
                 "rollbacks": self._meta("fork"),
+                "trouble": self._trouble,
                 "mempool": [one.tx.id for one in self._pool],
                 "faucet_address": faucet.ADDRESS,
                 "lovelace": self._view(self._tip.height).sums(),
@@ -299,64 +300,97 @@ class Devnet:
         self._store.begin(block, faucet.GENESIS, faucet.GENESIS_OUTPUT, meta)
         return block
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise RuntimeError("the devnet stopped making blocks") from self._failure
+    def _remembered(self) -> list[Waiting]:
+        """The mempool on disk, less what this ledger or index does not take: one such must not keep the chain from starting."""
+        waiting: list[Tx] = []
+        for raw in self._store.mempool():
+            try:
+                waiting.append(read(raw))
+            except Malformed as problem:
+                _log.warning("left out of the mempool: %s", problem)
+        kept = self._survivors(self._state, waiting, self.slot())
+        if len(kept) < len(waiting):
+            self._store.set_mempool([one.tx for one in kept])
+        return kept
 
-    def _judged(self, tx: Tx) -> Waiting:
-        before = self._pool[-1].after if self._pool else self._state
-        return Waiting(tx, self._engine.apply(before, self.slot(), tx))
+    def _wait(self, pool: list[Waiting]) -> None:
+        """Makes these the mempool."""
+        self._pool = pool
+        self._sources = {ref: one for w in pool for ref, one in w.entry.sources().items()}
+
+    def _judged(self, tx: Tx, before: State, waiting: dict[OutRef, Source], slot: int) -> Waiting:
+        """What the ledger makes of a transaction after ``before``, and that the index can hold it. Raises ``LedgerRefusal``.
+
+        waiting: outputs of the mempool, which the index does not know yet.
+        """
+        rules.check(tx, before.register, slot, self._tip.slot)
+        after = self._engine.apply(before, slot, tx)
+        try:
+            found = entry(tx, lambda ref: waiting.get(ref) or self._store.source(ref))
+            self._store.rehearse(found)
+        except Unstorable as problem:
+            raise LedgerRefusal(f"this devnet cannot keep the transaction: {problem}", []) from None
+        return Waiting(found, after)
 
     def _survivors(self, state: State, txs: Iterable[Tx], slot: int) -> list[Waiting]:
         """Those that the ledger still accepts one after the other; the others are dropped."""
         kept: list[Waiting] = []
+        sources: dict[OutRef, Source] = {}
         for tx in txs:
             try:
-                state = self._engine.apply(state, slot, tx)
-            except LedgerRefusal:
+                kept.append(self._judged(tx, state, sources, slot))
+            except LedgerRefusal as refusal:
+                _log.info("dropped %s: %s", tx.id, refusal.reason)
                 continue
-            kept.append(Waiting(tx, state))
+            state = kept[-1].after
+            sources |= kept[-1].entry.sources()
         return kept
 
     def _mint(self) -> Block:
         slot = self.slot()
         if any(one.tx.end is not None and one.tx.end <= slot for one in self._pool):
-            self._pool = self._survivors(self._state, [one.tx for one in self._pool], slot)
-        size = taken = 0
-        for one in self._pool:
-            size += len(one.tx.raw)
-            if size > MAX_BLOCK_BYTES:
-                break
-            taken += 1
-        self._append(self._pool[:taken], self._pool[taken:])
-        return self._tip
+            self._wait(self._survivors(self._state, [one.tx for one in self._pool], slot))
+        while True:
+            size = taken = 0
+            for one in self._pool:
+                size += len(one.tx.raw)
+                if size > MAX_BLOCK_BYTES:
+                    break
+                taken += 1
+            try:
+                self._append(self._pool[:taken], self._pool[taken:])
+            except Unwritable as problem:
+                # Rehearsed, and still not to be written: better without this one, and what builds on it, than no blocks any more.
+                _log.error("dropped a transaction that cannot be written: %s", problem)
+                rest = [one.tx for one in self._pool if one.tx.id != problem.tx]
+                self._wait(self._survivors(self._state, rest, slot))
+                continue
+            return self._tip
 
     def _append(self, taken: list[Waiting], rest: list[Waiting]) -> None:
         """Makes a block of ``taken``, the mempool's beginning, and leaves the rest waiting."""
-        self._write([one.tx for one in taken], [one.tx for one in rest])
+        self._write([one.entry for one in taken], [one.tx for one in rest])
         self._state = taken[-1].after if taken else self._state
-        self._pool = rest
+        self._wait(rest)
 
     def _write(
-        self, txs: list[Tx], rest: list[Tx], rewards: list[tuple[str, int]] | None = None
+        self, entries: list[Entry], rest: list[Tx], rewards: list[tuple[str, int]] | None = None
     ) -> None:
         tip, slot = self._tip, self.slot()
         # The fork's number keeps a block that replaces another at the same height and time from having its hash.
-        identity = (
-            f"{tip.hash} {tip.height + 1} {slot} {self._meta('fork')} {[tx.id for tx in txs]}"
-        )
+        identity = f"{tip.hash} {tip.height + 1} {slot} {self._meta('fork')} {[one.tx.id for one in entries]}"
         block = Block(tip.height + 1, blake2b(identity.encode()), tip.hash, slot)
-        self._store.append(block, txs, rest, rewards or [])
+        self._store.append(block, entries, rest, rewards or [])
         self._tip = block
 
     def _rebuilt(self, height: int) -> State:
-        """The ledger state at a height, from the index. From the first delegation, pool or vote on by the transactions themselves."""
-        unusual = self._store.first_unusual_certificate(height)
-        base = height if unusual is None else unusual - 1
-        state = self._engine.state(self._store.utxos(base), self._store.registrations(base))
-        for at, raw in self._store.transactions(base, height):
-            state = self._engine.apply(state, self._store.block(at).slot, read(raw))
-        return state
+        """The ledger state at a height, from the index."""
+        rewards = [
+            (at, addresses.stake_credential(stake), amount)
+            for at, stake, amount in self._store.rewarded(height)
+        ]
+        governing = [(at, read(raw)) for at, raw in self._store.governing(height)]
+        return self._engine.state(self._store.utxos(height), replayed(governing, rewards))
 
     def _faucet_coin(self) -> faucet.Coin:
         coin = self._view(self._tip.height).largest(faucet.ADDRESS)
@@ -367,20 +401,23 @@ class Devnet:
         return coin
 
     def _produce(self) -> None:
+        """A block at every interval. What stands in the way (a full disk) is told and tried again: nothing ends this but ``close``."""
         while not self._stop.wait(self.block_ms / 1000):
             try:
                 with self._lock:
                     self._mint()
-            except Exception as problem:  # noqa: BLE001 - kept, and raised by every later call
-                self._failure = problem
-                return
+                self._trouble = None
+            except Exception as problem:  # noqa: BLE001 - the thread that makes blocks outlives whatever it is
+                if self._trouble is None:
+                    _log.exception("no block could be made; trying again at every interval")
+                self._trouble = f"{type(problem).__name__}: {problem}"
 
 
 def _read(raw: bytes) -> Tx:
     try:
         return read(raw)
     except Malformed as problem:
-        raise LedgerRefusal(str(problem), []) from problem
+        raise LedgerRefusal(f"DecoderFailure: {problem}", []) from problem
 
 
 def _sole_owner(folder: Path) -> IO[str]:

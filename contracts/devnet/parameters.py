@@ -11,8 +11,8 @@ NETWORK_MAGIC = 42
 EPOCH_LENGTH = 432_000
 SLOT_MS = 1000
 SECURITY_PARAM = 2160
-# Slots for which a hard fork is ruled out: 3k/f, with an active slot coefficient of 1.
-SAFE_ZONE = 3 * SECURITY_PARAM
+# Slots that a node can see ahead for certain: mainnet's 3k/f, 36 hours.
+SAFE_ZONE = 129_600
 # The whole supply lies at one address at first; the faucet pays from there with ordinary transactions.
 GENESIS_LOVELACE = 30_000_000_000_000_000
 

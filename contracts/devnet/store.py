@@ -7,28 +7,25 @@ as of any height and a rollback is a deletion.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cbor2
 
-from contracts.devnet import addresses
-from contracts.devnet.engine import Registration
-from contracts.devnet.transaction import PLAIN_CERTIFICATES, OutRef, Tx, blake2b
+from contracts.devnet.rows import Entry, Row, Source, Unstorable, entry, output_row
+from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS block (
     height INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, previous TEXT, slot INTEGER NOT NULL,
-    txs INTEGER NOT NULL, size INTEGER NOT NULL, fees INTEGER NOT NULL, output INTEGER NOT NULL);
+    txs INTEGER NOT NULL, size INTEGER NOT NULL, fees INTEGER NOT NULL, output TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tx (
     id TEXT PRIMARY KEY, height INTEGER NOT NULL, position INTEGER NOT NULL, raw BLOB NOT NULL,
-    fee INTEGER NOT NULL, deposit INTEGER NOT NULL, UNIQUE (height, position));
+    fee INTEGER NOT NULL, deposit INTEGER NOT NULL, governs INTEGER NOT NULL, UNIQUE (height, position));
 CREATE TABLE IF NOT EXISTS output (
     tx TEXT NOT NULL, ix INTEGER NOT NULL, height INTEGER NOT NULL, position INTEGER NOT NULL,
     address TEXT NOT NULL, payment TEXT NOT NULL, is_script INTEGER NOT NULL, stake TEXT,
@@ -57,7 +54,35 @@ CREATE TABLE IF NOT EXISTS reward (height INTEGER NOT NULL, stake TEXT NOT NULL,
 CREATE TABLE IF NOT EXISTS mempool (position INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, raw BLOB NOT NULL);
 """
 _BY_HEIGHT = ("block", "tx", "output", "mint", "script", "datum", "redeemer", "certificate")
-_REGISTERS = (0, 7, 11, 12, 13)
+# Of the tables below; a state that has another is indexed again.
+_VERSION = 1
+# No block stands there: where rows are put that are taken back at once.
+_NOWHERE = 2**62
+
+
+class Unwritable(Exception):
+    """A block holds a transaction that cannot be written. tx: its id."""
+
+    def __init__(self, tx: str, why: Exception) -> None:
+        super().__init__(f"{tx}: {type(why).__name__}: {why}")
+        self.tx = tx
+
+
+class StateTooOld(ValueError):
+    """A state on disk cannot be read by this devnet."""
+
+
+class _ExactSum:
+    """SQL's sum of integers, or of their texts, however large: as text, for SQLite's own ends in an error at 2^63."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def step(self, value: int | str | None) -> None:
+        self._total += int(value or 0)
+
+    def finalize(self) -> str:
+        return str(self._total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +103,66 @@ class Store:
         self.db.row_factory = sqlite3.Row
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=FULL")
-        self.db.executescript(_SCHEMA)
+        self.db.create_aggregate("exact_sum", 1, _ExactSum)  # pyright: ignore[reportArgumentType]
+        (version,) = self.db.execute("PRAGMA user_version").fetchone()
+        with self._write():
+            if version != _VERSION and self._exists("block"):
+                self._index_again()
+            self._create()
+            self.db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _create(self) -> None:
+        for statement in _SCHEMA.split(";"):
+            self.db.execute(statement)
+
+    def _exists(self, table: str) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return self.db.execute(query, (table,)).fetchone() is not None
+
+    def _index_again(self) -> None:
+        """Makes every table anew from the blocks' headers, the transactions' bytes and the rewards: an older devnet had others.
+
+        Raises ``StateTooOld`` if that devnet took what this one's index has no place for.
+        """
+        blocks, rewards, pool, (genesis,) = (
+            self.db.execute(query).fetchall()
+            for query in (
+                "SELECT height, hash, previous, slot FROM block ORDER BY height",
+                "SELECT height, stake, lovelace FROM reward ORDER BY rowid",
+                "SELECT raw FROM mempool ORDER BY position",
+                "SELECT tx, ix, raw FROM output WHERE position = -1",
+            )
+        )
+        txs: dict[int, list[bytes]] = {}
+        for row in self.db.execute("SELECT height, raw FROM tx ORDER BY height, position"):
+            txs.setdefault(row["height"], []).append(row["raw"])
+        for table in (*_BY_HEIGHT, "withdrawal", "reward", "mempool"):
+            self.db.execute(f"DROP TABLE {table}")
+        self._create()
+        try:
+            self._begin(Block(*blocks[0]), OutRef(genesis["tx"], genesis["ix"]), genesis["raw"])
+            for row in blocks[1:]:
+                self._open(Block(*row), [read(raw) for raw in txs.get(row["height"], [])])
+            self.db.executemany("INSERT INTO reward VALUES (?, ?, ?)", map(tuple, rewards))
+            self._set_mempool([read(row["raw"]) for row in pool])
+        except (Unwritable, Unstorable, Malformed) as problem:
+            raise StateTooOld(
+                "this state was written by an older devnet and holds a transaction that cannot be indexed"
+                f" ({problem}): start with an empty folder"
+            ) from problem
+
+    def _open(self, block: Block, txs: Sequence[Tx]) -> None:
+        """A block of transactions that may spend one another's outputs."""
+        within: dict[OutRef, Source] = {}
+        entries: list[Entry] = []
+
+        def resolve(ref: OutRef) -> Source | None:
+            return within.get(ref) or self.source(ref)
+
+        for tx in txs:
+            entries.append(entry(tx, resolve))
+            within.update(entries[-1].sources())
+        self._append(block, entries)
 
     def close(self) -> None:
         self.db.close()
@@ -107,10 +191,18 @@ class Store:
     def transactions(self, above: int, up_to: int) -> list[tuple[int, bytes]]:
         """(height, bytes) of every transaction in blocks above < height <= up_to, in the chain's order."""
         rows = self.db.execute(
-            "SELECT height, raw FROM tx WHERE height > ? AND height <= ? AND position >= 0 ORDER BY height, position",
+            "SELECT height, raw FROM tx WHERE height > ? AND height <= ? ORDER BY height, position",
             (above, up_to),
         )
         return [(row["height"], row["raw"]) for row in rows]
+
+    def source(self, ref: OutRef) -> Source | None:
+        """Of an output that no block has spent."""
+        row = self.db.execute(
+            "SELECT lovelace, payment FROM output WHERE tx = ? AND ix = ? AND spent_height IS NULL",
+            ref,
+        ).fetchone()
+        return None if row is None else Source(row["lovelace"], row["payment"])
 
     def unspent(self, ref: OutRef) -> bytes | None:
         """The bytes of an output that no block has spent."""
@@ -129,31 +221,20 @@ class Store:
         )
         return utxo_map([(OutRef(row["tx"], row["ix"]), row["raw"]) for row in rows])
 
-    def registrations(self, height: int) -> list[Registration]:
-        """Stake credentials registered at a height, with their rewards."""
-        last: dict[str, bool] = {}
-        for row in self.db.execute(
-            "SELECT kind, stake FROM certificate WHERE height <= ? AND stake IS NOT NULL ORDER BY height, position, ix",
+    def governing(self, height: int) -> list[tuple[int, bytes]]:
+        """(height, bytes) of the transactions that changed the register of accounts, pools and DReps, in the chain's order."""
+        rows = self.db.execute(
+            "SELECT height, raw FROM tx WHERE governs AND height <= ? ORDER BY height, position",
             (height,),
-        ):
-            if row["kind"] in (*_REGISTERS, 1, 8):
-                last[row["stake"]] = row["kind"] in _REGISTERS
-        found: list[Registration] = []
-        for stake in (stake for stake, registered in last.items() if registered):
-            is_script, credential = addresses.stake_credential(stake)
-            kind = "script" if is_script else "key"
-            found.append(Registration(kind, credential, self.rewards(stake, height)))
-        return found
+        )
+        return [(row["height"], row["raw"]) for row in rows]
 
-    def rewards(self, stake: str, height: int) -> int:
-        """Lovelace that a stake address may withdraw at a height."""
-        return self._sum("reward", stake, height) - self._sum("withdrawal", stake, height)
-
-    def first_unusual_certificate(self, height: int) -> int | None:
-        """Height of the first certificate that is no plain (de)registration: from there a state needs the transactions themselves."""
-        marks = ",".join(map(str, PLAIN_CERTIFICATES))
-        query = f"SELECT min(height) AS height FROM certificate WHERE height <= ? AND kind NOT IN ({marks})"
-        return self.db.execute(query, (height,)).fetchone()["height"]
+    def rewarded(self, height: int) -> list[tuple[int, str, int]]:
+        """(height, stake address, lovelace) of every reward that was credited, in the chain's order."""
+        rows = self.db.execute(
+            "SELECT * FROM reward WHERE height <= ? ORDER BY height, rowid", (height,)
+        )
+        return [(row["height"], row["stake"], row["lovelace"]) for row in rows]
 
     # --- writes ---
 
@@ -162,11 +243,23 @@ class Store:
         with self._write():
             for key, value in meta.items():
                 self._set_meta(key, value)
-            self._block(block, 0, 0, 0, 0)
-            address, lovelace = cbor2.loads(raw_output)
-            self._output(
-                genesis, block.height, -1, address, lovelace, {}, None, None, None, raw_output
-            )
+            self._begin(block, genesis, raw_output)
+
+    def _begin(self, block: Block, genesis: OutRef, raw_output: bytes) -> None:
+        self._block(block, [], 0)
+        address, lovelace = cbor2.loads(raw_output)
+        row = output_row(genesis.ix, address, lovelace, {}, raw_output)
+        self._output(genesis.tx, block.height, -1, row)
+
+    def rehearse(self, one: Entry) -> None:
+        """Writes a transaction's rows and takes them back; then, what waits can be written. Raises ``Unstorable``."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            self._rows(_NOWHERE, 0, one)
+        except (sqlite3.Error, OverflowError, ValueError) as problem:
+            raise Unstorable(f"{type(problem).__name__}: {problem}") from problem
+        finally:
+            self.db.execute("ROLLBACK")
 
     def add_to_mempool(self, tx: Tx) -> None:
         with self._write():
@@ -175,21 +268,29 @@ class Store:
     def append(
         self,
         block: Block,
-        txs: Sequence[Tx],
+        entries: Sequence[Entry],
         pool: Sequence[Tx],
         rewards: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """Appends a block of these transactions and leaves exactly ``pool`` in the mempool. rewards: (stake address, lovelace)."""
+        """Appends a block of these transactions and leaves exactly ``pool`` in the mempool. rewards: (stake address, lovelace).
+
+        Raises ``Unwritable`` with the first that cannot be written; then nothing is.
+        """
         with self._write():
-            output = sum(one.lovelace for tx in txs for one in tx.outputs)
-            size, fees = sum(len(tx.raw) for tx in txs), sum(tx.fee for tx in txs)
-            self._block(block, len(txs), size, fees, output)
-            for position, tx in enumerate(txs):
-                self._transaction(block.height, position, tx)
+            self._append(block, entries)
             self.db.executemany(
                 "INSERT INTO reward VALUES (?, ?, ?)", [(block.height, *one) for one in rewards]
             )
             self._set_mempool(pool)
+
+    def _append(self, block: Block, entries: Sequence[Entry]) -> None:
+        self._block(block, [one.tx for one in entries], sum(one.fee for one in entries))
+        for position, one in enumerate(entries):
+            try:
+                self._spend(block.height, one)
+                self._rows(block.height, position, one)
+            except (sqlite3.IntegrityError, OverflowError, ValueError) as problem:
+                raise Unwritable(one.tx.id, problem) from problem
 
     def truncate(self, height: int, pool: Sequence[Tx], fork: int) -> None:
         """Takes back every block above a height; the mempool becomes ``pool``. fork: how many rollbacks there have been."""
@@ -202,6 +303,10 @@ class Store:
             )
             self._set_mempool(pool)
             self._set_meta("fork", fork)
+
+    def set_mempool(self, pool: Sequence[Tx]) -> None:
+        with self._write():
+            self._set_mempool(pool)
 
     @contextmanager
     def _write(self) -> Generator[None, None, None]:
@@ -222,68 +327,35 @@ class Store:
             "INSERT INTO mempool (id, raw) VALUES (?, ?)", [(tx.id, tx.raw) for tx in pool]
         )
 
-    def _block(self, block: Block, txs: int, size: int, fees: int, output: int) -> None:
-        row = (block.height, block.hash, block.previous, block.slot, txs, size, fees, output)
+    def _block(self, block: Block, txs: Sequence[Tx], fees: int) -> None:
+        # As text: a block's outputs may come to more than SQLite's integers hold.
+        output = str(sum(one.lovelace for tx in txs for _, one in tx.made))
+        size = sum(len(tx.raw) for tx in txs)
+        row = (block.height, block.hash, block.previous, block.slot, len(txs), size, fees, output)
         self.db.execute("INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-    def _transaction(self, height: int, position: int, tx: Tx) -> None:
-        consumed = 0
-        for ref in tx.inputs:
-            row = self.db.execute(
-                "UPDATE output SET spent_by = ?, spent_height = ? WHERE tx = ? AND ix = ? AND spent_by IS NULL RETURNING lovelace",
-                (tx.id, height, *ref),
-            ).fetchone()
-            if row is None:
-                raise RuntimeError(f"index and ledger disagree about {ref.tx}#{ref.ix}")
-            consumed += row["lovelace"]
-        produced = sum(one.lovelace for one in tx.outputs) + tx.fee + tx.donation
-        # The ledger has checked the balance, so what is missing from it is the deposit (negative: a refund).
-        deposit = consumed + sum(amount for _, amount in tx.withdrawals) - produced
-        row = (tx.id, height, position, tx.raw, tx.fee, deposit)
-        self.db.execute("INSERT INTO tx VALUES (?, ?, ?, ?, ?, ?)", row)
-        for ix, one in enumerate(tx.outputs):
-            inline = None if one.inline_datum is None else one.inline_datum.hex()
-            script = None if one.script is None else one.script.hash
-            self._output(
-                OutRef(tx.id, ix),
-                height,
-                position,
-                one.address,
-                one.lovelace,
-                one.assets,
-                one.datum_hash,
-                inline,
-                script,
-                one.raw,
+    def _spend(self, height: int, entry: Entry) -> None:
+        for ref in entry.tx.spent:
+            done = self.db.execute(
+                "UPDATE output SET spent_by = ?, spent_height = ? WHERE tx = ? AND ix = ? AND spent_by IS NULL",
+                (entry.tx.id, height, *ref),
             )
-        self._particulars(height, position, tx)
+            if done.rowcount != 1:
+                raise Unstorable(f"index and ledger disagree about {ref.tx}#{ref.ix}")
 
-    def _output(
-        self,
-        ref: OutRef,
-        height: int,
-        position: int,
-        address: bytes,
-        lovelace: int,
-        assets: dict[str, int],
-        datum_hash: str | None,
-        inline: str | None,
-        script: str | None,
-        raw: bytes,
-    ) -> None:
-        at = addresses.describe(address)
-        row: tuple[Any, ...] = (*ref, height, position, at.text, at.payment, at.is_script)
-        row += (at.stake_address, lovelace, json.dumps(assets), datum_hash, inline, script, raw)
-        self.db.execute(
-            "INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", row
-        )
-
-    def _particulars(self, height: int, position: int, tx: Tx) -> None:
-        """Mints, scripts, datums, redeemers, certificates and withdrawals of a transaction."""
-        many = self.db.executemany
+    def _rows(self, height: int, position: int, entry: Entry) -> None:
+        """Everything that a transaction adds; of one whose script fails, its collateral return alone."""
+        tx, at, many = entry.tx, (height, position), self.db.executemany
+        governs = bool(tx.valid and (tx.certificates or tx.withdrawals or tx.proposals))
+        row = (tx.id, *at, tx.raw, entry.fee, entry.deposit, governs)
+        self.db.execute("INSERT INTO tx VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        for one in entry.outputs:
+            self._output(tx.id, height, position, one)
+        if not tx.valid:
+            return
         many(
             "INSERT INTO mint VALUES (?, ?, ?, ?, ?)",
-            [(unit, tx.id, height, position, quantity) for unit, quantity in tx.mint.items()],
+            [(unit, tx.id, *at, quantity) for unit, quantity in entry.mints],
         )
         many(
             "INSERT OR IGNORE INTO script VALUES (?, ?, ?, ?)",
@@ -295,48 +367,23 @@ class Store:
         )
         many(
             "INSERT INTO redeemer VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    self._script_of(tx, one.tag, one.index),
-                    tx.id,
-                    height,
-                    position,
-                    one.tag,
-                    one.index,
-                    blake2b(one.data),
-                    one.memory,
-                    one.steps,
-                )
-                for one in tx.redeemers
-            ],
+            [(script, tx.id, *at, *rest) for script, *rest in entry.redeemers],
         )
-        for ix, one in enumerate(tx.certificates):
-            stake = one.credential and addresses.stake_address(one.credential[1], one.credential[0])
-            pool = one.pool and addresses.pool_id(one.pool)
-            row = (tx.id, ix, height, position, one.kind, stake, pool)
-            self.db.execute("INSERT INTO certificate VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        for account, lovelace in tx.withdrawals:
-            stake = addresses.stake_address(account[1:], is_script=bool(account[0] & 0x10))
-            row = (tx.id, stake, height, lovelace)
-            self.db.execute("INSERT INTO withdrawal VALUES (?, ?, ?, ?)", row)
+        many(
+            "INSERT INTO certificate VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(tx.id, index, *at, *rest) for index, *rest in entry.certificates],
+        )
+        many(
+            "INSERT INTO withdrawal VALUES (?, ?, ?, ?)",
+            [(tx.id, stake, height, amount) for stake, amount in entry.withdrawals],
+        )
 
-    def _script_of(self, tx: Tx, tag: int, index: int) -> str | None:
-        """The hash of the script that a redeemer is for: redeemers point into the sorted parts of the body."""
-        if tag == 0:
-            row = self.db.execute(
-                "SELECT payment FROM output WHERE tx = ? AND ix = ?", tx.inputs[index]
-            ).fetchone()
-            return row["payment"]
-        if tag == 1:
-            return sorted({unit[:56] for unit in tx.mint})[index]
-        if tag == 2:
-            credential = tx.certificates[index].credential
-            return None if credential is None else credential[1].hex()
-        return tx.withdrawals[index][0][1:].hex() if tag == 3 else None
-
-    def _sum(self, table: str, stake: str, height: int) -> int:
-        query = f"SELECT coalesce(sum(lovelace), 0) AS total FROM {table} WHERE stake = ? AND height <= ?"
-        return self.db.execute(query, (stake, height)).fetchone()["total"]
+    def _output(self, tx: str, height: int, position: int, row: Row) -> None:
+        index, *rest = row
+        self.db.execute(
+            "INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
+            (tx, index, height, position, *rest),
+        )
 
 
 def utxo_map(entries: Sequence[tuple[OutRef, bytes]]) -> bytes:

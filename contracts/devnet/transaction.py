@@ -6,7 +6,7 @@ Nothing here judges a transaction: the ledger has accepted it (or will say why n
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import cbor2
@@ -66,18 +66,32 @@ class Redeemer:
     steps: int
 
 
+Credential = tuple[bool, bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """kind: the CDDL's number. credential: (is a script, hash) of the stake credential, None for pool and committee certificates."""
+    """kind: the CDDL's number. Credentials are (is a script, hash).
+
+    credential: the stake credential it is about; subject: the DRep's or committee's that others are about; both None for a pool's.
+    drep: to whom votes are delegated: (0 key, 1 script, 2 abstain, 3 no confidence; hash or b""). deposit: as it names one, lovelace.
+    """
 
     kind: int
-    credential: tuple[bool, bytes] | None
+    credential: Credential | None
     pool: bytes | None
+    subject: Credential | None = None
+    drep: tuple[int, bytes] | None = None
+    deposit: int | None = None
+    raw: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Tx:
-    """A transaction's facts. Slots: valid when start <= slot < end."""
+    """A transaction's facts. Slots: valid when start <= slot < end.
+
+    valid: the flag that the sender sets; False says that a script fails, and then the ledger takes the collateral and nothing else.
+    """
 
     id: str
     raw: bytes
@@ -97,7 +111,46 @@ class Tx:
     datums: list[bytes] = field(default_factory=list[bytes])
     metadata: bytes | None = None
     donation: int = 0
+    valid: bool = True
     collateral_return: Output | None = None
+    voters: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
+    votes_on: list[OutRef] = field(default_factory=list[OutRef])
+    proposals: list[Proposal] = field(default_factory=list["Proposal"])
+
+    @property
+    def datum_hashes(self) -> set[str]:
+        """Of the datums that the transaction brings along."""
+        return {blake2b(one) for one in self.datums}
+
+    @property
+    def spent(self) -> list[OutRef]:
+        """What the ledger takes: the inputs, or the collateral of a transaction whose script fails."""
+        return self.inputs if self.valid else self.collateral
+
+    @property
+    def effect(self) -> Tx:
+        """This transaction as explorers keep it: of one whose script fails nothing that was meant, only the collateral and its return."""
+        if self.valid:
+            return self
+        nothing = {"inputs": [], "outputs": [], "mint": {}, "withdrawals": [], "certificates": []}
+        more = {"redeemers": [], "scripts": [], "datums": [], "metadata": None, "donation": 0}
+        return replace(self, **nothing, **more, voters=[], votes_on=[], proposals=[])
+
+    @property
+    def made(self) -> list[tuple[int, Output]]:
+        """What the ledger makes, with its indices: a collateral return comes after the last declared output."""
+        if self.valid:
+            return list(enumerate(self.outputs))
+        back = self.collateral_return
+        return [] if back is None else [(len(self.outputs), back)]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A governance proposal. account: the reward account that gets the deposit back."""
+
+    deposit: int
+    account: bytes
 
 
 def blake2b(data: bytes, size: int = 32) -> str:
@@ -110,10 +163,10 @@ def read(raw: bytes) -> Tx:
     try:
         if cbor.end(raw, 0) != len(raw):
             raise Malformed("bytes follow the transaction")
-        body_raw, witness_raw, _, auxiliary = cbor.elements(raw)
+        body_raw, witness_raw, flag, auxiliary = cbor.elements(raw)
         body = {cbor.uint(key): value for key, value in cbor.pairs(body_raw)}
         witnesses = {cbor.uint(key): value for key, value in cbor.pairs(witness_raw)}
-        outputs = [_output(one) for one in cbor.elements(body[1])]
+        outputs = [output(one) for one in cbor.elements(body[1])]
         scripts, datums = _witnessed(witnesses)
         return Tx(
             id=blake2b(body_raw),
@@ -126,7 +179,7 @@ def read(raw: bytes) -> Tx:
             start=cbor.uint(body[8]) if 8 in body else None,
             end=cbor.uint(body[3]) if 3 in body else None,
             mint=_assets(cbor2.loads(body[9])) if 9 in body else {},
-            withdrawals=sorted(cbor2.loads(body[5]).items()) if 5 in body else [],
+            withdrawals=_withdrawals(body.get(5)),
             certificates=[_certificate(one) for one in _many(body.get(4))],
             required_signers=[cbor2.loads(one).hex() for one in _many(body.get(14))],
             redeemers=_redeemers(witnesses.get(5)),
@@ -134,7 +187,11 @@ def read(raw: bytes) -> Tx:
             datums=datums + [one.inline_datum for one in outputs if one.inline_datum is not None],
             metadata=None if auxiliary == b"\xf6" else _metadata(auxiliary),
             donation=cbor.uint(body[22]) if 22 in body else 0,
-            collateral_return=_output(body[16]) if 16 in body else None,
+            valid=flag != b"\xf4",
+            collateral_return=output(body[16]) if 16 in body else None,
+            voters=[_voter(one) for one, _ in cbor.pairs(body[19])] if 19 in body else [],
+            votes_on=_votes_on(body.get(19)),
+            proposals=[_proposal(one) for one in _many(body.get(20))],
         )
     except Malformed:
         raise
@@ -150,6 +207,32 @@ def _references(raw: bytes | None) -> list[OutRef]:
     return [OutRef(one[0].hex(), one[1]) for one in map(cbor2.loads, _many(raw))]
 
 
+def _withdrawals(raw: bytes | None) -> list[tuple[bytes, int]]:
+    """In the order that redeemers point into: the ledger's, which has script accounts before keys'."""
+    if raw is None:
+        return []
+    listed = [(cbor2.loads(key), cbor.uint(value)) for key, value in cbor.pairs(raw)]
+    return sorted(listed, key=lambda one: (not one[0][0] & 0x10, one[0]))
+
+
+def _voter(raw: bytes) -> tuple[int, bytes]:
+    """(kind, hash): 0 and 1 committee, 2 and 3 DRep (3 a script), 4 pool."""
+    kind, key = cbor2.loads(raw)
+    return kind, key
+
+
+def _votes_on(raw: bytes | None) -> list[OutRef]:
+    if raw is None:
+        return []
+    actions = [action for _, votes in cbor.pairs(raw) for action, _ in cbor.pairs(votes)]
+    return [OutRef(one[0].hex(), one[1]) for one in map(cbor2.loads, actions)]
+
+
+def _proposal(raw: bytes) -> Proposal:
+    deposit, account, *_ = cbor.elements(raw)
+    return Proposal(cbor.uint(deposit), cbor2.loads(account))
+
+
 def _assets(bundle: dict[bytes, dict[bytes, int]]) -> dict[str, int]:
     return {
         policy.hex() + name.hex(): quantity
@@ -158,7 +241,8 @@ def _assets(bundle: dict[bytes, dict[bytes, int]]) -> dict[str, int]:
     }
 
 
-def _output(raw: bytes) -> Output:
+def output(raw: bytes) -> Output:
+    """Reads one output, of either shape. Raises as ``cbor`` and cbor2 do."""
     datum_hash: str | None = None
     inline: bytes | None = None
     script: Script | None = None
@@ -184,13 +268,27 @@ def _output(raw: bytes) -> Output:
     return Output(raw, address, lovelace, assets, datum_hash, inline, script)
 
 
+# Where a certificate's array has its pool, its DRep and its deposit, by kind.
+_POOL_AT = {2: 2, 3: 1, 4: 1, 10: 2, 11: 2, 13: 2}
+_DREP_AT = {9: 2, 10: 3, 12: 2, 13: 3}
+_DEPOSIT_AT = {7: 2, 8: 2, 11: 3, 12: 3, 13: 4, 16: 2, 17: 2}
+
+
 def _certificate(raw: bytes) -> Certificate:
     parts: list[Any] = cbor2.loads(raw)
     kind = parts[0]
-    about_stake = kind in (0, 1, 2, 7, 8, 9, 10, 11, 12, 13)
-    credential = (parts[1][0] == 1, parts[1][1]) if about_stake else None
-    pool = parts[2] if kind in (2, 10, 11, 13) else None
-    return Certificate(kind, credential, pool)
+    about = (parts[1][0] == 1, parts[1][1]) if kind not in (3, 4) else None
+    on_stake = kind in (0, 1, 2, 7, 8, 9, 10, 11, 12, 13)
+    drep = parts[_DREP_AT[kind]] if kind in _DREP_AT else None
+    return Certificate(
+        kind,
+        about if on_stake else None,
+        parts[_POOL_AT[kind]] if kind in _POOL_AT else None,
+        None if on_stake else about,
+        None if drep is None else (drep[0], drep[1] if drep[0] < 2 else b""),
+        parts[_DEPOSIT_AT[kind]] if kind in _DEPOSIT_AT else None,
+        raw,
+    )
 
 
 def _redeemers(raw: bytes | None) -> list[Redeemer]:

@@ -83,9 +83,9 @@ class View:
         return [row["id"] for row in rows]
 
     def totals(self, first_slot: int, last_slot: int) -> Row:
-        """Counts and sums over the blocks of a range of slots: blocks, txs, fees, output, first and last slot."""
+        """Over the blocks of a range of slots: blocks, txs, first and last slot; fees and output, which are text."""
         row = self._one(
-            "SELECT count(*) AS blocks, coalesce(sum(txs), 0) AS txs, coalesce(sum(fees), 0) AS fees, coalesce(sum(output), 0) AS output,"
+            "SELECT count(*) AS blocks, coalesce(sum(txs), 0) AS txs, coalesce(exact_sum(fees), 0) AS fees, coalesce(exact_sum(output), 0) AS output,"
             " coalesce(min(slot), 0) AS first, coalesce(max(slot), 0) AS last FROM block WHERE height <= :h AND slot BETWEEN :a AND :b",
             a=first_slot,
             b=last_slot,
@@ -118,6 +118,10 @@ class View:
             key=key,
             unit=f'"{unit}"',
         )
+
+    def every_unspent(self) -> list[Row]:
+        """All of them, in no order: what the ledger's own set is compared with."""
+        return self._all(f"SELECT tx, ix FROM output WHERE {_UNSPENT}")
 
     def received(self, column: str, key: str) -> list[Row]:
         """Every output that was ever at an address, spent or not."""
@@ -173,7 +177,7 @@ class View:
             return None
         block = self.block(row["height"])
         assert block is not None
-        return Chained(read(row["raw"]), row, block)
+        return Chained(read(row["raw"]).effect, row, block)
 
     def redeemers(self, column: str, key: str, page: Page) -> list[Row]:
         """Redeemers of a transaction or, in the chain's order, of a script."""
@@ -205,9 +209,9 @@ class View:
         )
 
     def assets(self, prefix: str, page: Page) -> list[Row]:
-        """unit and quantity in circulation of every asset whose unit begins with ``prefix``."""
+        """unit and quantity in circulation, as text, of every asset whose unit begins with ``prefix``."""
         return self._all(
-            f"""SELECT unit, sum(quantity) AS quantity FROM mint WHERE height <= :h AND substr(unit, 1, length(:prefix)) = :prefix
+            f"""SELECT unit, exact_sum(quantity) AS quantity FROM mint WHERE height <= :h AND substr(unit, 1, length(:prefix)) = :prefix
                 GROUP BY unit ORDER BY min(height) {page.way}, unit{page.sql}""",
             prefix=prefix,
         )
@@ -226,11 +230,11 @@ class View:
 
     def rewarded(self, stake: str) -> int:
         row = self._one(
-            "SELECT coalesce(sum(lovelace), 0) AS total FROM reward WHERE height <= :h AND stake = :stake",
+            "SELECT coalesce(exact_sum(lovelace), 0) AS total FROM reward WHERE height <= :h AND stake = :stake",
             stake=stake,
         )
         assert row is not None
-        return row["total"]
+        return int(row["total"])
 
     # --- the whole chain ---
 
@@ -241,9 +245,9 @@ class View:
         """
 
         def total(query: str) -> int:
-            row = self._one(f"SELECT coalesce(sum({query}", faucet=faucet.ADDRESS)
+            row = self._one(f"SELECT coalesce(exact_sum({query}", faucet=faucet.ADDRESS)
             assert row is not None
-            return row[0]
+            return int(row[0])
 
         ours = "IN (SELECT spent_by FROM output WHERE address = :faucet AND spent_by IS NOT NULL)"
         unspent = total(f"lovelace), 0) FROM output WHERE {_UNSPENT}")

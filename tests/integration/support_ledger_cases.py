@@ -97,6 +97,11 @@ class World:
         certificate = [7, [0, owner.vkh], KEY_DEPOSIT]
         return draft.set(2, 200_000).set(4, [certificate]).put(signers=(ALICE, owner))
 
+    def heard(self, owner: Party) -> Draft:
+        """Registers a stake key that votes for nobody: without that choice a key's rewards stay where they are."""
+        draft = self.registered(owner)
+        return draft.set(4, [[12, [0, owner.vkh], [2], KEY_DEPOSIT]])
+
     def slot(self) -> int:
         return self.devnet.slot()
 
@@ -345,7 +350,7 @@ def deregistered_without_registration(world: World) -> tuple[Draft, Draft]:
 
 @case("Withdrawals validation")
 def withdrawal_by_a_stranger(world: World) -> tuple[Draft, Draft]:
-    world.devnet.submit(world.registered(Party("member")).signed())
+    world.devnet.submit(world.heard(Party("member")).signed())
     draft = world.payment().put(signers=(ALICE, Party("member"), Party("stranger")))
     return draft.set(5, {Party("member").stake: 0}), draft.set(5, {Party("stranger").stake: 0})
 
@@ -353,7 +358,7 @@ def withdrawal_by_a_stranger(world: World) -> tuple[Draft, Draft]:
 @case("do not drain")
 def withdrawal_of_a_part(world: World) -> tuple[Draft, Draft]:
     owner = Party("rewarded")
-    world.devnet.submit(world.registered(owner).signed())
+    world.devnet.submit(world.heard(owner).signed())
     world.devnet.reward(stake_address(owner.vkh, is_script=False), 3 * ADA)
     draft = world.payment().put(signers=(ALICE, owner))
     change = draft.body[1][1][1]

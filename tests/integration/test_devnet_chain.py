@@ -222,7 +222,8 @@ def test_a_reward_is_paid_once(devnet: Devnet) -> None:
 def register(devnet: Devnet, owner: Party) -> str:
     source = devnet.faucet(owner.address, 10 * ADA)
     draft = pay(source, owner, 10 * ADA, [], fee=200_000 + 2 * ADA).set(2, 200_000)
-    devnet.submit(draft.set(4, [[7, [0, owner.vkh], 2 * ADA]]).signed())
+    # With a vote for nobody: without one, a key's rewards stay where they are.
+    devnet.submit(draft.set(4, [[12, [0, owner.vkh], [2], 2 * ADA]]).signed())
     devnet.mint()
     return stake_address(owner.vkh, is_script=False)
 

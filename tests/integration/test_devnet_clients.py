@@ -164,9 +164,11 @@ def test_a_withdrawal_by_a_registered_key(
     account = pc.Address(staking_part=stake_vk.hash(), network=pc.Network.TESTNET)
     builder = pc.TransactionBuilder(context)
     builder.add_input_address(wallet.address)
-    builder.certificates = [pc.StakeRegistration(pc.StakeCredential(stake_vk.hash()))]
+    credential = pc.StakeCredential(stake_vk.hash())
+    nobody = pc.DRep(pc.DRepKind.ALWAYS_ABSTAIN)
+    builder.certificates = [pc.StakeRegistration(credential), pc.VoteDelegation(credential, nobody)]
     builder.add_output(pc.TransactionOutput(wallet.address, 2 * ADA))
-    context.submit_tx(builder.build_and_sign([wallet.sk], wallet.address))
+    context.submit_tx(builder.build_and_sign([wallet.sk, stake_sk], wallet.address))
     seen = api.accounts(str(account))
     assert (seen.registered, seen.active) == (True, False)  # registered, delegated to no pool
     asked = {"stake_address": str(account), "lovelace": 3 * ADA}

@@ -9,13 +9,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contracts.devnet.engine import LedgerRefusal
 from contracts.devnet.face import (
     accounts,
     assets,
     blocks,
     control,
     epochs,
+    evaluation,
     mempool,
     metadata,
     scripts,
@@ -24,9 +24,21 @@ from contracts.devnet.face import (
 )
 from contracts.devnet.face.common import BACKEND_FAILED, NO_SUCH_PATH, NOT_FOUND, Answer
 from contracts.devnet.node import Devnet, DevnetRefusal
+from contracts.devnet.refusal import LedgerRefusal
 
 API = "/api/v0"
-_PARTS = (transactions, mempool, metadata, scripts, wallets, accounts, assets, blocks, epochs)
+_PARTS = (
+    evaluation,
+    transactions,
+    mempool,
+    metadata,
+    scripts,
+    wallets,
+    accounts,
+    assets,
+    blocks,
+    epochs,
+)
 
 
 class HeadAsGet:

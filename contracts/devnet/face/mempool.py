@@ -63,7 +63,7 @@ def mempool_transaction(chain: Chain, name: str) -> dict[str, Any]:
             not_found()
         sources = _Sources(view, _made(waiting))
         return {
-            "tx": {**facts(tx), "deposit": str(sources.deposit(tx))},
+            "tx": {**facts(tx.effect), "deposit": str(sources.deposit(tx))},
             "inputs": [
                 *(sources.input(ref) for ref in tx.inputs),
                 *(sources.input(ref, collateral=True) for ref in tx.collateral),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import cbor2
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
 from contracts.devnet import addresses
-from contracts.devnet.engine import LedgerRefusal, Units
 from contracts.devnet.face.common import (
     Answer,
     Chain,
@@ -20,6 +17,7 @@ from contracts.devnet.face.common import (
     output_fields,
 )
 from contracts.devnet.parameters import EPOCH_LENGTH, PARAMETERS
+from contracts.devnet.refusal import LedgerRefusal
 from contracts.devnet.transaction import PURPOSES, Output, OutRef, Tx
 from contracts.devnet.views import Chained, Page, Row, View
 
@@ -50,68 +48,6 @@ async def submit(chain: Chain, request: Request) -> str:
         raise Answer(400, refusal.reason, logs=refusal.logs) from refusal
 
 
-def _evaluated(units: list[Units]) -> dict[str, Any]:
-    return {
-        "EvaluationResult": {
-            f"{one.tag}:{one.index}": {"memory": one.memory, "steps": one.steps} for one in units
-        }
-    }
-
-
-async def _evaluation(
-    chain: Chain, raw: bytes, extra: list[tuple[OutRef, bytes]]
-) -> dict[str, Any]:
-    """Blockfrost hands Ogmios' answer through: a failing script is a result, not an HTTP error."""
-    try:
-        result = _evaluated(await run_in_threadpool(chain.evaluate, raw, extra))
-    except LedgerRefusal as refusal:
-        result = {
-            "EvaluationFailure": {"ScriptFailures": {"error": refusal.reason, "logs": refusal.logs}}
-        }
-    return {
-        "type": "jsonwsp/response",
-        "version": "1.0",
-        "servicename": "ogmios",
-        "methodname": "EvaluateTx",
-        "result": result,
-        "reflection": None,
-    }
-
-
-@router.post("/utils/txs/evaluate")
-async def evaluate(chain: Chain, request: Request) -> dict[str, Any]:
-    return await _evaluation(chain, await _body(request), [])
-
-
-@router.post("/utils/txs/evaluate/utxos")
-async def evaluate_with(chain: Chain, request: Request) -> dict[str, Any]:
-    """JSON body: cbor (hex) and additionalUtxoSet, pairs of {txId, index} and {address, value: {coins, assets}, datum, datumHash}."""
-    try:
-        asked = json.loads(await request.body())
-        raw = bytes.fromhex(asked["cbor"])
-        extra = [_extra(*pair) for pair in asked.get("additionalUtxoSet", [])]
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise Answer(400, f"Invalid request body: {problem!r}") from problem
-    return await _evaluation(chain, raw, extra)
-
-
-def _extra(ref: dict[str, Any], output: dict[str, Any]) -> tuple[OutRef, bytes]:
-    bundle: dict[bytes, dict[bytes, int]] = {}
-    for unit, quantity in output["value"].get("assets", {}).items():
-        policy, _, name = unit.partition(".")
-        bundle.setdefault(bytes.fromhex(policy), {})[bytes.fromhex(name)] = int(quantity)
-    coins = int(output["value"]["coins"])
-    fields: dict[int, Any] = {
-        0: addresses.decode(output["address"], "addr_test"),
-        1: [coins, bundle] if bundle else coins,
-    }
-    if output.get("datum"):
-        fields[2] = [1, cbor2.CBORTag(24, bytes.fromhex(output["datum"]))]
-    elif output.get("datumHash"):
-        fields[2] = [0, bytes.fromhex(output["datumHash"])]
-    return OutRef(ref["txId"], int(ref["index"])), cbor2.dumps(fields)
-
-
 # --- transactions in blocks ---
 
 
@@ -125,18 +61,19 @@ def chained(view: View, name: str) -> Chained:
 def facts(tx: Tx) -> dict[str, Any]:
     """What Blockfrost says of a transaction's body, in a block or waiting."""
     assets: dict[str, int] = {}
-    for one in tx.outputs:
+    made = [one for _, one in tx.made]
+    for one in made:
         for unit, quantity in one.assets.items():
             assets[unit] = assets.get(unit, 0) + quantity
     kinds = [one.kind for one in tx.certificates]
     return {
         "hash": tx.id,
-        "output_amount": amounts(sum(one.lovelace for one in tx.outputs), assets),
+        "output_amount": amounts(sum(one.lovelace for one in made), assets),
         "fees": str(tx.fee),
         "size": len(tx.raw),
         "invalid_before": None if tx.start is None else str(tx.start),
         "invalid_hereafter": None if tx.end is None else str(tx.end),
-        "utxo_count": len(tx.inputs) + len(tx.outputs),
+        "utxo_count": len(tx.spent) + len(made),
         "withdrawal_count": len(tx.withdrawals),
         "mir_cert_count": 0,
         "delegation_count": sum(kind in (2, 10, 11, 13) for kind in kinds),
@@ -145,7 +82,7 @@ def facts(tx: Tx) -> dict[str, Any]:
         "pool_retire_count": kinds.count(4),
         "asset_mint_or_burn_count": len(tx.mint),
         "redeemer_count": len(tx.redeemers),
-        "valid_contract": True,
+        "valid_contract": tx.valid,
     }
 
 
@@ -191,11 +128,11 @@ def sent_output(one: Output, index: int, *, collateral: bool = False) -> dict[st
     }
 
 
-def _made(view: View, row: Row) -> dict[str, Any]:
+def _made(view: View, row: Row, *, collateral: bool) -> dict[str, Any]:
     spent = row["spent_height"] is not None and row["spent_height"] <= view.height
     return {
         **output_fields(row),
-        "collateral": False,
+        "collateral": collateral,
         "consumed_by_tx": row["spent_by"] if spent else None,
     }
 
@@ -207,8 +144,8 @@ def transaction_utxos(chain: Chain, name: str) -> dict[str, Any]:
         inputs = [_input(view, ref, False, False) for ref in tx.inputs]
         inputs += [_input(view, ref, True, False) for ref in tx.collateral]
         inputs += [_input(view, ref, False, True) for ref in tx.references]
-        outputs = [_made(view, row) for row in view.outputs_of(tx.id)]
-    if tx.collateral_return is not None:
+        outputs = [_made(view, row, collateral=not tx.valid) for row in view.outputs_of(tx.id)]
+    if tx.valid and tx.collateral_return is not None:
         # Not on the chain unless a script fails, and listed all the same, as Blockfrost does: a client has to filter it.
         shown = sent_output(tx.collateral_return, len(tx.outputs), collateral=True)
         outputs.append({**shown, "consumed_by_tx": None})
