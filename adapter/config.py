@@ -253,10 +253,12 @@ def _reserve(data: Mapping[str, Any]) -> Reserve:
 
 
 def _limits(data: Mapping[str, Any]) -> Limits:
-    _known(data, (*_LIMIT_TIMES, "images", "max_leases"), "limits.")
+    _known(data, (*_LIMIT_TIMES, "images", "image_size", "max_leases"), "limits.")
     values: dict[str, Any] = {f"{k}_ms": _time(data[k], k) for k in _LIMIT_TIMES if k in data}
     if "images" in data:
         values["images"] = tuple(str(image) for image in data["images"])
+    if "image_size" in data:
+        values["image_mib"] = _size(data["image_size"])
     if "max_leases" in data:
         values["max_leases"] = _typed(data["max_leases"], int, "max_leases")
     return Limits(**values)

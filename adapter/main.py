@@ -133,13 +133,13 @@ def runtimes(config: Config, adapter: str, state: State) -> dict[str, Runtime]:
     found: dict[str, Runtime] = {}
     contained = any(lease.job.image for lease in state.leases.values())
     folder = config.folder / "runtime"
-    allow = config.limits.images or ("*",)
     if config.runtime in ("auto", "docker", "both"):
         try:
             connect(config.docker_host).close()
             found["docker"] = DockerRuntime(
                 DockerConfig(
-                    folder, adapter, config.docker_host, allow,
+                    folder, adapter, config.docker_host, config.limits.images,
+                    image_mib=config.limits.image_mib,
                     gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
                 )
             )  # fmt: skip

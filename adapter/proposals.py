@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from adapter import registries
 from adapter.state import ChannelStage, Now, Own, State
 from marketplace.domain import grant as grants
 from marketplace.domain import wire
@@ -149,13 +150,12 @@ def _openness(
         "FULL",
         f"{own.limits.max_leases} leases are held already",
     )
-    job, images = proposal.job, own.limits.images
-    repository = job.image.partition("@")[0]
-    yield (
-        not images or any(_covers(pattern, repository) for pattern in images),
-        "IMAGE_REFUSED",
-        f"image {repository!r} is not on the owner's list",
-    )
+    job = proposal.job
+    here = not job.image or job.image.startswith(
+        "sha256:"
+    )  # no image, or one that lies on the host
+    why = "" if here else registries.refused(job.image, own.limits.images)
+    yield not why, "IMAGE_REFUSED", why
     yield (
         bool(job.image) or not job.ports or own.limits.host_network,
         "PORTS_REFUSED",
@@ -166,13 +166,6 @@ def _openness(
         "ISOLATION",
         f"this host offers {', '.join(own.offer.isolation)}",
     )
-
-
-def _covers(pattern: str, repository: str) -> bool:
-    """A list entry is a repository, or a prefix that ends with ``/`` or ``*``."""
-    if pattern.endswith("*"):
-        return repository.startswith(pattern[:-1])
-    return repository == pattern or (pattern.endswith("/") and repository.startswith(pattern))
 
 
 def _device_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterator[Rule]:

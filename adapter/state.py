@@ -200,7 +200,8 @@ class Limits:
     device is borne; *unread_ms*: how long what the chain shows of a channel may be unreadable before
     its leases pause; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
     which an unused channel with money in it is finished, or one that never opened forgotten; *keep_ms*:
-    how long receipts of a finished channel are kept; *images*: allowed prefixes, empty = all;
+    how long receipts of a finished channel are kept; *images*: allowed repositories, empty = the public
+    registries'; *image_mib*: the most that pulling an image may take of the disk;
     *host_network*: plain processes may use the host's network.
     """
 
@@ -213,6 +214,7 @@ class Limits:
     keep_ms: int = 7 * 86_400_000
     stop_grace_ms: int = 10_000
     images: tuple[str, ...] = ()
+    image_mib: int = 40_960
     max_leases: int = 64
     max_lease_ms: int = 30 * 86_400_000
     host_network: bool = False

@@ -25,7 +25,7 @@ def judge(config: Config) -> DoctorConfig:
         key=config.folder / "keys",
         docker_host=config.docker_host,
         runtimes=_RUNTIMES[config.runtime],
-        allow=config.limits.images or ("*",),
+        allow=config.limits.images,
         gpu_request="legacy" if config.simulate else config.gpu_request,
     )
 

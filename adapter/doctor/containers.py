@@ -156,4 +156,7 @@ def check_sandbox(world: World) -> Iterator[Finding]:
 def check_allow_list(world: World) -> Iterator[Finding]:
     """Which images may run."""
     if "docker" in world.config.runtimes and "*" in world.config.allow:
-        yield found("ALLOW_LIST_OPEN", "any image that is named by digest is accepted")
+        yield found(
+            "ALLOW_LIST_OPEN",
+            "images of any registry are pulled: one of an attacker's can lead the daemon where only this host gets",
+        )

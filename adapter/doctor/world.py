@@ -38,7 +38,7 @@ class DoctorConfig:
     key: Path | None = None
     docker_host: str = ""
     runtimes: tuple[str, ...] = ("docker",)
-    allow: tuple[str, ...] = ("*",)
+    allow: tuple[str, ...] = ()
     gpu_request: str = "cdi"
     expect_gpu: bool = True
     try_container: bool = True

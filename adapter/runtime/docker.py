@@ -14,7 +14,6 @@ Over 400 lines: one workload's life in Docker, and the one mapping of docker-py'
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
 import re
 import signal
@@ -33,6 +32,7 @@ import docker.types
 import requests.exceptions
 import urllib3.exceptions
 
+from adapter import registries
 from adapter.cgroup import Cgroups
 from adapter.runtime.base import (
     ExecResult,
@@ -51,6 +51,7 @@ from adapter.runtime.base import (
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
+from adapter.runtime.pull import pull
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
 from marketplace.domain.workload import (
@@ -84,14 +85,16 @@ _STATES: Final = {
 class DockerConfig:
     """How to reach the daemon and what to allow.
 
-    *allow* are patterns over repositories (``ghcr.io/acme/*``); *local* permits ``sha256:…`` images
-    that the host already has.  *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
+    *allow* is the owner's list of repositories (:mod:`adapter.registries`); *image_mib* the most of the
+    disk that pulling one may take; *local* permits ``sha256:…`` images that the host already has.
+    *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
     """
 
     state: Path
     adapter: str
     host: str = ""
-    allow: tuple[str, ...] = ("*",)
+    allow: tuple[str, ...] = ()
+    image_mib: int = 40_960
     local: bool = True
     gpu_request: Literal["cdi", "legacy"] = "cdi"
     deadline_s: float = 30.0
@@ -235,32 +238,19 @@ class DockerRuntime:
             if not self.config.local:
                 raise ImageRefused("this offer takes no image that is only on the host")
         else:
-            repository = image.partition("@")[0]
-            if not any(fnmatch.fnmatchcase(repository, one) for one in self.config.allow):
-                raise ImageRefused(f"{repository} is not on the offer's list", image=repository)
+            why = registries.refused(image, self.config.allow)
+            if why:
+                raise ImageRefused(why, image=image.partition("@")[0])
         client = self._docker()
         try:
             found = client.images.get(image)
         except docker.errors.ImageNotFound:
             if image.startswith("sha256:"):
                 raise
-            self._pull(client, image, progress)
+            pull(client, image, self.config.image_mib, progress)
             found = client.images.get(image)
         progress(Progress(1, 1, "ready"))
         return str(found.id)
-
-    def _pull(self, client: Any, image: str, progress: Callable[[Progress], None]) -> None:
-        layers: dict[str, tuple[int, int]] = {}
-        repository, _, digest = image.partition("@")
-        for event in client.api.pull(repository, tag=digest, stream=True, decode=True):
-            if "error" in event:
-                raise ImageRefused(f"{image}: {event['error']}", image=image)
-            detail = event.get("progressDetail") or {}
-            if "id" in event and detail.get("total"):
-                layers[event["id"]] = (int(detail.get("current", 0)), int(detail["total"]))
-            done = sum(done for done, _total in layers.values())
-            total = sum(total for _done, total in layers.values())
-            progress(Progress(done, total, str(event.get("status", ""))))
 
     # -- start -------------------------------------------------------------------------------------
 

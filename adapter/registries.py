@@ -1,0 +1,77 @@
+"""Which images the host's Docker daemon may be asked for: it fetches from wherever a name says.
+
+The daemon's own requests pass no firewall of ours, follow the registry's redirects and its word of where
+to get a token. So by default only the big public registries are named to it; an address, a port or a
+private name only where the owner's list names just that registry.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final
+
+PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
+"""Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward."""
+_PRIVATE: Final = (
+    ".local",
+    ".localhost",
+    ".internal",
+    ".intranet",
+    ".lan",
+    ".home",
+    ".corp",
+    ".arpa",
+)
+
+
+def registry_of(repository: str) -> str:
+    """The registry that a daemon asks for *repository* (Docker's reference grammar): the part before
+    the first slash if it has a dot or a colon or is ``localhost``, else Docker's own.
+    """
+    first, slash, _ = repository.partition("/")
+    named = slash and ("." in first or ":" in first or first.lower() == "localhost")
+    return first.lower() if named else "docker.io"
+
+
+def refused(image: str, allow: Sequence[str]) -> str:
+    """Why *image* may not be pulled under the owner's list *allow*; empty if it may.
+
+    An entry is a repository, or a prefix that ends with ``/`` or ``*``. An empty list stands for every
+    repository of :data:`PUBLIC`.
+    """
+    repository = image.partition("@")[0]
+    registry = registry_of(repository)
+    if not allow:
+        known = ", ".join(PUBLIC)
+        return (
+            "" if registry in PUBLIC else f"{registry} is none of the public registries ({known})"
+        )
+    covering = [entry for entry in allow if _covers(entry, repository)]
+    if not covering:
+        return f"{repository} is not on the owner's list"
+    if _inward(registry) and not any(
+        entry.lower().startswith(registry + "/") for entry in covering
+    ):
+        return f"{registry} is an address, a port or a private name that the owner's list does not name"
+    return ""
+
+
+def _covers(entry: str, repository: str) -> bool:
+    if entry.endswith("*"):
+        return repository.startswith(entry[:-1])
+    return repository == entry or (entry.endswith("/") and repository.startswith(entry))
+
+
+def _inward(registry: str) -> bool:
+    """Whether it may be a host that only this network reaches."""
+    host, colon, _ = registry.partition(":")
+    if colon or "." not in host or host.rstrip(".").endswith(_PRIVATE):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return (
+            host.rstrip(".").rpartition(".")[2].isdecimal()
+        )  # 0x7f.1 and the like: no name ends so
+    return True

@@ -1,0 +1,152 @@
+"""A job's image and the real Docker daemon: it is sent nowhere inward, and takes no more than it may."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from adapter.runtime.base import ImageRefused
+from adapter.runtime.docker import DockerConfig, DockerRuntime
+from tests.requires import need_docker
+
+pytestmark = [pytest.mark.anyio, pytest.mark.docker]
+SECRET = b"INTERNAL-SECRET-of-the-host"
+TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Registry(ThreadingHTTPServer):
+    """A registry of an attacker's: *blobs* by digest; without any it sends the daemon on, to /inward."""
+
+    def __init__(self, blobs: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.blobs = blobs
+        self.asked: list[str] = []
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Registry  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _say(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        if self.path.startswith("/inward"):
+            self._say(404, SECRET, Content_Type="text/plain")
+        elif self.path == "/v2/" and self.server.blobs:
+            self._say(200, b"{}")
+        elif self.server.blobs:
+            digest = self.path.rpartition("/")[2]
+            kind = TYPE if "/manifests/" in self.path else "application/octet-stream"
+            self._say(
+                200, self.server.blobs[digest], Content_Type=kind, Docker_Content_Digest=digest
+            )
+        else:
+            realm = f'Bearer realm="http://{self.server.host}/inward",service="x"'
+            self._say(401, b"", WWW_Authenticate=realm)
+
+    do_HEAD = do_GET
+
+
+@contextmanager
+def registry(blobs: dict[str, bytes]) -> Generator[Registry]:
+    need_docker()
+    server = Registry(blobs)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _digest(raw: bytes) -> str:
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def image_of(mib: int) -> tuple[str, dict[str, bytes]]:
+    """An image of one layer with *mib* MiB of zeros, some kB when packed: its digest, and its blobs."""
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        entry = tarfile.TarInfo("zeros")
+        entry.size = mib << 20
+        archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+    layer = gzip.compress(tar.getvalue(), 1, mtime=0)
+    rootfs = {"type": "layers", "diff_ids": [_digest(tar.getvalue())]}
+    config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": rootfs}).encode()
+    parts = {
+        "schemaVersion": 2,
+        "mediaType": TYPE,
+        "config": {
+            "mediaType": "application/vnd.docker.container.image.v1+json",
+            "size": len(config), "digest": _digest(config),
+        },
+        "layers": [{
+            "mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip",
+            "size": len(layer), "digest": _digest(layer),
+        }],
+    }  # fmt: skip
+    manifest = json.dumps(parts).encode()
+    return _digest(manifest), {_digest(raw): raw for raw in (manifest, config, layer)}
+
+
+async def test_a_tenant_cannot_send_the_daemon_to_an_address(tmp_path: Path) -> None:
+    with registry({}) as evil:
+        runtime = DockerRuntime(DockerConfig(tmp_path, "a"))
+        with pytest.raises(ImageRefused, match="public registries"):
+            await runtime.prepare(f"{evil.host}/x@sha256:{'ab' * 32}", lambda _p: None)
+        assert evil.asked == []
+
+
+async def test_what_the_daemon_is_answered_stays_on_the_host(tmp_path: Path) -> None:
+    """Also from a registry that the owner named: it may be led inward, its tenant learns nothing of it."""
+    with registry({}) as evil:
+        runtime = DockerRuntime(DockerConfig(tmp_path, "a", allow=(f"{evil.host}/*",)))
+        with pytest.raises(ImageRefused) as no:
+            await runtime.prepare(f"{evil.host}/x@sha256:{'ab' * 32}", lambda _p: None)
+        assert any(path.startswith("/inward") for path in evil.asked), "the daemon went there"
+        assert SECRET.decode() not in str(no.value) and "inward" not in str(no.value)
+
+
+async def test_an_image_that_unpacks_beyond_the_limit_is_refused_and_gone(tmp_path: Path) -> None:
+    digest, blobs = image_of(96)
+    with registry(blobs) as hub:
+        name = f"{hub.host}/bomb@{digest}"
+        small = DockerConfig(tmp_path, "a", allow=(f"{hub.host}/",), image_mib=32)
+        with pytest.raises(ImageRefused, match="32 MiB"):
+            await DockerRuntime(small).prepare(name, lambda _p: None)
+        runtime = DockerRuntime(DockerConfig(tmp_path, "a", allow=(f"{hub.host}/",)))
+        client = runtime._docker()  # pyright: ignore[reportPrivateUsage] -- what the host has
+        assert not [one for one in client.images.list() if digest in str(one.attrs)]
+        assert await runtime.prepare(name, lambda _p: None)
+        client.images.remove(name)
