@@ -203,7 +203,9 @@ def _output(ref: OutRef, raw: Any) -> Utxo:
         datum_hash = want_bytes(option[1], 32, "datum hash") if option and not option[0] else None
     lovelace, bundle = (value, {}) if isinstance(value, int) else value
     amounts = {
-        want_bytes(policy, 28, "policy") + want_bytes(name, None, "name"): want_int(n, "amount")
+        want_bytes(policy, 28, "policy") + want_bytes(name, None, "name"): want_int(
+            n, "amount", most=2**64 - 1
+        )
         for policy, names in cast(dict[bytes, dict[bytes, int]], bundle).items()
         for name, n in names.items()
     }

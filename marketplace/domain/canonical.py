@@ -16,9 +16,9 @@ def encode(value: object) -> bytes:
     return cbor2.dumps(value, canonical=True)
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes, limits: cbor.Limits = cbor.FRAME) -> Any:
     """The value of *data*; :class:`Malformed` unless it is exactly what :func:`encode` writes."""
-    value = cbor.strict(data)
+    value = cbor.strict(data, limits)
     if encode(value) != data:
         raise Malformed("CBOR is not canonical, or bytes follow it")
     return value
@@ -26,7 +26,7 @@ def decode(data: bytes) -> Any:
 
 def decode_tagged(data: bytes, tag: str, length: int) -> list[Any]:
     """The fields after *tag* of a signed record: an array whose first element is its domain tag."""
-    value = decode(data)
+    value = decode(data, cbor.RECORD)
     if not isinstance(value, list):
         raise Malformed(f"expected {tag}")
     fields = cast(list[Any], value)

@@ -22,17 +22,22 @@ from marketplace.domain.errors import Malformed
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """*length* in bytes; *items*: values, keys and tags together; *depth*: lists, maps and tags
-    within one another; *entries* of one map whose keys' hashes anybody can choose."""
+    """*length* in bytes; *items*: values, keys and tags together, and no more than *spare* and one
+    for every *dense* bytes; *depth*: lists, maps and tags within one another; *entries* of one map
+    whose keys' hashes anybody can choose."""
 
     length: int
     items: int
     depth: int
     entries: int
     tags: bool = True
+    spare: int = 1_100  # a job's command may be 1,024 empty words
+    dense: int = 2
 
 
 FRAME: Final = Limits(1 << 20, 16_384, 8, 1_024, tags=False)
+RECORD: Final = Limits(1 << 20, 16_384, 8, 1_024, tags=False, spare=64, dense=3)
+"""Receipts and terms: keys, hashes and amounts."""
 HELLO: Final = Limits(4_096, 64, 8, 16, tags=False)
 """What is taken of somebody who has not proven a key: hello and proof have 17 items at most."""
 LEDGER: Final = Limits(1 << 16, 16_384, 64, 128)
@@ -53,7 +58,8 @@ def strict(data: bytes, limits: Limits = FRAME) -> Any:
     if size > limits.length:
         raise Malformed(f"CBOR of {size} bytes; at most {limits.length} are taken here")
     value: Any = None
-    items, depth, entries = limits.items, limits.depth, limits.entries
+    depth, entries = limits.depth, limits.entries
+    items = most = min(limits.items, limits.spare + size // limits.dense)
     stack: list[tuple[Any, int, Any]] = []
     root: list[Any] = []  # around the value itself
     into: Any = cast(Any, root)  # the open list or map
@@ -63,7 +69,7 @@ def strict(data: bytes, limits: Limits = FRAME) -> Any:
             raise Malformed("CBOR ends early")
         items -= 1
         if items < 0:
-            raise Malformed(f"CBOR of more than {limits.items} items")
+            raise Malformed(f"CBOR of more than {most} items")
         head = data[at]
         at += 1
         number = head & 31

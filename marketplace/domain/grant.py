@@ -7,9 +7,9 @@ neither side can mean other devices, another share or less memory than the other
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
+from math import comb
 from typing import Final
 
 from marketplace.domain import canonical
@@ -44,14 +44,15 @@ class Grant:
     @property
     def hash(self) -> bytes:
         """blake2b_256 of the canonical grant: ``Terms.devices`` and ``Receipt.device``."""
-        return canonical.blake2b_256(
-            canonical.encode(
-                [
-                    "tally/grant/v1", list(self.gpus), self.share, self.cpu_milli,
-                    self.memory_mib, self.disk_mib,
-                ]
-            )
-        )  # fmt: skip
+        return canonical.blake2b_256(canonical.encode(self.parts))
+
+    @property
+    def parts(self) -> list[object]:
+        """What is hashed."""
+        return [
+            "tally/grant/v1", list(self.gpus), self.share, self.cpu_milli, self.memory_mib,
+            self.disk_mib,
+        ]  # fmt: skip
 
 
 def of_block(job: JobSpec, block: int, gpus: tuple[str, ...]) -> Grant:
@@ -64,30 +65,53 @@ def of_block(job: JobSpec, block: int, gpus: tuple[str, ...]) -> Grant:
 def find(job: JobSpec, host: HostHardware, terms: Terms) -> Grant:
     """The one grant that *terms* mean on *host*; TermsRefused when there is none, or when there are
     more ways to choose its devices than an adapter can look at between two ticks."""
-    every = (
-        (block, gpus)
-        for block in range(len(job.resources))
-        for gpus in _choices(job, block, host, terms.units_milli)
-    )
-    for block, gpus in islice(every, MOST_CHOICES):
-        grant = of_block(job, block, gpus)
-        same = (grant.resource, grant.units_milli) == (terms.resource, terms.units_milli)
-        if same and grant.hash == terms.devices:
-            return grant
+    left = MOST_CHOICES
+    for block in range(len(job.resources)):
+        devices = _fitting(job, block, host, terms.units_milli)
+        if devices is None:
+            continue
+        uuids, count = devices
+        like = of_block(job, block, uuids[:count])  # as large as every choice of this block
+        if (like.resource, like.units_milli) != (terms.resource, terms.units_milli):
+            continue
+        chosen = _named(like, uuids, count, terms.devices, left)
+        if chosen is not None:
+            return of_block(job, block, chosen)
+        left -= min(left, comb(len(uuids), count))
     raise TermsRefused("the terms name devices or sizes that this host and job do not give")
 
 
-def _choices(
+def _named(
+    like: Grant, uuids: tuple[str, ...], count: int, wanted: bytes, most: int
+) -> tuple[str, ...] | None:
+    """The choice of *count* among *uuids* whose grant has the hash *wanted*, among the first *most*.
+
+    Only the devices differ from one choice to the next, so the rest is encoded once: thousands of
+    choices are to cost an adapter no tick.
+    """
+    head, middle = canonical.encode(list(like.gpus)), canonical.encode(like.parts)
+    start, end = middle.split(head, 1)
+    head = canonical.encode([0] * count)[: -count or None]
+    start += head
+    coded = [(canonical.encode(uuid), uuid) for uuid in uuids]
+    for choice in islice(combinations(coded, count), most):
+        if canonical.blake2b_256(start + b"".join(c for c, _ in choice) + end) == wanted:
+            return tuple(uuid for _, uuid in choice)
+    return None
+
+
+def _fitting(
     job: JobSpec, block: int, host: HostHardware, units_milli: int
-) -> Iterator[tuple[str, ...]]:
+) -> tuple[tuple[str, ...], int] | None:
+    """(the devices that fit the block, sorted; how many of them it takes), or None if it takes others."""
     need = job.resources[block].gpu
     if need is None or need.count.most == 0:
-        yield ()
-        return
+        return (), 0
     count, rest = divmod(units_milli, need.share)
-    if rest == 0 and need.count.least <= count <= need.count.most:
-        fitting = [gpu.uuid for gpu in host.gpus if _fits(gpu, need)]
-        yield from combinations(sorted(fitting), count)
+    if rest or not need.count.least <= count <= need.count.most:
+        return None
+    uuids = tuple(sorted(gpu.uuid for gpu in host.gpus if _fits(gpu, need)))
+    return (uuids, count) if count <= len(uuids) else None
 
 
 def _fits(gpu: Gpu, need: GpuNeed) -> bool:

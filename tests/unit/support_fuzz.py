@@ -20,7 +20,7 @@ from marketplace.chain.datum import stage_bytes
 from marketplace.chain.outputs import Out
 from marketplace.chain.signin import verify_sign_in
 from marketplace.client.signin import sign_message
-from marketplace.domain import canonical, wire
+from marketplace.domain import canonical, cbor, wire
 from marketplace.domain.channel import Open
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.receipt import Lost, Receipt, SignedReceipt
@@ -84,7 +84,7 @@ def _wallet() -> list[bytes]:
     signed = sign_message(wallet, raw, b"Sign in to Tally")
     place, tag = [bytes(32), 1], cbor2.CBORTag
     steps = plutus.encode((plutus.Constr(0, (5, 5, bytes(64))), plutus.Constr(3, (7,))))
-    assets = {bytes(28): {b"coin": 5, b"": 2**63}}
+    assets = {bytes(28): {b"coin": 5, b"": 2**64 - 1}}
     return [
         unsigned.bytes, unsigned.sign(wallet).bytes, steps,
         cbor2.dumps({0: rows}), cbor2.dumps({0: tag(258, rows), 5: {(3, 0): [[1], [9, 9]]}}),
@@ -131,14 +131,14 @@ def _frame(raw: bytes) -> None:
 
 
 def _voucher(raw: bytes) -> None:
-    value = canonical.decode(raw)
+    value = canonical.decode(raw, cbor.RECORD)
     for signed in (Voucher.from_wire(value), End.from_wire(value)):
         with suppress(VoucherRefused):
             signed.verify()
 
 
 _OWN: Final = "60" + chain.WALLET.signer.key_hash.hex()
-_WALLET_DOORS: Final[tuple[Callable[[bytes], object], ...]] = (
+WALLET_DOORS: Final[tuple[Callable[[bytes], object], ...]] = (
     txbytes.read_utxo,
     txbytes.key_witnesses,
     txbytes.inputs_of,
@@ -158,7 +158,7 @@ def _any_of_wallet(raw: bytes) -> None:
     first, refused = crc32(raw), 0
     for turn in range(3):
         try:
-            _WALLET_DOORS[(first + turn) % len(_WALLET_DOORS)](raw)
+            WALLET_DOORS[(first + turn) % len(WALLET_DOORS)](raw)
         except Refusal:
             refused += 1
     if refused == 3:
@@ -174,7 +174,7 @@ DOORS: Final = MappingProxyType[str, Callable[[bytes], object]](
         "wallet": _any_of_wallet,
     }
 )
-_HEADS: Final = tuple(
+HEADS: Final = tuple(
     bytes.fromhex(h)
     for h in (
         "00 17 1818 19ffff 1affffffff 1bffffffffffffffff 20 3bffffffffffffffff 3b7fffffffffffffff"
@@ -203,9 +203,9 @@ def mangled(chance: random.Random, kind: str) -> bytes:
             case 1:
                 raw = raw[:at] + raw[at + chance.randrange(1, 9) :]
             case 2:
-                raw = raw[:at] + chance.choice(_HEADS) + raw[at:]
+                raw = raw[:at] + chance.choice(HEADS) + raw[at:]
             case 3:
-                raw = raw[:at] + chance.choice(_HEADS) + raw[at + 1 :]
+                raw = raw[:at] + chance.choice(HEADS) + raw[at + 1 :]
             case 4:
                 raw = raw[:at]
             case 5:  # a piece twice, or a piece of another
@@ -219,7 +219,7 @@ def mangled(chance: random.Random, kind: str) -> bytes:
             case 7 if raw and at < len(raw):
                 raw = raw[:at] + bytes((raw[at] ^ 1 << chance.randrange(8),)) + raw[at + 1 :]
             case _:
-                raw += chance.choice(_HEADS)
+                raw += chance.choice(HEADS)
         raw = raw or b"\x80"
     return raw
 

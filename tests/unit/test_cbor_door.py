@@ -13,6 +13,8 @@ from marketplace.chain import plutus, txbytes
 from marketplace.domain import canonical, cbor, wire
 from marketplace.domain.conversation import Server
 from marketplace.domain.errors import Malformed
+from marketplace.domain.job import JobSpec
+from tests.fakes import spec
 
 PLAIN: Any = st.recursive(
     st.none() | st.booleans() | st.binary(max_size=40) | st.text(max_size=20)
@@ -69,9 +71,11 @@ def test_a_frame_is_eight_deep_at_most(depth: int) -> None:
 
 def test_counts_are_limited_whatever_the_length() -> None:
     items = cbor.FRAME.items
-    assert len(cbor.strict(plutus.head(4, items - 1) + b"\x00" * (items - 1))) == items - 1
+    assert len(cbor.strict(plutus.head(4, items - 1) + b"\x18\x18" * (items - 1))) == items - 1
     with pytest.raises(Malformed, match="items"):
-        cbor.strict(plutus.head(4, items) + b"\x00" * items)
+        cbor.strict(plutus.head(4, items) + b"\x18\x18" * items)
+    with pytest.raises(Malformed, match="items"):
+        cbor.strict(plutus.head(4, 4_000) + b"\x00" * 4_000)  # more than its length has room for
     entries = {str(n): n for n in range(cbor.FRAME.entries + 1)}
     with pytest.raises(Malformed, match="entries"):
         cbor.strict(cbor2.dumps(entries))
@@ -126,3 +130,13 @@ def test_before_its_proof_a_stranger_is_heard_for_4_kib_only() -> None:
     hello = wire.Hello("payer", bytes(32), bytes(16), 0, 42, "x" * cbor.HELLO.length, at)
     with pytest.raises(wire.WireRefused, match="4096"):
         server.receive(wire.to_bytes(hello), 0)
+
+
+def test_a_job_of_every_count_that_is_taken_fits_its_adapters_frame() -> None:
+    word = {f"K{n}": "" for n in range(256)}
+    plain = spec(command=("",) * 1024, env=word, secrets=tuple(word)[:64], outputs=("o",) * 64)
+    job = JobSpec.from_wire(plain.to_wire())
+    proposal = wire.LeaseProposed("l", job, b"")
+    assert wire.from_bytes(wire.to_bytes(proposal)) == proposal
+    with pytest.raises(Malformed, match="1024"):
+        JobSpec.from_wire(spec(command=("",) * 1025).to_wire())

@@ -2,7 +2,8 @@
 //
 // Integers beyond 2^53 are BigInt, bytes are Uint8Array, text maps are plain objects when every key is
 // text and `Map` otherwise, a tag is `Tag`. Encoding is canonical (shortest heads, sorted keys), so
-// that what is signed here has the very bytes that the other side expects.
+// that what is signed here has the very bytes that the other side expects. What is read is limited in
+// length, depth and count, as the other side's `marketplace/domain/cbor.py` limits what it reads.
 
 import { concat, toHex, utf8 } from "./bytes.js";
 
@@ -16,11 +17,16 @@ export class Tag {
 }
 
 const DEEPEST = 64;
+const LONGEST = 1 << 20; // bytes
+const MOST_ITEMS = 1 << 14; // values, keys and tags together
+const MOST_ENTRIES = 1024; // of one map
 const BREAK = Symbol("break");
 
 class Reader {
   constructor(bytes) {
+    if (bytes.length > LONGEST) throw new CborError("CBOR is too long");
     this.bytes = bytes;
+    this.left = MOST_ITEMS;
     this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
     this.at = 0;
   }
@@ -68,6 +74,7 @@ class Reader {
 
   value(depth = 0, mayBreak = false) {
     if (depth > DEEPEST) throw new CborError("CBOR is nested too deeply");
+    if (--this.left < 0) throw new CborError("CBOR holds too many items");
     const head = this.take(1)[0];
     const [major, info] = [head >> 5, head & 31];
     switch (major) {
@@ -81,7 +88,7 @@ class Reader {
         return info === 31 ? this.pieces(2) : this.take(this.length(info)).slice();
       case 3: {
         const text = info === 31 ? this.pieces(3) : this.take(this.length(info));
-        return new TextDecoder("utf-8", { fatal: true }).decode(text);
+        return utf8Text(text);
       }
       case 4: {
         const list = [];
@@ -109,6 +116,7 @@ class Reader {
     if (info === 31) this.items(31, depth, each);
     else for (let left = 2 * this.length(info); left > 0; left--) each(this.value(depth + 1));
     if (half) throw new CborError("a map has a key without a value");
+    if (pairs.length > MOST_ENTRIES) throw new CborError("a map has too many entries");
     const texts = pairs.every(([k]) => typeof k === "string");
     const names = new Set(pairs.map(([k]) => (k instanceof Uint8Array ? `h${toHex(k)}` : k)));
     if (names.size !== pairs.length) throw new CborError("a map has one key twice");
@@ -121,6 +129,14 @@ class Reader {
     if (info === 21) return true;
     if (info === 22) return null;
     throw new CborError("floats and simple values have no place here");
+  }
+}
+
+function utf8Text(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new CborError("text is not UTF-8");
   }
 }
 
