@@ -25,14 +25,17 @@ from marketplace.api.auth import Parts, PartsDep, public
 from marketplace.api.console_assets import Assets
 from marketplace.api.console_page import MaybeViewer, SignInFirst, page
 from marketplace.api.rendering import environment
-from marketplace.domain.errors import NotFound, TallyError, Unauthenticated
+from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
 from marketplace.domain.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
 from marketplace.domain.jobfile import nominal_least
 from marketplace.domain.lease import LeaseState
+from marketplace.domain.site import origin_of
 from marketplace.service import jobs
 from marketplace.service.records import Lease
 
 _NOT_PAGES: Final = ("/v1", "/docs", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
+CHAIN_COOKIE: Final = "tally_chain"
+"""The origin of the chain's face that this browser's owner chose (`web/assets/door.js`)."""
 DAYS_SHOWN: Final = 14
 _DAY_MS: Final = 86_400_000
 _RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
@@ -210,15 +213,24 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
 # ---- wiring ------------------------------------------------------------------------------------
 
 
-def _policy(chain_url: str) -> str:
-    """Scripts, styles and connections from here alone, and the chain's public face for the invoice."""
-    at = urlsplit(chain_url)
-    chain = f" {at.scheme}://{at.netloc}" if at.scheme in ("http", "https") and at.netloc else ""
+def _policy(*chain_urls: str) -> str:
+    """Scripts, styles and connections from here alone, and the chain's faces: the public one that this
+    market names, and the one that this browser's owner chose to read the chain at.
+    """
+    chain = "".join(f" {origin}" for origin in dict.fromkeys(map(_place, chain_urls)) if origin)
     return (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
         f"img-src 'self' data:; font-src 'self'; connect-src 'self'{chain}; form-action 'self'; "
         "base-uri 'none'; frame-ancestors 'none'"
     )
+
+
+def _place(url: str) -> str:
+    """Its origin; empty for anything else, whoever wrote it."""
+    try:
+        return origin_of(url)
+    except Malformed:
+        return ""
 
 
 class Guard:
@@ -233,7 +245,8 @@ class Guard:
         if scope["type"] != "http" or scope["path"].startswith(_NOT_PAGES):
             await self.app(scope, receive, send)
             return
-        policy = _policy(await self.chain_url())
+        chosen = Request(scope).cookies.get(CHAIN_COOKIE, "")
+        policy = _policy(await self.chain_url(), chosen)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -14,6 +14,7 @@ import typer
 from marketplace.chain import address as addresses
 from marketplace.chain.datum import read_stage
 from marketplace.chain.utxo import OutRef
+from marketplace.cli.checking import check
 from marketplace.cli.common import (
     ChainUrl,
     Home,
@@ -48,6 +49,9 @@ Session = Annotated[str, typer.Argument(help="The channel's session key, 64 hex 
 Origin = Annotated[str, typer.Option(help="The output that opened it: TRANSACTION#INDEX.")]
 KeyName = Annotated[str, typer.Option("--key", help="Which key of the keystore pays and signs.")]
 Asset = Annotated[str, typer.Option(help="Hex of policy and name; empty for ADA.")]
+
+
+app.command("check")(check)
 
 
 class ChannelIsOver(Refusal):

@@ -7,6 +7,7 @@ signature names the place that the client itself dialled.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from marketplace.domain.errors import Malformed
 
 _PORTS: Final = {"http": 80, "https": 443}
 _SOCKETS: Final = {"ws": "http", "wss": "https"}
+_HOST: Final = re.compile(r"[a-z0-9_.-]{1,253}|[0-9a-f:.]{2,45}")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -27,7 +29,7 @@ def origin_of(url: str) -> str:
         host, port = (parts.hostname or "").encode("idna").decode("ascii"), parts.port
     except (ValueError, UnicodeError) as error:
         raise Malformed(f"{url[:100]!r} is not an address") from error
-    if scheme not in _PORTS or not host:
+    if scheme not in _PORTS or not _HOST.fullmatch(host):
         raise Malformed(f"{url[:100]!r} is not an address: http:// or https:// and a host")
     return _written(scheme, host, _PORTS[scheme] if port is None else port)
 

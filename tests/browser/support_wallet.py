@@ -62,7 +62,7 @@ class Wallet:
 
     def lovelace(self) -> int:
         """What the chain shows at the address."""
-        return sum(int(a["quantity"]) for u in self._unspent() for a in u["amount"])
+        return sum(int(a["quantity"]) for u in self.unspent() for a in u["amount"])
 
     def fund(self, lovelace: int) -> None:
         """From the devnet's faucet; returns once a block holds it."""
@@ -83,7 +83,7 @@ class Wallet:
             case "address":
                 return self.address.hex()
             case "utxos":
-                return [cbor2.dumps(self._output(u)).hex() for u in self._unspent()]
+                return [cbor2.dumps(self._output(u)).hex() for u in self.unspent()]
             case "balance":
                 return cbor2.dumps(self.lovelace()).hex()
             case "signData":
@@ -102,7 +102,8 @@ class Wallet:
             case _:
                 raise RuntimeError(f"no wallet has {name}")
 
-    def _unspent(self) -> list[dict[str, Any]]:
+    def unspent(self) -> list[dict[str, Any]]:
+        """Its outputs as the chain's face tells them."""
         url = f"{self.chain_url}/addresses/{to_text(self.address)}/utxos"
         answer = httpx.get(url, timeout=30, trust_env=False)
         return [] if answer.status_code == 404 else list(answer.raise_for_status().json())

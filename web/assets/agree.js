@@ -3,17 +3,22 @@
 // A quote is *fresh*, and its channel is opened by the wallet, or *warm*: it is paid from a channel that
 // this browser kept open, and the wallet is asked only for what is lacking in it.
 
-import { get, post } from "./api.js";
+import { post } from "./api.js";
 import { fromHex, same, toHex } from "./bytes.js";
 import { sign } from "./crypto.js";
-import { checkOpen, readUtxos } from "./opentx.js";
+import { moment } from "./door.js";
+import { channelAddress, faultOf, judge } from "./judge.js";
+import { readUtxos, reserveOf } from "./opentx.js";
 import { earlier, lacking, late, left, living, newBook, newLease } from "./payer.js";
 import { order } from "./paying.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "./records.js";
 import { lock, sealTo, unlock } from "./seal.js";
 import { signedStep } from "./steps.js";
 import * as vault from "./vault.js";
-import { addressOf, connect, paymentHash, sameNetwork } from "./wallet.js";
+import { SCRIPTS } from "./scripts.js";
+import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wallet.js";
+
+const LOVELACE_PER_BYTE = 4310; // of the least that an output holds, on every network since Babbage
 
 /** Channels that a next job may be paid from: kept, open, and their key is here. */
 export const reusable = async (account) =>
@@ -93,15 +98,22 @@ export async function prepare(agreed, magic, extra = 0n, reserve = 0n) {
   if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
   const address = await addressOf(api);
   if (!same(paymentHash(address), agreed.terms.consumer_vkh)) throw new Error("the wallet shows another account than the one signed in: sign in again");
-  const [network, own] = await Promise.all([get("/v1/network"), api.getUtxos()]);
-  const utxos = own ?? [];
+  const [at, outputs, own] = await Promise.all([moment(magic), api.getUtxos(), ownAddresses(api)]);
+  const utxos = outputs ?? [];
   const amount = extra ? Number(BigInt(agreed.terms.ceiling) + reserve + extra) : 0;
   const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount });
-  const wanted = {
-    terms: agreed.terms, stubHash: fromHex(network.stub_hash), wallet: fromHex(address), mainnet: Number(magic) === 764824073,
-    utxos: readUtxos(utxos), extra,
-  };
-  return { api, cbor: made.cbor, extra, checked: checkOpen(fromHex(made.cbor), wanted) };
+  const wanted = { terms: agreed.terms, address: fromHex(address), own, mainnet: Number(magic) === 764824073, utxos: readUtxos(utxos), extra, ...at };
+  return { api, cbor: made.cbor, extra, checked: judgeOpen(fromHex(made.cbor), wanted) };
+}
+
+/** The open transaction judged: `{id, fee, amount, reserve, checks, ok}`. */
+export function judgeOpen(bytes, { terms, address, own, mainnet, utxos, extra, slot, nowMs }) {
+  const least = BigInt(terms.ceiling) + extra;
+  const bound = reserveOf(channelAddress(fromHex(SCRIPTS[""].stub), address, mainnet), terms, LOVELACE_PER_BYTE);
+  const most = least + bound + 100_000n;
+  const wanted = { step: "open", mainnet, own, utxos, consts: terms, least, most, channel: null, slot, nowMs, references: new Map() };
+  const judged = judge(bytes, wanted);
+  return { ...judged, reserve: (judged.amount ?? 0n) - least };
 }
 
 async function sealed({ asked, terms, secrets }) {
@@ -112,7 +124,7 @@ async function sealed({ asked, terms, secrets }) {
 
 /** Sign the terms, let the wallet sign the transaction, submit it, and start to pay. */
 export async function accept(agreed, ready, keep) {
-  if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", "the transaction is not the one that was agreed");
+  if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", `the transaction is not the one that was agreed: ${faultOf(ready.checked)}. Nothing was signed`);
   const { mine, terms, body, adapterSignature } = agreed;
   const lease = newLease(body, adapterSignature, await finalCap(agreed));
   const capacity = ready.checked.amount - ready.checked.reserve;

@@ -1,6 +1,7 @@
 // What the ledger says of a channel, read by this browser from a Blockfrost-compatible face.
 
 import { fromHex, toHex } from "./bytes.js";
+import { headersFor } from "./door.js";
 import { readStage, refundAddress } from "./opentx.js";
 
 export class Unreachable extends Error {}
@@ -8,7 +9,8 @@ export class Unreachable extends Error {}
 async function utxosOf(url, tx) {
   let answer;
   try {
-    answer = await fetch(`${url.replace(/\/$/, "")}/txs/${tx}/utxos`);
+    const path = `${url.replace(/\/$/, "")}/txs/${tx}/utxos`;
+    answer = await fetch(path, { headers: headersFor(path) });
   } catch {
     throw new Unreachable("the chain's public face cannot be reached from here");
   }
@@ -39,6 +41,36 @@ export function addressBytes(text) {
     }
   }
   return Uint8Array.from(out);
+}
+
+/**
+ * The channel as it stands: `{ref, address, lovelace, claimed, open, consts}`; null while no block shows
+ * it, or once it has ended. *homes*: hex of the addresses where it can be.
+ */
+export async function standing(url, id, openTx, homes) {
+  const isHere = (output) => homes.has(toHex(addressBytes(output.address))) && isOf(output, id);
+  let tx = openTx;
+  for (;;) {
+    const seen = await utxosOf(url, tx);
+    const at = seen?.outputs.find((output) => !output.collateral && isHere(output));
+    if (!at) return null;
+    if (!at.consumed_by_tx) {
+      const { open, claimed, consts } = stageOf(at);
+      return { ref: `${tx}#${at.output_index}`, address: addressBytes(at.address), lovelace: lovelace(at), claimed, open, consts };
+    }
+    tx = at.consumed_by_tx;
+  }
+}
+
+/** The hash of the script at each of *refs* (`txid#index`), as far as the chain shows one. */
+export async function scriptsAt(url, refs) {
+  const found = new Map();
+  for (const ref of refs) {
+    const [tx, index] = ref.split("#");
+    const output = (await utxosOf(url, tx))?.outputs.find((one) => one.output_index === Number(index));
+    if (output?.reference_script_hash) found.set(ref, output.reference_script_hash);
+  }
+  return found;
 }
 
 /**

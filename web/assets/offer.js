@@ -2,6 +2,7 @@
 
 import { get, post } from "./api.js";
 import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, warmth } from "./agree.js";
+import { faultOf } from "./judge.js";
 import { make, refresh, wrong } from "./live.js";
 import { Refused } from "./records.js";
 import { ada, duration, parseAda, rate } from "./units.js";
@@ -11,7 +12,7 @@ import { walletSaid } from "./wallet.js";
 const SETTLE_MS = 400; // after the last key
 
 const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
-const check = ({ ok, text }) => make("li", { class: ok ? "ok" : "no" }, text);
+const check = ({ ok, text, wrong }) => make("li", { class: ok ? "ok" : "no" }, ok ? text : wrong);
 
 export class Offer {
   /** *onPaid* is called once the job is paid for. */
@@ -78,7 +79,9 @@ export class Offer {
 
   opening({ terms }, { checked, extra }) {
     return [
-      make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:"),
+      checked.ok
+        ? make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:")
+        : make("p", { class: "problem", role: "alert", id: "not-as-agreed" }, `The transaction that the market built is not the one that was agreed: ${faultOf(checked)}. Your wallet is not asked.`),
       make("dl", { class: "bill" },
         line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
         extra ? line("Put aside for later jobs", ada(extra), "pays nobody until you agree to a job") : "",

@@ -1,6 +1,7 @@
 // The account: what this browser keeps of it, and the way out.
 
 import { dropToken, post } from "./api.js";
+import { chooseDoor, door } from "./door.js";
 import { copy, make } from "./live.js";
 import { left, living } from "./payer.js";
 import { ada } from "./units.js";
@@ -15,6 +16,30 @@ export async function start({ account }) {
   out.hidden = false;
   out.addEventListener("click", signOut);
   await keys(account);
+  await chain();
+}
+
+/** Which chain's face is read, and the choice of another. */
+async function chain() {
+  const form = document.getElementById("chain-form");
+  const say = async () => {
+    const at = await door();
+    document.getElementById("chain-now").textContent = !at ? "Nowhere: this market names no chain. Channels can be neither topped up nor closed here until you choose one." : at.own ? `At ${at.url}, which you chose.` : `At ${at.url}, which the market named.`;
+  };
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    try {
+      chooseDoor(form.url.value, form.project.value);
+      location.reload(); // the page may connect there only once it is loaded again
+    } catch (error) {
+      document.getElementById("chain-now").textContent = `That is no address: ${error.message}`;
+    }
+  });
+  document.getElementById("chain-reset").addEventListener("click", () => {
+    chooseDoor("");
+    location.reload();
+  });
+  await say();
 }
 
 async function signOut() {

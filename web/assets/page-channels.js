@@ -1,5 +1,6 @@
 // Channels: finish, top up, close. The wallet signs only what was read here.
 
+import { door } from "./door.js";
 import { busy, make, refresh } from "./live.js";
 import { left, living } from "./payer.js";
 import { hear, order } from "./paying.js";
@@ -27,8 +28,19 @@ export function start() {
     });
   });
   hear(kept);
+  tellDoor();
   setInterval(kept, LOOK_MS);
   kept();
+}
+
+/** Whose word the chain is, where it is not one that this browser's owner chose. */
+async function tellDoor() {
+  const at = await door().catch(() => null);
+  if (at?.own || !document.querySelector("[data-action=close]")) return;
+  const place = document.getElementById("door");
+  place.replaceChildren(at ? `Channels are looked up at ${at.url}, which this market named: its own word. ` : "This market names no chain, so channels can be neither topped up nor closed from here. ",
+    make("a", { href: "/account#chain" }, "Choose where to read the chain"));
+  place.hidden = false;
 }
 
 /** What only this browser knows: whose key it has, and what is left for the next job. */

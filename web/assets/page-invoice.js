@@ -1,7 +1,8 @@
 // The invoice page verifies itself: signatures, hash chain, sums, and the ledger.
 
-import { get, getText, token } from "./api.js";
+import { getText, token } from "./api.js";
 import { facts, Unreachable } from "./chain.js";
+import { door } from "./door.js";
 import { fromHex } from "./bytes.js";
 import { make } from "./live.js";
 import { readReceipt, readTerms } from "./records.js";
@@ -60,10 +61,10 @@ async function whole(evidence) {
 
 async function check() {
   let evidence;
-  let network;
+  let at;
   try {
     const given = getText(`/v1/jobs/${job}/invoice`).then((text) => whole(asked(readEvidence(text), job)));
-    [evidence, network] = await Promise.all([given, get("/v1/network")]);
+    [evidence, at] = await Promise.all([given, door()]);
   } catch (error) {
     if (!(error instanceof Broken)) throw error;
     return broken(error);
@@ -73,12 +74,12 @@ async function check() {
     say(make("p", {}, "Nothing was agreed, so nothing is owed."));
     return evidence.state === "ENDED";
   }
-  let trouble = network.chain_url ? "" : "this market names no public chain to compare with";
+  let trouble = at ? "" : "this market names no public chain to compare with: choose one on the Account page";
   const ledger = [];
   for (const channel of evidence.channels) {
     try {
       const signed = channel.voucher?.cumulative ?? 0;
-      ledger.push(network.chain_url ? await facts(network.chain_url, channel.session_vk, channel.open_tx, signed) : null);
+      ledger.push(at ? await facts(at.url, channel.session_vk, channel.open_tx, signed) : null);
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
       trouble = error.message;

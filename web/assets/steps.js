@@ -1,44 +1,50 @@
-// A step of an open channel that the wallet signs: built by the market, read here before the wallet is asked.
+// A step of an open channel that the wallet signs: built by the market, judged here before the wallet is
+// asked, against the channel as the chain shows it.
 
 import { get, post } from "./api.js";
 import { fromHex, toHex } from "./bytes.js";
-import { readStage, readTx, readUtxos } from "./opentx.js";
-import { readTerms, Refused } from "./records.js";
-import { addressOf, connect } from "./wallet.js";
+import { scriptsAt, standing } from "./chain.js";
+import { door, moment } from "./door.js";
+import { channelAddress, faultOf, judge, referencesOf } from "./judge.js";
+import { readUtxos } from "./opentx.js";
+import { constsOf, readTerms, Refused } from "./records.js";
+import { SCRIPTS } from "./scripts.js";
+import * as vault from "./vault.js";
+import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wallet.js";
 
-const FEE_MOST = 3_000_000n;
+const no = (why) => new Refused("STEP_REFUSED", `${why}. Nothing was signed`);
 
-/** Build, read, sign and submit *step* (topup or close) of channel *id*; the transaction's id. */
+/** Build, judge, sign and submit *step* (topup or close) of channel *id*; the transaction's id. */
 export async function signedStep(id, step, amount) {
   const api = await connect();
-  const [address, utxos] = [await addressOf(api), (await api.getUtxos()) ?? []];
-  const made = await post(`/v1/channels/${id}/${step}`, { address, amount: Number(amount), utxos });
-  const channel = await get(`/v1/channels/${id}`);
-  const fault = stepFault(fromHex(made.cbor), { id, amount: BigInt(amount), close: step === "close", channel, wallet: fromHex(address), utxos: readUtxos(utxos) });
-  if (fault) throw new Refused("STEP_REFUSED", `the transaction is not what it should be: ${fault}. Nothing was signed.`);
+  const magic = Number(document.body.dataset.magic);
+  if (!(await sameNetwork(api, magic))) throw no("the wallet is on another network than this market");
+  const [address, own, outputs, book] = await Promise.all([addressOf(api), ownAddresses(api), api.getUtxos(), vault.load(id)]);
+  const known = { mainnet: magic === 764824073, own, utxos: readUtxos(outputs) };
+  const { at, channel } = await lookUp(id, book, { ...known, step });
+  const made = await post(`/v1/channels/${id}/${step}`, { address, amount: Number(amount), utxos: outputs ?? [] });
+  const bytes = fromHex(made.cbor);
+  const [now, references] = await Promise.all([moment(magic), scriptsAt(at.url, referencesOf(bytes))]);
+  const into = step === "topup" ? BigInt(amount) : 0n;
+  const judged = judge(bytes, { ...known, step, consts: channel.consts, least: into, most: into, channel, ...now, references });
+  if (!judged.ok) throw no(`the transaction is not what it should be: ${faultOf(judged)}`);
   const witness = await api.signTx(made.cbor, true);
-  await post(`/v1/channels/${id}/witness`, { tx: made.tx, witness });
-  return made.tx;
+  await post(`/v1/channels/${id}/witness`, { tx: judged.id, witness });
+  return judged.id;
 }
 
-/** Null if the step continues this one channel with *amount* more and only a fee leaves the wallet. */
-export function stepFault(bytes, wanted) {
-  const tx = readTx(bytes);
-  const terms = readTerms(fromHex(wanted.channel.terms));
-  const next = tx.outputs[0];
-  const stage = next?.datum && readStage(next.datum);
-  if (!stage || toHex(stage.consts.session_vk) !== wanted.id) return "it does not continue the channel";
-  const same = ["adapter_vkh", "payout", "consumer_vkh"].every((name) => toHex(stage.consts[name]) === toHex(terms[name]));
-  if (!same || stage.consts.fee_bps !== terms.fee_bps || stage.consts.close_period_ms !== terms.close_period_ms) return "the channel's rules would change";
-  if (stage.open === wanted.close) return wanted.close ? "it does not close" : "it closes";
-  const foreign = tx.inputs.filter((name) => !wanted.utxos.has(name));
-  if (foreign.length !== 1) return "it spends more than this channel and your outputs";
-  const others = tx.outputs.slice(1);
-  if (others.some((o) => toHex(o.address) !== toHex(wanted.wallet))) return "something goes to a stranger";
-  const spent = tx.inputs.reduce((sum, name) => sum + (wanted.utxos.get(name)?.lovelace ?? 0n), 0n);
-  const back = others.reduce((sum, o) => sum + o.lovelace, 0n);
-  if (tx.fee > FEE_MOST || spent - back !== tx.fee + wanted.amount) return "more than the fee and the amount leaves your wallet";
-  const before = BigInt(wanted.channel.chain?.value ?? -1);
-  if (before >= 0n && next.lovelace !== before + wanted.amount) return "the channel's value is not what it should become";
-  return null;
+/** The channel on the chain, of the terms that this browser signed, or at least this wallet's own. */
+async function lookUp(id, book, { step, own, mainnet }) {
+  const terms = book?.leases && Object.values(book.leases).map((lease) => readTerms(lease.terms))[0];
+  if (step === "topup" && !terms) throw no("the key of this channel is in another browser or purse: top it up there");
+  const at = await door();
+  if (!at) throw no("the channel can be looked up on no chain: choose a chain's address on the Account page");
+  const openTx = book?.openTx ?? (await get(`/v1/channels/${id}`)).open_tx;
+  if (!/^[0-9a-f]{64}$/.test(openTx)) throw no("nobody says which transaction opened the channel");
+  const homes = new Set(own.map((address) => toHex(channelAddress(fromHex(SCRIPTS[""].stub), address, mainnet))));
+  const channel = await standing(at.url, id, openTx, homes);
+  if (!channel) throw no("the chain shows no such channel of yours now");
+  const mine = own.some((address) => toHex(paymentHash(toHex(address))) === toHex(channel.consts.consumer_vkh));
+  if (!mine || (terms && constsOf(terms) !== constsOf(channel.consts))) throw no("the channel on the chain has other rules than those that you signed");
+  return { at, channel };
 }

@@ -33,6 +33,13 @@ export async function sameNetwork(api, magic) {
 /** The address that signs in and pays: its payment key is the account. */
 export const addressOf = async (api) => (await api.getUsedAddresses())[0] ?? api.getChangeAddress();
 
+/** Every address that the wallet says is its own, as bytes; those of wallets before Shelley are left out. */
+export async function ownAddresses(api) {
+  const told = await Promise.all([api.getUsedAddresses(), api.getUnusedAddresses(), api.getChangeAddress()]);
+  const shelley = (address) => (address[0] >> 4 <= 3 && address.length === 57) || ([6, 7].includes(address[0] >> 4) && address.length === 29);
+  return [...new Set(told.flat().filter(Boolean))].map(fromHex).filter(shelley);
+}
+
 /** Sign in: one signature of the wallet. The session's token stays in this browser. */
 export async function signIn(key, magic) {
   const api = await connect(key);
