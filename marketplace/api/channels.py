@@ -161,6 +161,19 @@ async def _keep(parts: Parts, tx: Tx, made: UnsignedTx, remember: Remember) -> A
     return told
 
 
+async def _one_open(parts: Parts, tx: Tx) -> None:
+    """Conflict if another open of the channel was signed and may still come: a voucher names no output,
+    so two pages that open one channel twice would pay its provider twice.
+    """
+    if tx.kind != "open":
+        return
+    for other in await parts.market.store.find(Tx, session_vk=tx.session_vk):
+        signed = other.version > 0  # the witnesses are the first thing that changes it
+        alike = other.kind == "open" and other.id != tx.id
+        if alike and signed and other.state != TxState.EXPIRED.name:
+            raise Conflict(f"this channel is being opened already, by transaction {other.id}")
+
+
 @router.post("/{session_vk}/witness", summary="Add the wallet's witnesses, and submit")
 async def witness(
     session_vk: str, body: WitnessBody, parts: PartsDep, who: Treasurer
@@ -171,6 +184,7 @@ async def witness(
     if tx is None or tx.account != who.account or tx.session_vk != unhex(session_vk, "session_vk"):
         raise NotFound("no such transaction")
     if tx.state == TxState.BUILT.name:
+        await _one_open(parts, tx)
         tx_id, signed = await ledger.witness(tx.body, unhex(body.witness, "witness"))
         if tx_id != tx.id:
             raise Malformed("the witnesses are for another transaction")

@@ -201,6 +201,7 @@ async def _rent(askers: list[httpx.AsyncClient], inside: Any, ledgers: Sequence[
         ledger.same = True  # without a key, and the same bytes each time: that is no conflict
     answers = await at_once(askers, "/v1/channels", want, "")
     assert {a.status_code for a in answers} == {200} and len({a.json()["tx"] for a in answers}) == 1
+    unlike = answers[0].json()["tx"]
 
     # The witnesses are stored once, and nothing else is ever sent; the terms are signed once.
     path = f"/v1/channels/{session.verify_key.hex()}/witness"
@@ -210,6 +211,9 @@ async def _rent(askers: list[httpx.AsyncClient], inside: Any, ledgers: Sequence[
     assert await inside.store.count(Audit, action="tx.submit") == 1
     sent = {one for ledger in ledgers for one in ledger.sent}
     assert sent == {bytes.fromhex(opened["cbor"]) + b"\xa0\xa0\xa0"}
+    second = {"tx": unlike, "witness": "a0a0a0"}  # another page had it built: one open is sent
+    answers = await at_once(askers, path, second, "")
+    assert {(a.status_code, a.json()["code"]) for a in answers} == {(409, "CONFLICT")}
     signed = {
         "session_signature": session.sign(bytes.fromhex(view["quote"]["terms"])).hex(),
         "channel_tx": opened["tx"],

@@ -122,8 +122,14 @@ async function sealed({ asked, terms, secrets }) {
   return boxes;
 }
 
-/** Sign the terms, let the wallet sign the transaction, submit it, and start to pay. */
-export async function accept(agreed, ready, keep) {
+/** Sign the terms, let the wallet sign the transaction, submit it, and start to pay: once, in whichever of this browser's pages. */
+export const accept = (agreed, ready, keep) =>
+  navigator.locks.request(`tally-open-${agreed.mine.id}`, () => open(agreed, ready, keep));
+
+async function open(agreed, ready, keep) {
+  const held = await vault.load(agreed.mine.id);
+  if (held?.begun) return finish(held); // another page had it signed: a second open would be paid from as well
+  if (held?.state === "OPEN") throw new Refused("OPENED", "another page of this browser has opened this channel: load the page again");
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", `the transaction is not the one that was agreed: ${faultOf(ready.checked)}. Nothing was signed`);
   const { mine, terms, body, adapterSignature } = agreed;
   const lease = newLease(body, adapterSignature, await finalCap(agreed));
