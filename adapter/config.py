@@ -118,7 +118,7 @@ _PLAIN: Final[Mapping[str, type]] = {
     "metrics_port": int, "asset": str, "fee_bps": int,
 }  # fmt: skip
 _LIMIT_TIMES: Final = (
-    "resume_window", "fund_wait", "fault_grace", "final_wait", "linger", "keep", "stop_grace",
+    "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait", "linger", "keep", "stop_grace",
     "max_lease",
 )  # fmt: skip
 _ENVIRONMENT: Final = {

@@ -450,7 +450,9 @@ class Daemon:
         if lease is None:
             return False
         tick = lease.terms.tick_ms
-        due = self._due.setdefault(id_, now + tick)
+        # The first comes after half a tick: so long is served before anybody showed that they pay.
+        first = now + tick if lease.last is not None else lease.started_at_ms + tick // 2
+        due = self._due.setdefault(id_, first)
         if now < due - PERIOD_MS // 4:
             return False
         self._due[id_] = due + tick if now - due < tick else now + tick

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter import exposure, life
+from adapter import debt, exposure, life
 from adapter.events import (
     ChannelUnfit,
     Collected,
@@ -24,6 +24,7 @@ from adapter.events import (
     Effect,
     Event,
     Exited,
+    Expected,
     Failed,
     Heard,
     LinkDown,
@@ -49,6 +50,7 @@ from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.errors import Refusal
 from marketplace.domain.lease import EndReason, LeaseEvent, LeaseState
+from marketplace.domain.offer import DEVNET_MAGIC
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.voucher import End
 
@@ -72,6 +74,8 @@ def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
             _sighted(turn, event)
         case Unread():
             _unread(turn, event)
+        case Expected():
+            _expected(turn, event)
         case ChannelUnfit():
             _unfit(turn, event)
         case Settled():
@@ -333,14 +337,9 @@ def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
     """Start it if the channel carries it; wait while the open transaction, or the top-up of a channel
     that is used again, is too young.
     """
-    ahead = sum(
-        one.terms.ceiling - one.owed
-        for one in turn.state.on(channel.session_vk)
-        if one.id != lease.id and one.wish is not Wish.WAIT and not one.exited
-    )
-    left = channel.capacity - channel.owed - ahead
+    left = _left(turn, lease, channel)
     if channel.starved:
-        return  # until a claim lands; see _age for how long
+        return  # until a claim lands; see _await for how long
     if lease.terms.ceiling > left and not lease.channel_tx:
         return  # its top-up is on its way: see _age for how long
     if lease.terms.ceiling > left:
@@ -348,8 +347,28 @@ def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
             turn, lease, EndReason.CHANNEL_REFUSED,
             f"{left} lovelace are left on the channel, the ceiling is {lease.terms.ceiling}",
         )  # fmt: skip
+    elif debt.waits_ms(turn.state, lease.terms.consumer_vkh, turn.now) > 0:
+        why = "another lease of this consumer ended unpaid"
+        life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
     elif channel.owed + lease.terms.tick_owed() <= channel.limit:
-        life.begin(turn, lease)
+        if debt.may_begin(turn.state, lease, turn.now):  # else when the rest is paid: see _await
+            life.begin(turn, lease)
+
+
+def _left(turn: Turn, lease: Lease, channel: Channel) -> int:
+    """What the channel has for *lease*, beside those that were begun."""
+    ahead = sum(
+        one.terms.ceiling - one.owed
+        for one in turn.state.on(channel.session_vk)
+        if one.id != lease.id and one.signed_for and not one.exited
+    )
+    return channel.capacity - channel.owed - ahead
+
+
+def _expected(turn: Turn, event: Expected) -> None:
+    channel = turn.state.channels.get(event.session_vk)
+    if channel is not None and channel.stage is ChannelStage.AWAITED and not channel.expected:
+        turn.put_channel(replace(channel, expected=True))
 
 
 def _unread(turn: Turn, event: Unread) -> None:
@@ -529,13 +548,11 @@ def _age(turn: Turn, lease: Lease) -> None:
             life.stop(turn, lease, EndReason.QUOTE_EXPIRED)
         return
     if lease.awaits_money:
-        if now.wall_ms - lease.signed_wall_ms > limits.fund_wait_ms:
-            why = f"no channel that carries the ceiling within {limits.fund_wait_ms} ms"
-            life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+        _await(turn, lease)
         return
     if lease.state is LeaseState.PAUSED:
         lease = life.count_pause(turn, lease)
-        if lease.paused_ms > lease.terms.pause_limit_ms:
+        if lease.paused_ms > debt.pause_limit_ms(lease, turn.channel_of(lease)):
             why = f"no voucher for {lease.paused_ms} ms in all"
             life.stop(turn, lease, EndReason.UNPAID, why)
             return
@@ -554,6 +571,25 @@ def _age(turn: Turn, lease: Lease) -> None:
             life.stop(turn, lease, EndReason.PROVIDER_LOST, why)
             return
     life.close_if_done(turn, lease)
+
+
+def _await(turn: Turn, lease: Lease) -> None:
+    """Signed, and waiting for its channel, its money or its turn: not for ever, and only a moment while
+    nothing is seen of the money of somebody who never paid."""
+    channel, limits = turn.channel_of(lease), turn.own.limits
+    if channel is not None and channel.stage is ChannelStage.OPEN:
+        _fund(turn, lease, channel)
+        lease = turn.state.leases.get(lease.id, lease)
+    if not lease.awaits_money:
+        return
+    seen = channel is not None and (
+        channel.expected or channel.paid > 0 or (channel.stage is ChannelStage.OPEN and _left(turn, lease, channel) >= lease.terms.ceiling)
+    )  # fmt: skip
+    unseen = limits.fund_wait_ms if turn.own.offer.magic == DEVNET_MAGIC else limits.fund_blind_ms
+    most = limits.fund_seen_ms if seen else unseen
+    if turn.now.wall_ms - lease.signed_wall_ms > most:
+        why = f"no channel that carries the ceiling within {most} ms"
+        life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
 
 
 def _abandoned(turn: Turn, lease: Lease) -> bool:

@@ -53,6 +53,13 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """The transaction that opens the channel waits for its block, as our own chain door shows."""
+
+    session_vk: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelUnfit:
     """The channel is not what the terms say."""
 
@@ -164,7 +171,7 @@ class Passed:
 
 
 Event = (
-    Heard | LinkUp | LinkDown | Sighted | Unread | ChannelUnfit | Settled | Preparing | Started
+    Heard | LinkUp | LinkDown | Sighted | Unread | Expected | ChannelUnfit | Settled | Preparing | Started
     | Failed | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
 )  # fmt: skip
 

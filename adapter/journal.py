@@ -9,7 +9,8 @@ voucher, and the messages that the market must get.  Either all of it happened o
 * ``vouchers``: only ever replaced by a greater one;
 * ``outbox``: messages until the market has acknowledged them;
 * ``transactions``: bytes and id of everything sent to the chain, stored before it is sent;
-* ``spent``: session keys of channels that are forgotten.
+* ``spent``: session keys of channels that are forgotten;
+* ``debtors``: whose leases ended for want of payment.
 
 What is over is dropped in the transaction that forgets it: a lease that never came to a channel, and
 a finished channel with its voucher, its leases and their ticks.  The pages that this frees go back to
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ from adapter.records import (
     lease_from,
     lease_moving,
 )
-from adapter.state import Channel, Lease, Past, State
+from adapter.state import Channel, Debtor, Lease, Past, State
 from marketplace.disk import DiskFault, DiskFull
 from marketplace.domain import wire
 from marketplace.domain.canonical import blake2b_256
@@ -61,6 +62,9 @@ CREATE TABLE IF NOT EXISTS vouchers (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (n INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS spent (session_vk BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS debtors (
+  consumer BLOB PRIMARY KEY, strikes INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS transactions (
   n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
   purpose TEXT NOT NULL, state TEXT NOT NULL, height INTEGER
@@ -114,6 +118,7 @@ class Journal:
         self._tails: dict[str, bytes] = {}
         self._draining = False
         self._past = Past()
+        self._debtors: Mapping[bytes, Debtor] = {}
 
     def _shrinkable(self) -> None:
         """Let the file give back what it no longer needs; one of an older adapter is rewritten once."""
@@ -146,13 +151,18 @@ class Journal:
             self._tails = {id_: self._tail(id_) for id_ in self._leases}
             drain = self._db.execute("SELECT value FROM meta WHERE name='draining'").fetchone()
             self._past = self._read_past()
+            self._debtors = {
+                vkh: Debtor(strikes, at)
+                for vkh, strikes, at in self._db.execute("SELECT * FROM debtors")
+            }
         for lease in self._leases.values():
             if lease.last is not None and not self._has(lease.id, lease.last.seq):
                 raise JournalFault(f"lease {lease.id}: its last tick is not in the journal")
         self._draining = drain is not None and drain[0] == b"1"
         return State(
-            dict(self._leases), dict(self._channels), draining=self._draining, past=self._past
-        )
+            dict(self._leases), dict(self._channels), draining=self._draining, past=self._past,
+            debtors=self._debtors,
+        )  # fmt: skip
 
     def _drop_strays(self) -> None:
         """Ended leases without a channel, as adapters before this rule left them."""
@@ -218,6 +228,10 @@ class Journal:
             for vk, channel in state.channels.items():
                 if self._channels.get(vk) is not channel:
                     self._put_channel(channel)
+            if state.debtors is not self._debtors:
+                self._db.execute("DELETE FROM debtors")
+                rows = [(vkh, one.strikes, one.at_wall_ms) for vkh, one in state.debtors.items()]
+                self._db.executemany("INSERT INTO debtors VALUES (?,?,?)", rows)
             if state.draining is not self._draining:
                 flag = b"1" if state.draining else b"0"
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('draining', ?)", (flag,))
@@ -226,6 +240,7 @@ class Journal:
         self._tails = {k: v for k, v in tails.items() if k in state.leases}
         self._fixed = {k: v for k, v in self._fixed.items() if k in state.leases}
         self._draining, self._past = state.draining, state.past
+        self._debtors = state.debtors
         if forgotten:
             self._shrink()
         return numbers

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from adapter import debt
+from adapter.debt import TICKS_BEYOND
 from adapter.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
 from adapter.state import Channel, ChannelStage, Lease, PauseCause, Wish
-from adapter.ticks import TICKS_BEYOND, exhausted, fold, overdue, pause_cause, receipt
+from adapter.ticks import exhausted, fold, overdue, pause_cause, receipt
 from adapter.turn import Turn
 from marketplace.domain import wire
 from marketplace.domain.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.domain.metering import Meter, Phase
+from marketplace.domain.terms import Terms
 from marketplace.domain.workload import ExitReason
 
 CORES: Final = "cores"
@@ -144,14 +147,19 @@ def count_pause(turn: Turn, lease: Lease) -> Lease:
 
 
 def reconsider(turn: Turn, session_vk: bytes) -> None:
-    """After a voucher, or more depth: let everything go on that may."""
+    """After a voucher, or more depth: let everything go on that may, on its consumer's other channels
+    too."""
     channel = turn.state.channels.get(session_vk)
     if channel is None:
         return
-    for lease in list(turn.state.on(session_vk)):
-        if lease.state is LeaseState.PAUSED and not overdue(turn.state, lease, channel):
-            _thaw(turn, lease, channel)
-        close_if_done(turn, lease)
+    consumer = Terms.decode(channel.terms).consumer_vkh
+    for lease in [one for one in turn.state.leases.values() if one.terms.consumer_vkh == consumer]:
+        pays = turn.channel_of(lease)
+        if pays is not None and lease.state is LeaseState.PAUSED:
+            if not overdue(turn.state, lease, pays):
+                _thaw(turn, lease, pays)
+        if lease.channel == session_vk:
+            close_if_done(turn, lease)
     settle_if_due(turn, session_vk)
 
 
@@ -177,6 +185,8 @@ def stop(turn: Turn, lease: Lease, reason: EndReason, message: str = "") -> None
         return
     if lease.reason is not None or lease.exited:
         return
+    if reason is EndReason.UNPAID:
+        debt.strike(turn, lease.terms.consumer_vkh)
     lease = replace(lease, reason=reason, message=message)
     if lease.wish is Wish.WAIT:
         finish(turn, lease, reason, message)
@@ -278,6 +288,10 @@ def close_if_done(turn: Turn, lease: Lease) -> None:
         return
     if lease.unpaid:
         turn.alarm("UNPAID_END", f"lease {lease.id} ended with an unanswered receipt")
+        channel = turn.channel_of(lease)
+        owed = 0 if channel is None else channel.owed - channel.paid
+        if lease.reason is not EndReason.UNPAID and owed >= lease.terms.tick_owed():
+            debt.strike(turn, lease.terms.consumer_vkh)
     turn.drop(step(lease, LeaseEvent.SETTLED))
 
 

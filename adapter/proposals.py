@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapter import registries
+from adapter import debt, registries
 from adapter.state import ChannelStage, Now, Own, State
 from marketplace.domain import grant as grants
 from marketplace.domain import wire
@@ -73,7 +73,8 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
     for holds, code, why in _channel_rules(state, terms):
         if not holds:
             return Declined(code, why)
-    return Plan(terms, grant)
+    owing = debt.refusal(state, terms, now)
+    return Plan(terms, grant) if owing is None else Declined(*owing)
 
 
 def _identity(

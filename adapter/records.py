@@ -136,6 +136,7 @@ def channel_row(channel: Channel) -> bytes:
             "exposed_at_ms": channel.exposed_at_ms,
             "exposed_due": channel.exposed_due,
             "starved": channel.starved,
+            "expected": channel.expected,
         }
     )
 

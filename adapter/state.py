@@ -67,8 +67,8 @@ class Channel:
 
     *terms*: the first lease's bytes, whose constants the datum must hold; *origin*: hex id of the
     open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
-    at the present depth; *voucher*: the greatest; *last*: the last receipt of the channel's chain;
-    *leases*: all that it ever paid; *final*: its end lies too deep for a rollback, which was first
+    at the present depth; *expected*: the open transaction was seen to wait for its block; *voucher*:
+    the greatest; *last*: the last receipt of the channel's chain; *leases*: all that it ever paid; *final*: its end lies too deep for a rollback, which was first
     seen at *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did
     not), *exposed_due*: what was due then, *starved*: it did not come on chain in time.
     """
@@ -93,6 +93,7 @@ class Channel:
     exposed_at_ms: int = 0
     exposed_due: int = 0
     starved: bool = False
+    expected: bool = False
 
     @property
     def owed(self) -> int:
@@ -181,6 +182,11 @@ class Lease:
         return self.state is LeaseState.FUNDED and self.wish is Wish.WAIT
 
     @property
+    def signed_for(self) -> bool:
+        """True from where its start was decided on."""
+        return self.wish is not Wish.WAIT
+
+    @property
     def runs(self) -> bool:
         """True between its start and its workload's end."""
         return self.handle is not None and not self.exited
@@ -196,9 +202,11 @@ class Limits:
     """The owner's rules beyond the offer; milliseconds.
 
     *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
-    long a signed lease may wait for its channel; *fault_grace_ms*: how long a passing fault of the
-    device is borne; *unread_ms*: how long what the chain shows of a channel may be unreadable before
-    its leases pause; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
+    long a signed lease may wait for a channel that never paid and of which nothing is seen,
+    *fund_blind_ms*: the same on a network where a door shows no transaction that came by another,
+    *fund_seen_ms*: for one whose transaction waits for a block, or for its turn; *fault_grace_ms*: how
+    long a passing fault of the device is borne; *unread_ms*: how long what the chain shows of a channel
+    may be unreadable before its leases pause; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
     which an unused channel with money in it is finished, or one that never opened forgotten; *keep_ms*:
     how long receipts of a finished channel are kept; *images*: allowed repositories, empty = the public
     registries'; *image_mib*: the most that pulling an image may take of the disk;
@@ -206,7 +214,9 @@ class Limits:
     """
 
     resume_window_ms: int = 600_000
-    fund_wait_ms: int = 300_000
+    fund_wait_ms: int = 10_000
+    fund_blind_ms: int = 60_000
+    fund_seen_ms: int = 300_000
     fault_grace_ms: int = 180_000
     unread_ms: int = 120_000
     final_wait_ms: int = 30_000
@@ -270,10 +280,19 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
+class Debtor:
+    """How often leases of a consumer's key ended for want of payment, and when the last one did."""
+
+    strikes: int
+    at_wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this process
     began to look at the chain; *sights*: what it saw since, each channel by itself; *unable*: why the
-    hot key cannot pay for a Finish, empty while it can or nobody looked yet."""
+    hot key cannot pay for a Finish, empty while it can or nobody looked yet; *debtors*: by consumer's key hash,
+    see ``debt``."""
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
     channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
@@ -283,6 +302,7 @@ class State:
     draining: bool = False
     past: Past = Past()
     unable: str = ""
+    debtors: Mapping[bytes, Debtor] = field(default_factory=dict[bytes, Debtor])
 
     @property
     def earned(self) -> int:

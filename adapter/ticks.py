@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from adapter import debt
+from adapter.debt import TICKS_BEYOND
 from adapter.state import Channel, Lease, Limits, Now, PauseCause, State
 from adapter.turn import Turn
 from marketplace.domain import wire
@@ -17,7 +19,6 @@ from marketplace.domain.receipt import GENESIS, Lost, Receipt, SignedReceipt, mo
 from marketplace.domain.units import owed
 from marketplace.domain.voucher import Voucher, VoucherRefused
 
-TICKS_BEYOND: Final = 2  # receipts served beyond the last voucher (design of the channel)
 NS_PER_MS: Final = 1_000_000
 
 
@@ -121,13 +122,9 @@ def _elapsed_ms(meters: tuple[Meter, ...], lease: Lease) -> int:
 
 
 def overdue(state: State, lease: Lease, channel: Channel) -> bool:
-    """True when the lease was served as far as it may be beyond the last voucher."""
-    if not lease.unpaid:
-        return False
-    tick = sum(one.terms.tick_owed() for one in state.on(channel.session_vk) if one.runs)
-    return len(lease.unpaid) >= TICKS_BEYOND or (
-        channel.owed - channel.paid > TICKS_BEYOND * max(tick, lease.terms.tick_owed())
-    )
+    """True when the lease was served as far as it may be beyond the last voucher, or its consumer with
+    all of its leases was."""
+    return len(lease.unpaid) >= TICKS_BEYOND or debt.beyond(state, lease)
 
 
 def too_young(lease: Lease, channel: Channel) -> bool:

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from adapter.events import ChannelUnfit, Event, Purse, Settled, Sighted, Unread
+from adapter.events import ChannelUnfit, Event, Expected, Purse, Settled, Sighted, Unread
 from adapter.journal import Journal, StoredTx
 from adapter.purse import short_of
 from adapter.state import Channel, ChannelStage, Rules
@@ -246,6 +246,9 @@ class Treasury:
 
     async def _missing(self, known: Channel, unknown: ChannelUnknown) -> None:
         """Not there yet; or gone again by a rollback: then nothing more is relied upon."""
+        if known.stage is ChannelStage.AWAITED and not known.expected:
+            if await self._chain.waits(bytes.fromhex(known.origin)):
+                await self._handle(Expected(known.session_vk))
         if known.stage is ChannelStage.OPEN and known.limit:
             self._alarm(unknown.code, f"{unknown.message} (rolled back?)")
             await self._handle(

@@ -222,6 +222,13 @@ class ChainReader:
         found = [await self.waiting(tx_id) for tx_id in await self.waiting_at(utxo.address)]
         return [tx.tx_id for tx in found if tx is not None and utxo.ref in tx.inputs]
 
+    async def waits(self, tx_id: bytes) -> bool:
+        """Whether a transaction is in the door's mempool. A public door shows only what was submitted
+        through it, so False proves nothing there.
+        """
+        found = await self._ask("mempool transaction", self._api.mempool_tx, tx_id.hex())
+        return found is not None
+
     async def rewards(self, script_hash: bytes) -> int | None:
         """The withdrawable balance of a script's account; None if it is not registered."""
         account = addresses.to_text(addresses.stake_account(script_hash, self.mainnet))

@@ -72,6 +72,9 @@ def test_the_chain_runs_over_all_leases_of_a_channel() -> None:
     bench = Bench().running(core_job(), ceiling=10_000)
     bench.propose(core_job(), "lease_2", ceiling=10_000)
     bench.sign("lease_2", tx="")
+    assert bench.lease("lease_2").awaits_money  # nothing was paid yet: one after the other
+    bench.pay(1_000)
+    bench.do(Passed())
     assert bench.lease("lease_2").wish is Wish.RUN
     bench.start("lease_2")
     for _ in range(3):
@@ -375,6 +378,7 @@ def test_what_a_paused_lease_may_still_cost_is_not_promised_twice() -> None:
     bench.sign()
     bench.sight()
     bench.start()
+    bench.tick()
     bench.tick(pay=False)
     bench.tick(pay=False)
     assert bench.lease().wish is Wish.FREEZE
@@ -389,6 +393,8 @@ def test_what_a_paused_lease_may_still_cost_is_not_promised_twice() -> None:
 def topping_up(left: int = 9_000) -> Bench:
     """A kept channel with *left* on it, and a second lease of 10 000 signed on it."""
     bench = Bench(capacity=1_200_000 + left).running()
+    for _ in range(3):  # who has paid for two ticks of both may run both
+        bench.tick()
     bench.propose(core_job(), "lease_2", ceiling=10_000)
     bench.sign("lease_2", tx="")
     assert Watch(SESSION.verify_key) in bench.outcomes[-1].effects
