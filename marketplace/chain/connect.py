@@ -3,6 +3,8 @@
 ``https://cardano-preprod.blockfrost.io/api`` with a project id, or the devnet's face: nothing else
 changes. Every failure of the world leaves here as :class:`ChainFault`, every no of the ledger as
 :class:`TxRefused` or :class:`ScriptRefused`.
+
+Over 400 lines: every question to the chain's door, and how its answers read, in one place.
 """
 
 from __future__ import annotations

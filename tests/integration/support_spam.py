@@ -65,9 +65,9 @@ class Spammer:
 
     async def _spend(self, batch: Batch) -> None:
         snapshot, funds, fresh = await self.desk.look()
-        planned = txs.settle(snapshot, funds, batch)
         known = {**fresh, self.tip.ref: self.tip}
         try:
+            planned = txs.settle(snapshot, funds, batch)
             self._sent(await settle_planned(self.desk, planned, known, "spam"))
         except Refusal:  # somebody else built behind it first: behind that one, then
             from marketplace.chain.waiting import Mempool
