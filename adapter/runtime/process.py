@@ -43,6 +43,7 @@ from adapter.runtime.base import (
 )
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.logstore import LogStore
+from adapter.runtime.shim import ENTER
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
 from marketplace.domain.workload import (
@@ -223,6 +224,7 @@ class ProcessRuntime:
             "group": group,
             "command": self._command(spec, workspace.path, nodes),
             "env": self._environment(spec, workspace.path),
+            "hands_over": confined and os.geteuid() == 0,
             "cwd": str(workspace.path),
             "uid": None if confined or os.geteuid() != 0 else uid,
             "gid": gid,
@@ -298,7 +300,8 @@ class ProcessRuntime:
             return [*line, "--chdir", WORKSPACE, "--unshare-user", "--", *spec.command]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             line += ["--cap-add", capability]
-        return [*line, "--chmod", "1777", "/tmp", "--", *_as_user(spec.user), *spec.command]
+        enter = ["/bin/sh", "-c", ENTER, "sh"]
+        return [*line, "--chmod", "1777", "/tmp", "--", *_as_user(spec.user), *enter, *spec.command]
 
     def _python_homes(self) -> tuple[str, ...]:
         """This interpreter's own folders, so that ``python3`` means the same one inside."""
@@ -413,7 +416,8 @@ class ProcessRuntime:
         if not inner:
             raise WorkloadGone(f"{handle.lease} runs no process")
         enter = ["nsenter", "-t", str(min(inner)), "-m", "-u", "-i", "-n", "-p", "--"]
-        line = [*enter, *(_as_user(about["user"]) if os.geteuid() == 0 else []), *command]
+        become = [*_as_user(about["user"]), "env", "-C", WORKSPACE] if os.geteuid() == 0 else []
+        line = [*enter, *become, *command]
         root = f"/proc/{min(inner)}/cwd" if self.config.bubblewrap is None else "/"
         with subprocess.Popen(
             line,
@@ -456,11 +460,11 @@ class ProcessRuntime:
 
 
 def _as_user(user: str) -> list[str]:
-    """Become the workload's user for good, then enter its folder: root without capabilities could
-    not, as the folder is the user's alone."""
+    """Become the workload's user for good; only then its folder can be entered, which is the user's
+    alone."""
     uid, gid = owner_ids(user)
     return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs",
-            "--bounding-set=-all", "--inh-caps=-all", "--", "env", "-C", WORKSPACE]  # fmt: skip
+            "--bounding-set=-all", "--inh-caps=-all", "--"]  # fmt: skip
 
 
 _SHIMS: list[subprocess.Popen[bytes]] = []

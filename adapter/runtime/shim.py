@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,8 +25,18 @@ from adapter.cgroup import Cgroups
 from adapter.runtime.logstore import LogStore
 from marketplace import disk
 from marketplace.disk import DiskFault
+from marketplace.domain.workload import WORKSPACE
 
 _NO_NEW_PRIVILEGES: Final = 38  # prctl(2)
+ENVIRONMENT_FD: Final = 9
+"""Where a confined workload's environment waits until the workload is its own user: what runs as root
+before that (bubblewrap, setpriv) sees no variable of a tenant."""
+ENTER: Final = f'. /dev/fd/{ENVIRONMENT_FD}; exec {ENVIRONMENT_FD}<&-; cd {WORKSPACE}; exec "$@"'
+"""Run by the workload's own user: take the environment, enter the folder, become the command."""
+
+
+def _exported(name: str, value: str) -> str:
+    return f"export {name}={shlex.quote(value)}\n"
 
 
 def write_status(folder: Path, **facts: object) -> None:
@@ -61,10 +72,18 @@ def main(folder: Path) -> int:
     groups = Cgroups(Path(plan["cgroup_root"]))
     logs = LogStore(Path(plan["state"]))
     facts: dict[str, object] = {"shim": os.getpid(), "group": plan["group"]}
+    handed = (ENVIRONMENT_FD,) if plan["hands_over"] else ()
+    if handed:
+        waiting = os.memfd_create("environment", 0)
+        with open(waiting, "wb", closefd=False) as file:
+            file.write("".join(_exported(*one) for one in plan["env"].items()).encode())
+        os.lseek(waiting, 0, os.SEEK_SET)
+        os.dup2(waiting, ENVIRONMENT_FD)
     try:
         child = subprocess.Popen(
             plan["command"],
-            env=plan["env"],
+            env={"PATH": os.defpath} if handed else plan["env"],
+            pass_fds=handed,
             cwd=plan["cwd"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ opened one component at a time from a directory handle, and every walk is bounde
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -77,12 +78,24 @@ class Workspace:
         for name, data in files.items():
             target = self.path / workspace_path(name)
             for folder in reversed(target.relative_to(self.path).parents[:-1]):
+                if (self.path / folder).is_symlink():
+                    (self.path / folder).unlink()
                 (self.path / folder).mkdir(exist_ok=True)
                 _own(self.path / folder, uid, gid)
-            target.write_bytes(data)
-            target.chmod(0o755 if data.startswith(b"#!") else 0o644)
-            _own(target, uid, gid)
+            self._write(target, data, uid, gid)
         _own(self.path, uid, gid)
+
+    @staticmethod
+    def _write(target: Path, data: bytes, uid: int, gid: int) -> None:
+        """Anew, through no link: what lies there may be the workload's own, of a start that was cut off."""
+        with contextlib.suppress(FileNotFoundError):
+            target.unlink()
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            os.fchmod(descriptor, 0o755 if data.startswith(b"#!") else 0o644)
+            if os.geteuid() == 0:
+                os.fchown(descriptor, uid, gid)
 
     def usage(self) -> Usage:
         """Blocks on disk, summed without following links."""

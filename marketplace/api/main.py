@@ -114,7 +114,9 @@ def assemble(config: Config) -> Running:
 async def running(config: Config) -> AsyncGenerator[Running]:
     """A market process with its sweeps; everything stops with the block."""
     await anyio.to_thread.run_sync(migrate, config.db)
-    await anyio.Path(config.blob_folder).mkdir(parents=True, exist_ok=True)
+    blobs = anyio.Path(config.blob_folder)
+    await blobs.mkdir(parents=True, exist_ok=True)
+    await blobs.chmod(0o700)  # job files, logs and outputs: the owner's alone
     run = assemble(config)
     market = run.market
     try:

@@ -7,7 +7,9 @@ for one change's sake it is halved until the culprit stands alone; the others co
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -256,11 +258,23 @@ def create_engine(url: str, *, reading: bool = False) -> Engine:
         more["isolation_level"] = "AUTOCOMMIT"
     if not url.startswith("sqlite"):
         return sa.create_engine(url, pool_pre_ping=True, **more)
+    _owners_alone(url)
     engine = sa.create_engine(url, **more)
     event.listen(engine, "connect", _sqlite_pragmas)
     if reading:
         event.listen(engine, "connect", _read_only)
     return engine
+
+
+def _owners_alone(url: str) -> None:
+    """The file holds jobs, logs and tokens' hashes: nobody else's to read, wherever it lies. SQLite gives
+    its write-ahead log the same mode (sqlite.org/wal.html).
+    """
+    path = sa.make_url(url).database
+    if path and path != ":memory:" and not path.startswith("file:"):
+        with contextlib.suppress(FileNotFoundError):  # a folder that is missing is told by SQLite
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.chmod(path, 0o600)
 
 
 def _sqlite_pragmas(connection: Any, _record: object) -> None:

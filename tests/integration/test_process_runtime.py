@@ -14,6 +14,7 @@ import pytest
 from adapter.cgroup import Cgroups
 from adapter.runtime.base import RuntimeRefused
 from adapter.runtime.process import UNCONFINED, ProcessConfig, ProcessRuntime, device_nodes
+from adapter.runtime.workspace import Workspace
 from marketplace.domain.workload import Egress, EgressMode, ExitReason, WorkloadSpec, WorkloadState
 from tests.integration import support_images as images
 from tests.requires import need_bubblewrap
@@ -51,6 +52,51 @@ def spec(code: str, **changes: object) -> WorkloadSpec:
         **changes,
     }
     return WorkloadSpec(**fields)  # type: ignore[arg-type]
+
+
+def _proc(pid: int, name: str) -> bytes:
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
+def _uid(pid: int) -> int:
+    return Path(f"/proc/{pid}").stat().st_uid
+
+
+async def test_what_runs_as_root_sees_no_variable_of_a_tenant(runtime: ProcessRuntime) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root's adapter runs anything as root")
+    mine = {"MARK": "tenant", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    odd = "a 'quoted'\n$(touch /workspace/run) `x` \\"
+    job = spec("import time; time.sleep(60)", env={**mine, "ODD": odd}, secrets={"TOKEN": "sesame"})
+    async with images.running(runtime, job) as handle:
+        seen: dict[int, list[bytes]] = {}
+        for _ in range(100):
+            seen = {}
+            for pid in runtime.cgroups.pids(handle.cgroup):
+                seen.setdefault(_uid(pid), []).append(_proc(pid, "environ"))
+                assert b"sesame" not in _proc(pid, "cmdline")
+            if any(b"MARK=tenant" in environ for environ in seen.get(10001, [])):
+                break
+            await anyio.sleep(0.05)
+        assert any(b"TOKEN=sesame" in environ for environ in seen[10001])
+        assert any(f"ODD={odd}".encode() in environ for environ in seen[10001])
+        roots = seen.get(0, [])
+        assert roots, "bubblewrap waits as root"
+        assert not any(b"MARK" in one or b"GLIBC" in one or b"sesame" in one for one in roots)
+
+
+async def test_files_are_written_through_no_link_that_a_tenant_left(tmp_path: Path) -> None:
+    """A start that was cut off after the tenant's code ran is made again in the same folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim").write_text("safe")
+    place = Workspace(tmp_path, "lease_x")
+    place.create({}, os.geteuid(), os.getegid())
+    (place.path / "in.txt").symlink_to(outside / "victim")
+    (place.path / "sub").symlink_to(outside)
+    place.create({"in.txt": b"a", "sub/victim": b"b"}, os.geteuid(), os.getegid())
+    assert (outside / "victim").read_text() == "safe"
+    assert (place.path / "sub" / "victim").read_bytes() == b"b"
 
 
 async def test_a_lease_from_start_to_outputs(runtime: ProcessRuntime) -> None:

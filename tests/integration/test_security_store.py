@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from marketplace.service.records import Account, Setting
 from marketplace.store.database import Database
 from marketplace.store.migrate import migrate
 from tests.fakes import FakeClock, FakeIds
-from tests.integration.support_market import postgres
+from tests.integration.support_market import market, postgres
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -74,3 +75,24 @@ def test_a_cursor_is_one_of_ours(values: str) -> None:
     with pytest.raises(Malformed):
         place_in(base64.urlsafe_b64encode(values.encode()).decode(), 1)
     assert place_in(base64.urlsafe_b64encode(b'["job_1"]').decode(), 1) == ("job_1",)
+
+
+def test_a_markets_files_are_its_owners_alone_wherever_they_lie(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    masked = os.umask(0o022)
+
+    def open_to_others() -> dict[str, int]:
+        return {p.name: p.stat().st_mode & 0o077 for p in tmp_path.iterdir()}
+
+    try:
+
+        async def run() -> None:
+            async with market(f"sqlite:///{tmp_path}/m.db", tmp_path) as (url, _):
+                assert url
+                found = await anyio.to_thread.run_sync(open_to_others)
+                assert {"m.db", "m.db-wal", "blobs"} <= found.keys()
+                assert not any(found.values()), found
+
+        anyio.run(run)
+    finally:
+        os.umask(masked)
