@@ -83,11 +83,12 @@ def test_a_conflict_takes_out_only_the_channel_in_the_way() -> None:
         world.devnet.mint()
         wanted = [_want(x, provider, 5 * ADA) for x in lives]
         payouts = {provider.payout: provider.payout_address}
-        # A rival's claim of the second channel waits in the mempool, where our indexer cannot see it.
+        # A rival's claim of the second channel waits in the mempool, which no block shows.
         rival = await claim(
             world.desk("rival"), [(await world.view(lives[1]), lives[1].voucher(2 * ADA))], payouts
         )
-        settler = Settler(world.desk("settler", MemoryLog()), EAGER)
+        # It is settled behind the rival's, by itself, which its three ADA must be worth.
+        settler = Settler(world.desk("settler", MemoryLog()), Policy(target_bps=1000))
         blind = await settler.round(wanted)
         sent = list(blind.sent)
         world.devnet.mint()
