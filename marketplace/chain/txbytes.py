@@ -98,21 +98,17 @@ def settle_redeemers(tx: bytes) -> tuple[bytes, ...]:
     A ledger takes several rows of one (tag, index), and the last of them is what the script was told
     (cardano-ledger, Alonzo.TxWits: rows are read into a map). Whoever signs refuses more than one.
     """
-    for key, raw in map_items(split(tx).witnesses):
-        if key != 5:
-            continue
+    raw = dict(map_items(split(tx).witnesses)).get(5)
+    if raw is None:
+        return ()
+    with _reading("redeemers"):
         if slices.head_of(raw, 0)[0] == 5:
             flat = slices.items(raw, major=5)
-            rows = [(*slices.items(k), slices.items(v)[0]) for k, v in _pairs(flat)]
+            rows = [(slices.items(k), slices.items(v)[0]) for k, v in _pairs(flat)]
         else:
-            rows = [tuple(slices.items(row)[:3]) for row in slices.items(raw)]
-        with _reading("a redeemer's pointer"):
-            return tuple(
-                data
-                for tag, index, data in rows
-                if (cbor.ledger(tag), cbor.ledger(index)) == (3, 0)
-            )
-    return ()
+            parts = [slices.items(row) for row in slices.items(raw)]
+            rows = [(row[:2], row[2]) for row in parts]
+        return tuple(data for at, data in rows if [cbor.ledger(part) for part in at] == [3, 0])
 
 
 def map_items(raw: bytes) -> Iterator[tuple[int, bytes]]:

@@ -21,7 +21,9 @@ DOORS: tuple[tuple[str, Callable[[bytes], object]], ...] = (
     ("utxo", txbytes.read_utxo),
     ("witnesses", txbytes.key_witnesses),
     ("body", lambda raw: txbytes.outputs_of(b"\x84" + raw + b"\xa0\xf5\xf6")),
-    ("step", lambda raw: [step.step() for step in lax.steps_of(raw)]),
+    ("steps", lax.steps_of),
+    ("state", lax.state_of),
+    ("redeemers", txbytes.settle_redeemers),
     ("sign-in", lambda raw: verify_sign_in("60" + "11" * 28, raw.hex(), "a0", mainnet=False)),
 )  # fmt: skip
 
