@@ -45,7 +45,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     page.get_by_role("link", name="Invoice").click()
     expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=90 * SECONDS)
-    assert page.locator("#verdict .checks .ok").count() == 8
+    assert page.locator("#verdict .checks .ok").count() == 10
 
     # The bill, the chain and the wallet agree.
     job = page.locator("#invoice").get_attribute("data-job")
