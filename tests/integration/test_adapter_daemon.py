@@ -90,11 +90,9 @@ async def test_a_job_survives_its_adapter(tmp_path: Path) -> None:
 
 async def test_a_new_market_gets_what_the_old_one_did_not_acknowledge(tmp_path: Path) -> None:
     world, ledger, market = World(), Ledger(), FakeMarket()
-    daemon = make_daemon(world, tmp_path, "http://127.0.0.1:1")
     async with market_socket(market) as url:
-        pass
-    daemon.link.url = url.replace("http", "ws") + "/v1/provider"
-    async with running(daemon, ledger):
+        pass  # its port is kept
+    async with running(make_daemon(world, tmp_path, url), ledger):
         async with market_socket(market):
             await market.wait(lambda: market.of(wire.LeasesHeld))
             await market.lease(host_offer())
