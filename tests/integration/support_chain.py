@@ -142,18 +142,27 @@ class World:
 
 
 @contextmanager
-def devnet(block_ms: int = 0) -> Generator[object, None, None]:
+def devnet(
+    block_ms: int = 0, clock: Callable[[], int] | None = None
+) -> Generator[object, None, None]:
     """A served devnet; skips (or fails, see requires.py) where the ledger cannot run."""
     need_devnet()
+    from contracts.devnet.node import wall_clock_ms
     from contracts.devnet.server import serve
 
-    with serve(block_ms=block_ms) as served:
+    with serve(block_ms=block_ms, clock=clock or wall_clock_ms) as served:
         yield served
 
 
-def run(story: Callable[[World], Awaitable[None]], *, block_ms: int = 0, asset: str = "") -> None:
-    """*story* on a fresh devnet with the contract deployed."""
-    with devnet(block_ms) as served:
+def run(
+    story: Callable[[World], Awaitable[None]],
+    *,
+    block_ms: int = 0,
+    asset: str = "",
+    clock: Callable[[], int] | None = None,
+) -> None:
+    """*story* on a fresh devnet with the contract deployed; *clock*: a time of the test's own (ms)."""
+    with devnet(block_ms, clock) as served:
 
         async def main() -> None:
             chain = await connect(served.url)
