@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -84,7 +85,7 @@ def allowed(verb: str, in_address: bool = False) -> Callable[..., Awaitable[Call
             raise
         parts.rates.spend(f"account:{who.account}", parts.market.settings.requests_per_minute)
         who.may(verb)
-        return who
+        return replace(who, address=address_of(request))
 
     return check
 

@@ -27,6 +27,7 @@ class Caller:
     account: str
     verbs: frozenset[str]
     key: ApiKey | None = None
+    address: str = ""  # the network address that it asks from, as far as it is seen
 
     def may(self, verb: str) -> None:
         """Forbidden unless *verb* is among the verbs."""

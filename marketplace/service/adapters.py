@@ -14,8 +14,9 @@ from marketplace.domain.offer import OFFER, OfferEvent, OfferRefused, OfferState
 from marketplace.domain.receipt import ReceiptRefused
 from marketplace.domain.terms import TermsRefused, check_close_period
 from marketplace.domain.voucher import End
-from marketplace.service import decide, jobs, settle, ticks
+from marketplace.service import decide, jobs, settle, standing, ticks
 from marketplace.service.market import FEE, TRIES, Market, log
+from marketplace.service.openquotes import WAITS, unfunded
 from marketplace.service.ports import Change
 from marketplace.service.records import (
     Channel,
@@ -185,6 +186,8 @@ class Adapters:
                 return [wire.LeaseProposed(lease.id, job.parsed, lease.terms)] if job else []
             case LeaseState.OFFERED if not held:
                 await self._lost(lease)
+            case LeaseState.FUNDED if lease.stage == WAITS:
+                return []
             case LeaseState.FUNDED:
                 return [decide.lease_signed(lease)]
             case LeaseState.ACTIVE | LeaseState.PAUSED if not held:
@@ -290,6 +293,10 @@ class Adapters:
             lease.id,
             lambda at, of: decide.finished(at, of, reason, text, code, owed, market.now),
         )
+        if reason == EndReason.UNPAID and not lease.finished_ms:
+            await standing.unpaid(market, lease)
+        elif reason == EndReason.CHANNEL_REFUSED and unfunded(lease):
+            await standing.lapse(market, lease)
         await self._again(out)
         await settle.maybe(market, lease.id)
 

@@ -18,6 +18,7 @@ from marketplace.domain.terms import Terms, check_close_period
 from marketplace.domain.units import owed, unit_ms
 from marketplace.service.errors import OverBudget
 from marketplace.service.matcher import Match
+from marketplace.service.openquotes import WAITS
 from marketplace.service.records import Job, Lease
 
 LIVE: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED)
@@ -218,8 +219,10 @@ def signed(
     channel_tx: str,
     secrets: dict[str, str],
     now: int,
+    waits: bool = False,
 ) -> Outcome:
-    """Both signed: the adapter may start as soon as it sees the channel."""
+    """Both signed: the adapter may start as soon as it sees the channel; it is told later if the lease
+    *waits* for its account's turn (``standing``)."""
     lease = replace(
         lease,
         state=LEASE.step(lease.state, LeaseEvent.SIGNED),
@@ -233,7 +236,26 @@ def signed(
         session_vk=job.session_vk if lease.reused else b"",
         updated_ms=now,
     )
+    if waits:
+        return Outcome(replace(lease, stage=WAITS), job, kind="SIGNED")
     return Outcome(lease, job, [lease_signed(lease)], kind="SIGNED")
+
+
+def its_turn(lease: Lease, job: Job) -> Outcome:
+    """What waited to be started is handed to its adapter."""
+    if lease.state is not LeaseState.FUNDED or lease.stage != WAITS:
+        return Outcome(lease, job)
+    lease = replace(lease, stage="")
+    return Outcome(lease, job, [lease_signed(lease)])
+
+
+def never_started(lease: Lease, job: Job, reason: str, message: str, now: int) -> Outcome:
+    """What waited to be started is not wanted any more."""
+    if lease.state is not LeaseState.FUNDED or lease.stage != WAITS:
+        return Outcome(lease, job)
+    out = finished(lease, job, reason, message, None, 0, now)
+    out.sends.append(wire.LeaseCancelled(lease.id, reason))
+    return out
 
 
 def lease_signed(lease: Lease) -> wire.LeaseSigned:

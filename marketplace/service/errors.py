@@ -54,6 +54,27 @@ class TooManyQueued(Refusal):
     remedy = "wait until some are placed, or stop some"
 
 
+class PaymentOwed(Refusal):
+    """Something that was served to this account is not paid for."""
+
+    code = "PAYMENT_OWED"
+    remedy = "pay or answer what is owed first: run the payer that holds the channel"
+
+
+class UnpaidWait(Refusal):
+    """Leases ended unpaid a short while ago."""
+
+    code = "UNPAID_WAIT"
+    remedy = "wait for `retry_after_ms` and try again; it grows with each unpaid end, and passes"
+
+
+class TooManyQuotes(Refusal):
+    """As many quotes are open, or signed and not funded, as this account or address may have at once."""
+
+    code = "TOO_MANY_QUOTES"
+    remedy = "sign and fund, or decline, those that are open; paid leases raise the limit"
+
+
 class DiskFull(Fault):
     """Another file would leave the market's own records too little room."""
 

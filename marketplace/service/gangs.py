@@ -18,7 +18,7 @@ from marketplace.domain.errors import Conflict, Malformed, NotFound, TallyError
 from marketplace.domain.job import JOB, JobEvent, JobSpec, JobState
 from marketplace.domain.lease import EndReason
 from marketplace.matching import NoMatch
-from marketplace.service import decide, jobs, priority
+from marketplace.service import decide, jobs, priority, standing
 from marketplace.service.access import Caller, audit
 from marketplace.service.errors import NothingMatches, NotOffered
 from marketplace.service.market import MATCHER, TRIES, Market, log
@@ -102,15 +102,16 @@ async def post(market: Market, who: Caller, asked: Posting) -> str:
         raise Malformed(f"a gang of {len(members)} needs as many session keys")
     first, *rest = asked.session_vks
     await jobs.fresh_keys(
-        market, jobs.Posting(asked.spec, first, asked.consumer_vkh, spares=tuple(rest))
+        market, jobs.Posting(asked.spec, first, asked.consumer_vkh, spares=tuple(rest)), who.account
     )
-    for _ in range(TRIES):
-        try:
-            return await _post(market, who, asked, members)
-        except Conflict:
-            if who.key is None:
-                raise
-            who = replace(who, key=await market.store.get(ApiKey, who.key.id))
+    async with standing.admitted(market, who, len(members)):
+        for _ in range(TRIES):
+            try:
+                return await _post(market, who, asked, members)
+            except Conflict:
+                if who.key is None:
+                    raise
+                who = replace(who, key=await market.store.get(ApiKey, who.key.id))
     raise Conflict("the key's budget keeps changing")
 
 
@@ -156,14 +157,19 @@ async def _match(
 ) -> None:
     """Plan for all members on this process's view, and ask all their providers in one change."""
     leases = [market.ids.new("lease") for _ in made]
+    account = made[0].account
+    ttl_ms = await standing.quote_ttl_ms(market, account)
+    address = (await standing.of(market, account)).address
     found = market.matcher.place_gang(spec, made[0].account, market.now, leases)
     if isinstance(found, NoMatch):
         raise _no_room(market, spec, made[0].account, found)
     try:
         for job, match, lease_id in zip(made, found, leases, strict=True):
-            _propose(market, job, match, lease_id, change, new=new)
+            _propose(market, job, match, lease_id, change, new=new, ttl_ms=ttl_ms)
         change.fence = market.fence
         await market.store.apply(change)
+        for lease_id in leases:
+            market.open_quotes.add(lease_id, account, address)
     except BaseException:
         for lease_id in leases:
             market.matcher.release(lease_id, market.now)
@@ -171,9 +177,10 @@ async def _match(
 
 
 def _propose(
-    market: Market, job: Job, match: Match, lease_id: str, change: Change, *, new: bool
-) -> None:
-    spec, expires = job.parsed, market.now + market.settings.quote_ttl_ms
+    market: Market, job: Job, match: Match, lease_id: str, change: Change, *, new: bool,
+    ttl_ms: int,
+) -> None:  # fmt: skip
+    spec, expires = job.parsed, market.now + ttl_ms
     terms = decide.terms_of(job, spec, match, lease_id, job.session_vk, expires)
     job, lease = decide.proposed(job, match, terms, False, market.now)
     change.puts.append(lease)

@@ -20,7 +20,7 @@ from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.matching import NoMatch
-from marketplace.service import decide, priority
+from marketplace.service import decide, priority, standing
 from marketplace.service.access import Caller, audit
 from marketplace.service.errors import (
     NothingMatches,
@@ -76,19 +76,20 @@ async def post(market: Market, who: Caller, asked: Posting) -> Job:
     """A new job: matched and asked for at once where this process is the matcher.
 
     NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, PriorityNotGranted,
-    TooManyQueued, Conflict.
+    TooManyQueued, PaymentOwed, UnpaidWait, TooManyQuotes, Conflict.
     """
     check_spec(asked.spec)
     await priority.check(market, asked.spec, who.account)
     await _may_wait(market, asked.spec, who.account)
-    await fresh_keys(market, asked)
-    for _ in range(TRIES):
-        try:
-            return await _post(market, who, asked)
-        except Conflict:
-            if who.key is None:
-                raise
-            who = replace(who, key=await market.store.get(ApiKey, who.key.id))
+    await fresh_keys(market, asked, who.account)
+    async with standing.admitted(market, who):
+        for _ in range(TRIES):
+            try:
+                return await _post(market, who, asked)
+            except Conflict:
+                if who.key is None:
+                    raise
+                who = replace(who, key=await market.store.get(ApiKey, who.key.id))
     raise Conflict("the key's budget keeps changing")
 
 
@@ -136,11 +137,14 @@ def _bound(job: Job, budget: int) -> dict[str, object]:
     return {"job": job.id, "amount": budget}
 
 
-async def fresh_keys(market: Market, asked: Posting) -> None:
-    """Malformed or Conflict unless every session key of *asked* is new, and for one channel."""
+async def fresh_keys(market: Market, asked: Posting, account: str) -> None:
+    """Malformed or Conflict unless every session key of *asked* is new, and for one channel, and what
+    comes home goes to the account itself."""
     keys = (asked.session_vk, *asked.spares)
     if len(asked.consumer_vkh) != 28 or any(len(vk) != 32 for vk in (*keys, *asked.channels)):
         raise Malformed("session keys are 32 bytes, consumer_vkh is 28")
+    if asked.consumer_vkh.hex() != account:
+        raise Malformed("consumer_vkh is the account's own: the key hash that signed in")
     if len(set(keys)) != len(keys) or set(keys) & set(asked.channels):
         raise Malformed("every session key is for one channel only")
     if await market.used.any_of(keys):
@@ -241,7 +245,7 @@ async def propose(
             await _save_job(market, job, change, "NEEDS", {"needs": "session_vk"}, new=new)
             return job
         session_vk = job.session_vk
-    expires = market.now + market.settings.quote_ttl_ms
+    expires = market.now + await standing.quote_ttl_ms(market, job.account)
     terms = decide.terms_of(job, spec, found, lease_id, session_vk, expires)
     if job.explain:
         job = replace(job, explain={})
@@ -254,6 +258,7 @@ async def propose(
     change.topics.append(f"job:{job.id}")
     change.fence = market.fence
     await market.store.apply(change)
+    market.open_quotes.add(lease.id, job.account, (await standing.of(market, job.account)).address)
     return job
 
 
@@ -290,6 +295,8 @@ async def rematch(market: Market, job_id: str) -> None:
         return  # the members of a gang are placed together or not at all: ``gangs``
     if decide.pausing(job, market.now):
         return  # the next sweep looks again
+    if await standing.blocked(market, job.account):
+        return
     try:
         await match(market, job, job.parsed, Change(), new=False)
     except OverBudget as over:
@@ -308,7 +315,11 @@ async def queued_round(market: Market) -> int:
     for job_id, lease_id, found in begun:
         try:
             job = await market.store.get(Job, job_id)
-            if job is None or job.state is not JobState.QUEUED:
+            if (
+                job is None
+                or job.state is not JobState.QUEUED
+                or await standing.blocked(market, job.account)
+            ):
                 market.matcher.release(lease_id, market.now)
                 continue
             await propose(market, job, job.parsed, found, lease_id, Change(), new=False)
@@ -358,6 +369,7 @@ async def sign(
     if set(secrets) != wanted:
         raise Malformed(f"sealed secrets are needed for: {', '.join(sorted(wanted)) or 'nothing'}")
     sealed = {name: value.hex() for name, value in secrets.items()}
+    waits = not await standing.takes_turn(market, lease)
     offered = await market.store.get(OfferRecord, lease.offer)
     payout = offered.offer.payout_address if offered is not None else ""
 
@@ -385,7 +397,9 @@ async def sign(
     try:
         out = await market.change(
             lease_id,
-            lambda at, of: decide.signed(at, of, session_signature, channel_tx, sealed, market.now),
+            lambda at, of: decide.signed(
+                at, of, session_signature, channel_tx, sealed, market.now, waits
+            ),
             extra,
         )
     except (Conflict, IllegalTransition):

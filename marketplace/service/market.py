@@ -15,6 +15,7 @@ from marketplace.domain.job import JobState
 from marketplace.service.bus import Bus
 from marketplace.service.decide import Outcome
 from marketplace.service.matcher import Matcher
+from marketplace.service.openquotes import OpenQuotes, unfunded
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.service.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
 from marketplace.service.ticks import Book, Ticks, UsedKeys
@@ -44,6 +45,13 @@ class Settings:
     blob_limit: int = 64 << 20
     blob_quota: int = 4 << 30  # of one account's files together
     queued_jobs: int = 1_000  # of one account, waiting for a place
+    quotes_new: int = 4  # open or not funded at once, of an account that never paid ...
+    quotes_paying: int = 64  # ... and of one that did
+    quotes_address: int = 16  # of all accounts at one network address that never paid
+    quote_ttl_new_ms: int = 45_000  # to sign within, for an account that never paid
+    unpaid_wait_ms: int = 10_000  # after a lease that ended unpaid; doubles with each
+    unpaid_wait_most_ms: int = 3_600_000
+    unpaid_forget_ms: int = 3_600_000  # one lapse or unpaid end less in each such time
     settle_every_ms: int = 30_000
     token_ttl_ms: int = 43_200_000
     challenge_ttl_ms: int = 300_000
@@ -93,6 +101,8 @@ class Market:
     payers: Payers = field(default_factory=NoPayers)
     names: tuple[str, ...] = ()
     hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
+    answered: set[str] = field(default_factory=set[str])  # leases whose first receipt was paid here
+    open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)
@@ -168,6 +178,10 @@ class Market:
         """The acts that follow a commit."""
         if out.released:
             self.matcher.release(out.lease.id, self.now)
+        if not unfunded(out.lease):
+            self.open_quotes.drop(out.lease.id)
+        if out.ended:
+            self.answered.discard(out.lease.id)
         log.info(
             "lease", lease=out.lease.id, state=out.lease.state.name, job=out.job.id,
             job_state=out.job.state.name, what=out.kind,

@@ -423,6 +423,24 @@ class Tx(Record):
 
 
 @dataclass(frozen=True)
+class Standing(Record):
+    """What is remembered of an account (*name*: its id) or of a network address (``address.`` and a
+    hash): whether it ever paid, quotes that it let lapse or never funded, and leases that ended unpaid.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("name",)
+    name: str
+    paid: int = 0  # vouchers that answered all that was owed; one a lease counts
+    lapses: int = 0
+    strikes: int = 0  # leases that ended for want of payment
+    last_ms: int = 0  # when the last lapse or unpaid end was
+    owing: list[str] = field(default_factory=list[str])  # leases that are over and unpaid
+    turn: str = ""  # the one lease that an account which never paid has under way
+    address: str = ""  # of an account: the name of the address that it last asked from
+    version: int = 0
+
+
+@dataclass(frozen=True)
 class Setting(Record):
     """One of the operator's settings, or a secret of this market."""
 

@@ -11,7 +11,7 @@ from marketplace.domain.errors import Conflict, Malformed, Refusal, TallyError
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.terms import Terms
 from marketplace.domain.transaction import TRANSACTION, TxEvent, TxState
-from marketplace.service import decide
+from marketplace.service import decide, standing
 from marketplace.service.market import TRIES, Market, log
 from marketplace.service.ports import Change, Claimable, Ledger, Sighting
 from marketplace.service.records import Channel, Lease, ReceiptRecord, Tx, VoucherRecord
@@ -22,6 +22,7 @@ FOLLOWED: Final = tuple(
 )
 FINAL_DEPTH: Final = 15  # blocks from which no rollback is expected (design of the channel)
 PAGE: Final = 500
+LATE_MS: Final = 5_000  # after a lease's end; then its last receipt counts as not answered
 _TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,6 +43,8 @@ async def maybe(market: Market, lease_id: str) -> bool:
         due = last.channel_owed if last is not None else 0
         covered = voucher is not None and voucher.cumulative >= due
         age = market.now - lease.finished_ms
+        if not covered and age >= LATE_MS:
+            await standing.late(market, lease)
         if not covered and age < market.settings.unpaid_grace_ms:
             return False
         if channel.end_signature and age < market.settings.lost_grace_ms:

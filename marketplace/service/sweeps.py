@@ -13,7 +13,7 @@ from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
 from marketplace.domain.job import JobState
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent, OfferState
-from marketplace.service import decide, elsewhere, jobs, settle
+from marketplace.service import decide, elsewhere, jobs, settle, standing
 from marketplace.service.decide import Outcome
 from marketplace.service.market import MATCHER, Market, log
 from marketplace.service.ports import Change
@@ -37,9 +37,12 @@ async def quotes(market: Market) -> None:
     for lease in await market.store.find(
         Lease, state=LeaseState.OFFERED, expires_ms__lt=now, limit=500
     ):
-        await _unless_gone(
+        gone = await _unless_gone(
             market, lease, lambda at, of: decide.lapsed(at, of, now), LeaseState.OFFERED
         )
+        if gone is not None and gone.ended:
+            await standing.lapse(market, lease)
+    await standing.turns(market)
     latest = now - market.settings.start_ttl_ms
     for lease in await market.store.find(
         Lease, state=LeaseState.FUNDED, created_ms__lt=latest, limit=500
@@ -129,6 +132,7 @@ async def refresh(market: Market) -> None:
     live = await market.store.find(Lease, state=decide.HOLDING, limit=100_000)
     for lease in live:
         market.matcher.adopt(lease)
+    market.open_quotes.sync(live)
     ids = {lease.id for lease in live}
     for lease_id in market.matcher.holders() - ids:
         lease = await market.store.get(Lease, lease_id)

@@ -20,7 +20,7 @@ from marketplace.domain.receipt import (
 )
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
-from marketplace.service import decide
+from marketplace.service import decide, standing
 from marketplace.service.ports import Change, Store
 from marketplace.service.records import Channel, Lease, ReceiptRecord, VoucherRecord
 from marketplace.service.together import Together
@@ -256,7 +256,8 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     """Verify and store; the greatest counts, a lower one is void. VoucherRefused, NotFound."""
     voucher.verify()
     provider = await market.book.provider(voucher.session_vk)
-    terms, _ = await market.book.agreed(market.book.page(voucher.session_vk), lease_id)
+    page = market.book.page(voucher.session_vk)
+    terms, _ = await market.book.agreed(page, lease_id)
     if terms.session_vk != voucher.session_vk:
         raise NotFound(f"no lease {lease_id} on this channel")
     record = VoucherRecord(
@@ -265,6 +266,10 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     topic = f"voucher:{voucher.session_vk.hex()}"
     await market.ticks.apply(Change(raises=[record], topics=[topic]))
     market.providers.tell(provider, wire.VoucherSent(lease_id, voucher))
+    last = page.last
+    if lease_id not in market.answered and last and voucher.cumulative >= last.channel_owed > 0:
+        market.answered.add(lease_id)
+        await standing.paid(market, lease_id)
     return record
 
 

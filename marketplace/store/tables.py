@@ -409,6 +409,21 @@ class ProcessRow(SQLModel, table=True):
     version: int = _big()
 
 
+class StandingRow(SQLModel, table=True):
+    """:class:`records.Standing`."""
+
+    __tablename__ = "standings"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    name: str = _key()
+    paid: int = _big()
+    lapses: int = _big()
+    strikes: int = _big()
+    last_ms: int = _big()
+    owing: list[str] = _json()
+    turn: str
+    address: str
+    version: int
+
+
 ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Account: AccountRow,
     records.Login: LoginRow,
@@ -433,4 +448,5 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Setting: SettingRow,
     records.Lock: LockRow,
     records.Process: ProcessRow,
+    records.Standing: StandingRow,
 }
