@@ -24,7 +24,7 @@ from marketplace.domain.errors import (
     Unauthenticated,
 )
 from marketplace.domain.signin import OtherMarket
-from marketplace.service.errors import QuoteGone, RateLimited, TooLarge
+from marketplace.service.errors import QuoteGone, RateLimited, TooLarge, TooManyQuotes, UnpaidWait
 
 log = structlog.get_logger("api")
 MEDIA: Final = "application/problem+json"
@@ -39,6 +39,8 @@ _STATUS: Final[tuple[tuple[type[TallyError], int], ...]] = (
     (QuoteGone, 409),
     (TooLarge, 413),
     (RateLimited, 429),
+    (TooManyQuotes, 429),
+    (UnpaidWait, 429),
     (Malformed, 422),
     (Fault, 503),
 )
@@ -90,7 +92,7 @@ def problem(
         "fields": _plain(fields or {}),
     }
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    if code == "RATE_LIMITED":
+    if status == 429:
         wait = int((fields or {}).get("retry_after_ms", 1000))
         headers["Retry-After"] = str(-(-wait // 1000))
     return JSONResponse(body, status, headers, media_type=MEDIA)

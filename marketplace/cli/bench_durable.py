@@ -61,7 +61,9 @@ def _row(name: str, url: str, folder: Path, count: int) -> dict[str, Any]:
 
 async def _measure(url: str, folder: Path, count: int) -> tuple[int, int]:
     # No adapter answers here: a proposal must not be given up while the clock runs.
-    settings = Settings(propose_ttl_ms=3_600_000, process_lease_ms=3_600_000)
+    settings = Settings(
+        propose_ttl_ms=3_600_000, process_lease_ms=3_600_000, quotes_new=count + AT_ONCE
+    )
     async with running(Config(url, str(folder), settings=settings)) as run_:
         market = run_.market
         await _supply(market)

@@ -54,6 +54,15 @@ class TooManyQueued(Refusal):
     remedy = "wait until some are placed, or stop some"
 
 
+class OtherPurse(Refusal):
+    """What comes home from a channel would go to another key than the account's."""
+
+    code = "OTHER_PURSE"
+    remedy = (
+        "pay from the purse that signed in, or that made the API key; or make a key with this purse"
+    )
+
+
 class PaymentOwed(Refusal):
     """Something that was served to this account is not paid for."""
 
@@ -72,7 +81,7 @@ class TooManyQuotes(Refusal):
     """As many quotes are open, or signed and not funded, as this account or address may have at once."""
 
     code = "TOO_MANY_QUOTES"
-    remedy = "sign and fund, or decline, those that are open; paid leases raise the limit"
+    remedy = "fund or stop those that are open, or wait for `retry_after_ms`; a first paid lease raises the limit"
 
 
 class DiskFull(Fault):

@@ -25,6 +25,7 @@ from marketplace.service.access import Caller, audit
 from marketplace.service.errors import (
     NothingMatches,
     NotOffered,
+    OtherPurse,
     OverBudget,
     QuoteGone,
     TooManyQueued,
@@ -138,13 +139,13 @@ def _bound(job: Job, budget: int) -> dict[str, object]:
 
 
 async def fresh_keys(market: Market, asked: Posting, account: str) -> None:
-    """Malformed or Conflict unless every session key of *asked* is new, and for one channel, and what
+    """Malformed, OtherPurse or Conflict unless every session key of *asked* is new, and for one channel, and what
     comes home goes to the account itself."""
     keys = (asked.session_vk, *asked.spares)
     if len(asked.consumer_vkh) != 28 or any(len(vk) != 32 for vk in (*keys, *asked.channels)):
         raise Malformed("session keys are 32 bytes, consumer_vkh is 28")
     if asked.consumer_vkh.hex() != account:
-        raise Malformed("consumer_vkh is the account's own: the key hash that signed in")
+        raise OtherPurse("consumer_vkh is not the key hash of the account that asks")
     if len(set(keys)) != len(keys) or set(keys) & set(asked.channels):
         raise Malformed("every session key is for one channel only")
     if await market.used.any_of(keys):
@@ -369,7 +370,7 @@ async def sign(
     if set(secrets) != wanted:
         raise Malformed(f"sealed secrets are needed for: {', '.join(sorted(wanted)) or 'nothing'}")
     sealed = {name: value.hex() for name, value in secrets.items()}
-    waits = not await standing.takes_turn(market, lease)
+    waits = not (await standing.of(market, lease.account)).paid and market.settings.starts_in_turn
     offered = await market.store.get(OfferRecord, lease.offer)
     payout = offered.offer.payout_address if offered is not None else ""
 
@@ -407,7 +408,11 @@ async def sign(
         if lease.session_signature == session_signature:
             return lease  # said twice at once
         raise
-    return out.lease
+    if not waits:
+        return out.lease
+    await standing.turns(market, lease.account)
+    lease, _ = await market.lease(lease_id)
+    return lease
 
 
 async def stop(market: Market, who: Caller, job_id: str, reason: str = "") -> Job:

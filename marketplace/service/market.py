@@ -49,6 +49,9 @@ class Settings:
     quotes_paying: int = 64  # ... and of one that did
     quotes_address: int = 16  # of all accounts at one network address that never paid
     quote_ttl_new_ms: int = 45_000  # to sign within, for an account that never paid
+    starts_in_turn: bool = True  # of an account that never paid: one lease after the other
+    turn_wait_ms: int = 55_000  # so long a signed lease waits for its turn ...
+    turn_wait_funded_ms: int = 110_000  # ... while a channel of the one before it is seen
     unpaid_wait_ms: int = 10_000  # after a lease that ended unpaid; doubles with each
     unpaid_wait_most_ms: int = 3_600_000
     unpaid_forget_ms: int = 3_600_000  # one lapse or unpaid end less in each such time

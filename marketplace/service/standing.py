@@ -20,17 +20,17 @@ from marketplace.domain.errors import Conflict
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.service import decide
 from marketplace.service.errors import PaymentOwed, TooManyQuotes, UnpaidWait
-from marketplace.service.openquotes import ASKED, WAITS
+from marketplace.service.openquotes import ASKED, WAITS, unfunded
 from marketplace.service.ports import Change
-from marketplace.service.records import Channel, Lease, Standing, VoucherRecord
+from marketplace.service.records import Channel, Job, Lease, Standing, VoucherRecord
 
 if TYPE_CHECKING:
     from marketplace.service.access import Caller
     from marketplace.service.market import Market, Settings
 
-LIVE: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED)
-TURN_WAIT_MS: Final = 55_000
-"""So long a signed lease waits for its turn while nobody saw money of its account."""
+LIVE: Final = decide.LIVE
+AGAIN_MS: Final = 2_000
+"""When to ask again after TOO_MANY_QUOTES: about as long as a quote is signed and funded in."""
 _TRIES: Final = 8
 _names = count()
 
@@ -150,10 +150,12 @@ async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenera
     known = await check(market, who.account, address)
     most = most_quotes(settings, known, market.now)
     if quotes.count(who.account) + members > most:
-        raise TooManyQuotes(f"this account may have {most} open at once", most=most)
+        text = f"this account may have {most} open, or signed and not funded, at once"
+        raise TooManyQuotes(text, most=most, retry_after_ms=AGAIN_MS)
     if not known.paid and quotes.count(address) + members > settings.quotes_address:
         most = settings.quotes_address
-        raise TooManyQuotes(f"new accounts at one address may have {most} at once", most=most)
+        text = f"accounts at one address that never paid may have {most} open at once"
+        raise TooManyQuotes(text, most=most, retry_after_ms=AGAIN_MS)
     places = [f"{ASKED}{next(_names)}" for _ in range(members)]
     for place in places:
         quotes.add(place, who.account, address)
@@ -222,19 +224,33 @@ async def paid(market: Market, lease_id: str) -> None:
 
 
 async def takes_turn(market: Market, lease: Lease) -> bool:
-    """Whether a lease that is being signed may start now; an account that never paid has one turn."""
+    """Whether a signed lease may start now; an account that never paid has one turn, which all members
+    of a gang share: none of them pays before all have started."""
     known = await of(market, lease.account)
-    if known.paid:
+    if known.paid or not market.settings.starts_in_turn:
         return True
     if known.turn and known.turn != lease.id:
-        other = await market.store.get(Lease, known.turn)
-        if other is not None and other.state in LIVE:
+        together = await _together(market, known.turn)
+        if any(other.id == lease.id for other in together):
+            return True
+        if any(other.state in LIVE for other in together):
             return False
     mine = await change(
         market, lease.account,
         lambda at: at if at.turn not in (known.turn, lease.id) else replace(at, turn=lease.id),
     )  # fmt: skip
     return mine.turn == lease.id
+
+
+async def _together(market: Market, lease_id: str) -> list[Lease]:
+    """The lease that has the turn, with those of the other members of its gang."""
+    lease = await market.store.get(Lease, lease_id)
+    job = await market.store.get(Job, lease.job) if lease is not None else None
+    if lease is None or job is None or not job.gang:
+        return [lease] if lease is not None else []
+    members = await market.store.find(Job, gang=job.gang, limit=1_000)
+    found = [await market.store.get(Lease, one.lease) for one in members if one.lease]
+    return [one for one in found if one is not None]
 
 
 async def turns(market: Market, account: str = "") -> None:
@@ -254,10 +270,11 @@ async def _outwaited(market: Market, lease: Lease) -> bool:
     if known.owing or wait_ms(market.settings, known, market.now):
         return True
     first = await market.store.get(Lease, known.turn) if known.turn else None
-    rich = first is not None and (
-        first.state is not LeaseState.FUNDED or first.stage not in ("", WAITS)
-    )
-    return market.now >= lease.created_ms + (TURN_WAIT_MS * 2 if rich else TURN_WAIT_MS)
+    settings = market.settings
+    wait = settings.turn_wait_ms
+    if first is not None and first.state in LIVE and not unfunded(first):
+        wait = settings.turn_wait_funded_ms
+    return market.now >= lease.created_ms + wait
 
 
 async def _hand_over(market: Market, lease: Lease) -> None:

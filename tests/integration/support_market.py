@@ -38,6 +38,8 @@ FAST = Settings(
     end_grace_ms=200,
     requests_per_minute=100_000,
     logins_per_minute=100_000,
+    quotes_new=64,  # what a new account may have open is test_market_standing's
+    quotes_address=1_000,
 )
 
 

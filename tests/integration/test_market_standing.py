@@ -10,10 +10,11 @@ import anyio
 import httpx
 
 from marketplace.domain.keys import Signer
+from marketplace.service.market import Settings
 from marketplace.service.records import Lease, Standing
 from marketplace.service.standing import address_name, most_quotes, struck, wait_ms
 from tests.fakes import FakePayer, seed, spec, until, working
-from tests.integration.support_market import fast, sign_in
+from tests.integration.support_market import sign_in
 from tests.integration.test_market_access import open_market
 from tests.integration.test_market_spine import body, quoted, sign, state
 
@@ -27,7 +28,8 @@ def test_an_account_without_money_holds_little_and_an_honest_job_beside_it_is_ma
     tmp_path: Path,
 ) -> None:
     async def run() -> None:
-        async with open_market(tmp_path) as (client, inside, _):
+        limits = {"quotes_new": 4, "quotes_address": 16}
+        async with open_market(tmp_path, **limits) as (client, inside, _):
             async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as squat:
                 squatter = seed("squatter-with-no-money")
                 await sign_in(squat, squatter)
@@ -35,8 +37,9 @@ def test_an_account_without_money_holds_little_and_an_honest_job_beside_it_is_ma
                 for _ in range(8):
                     session = Signer(os.urandom(32))
                     answer = await post(squat, squatter, session)
-                    if answer.status_code == 422:
+                    if answer.status_code == 429:
                         assert answer.json()["code"] == "TOO_MANY_QUOTES"
+                        assert int(answer.headers["Retry-After"]) > 0
                         assert answer.json()["remedy"]
                         refused += 1
                         continue
@@ -55,7 +58,8 @@ def test_what_comes_home_goes_to_the_account_itself(tmp_path: Path) -> None:
     async def run() -> None:
         async with open_market(tmp_path) as (client, _, _):
             answer = await post(client, seed("a victim, not me"))
-            assert answer.status_code == 422 and "consumer_vkh" in answer.json()["detail"]
+            assert answer.status_code == 422 and answer.json()["code"] == "OTHER_PURSE"
+            assert "purse" in answer.json()["remedy"]
 
     anyio.run(run)
 
@@ -133,7 +137,7 @@ async def _is(ask: Any, code: str) -> bool:
 
 
 def test_the_wait_doubles_lapses_halve_the_quotes_and_both_are_forgotten() -> None:
-    settings, known = fast(), Standing("me")
+    settings, known = Settings(), Standing("me")
     assert most_quotes(settings, known, 0) == settings.quotes_new == 4
     waits: list[int] = []
     for _ in range(4):
