@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import httpx
 
+from marketplace.domain import wire
 from marketplace.domain.keys import Signer
+from marketplace.domain.voucher import Voucher
 from marketplace.service.market import Settings
 from marketplace.service.records import Lease, Standing
 from marketplace.service.standing import address_name, most_quotes, struck, wait_ms
@@ -72,7 +74,6 @@ def test_who_never_paid_starts_one_lease_after_the_other(tmp_path: Path) -> None
         async with open_market(tmp_path) as (client, inside, adapter):
             payer = FakePayer(str(client.base_url), {s.verify_key: s for s in sessions}, pays=False)
             async with working(payer):
-                await until(lambda: payer.socket is not None)
                 leases: list[str] = []
                 for session in sessions:
                     view = await quoted(client, (await post(client, me, session)).json()["id"])
@@ -120,9 +121,6 @@ def test_whoever_owes_gets_no_new_lease_and_after_an_unpaid_end_there_is_a_wait(
                 shared = await inside.market.store.get(Standing, address_name("127.0.0.1"))
                 assert shared is not None and shared.strikes == 1
                 last = payer.receipts[-1]
-                from marketplace.domain import wire
-                from marketplace.domain.voucher import Voucher
-
                 paid = Voucher.sign(session, last.channel_owed)
                 await payer.socket.send(wire.VoucherSent(lease, paid))
                 await until(lambda: _is(code, "UNPAID_WAIT"))
