@@ -28,7 +28,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     go = page.get_by_role("button", name="Sign and start")
     expect(go).to_be_enabled(timeout=30 * SECONDS)
     assert page.locator("#pay .checks .no").count() == 0
-    assert page.locator("#pay .checks .ok").count() == 8
+    assert page.locator("#pay .checks .ok").count() == 18
     expect(page.locator("#quote").locator("..")).to_contain_text("SIMULATED")
     assert wallet.asked == ["signData"]
     go.click()
