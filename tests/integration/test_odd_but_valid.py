@@ -298,6 +298,7 @@ async def _go(world: World, seed: int, count: int) -> tuple[Watch, Stream]:
         stream.mint()
     await watch.look()
     watch.serve()
+    highest = 0
     while stream.sent < count:
         watch.rescue()
         while len(watch.living) < _CHANNELS:
@@ -316,10 +317,13 @@ async def _go(world: World, seed: int, count: int) -> tuple[Watch, Stream]:
             ] += 1
         watch.serve()
         event = rng.random()
+        highest = max(highest, *stream.heights)
         if event < 0.12:
-            blocks = min(rng.randint(1, _DEEPEST), len(stream.heights) - 1)
-            stream.rollback(blocks, drop=rng.random() < 0.4)
-            await watch.look()
+            room = max(stream.heights) - highest + _DEEPEST  # several in a row are no deeper
+            blocks = min(rng.randint(1, _DEEPEST), room)
+            if blocks > 0:
+                stream.rollback(blocks, drop=rng.random() < 0.4)
+                await watch.look()
         elif event < 0.2:
             watch.rescue()
             stream.advance(rng.choice((PERIOD_MS // 2, PERIOD_MS + 700_000)))
