@@ -130,7 +130,8 @@ def serve_(
     also_url: Annotated[
         list[str] | None,
         typer.Option(
-            help="A further address at which clients dial it, such as one inside a cluster."
+            envvar="TALLY_ALSO_URL",
+            help="A further address at which clients dial it, such as one inside a cluster.",
         ),
     ] = None,
     internal_url: Annotated[

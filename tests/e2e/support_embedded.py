@@ -25,6 +25,7 @@ from marketplace.client.market import Market
 from marketplace.domain.invoice import Invoice, Line
 from marketplace.domain.metering import Cause
 from marketplace.domain.units import LOVELACE_PER_ADA
+from tests.e2e.support_wire import keep_ports
 from tests.requires import need_devnet, need_docker
 
 TALLY = (sys.executable, "-m", "marketplace.cli.main")
@@ -89,6 +90,8 @@ def story(
     """*tell* in a fresh world."""
     need_docker()
     need_devnet()
+
+    os.environ["TALLY_ALSO_URL"] = " ".join(keep_ports(3))
 
     async def main() -> None:
         with anyio.fail_after(patience_s):

@@ -8,6 +8,7 @@ as the test likes. Of plain HTTP the answer to one kind of request can be held i
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -171,10 +172,25 @@ def _message(payload: bytes) -> Message | None:
     return None
 
 
+_PORTS: list[int] = []
+
+
+def keep_ports(count: int) -> list[str]:
+    """Addresses at which the next doors will stand: a market must be told by which it is dialled."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    _PORTS[:] = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return [f"http://127.0.0.1:{port}" for port in _PORTS]
+
+
 @asynccontextmanager
 async def door(target: str) -> AsyncGenerator[Door]:
     """A door to the port of the URL *target*."""
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
+    port = _PORTS.pop(0) if _PORTS else 0
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     made = Door(int(target.split("://")[1].split("/")[0].rsplit(":", 1)[1]))
     made.port = listener.extra(anyio.abc.SocketAttribute.local_port)
     async with listener, anyio.create_task_group() as tasks:

@@ -22,7 +22,8 @@ from tests.integration.support_market import fast, market, sign_in
 from tests.integration.test_market_faults import adapter
 from tests.integration.test_market_spine import body, quoted, sign, state
 
-LONG = fast(notice_ms=120_000)
+# Both of an account that never paid may run at once: what is asked here is who makes room.
+LONG = fast(notice_ms=120_000, starts_in_turn=False)
 SHORT = fast(notice_ms=300)
 
 
