@@ -129,14 +129,15 @@ class Devnet:
         with self._lock:
             tx = _read(raw)
             before = self._pool[-1].after if self._pool else self._state
-            waiting = self._judged(tx, before, self._sources, self.slot())
+            slot = self.slot()
+            waiting = self._judged(tx, before, self._sources, slot)
             if self.block_ms > 0:
                 self._store.add_to_mempool(tx)
             self._pool.append(waiting)
             self._sources.update(waiting.entry.sources())
             if self.block_ms == 0:
-                try:
-                    self._mint()
+                try:  # at the slot of its judgement: it may be the last in which it holds
+                    self._mint(slot)
                 except BaseException:
                     self._wait([one for one in self._pool if one is not waiting])
                     raise
@@ -190,7 +191,7 @@ class Devnet:
             raise DevnetRefusal("count of blocks must be from 1 to 100000")
         for _ in range(count):
             with self._lock:
-                self._mint()
+                self._mint(self.slot())
         return self._tip
 
     def advance(self, ms: int) -> Block:
@@ -199,7 +200,7 @@ class Devnet:
             raise DevnetRefusal("advance_ms must be from 1 to 10^12: time moves forward only")
         with self._lock:
             self._store.set_meta("offset_ms", (self._store.meta("offset_ms") or 0) + ms)
-            return self._mint()
+            return self._mint(self.slot())
 
     def rollback(self, blocks: int, drop: bool = False) -> list[str]:
         """Takes the newest blocks back. Their transactions return to the mempool, or are dropped for good. Returns their ids.
@@ -230,10 +231,10 @@ class Devnet:
             }
             if stake_address not in registered or not 0 < lovelace <= GENESIS_LOVELACE:
                 raise DevnetRefusal(f"{stake_address!r} is no registered stake account")
-            waiting = [one.tx for one in self._pool]
-            self._write([], waiting, [(stake_address, lovelace)])
+            waiting, slot = [one.tx for one in self._pool], self.slot()
+            self._write(slot, [], waiting, [(stake_address, lovelace)])
             self._state = self._rebuilt(self._tip.height)
-            self._wait(self._survivors(self._state, waiting, self.slot()))
+            self._wait(self._survivors(self._state, waiting, slot))
             return self._tip
 
     def set_lag(self, blocks: int) -> None:
@@ -346,8 +347,8 @@ class Devnet:
             sources |= kept[-1].entry.sources()
         return kept
 
-    def _mint(self) -> Block:
-        slot = self.slot()
+    def _mint(self, slot: int) -> Block:
+        """A block of what waits. slot: read once, for what is dropped and for the block: else one may hold what its slot forbids."""
         if any(one.tx.end is not None and one.tx.end <= slot for one in self._pool):
             self._wait(self._survivors(self._state, [one.tx for one in self._pool], slot))
         while True:
@@ -358,7 +359,7 @@ class Devnet:
                     break
                 taken += 1
             try:
-                self._append(self._pool[:taken], self._pool[taken:])
+                self._append(slot, self._pool[:taken], self._pool[taken:])
             except Unwritable as problem:
                 # Rehearsed, and still not to be written: better without this one, and what builds on it, than no blocks any more.
                 _log.error("dropped a transaction that cannot be written: %s", problem)
@@ -367,16 +368,20 @@ class Devnet:
                 continue
             return self._tip
 
-    def _append(self, taken: list[Waiting], rest: list[Waiting]) -> None:
+    def _append(self, slot: int, taken: list[Waiting], rest: list[Waiting]) -> None:
         """Makes a block of ``taken``, the mempool's beginning, and leaves the rest waiting."""
-        self._write([one.entry for one in taken], [one.tx for one in rest])
+        self._write(slot, [one.entry for one in taken], [one.tx for one in rest])
         self._state = taken[-1].after if taken else self._state
         self._wait(rest)
 
     def _write(
-        self, entries: list[Entry], rest: list[Tx], rewards: list[tuple[str, int]] | None = None
+        self,
+        slot: int,
+        entries: list[Entry],
+        rest: list[Tx],
+        rewards: list[tuple[str, int]] | None = None,
     ) -> None:
-        tip, slot = self._tip, self.slot()
+        tip = self._tip
         # The fork's number keeps a block that replaces another at the same height and time from having its hash.
         identity = f"{tip.hash} {tip.height + 1} {slot} {self._meta('fork')} {[one.tx.id for one in entries]}"
         block = Block(tip.height + 1, blake2b(identity.encode()), tip.hash, slot)
@@ -405,7 +410,7 @@ class Devnet:
         while not self._stop.wait(self.block_ms / 1000):
             try:
                 with self._lock:
-                    self._mint()
+                    self._mint(self.slot())
                 self._trouble = None
             except Exception as problem:  # noqa: BLE001 - the thread that makes blocks outlives whatever it is
                 if self._trouble is None:

@@ -105,6 +105,45 @@ def test_what_expires_in_the_mempool_is_dropped_with_what_built_on_it(
     assert (held(devnet, ALICE), held(devnet, BOB)) == (10 * ADA, 0)
 
 
+class TickingClock(FrozenClock):
+    """A second passes whenever somebody looks, once it is let go."""
+
+    tick = 0
+
+    def __call__(self) -> int:
+        self.now += self.tick
+        return self.now
+
+
+def _until(devnet: Devnet, end: int) -> Draft:
+    source = devnet.faucet(ALICE.address, 10 * ADA)
+    return pay(source, ALICE, 10 * ADA, [out(BOB.raw, 2 * ADA)]).set(3, end)
+
+
+def test_a_last_second_that_passes_meanwhile_loses_nothing_acknowledged() -> None:
+    """Judged in the last second in which it holds: the block that is made of it has that second's slot."""
+    clock = TickingClock()
+    with Devnet(clock=clock) as devnet:
+        draft = _until(devnet, devnet.slot() + 2)
+        clock.tick = 1000
+        name = devnet.submit(draft.signed())
+        with devnet.reading() as view:
+            found = view.tx(name)
+        assert found is not None and found.block["slot"] == draft.body[3] - 1
+
+
+def test_no_block_holds_what_its_own_slot_forbids() -> None:
+    clock = TickingClock()
+    with Devnet(clock=clock, block_ms=NEVER) as devnet:
+        draft = _until(devnet, devnet.slot() + 2)
+        name = devnet.submit(draft.signed())
+        clock.tick = 1000
+        devnet.mint()
+        with devnet.reading() as view:
+            found = view.tx(name)
+        assert found is not None and found.block["slot"] < draft.body[3]
+
+
 def test_a_full_block_leaves_the_rest_for_the_next(devnet: Devnet) -> None:
     """Twelve transactions of 8 kB do not fit into one block of 90,112 bytes."""
     sources = [devnet.faucet(ALICE.address, 10 * ADA) for _ in range(12)]

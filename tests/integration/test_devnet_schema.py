@@ -18,7 +18,7 @@ import pytest
 
 from contracts.devnet import Devnet, Served, serve
 from contracts.devnet.face.app import API
-from tests.integration.support_devnet import Party
+from tests.integration.support_devnet import FrozenClock, Party
 from tests.integration.support_every_kind import Everything, build
 from tests.integration.support_ledger_cases import ALICE, World
 from tests.requires import need_devnet, need_js_clients
@@ -136,9 +136,11 @@ def filled(folder: Path, cases: Collection[str] | None) -> Generator[Filled, Non
     """Blocks with everything in them; after a restart everything waits, so that the mempool is full too."""
     need_devnet()
     need_js_clients()
-    with Devnet(folder) as devnet:
+    clock = FrozenClock()  # cases end in this very second
+    with Devnet(folder, clock=clock) as devnet:
+        clock.now += 100_000
         made = build(devnet, cases)
-    with serve(folder, block_ms=10**9) as served:
+    with serve(folder, block_ms=10**9, clock=clock) as served:
         world = World(served.devnet)
         for draft in (world.payment(), world.spend(), world.mint(), world.registered(LATE)):
             served.devnet.submit(draft.signed())
