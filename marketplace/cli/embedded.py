@@ -31,7 +31,8 @@ from marketplace.chain.connect import connect
 from marketplace.chain.wallet import Wallet
 from marketplace.cli.common import PortTaken, private_folder
 from marketplace.cli.faucet import ask as ask_faucet
-from marketplace.cli.supervise import Part
+from marketplace.cli.supervise import Part, PartFailed
+from marketplace.client.http import Http, MarketRefused
 from marketplace.client.purse import Purse
 from marketplace.domain.errors import Refusal
 
@@ -39,6 +40,8 @@ LOCAL_IMAGE: Final = "tally/python:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: the process runtime needs no image
 _OPERATOR_ADA: Final = 200_000_000
 _HOT_ADA: Final = 50_000_000
+_LISTED_WITHIN_S: Final = 60
+_SERVES: Final = ("LISTED", "DRAINING")
 
 
 class AlreadyRunning(Refusal):
@@ -198,7 +201,8 @@ class Embedded:
     async def start_adapter(
         self, name: str = "adapter", market: str = "", chain_url: str = ""
     ) -> Part:
-        """An adapter on this machine, at *market* and *chain_url* or at this one's own."""
+        """An adapter on this machine, at *market* and *chain_url* or at this one's own; returns when
+        its offer is listed, so that the next command finds it. :class:`PartFailed` when it is not."""
         part = self.part(
             name, "adapter", "run", "--state", str(self.home / name),
             "--market", market or self.market_url, "--chain-url", chain_url or self.chain_url,
@@ -206,7 +210,29 @@ class Embedded:
         )  # fmt: skip
         await self._fund_adapter(name)  # first: it takes no lease while it cannot pay for a Finish
         await part.start()
+        await self._listed(part)
         return part
+
+    async def _listed(self, part: Part) -> None:
+        """Until the market shows the offer of *part* as one that takes jobs, or drains."""
+        http = Http(self.market_url)
+        try:
+            with anyio.move_on_after(_LISTED_WITHIN_S):
+                while await self._offer_state(http, part) not in _SERVES:  # noqa: ASYNC110  untold
+                    await anyio.sleep(0.2)
+                return
+        finally:
+            with anyio.CancelScope(shield=True):
+                await http.aclose()
+        raise PartFailed(f"{part.name} is not listed: {part.last_words()} (log: {part.log})")
+
+    async def _offer_state(self, http: Http, part: Part) -> str:
+        try:
+            return str((await http.get(f"/v1/offers/{part.ready['offer']}"))["state"])
+        except MarketRefused as refused:
+            if refused.code != "NOT_FOUND":
+                raise
+            return ""
 
     async def _fund_adapter(self, name: str) -> None:
         """The hot key pays the fees of the channels that it finishes."""

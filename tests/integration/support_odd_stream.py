@@ -346,7 +346,7 @@ class Stream:
             copy = replace(
                 like, stage=stage, claimed=like.claimed - less, expire=expire, origin=None
             )
-            copy = replace(copy, amount=amount)
+            copy = replace(copy, amount=amount, tokens=0)  # the copy's look is free, a token is not
             if sum(c.origin is None for c in self.book.chans.values()) < 40:
                 chans[len(outs)] = copy
                 outs.append(Out(copy.address, amount, copy.datum))

@@ -353,7 +353,7 @@ def test_both_readers_agree_on_whatever_the_ledger_takes() -> None:
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_hundreds_of_odd_settlements(seed: int) -> None:
     _check(seed, 150)
 
