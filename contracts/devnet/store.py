@@ -15,6 +15,7 @@ from pathlib import Path
 
 import cbor2
 
+from contracts.devnet import faucet
 from contracts.devnet.rows import Entry, Row, Source, Unstorable, entry, output_row
 from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
 
@@ -32,6 +33,7 @@ CREATE TABLE IF NOT EXISTS output (
     lovelace INTEGER NOT NULL, assets TEXT NOT NULL, datum_hash TEXT, inline_datum TEXT, script_hash TEXT,
     raw BLOB NOT NULL, spent_by TEXT, spent_height INTEGER, PRIMARY KEY (tx, ix)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS output_address ON output (address);
+CREATE INDEX IF NOT EXISTS output_unspent ON output (address) WHERE spent_height IS NULL;
 CREATE INDEX IF NOT EXISTS output_payment ON output (payment);
 CREATE INDEX IF NOT EXISTS output_stake ON output (stake);
 CREATE INDEX IF NOT EXISTS output_spent ON output (spent_by);
@@ -210,6 +212,14 @@ class Store:
             "SELECT raw FROM output WHERE tx = ? AND ix = ? AND spent_height IS NULL", ref
         ).fetchone()
         return None if row is None else row["raw"]
+
+    def largest(self, address: str) -> faucet.Coin | None:
+        """The output with the most lovelace at an address that no block has spent."""
+        row = self.db.execute(
+            "SELECT tx, ix, lovelace FROM output WHERE address = ? AND spent_height IS NULL ORDER BY lovelace DESC LIMIT 1",
+            (address,),
+        ).fetchone()
+        return None if row is None else faucet.Coin(OutRef(row["tx"], row["ix"]), row["lovelace"])
 
     # --- what a ledger state is made of ---
 

@@ -160,15 +160,6 @@ class View:
     def outputs_of(self, tx: str) -> list[Row]:
         return self._all("SELECT * FROM output WHERE height <= :h AND tx = :tx ORDER BY ix", tx=tx)
 
-    def largest(self, address: str) -> faucet.Coin:
-        """The unspent output with the most lovelace at an address that has one."""
-        row = self._one(
-            f"SELECT * FROM output WHERE address = :a AND {_UNSPENT} ORDER BY lovelace DESC",
-            a=address,
-        )
-        assert row is not None
-        return faucet.Coin(OutRef(row["tx"], row["ix"]), row["lovelace"])
-
     # --- transactions ---
 
     def tx(self, name: str) -> Chained | None:
