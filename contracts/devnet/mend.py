@@ -6,7 +6,7 @@ ends the start (another Scalus would have to be read again); the file on disk st
 
 from __future__ import annotations
 
-from contracts.devnet.parameters import PARAMETERS
+from contracts.devnet.parameters import EPOCH_LENGTH, PARAMETERS
 
 
 def _long(value: int) -> str:
@@ -81,6 +81,21 @@ MENDS = (
         "and is held to it",
         "(null===c?null===r:c===r)n=new RJ;else",
         "(null===c?null===r:c===r)n=new uat(t.N5a,!1);else",
+    ),
+    (
+        "a pool that is registered pays no second deposit when it registers anew",
+        "D5.prototype.xe=function(t,n,e){var r=_wt(e);",
+        "D5.prototype.xe=function(t,n,e){var r=_wt(e),pools=n.Si.$A.HT.wk().Ee(n.Si.$A.GT.wk());",
+    ),
+    (
+        "nor does one that stands twice in a transaction",
+        "t instanceof WCt&&(t=(n=a.Sc)+o|0,n=(a.ad+u|0)",
+        "t instanceof WCt&&!pools.Aa(Kb(Wb(),t.vq,uU().XG))&&(pools=pools.Bf(Kb(Wb(),t.vq,uU().XG)),t=(n=a.Sc)+o|0,n=(a.ad+u|0)",
+    ),
+    (
+        "a pool's last epoch is counted in epochs, not in slots",
+        "o=t.$d,u=o.Xx;o=o.Wx,t=t.$d.Cs,V3();",
+        f"o=t.$d,u=Math.floor((4294967296*o.Wx+(o.Xx>>>0))/{EPOCH_LENGTH});o=0,t=t.$d.Cs,V3();",
     ),
     (
         "whoever asks wants to know which script failed",

@@ -13,6 +13,7 @@ from typing import Any
 
 import cbor2
 
+from contracts.devnet.parameters import EPOCH_LENGTH, PARAMETERS
 from contracts.devnet.transaction import OutRef
 from tests.integration.support_devnet import (
     ADA,
@@ -156,7 +157,7 @@ def a_script_six_days_ahead(world: World) -> tuple[Draft, Draft]:
 
 
 def _certified(world: World, owner: Party, deposit: int, *certificates: list[Any]) -> Draft:
-    held = 10 * ADA + deposit
+    held = 10 * ADA + max(0, deposit)
     draft = pay(world.coin(ALICE, held), ALICE, held, [], fee=300_000 + deposit)
     return draft.set(2, 300_000).set(4, list(certificates)).put(signers=(ALICE, owner))
 
@@ -202,6 +203,52 @@ def a_delegation_to_no_pool(world: World) -> tuple[Draft, Draft]:
     world.devnet.submit(pool(world, keeper).signed())
     to = [2, [0, owner.vkh], keeper.vkh]
     return _certified(world, owner, 0, to), _certified(world, owner, 0, [*to[:2], b"\x09" * 28])
+
+
+def _kept(world: World, name: str) -> Party:
+    """A registered pool, whose owner has an account."""
+    keeper = Party(name)
+    _registered(world, keeper)
+    world.devnet.submit(pool(world, keeper).signed())
+    return keeper
+
+
+@refused("StakePoolRetirementWrongEpochPOOL")
+def a_pools_end_too_far_away(world: World) -> tuple[Draft, Draft]:
+    keeper = _kept(world, "leaves late")
+    epoch, most = world.slot() // EPOCH_LENGTH, int(PARAMETERS["e_max"])
+
+    def leaving(last: int) -> Draft:
+        return _certified(world, keeper, 0, [4, keeper.vkh, last])
+
+    return leaving(epoch + most), leaving(epoch + most + 1)
+
+
+@refused("StakePoolNotRegisteredOnKeyPOOL")
+def a_strangers_end_as_a_pool(world: World) -> tuple[Draft, Draft]:
+    keeper, nobody = _kept(world, "keeps a pool"), Party("keeps none")
+    last = world.slot() // EPOCH_LENGTH + 2
+    return _certified(world, keeper, 0, [4, keeper.vkh, last]), _certified(
+        world, nobody, 0, [4, nobody.vkh, last]
+    )
+
+
+@refused("ValueNotConservedUTxO")
+def a_pools_deposit_twice(world: World) -> tuple[Draft, Draft]:
+    """A pool that registers anew has paid already."""
+    keeper = _kept(world, "comes again")
+    again = pool(world, keeper).body[4]
+    return _certified(world, keeper, 0, *again), _certified(world, keeper, POOL_DEPOSIT, *again)
+
+
+@refused("ConwayDRepIncorrectRefund")
+def a_dreps_end_for_more(world: World) -> tuple[Draft, Draft]:
+    voice = _voice(world, "leaves")
+    end = [17, [0, voice.vkh], DREP_DEPOSIT]
+    more = [*end[:2], DREP_DEPOSIT + 1]
+    return _certified(world, voice, -DREP_DEPOSIT, end), _certified(
+        world, voice, -DREP_DEPOSIT - 1, more
+    )
 
 
 @refused("DelegateeDRepNotRegisteredDELEG")
