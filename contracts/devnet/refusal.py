@@ -66,6 +66,11 @@ class LedgerRefusal(Exception):
         self.reason = reason
         self.logs = logs
 
+    @property
+    def told(self) -> str:
+        """Reason and traces in one text: Blockfrost's errors have no other place for them."""
+        return f"{self.reason}; traces: {', '.join(self.logs)}" if self.logs else self.reason
+
 
 def named(sentence: str) -> str:
     """The engine's sentence after the ledger's name for what it says; unknown ones stay as they are."""

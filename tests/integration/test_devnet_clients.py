@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from blockfrost import ApiError, BlockFrostApi
 from contracts.devnet import Served, serve
 from tests.integration.support_devnet import ADA, ANSWER_42, compiled
 from tests.requires import need_devnet
+
+CBOR = {"Content-Type": "application/cbor"}
 
 
 @pytest.fixture(scope="module")
@@ -266,11 +267,11 @@ def test_evaluation_with_outputs_not_on_chain(context: Any, control: httpx.Clien
     witness.redeemer[0].tag = pc.RedeemerTag.SPEND
     witness.redeemer[0].index = ordered.index(ghost.input)
     tx = pc.Transaction(body, witness).to_cbor_hex()
-    unknown = control.post("/api/v0/utils/txs/evaluate", content=tx).json()
+    unknown = control.post("/api/v0/utils/txs/evaluate", content=tx, headers=CBOR).json()
     assert "EvaluationFailure" in unknown["result"]
     output = {"address": str(home), "value": {"coins": 3 * ADA}, "datum": pc.Unit().to_cbor_hex()}
     asked = {"cbor": tx, "additionalUtxoSet": [[{"txId": "ab" * 32, "index": 0}, output]]}
-    known = control.post("/api/v0/utils/txs/evaluate/utxos", content=json.dumps(asked)).json()
+    known = control.post("/api/v0/utils/txs/evaluate/utxos", json=asked).json()
     (units,) = known["result"]["EvaluationResult"].values()
     assert units["memory"] > 0 and units["steps"] > 0
 

@@ -53,7 +53,9 @@ def client(served: Served) -> Iterator[httpx.Client]:
 
 
 def answer(client: httpx.Client, content: bytes | str, path: str = EVALUATE) -> dict[str, Any]:
-    return client.post(path, content=content).raise_for_status().json()
+    kind = "json" if path.endswith("/utxos") else "cbor"
+    headers = {"Content-Type": f"application/{kind}"}
+    return client.post(path, content=content, headers=headers).raise_for_status().json()
 
 
 def spending(source: OutRef, collateral: OutRef, script: bytes | None, redeemer: int = 42) -> bytes:

@@ -14,7 +14,12 @@ from contracts.devnet.addresses import BadAddress, payment_key, stake_credential
 from contracts.devnet.node import Devnet
 from contracts.devnet.views import Page, Row, View
 
-_NAMES = {400: "Bad Request", 404: "Not Found", 500: "Internal Server Error"}
+_NAMES = {
+    400: "Bad Request",
+    404: "Not Found",
+    415: "Unsupported Media Type",
+    500: "Internal Server Error",
+}
 NOT_FOUND = "The requested component has not been found."
 NO_SUCH_PATH = "Invalid path. Please check https://docs.blockfrost.io/"
 BACKEND_FAILED = "An unexpected response was received from the backend."
@@ -45,6 +50,21 @@ def not_found() -> NoReturn:
 
 def _chain(request: Request) -> Devnet:
     return request.app.state.devnet
+
+
+def body_of(kind: str) -> Any:
+    """A dependency that ends a request with 415 unless its body is said to be of this media type, whatever its parameters.
+
+    As Blockfrost's servers answer (blockfrost-utils, ``handle415``): a client that forgets the header would meet it there first.
+    """
+
+    def check(request: Request) -> None:
+        given = request.headers.get("content-type", "")
+        if given.partition(";")[0].strip().lower() != kind:
+            said = given or "no Content-Type"
+            raise Answer(415, f"Unsupported Media Type: {said}. Send the body as {kind}.")
+
+    return Depends(check)
 
 
 def _page(

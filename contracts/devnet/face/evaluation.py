@@ -26,7 +26,7 @@ from contracts.devnet.evaluation import (
     Undecodable,
     UnknownInputs,
 )
-from contracts.devnet.face.common import Answer, Chain
+from contracts.devnet.face.common import Answer, Chain, body_of
 from contracts.devnet.transaction import OutRef
 
 router = APIRouter(prefix="/utils/txs/evaluate")
@@ -38,13 +38,13 @@ _LANGUAGES = {"plutus:v1": 1, "plutus:v2": 2, "plutus:v3": 3}
 _EXECUTION = "Some scripts of the transactions terminated with error(s)."
 
 
-@router.post("")
+@router.post("", dependencies=[body_of("application/cbor")])
 async def evaluate(chain: Chain, request: Request, version: _Version = 5) -> dict[str, Any]:
     """The body is the transaction: CBOR, or its base16 or base64 text."""
     return await _answer(chain, _transaction(await request.body()), [], version)
 
 
-@router.post("/utxos")
+@router.post("/utxos", dependencies=[body_of("application/json")])
 async def evaluate_with(chain: Chain, request: Request, version: _Version = 5) -> dict[str, Any]:
     """JSON body: cbor (base16 or base64) and additionalUtxoSet, outputs that the chain may not have, in the shape of either version."""
     try:

@@ -13,6 +13,7 @@ from contracts.devnet.face.common import (
     Chain,
     amounts,
     block_time,
+    body_of,
     not_found,
     output_fields,
 )
@@ -39,13 +40,13 @@ async def _body(request: Request) -> bytes:
         return body
 
 
-@router.post("/tx/submit")
+@router.post("/tx/submit", dependencies=[body_of("application/cbor")])
 async def submit(chain: Chain, request: Request) -> str:
     raw = await _body(request)
     try:
         return await run_in_threadpool(chain.submit, raw)
     except LedgerRefusal as refusal:
-        raise Answer(400, refusal.reason, logs=refusal.logs) from refusal
+        raise Answer(400, refusal.told) from refusal
 
 
 # --- transactions in blocks ---
