@@ -93,7 +93,7 @@ def _unrunnable(tx: Tx, outputs: dict[OutRef, Output]) -> dict[Pointer, Failure]
     found: dict[Pointer, Failure] = {}
     for one in tx.redeemers:
         failure = _failure(tx, one.tag, one.index, outputs, scripts)
-        if failure is not None and one.tag < len(_TAGS):
+        if failure is not None:
             found[_TAGS[one.tag], one.index] = failure
     return found
 
@@ -107,7 +107,7 @@ def _scripts(tx: Tx, outputs: dict[OutRef, Output]) -> dict[str, Script]:
 def _failure(
     tx: Tx, tag: int, index: int, outputs: dict[OutRef, Output], scripts: dict[str, Script]
 ) -> Failure | None:
-    if tag > 3:
+    if tag >= len(_TAGS):
         return None
     spent = outputs[tx.inputs[index]] if tag == 0 and index < len(tx.inputs) else None
     if spent is not None and not spent.address[0] & 0x10:

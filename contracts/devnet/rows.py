@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from contracts.devnet import addresses
-from contracts.devnet.transaction import Output, OutRef, Tx, blake2b
+from contracts.devnet.transaction import SCRIPT_VOTERS, Output, OutRef, Tx, blake2b
 
 _INT64 = 2**63
 
@@ -137,7 +137,13 @@ def script_of(tx: Tx, tag: int, index: int, guards: Mapping[OutRef, str]) -> str
         one = tx.certificates[index]
         credential = one.credential or one.subject
         return None if credential is None else credential[1].hex()
-    return tx.withdrawals[index][0][1:].hex() if tag == 3 else None
+    if tag == 3:
+        return tx.withdrawals[index][0][1:].hex()
+    if tag == 4:
+        kind, key = tx.voters[index]
+        return key.hex() if kind in SCRIPT_VOTERS else None
+    guard = tx.proposals[index].guard
+    return None if guard is None else guard.hex()
 
 
 def _certificates(tx: Tx) -> list[Row]:

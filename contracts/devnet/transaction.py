@@ -147,10 +147,11 @@ class Tx:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A governance proposal. account: the reward account that gets the deposit back."""
+    """A governance proposal. account: the reward account that gets the deposit back; guard: the script that it names, if any."""
 
     deposit: int
     account: bytes
+    guard: bytes | None
 
 
 def blake2b(data: bytes, size: int = 32) -> str:
@@ -189,7 +190,7 @@ def read(raw: bytes) -> Tx:
             donation=cbor.uint(body[22]) if 22 in body else 0,
             valid=flag != b"\xf4",
             collateral_return=output(body[16]) if 16 in body else None,
-            voters=[_voter(one) for one, _ in cbor.pairs(body[19])] if 19 in body else [],
+            voters=_voters(body.get(19)),
             votes_on=_votes_on(body.get(19)),
             proposals=[_proposal(one) for one in _many(body.get(20))],
         )
@@ -215,10 +216,19 @@ def _withdrawals(raw: bytes | None) -> list[tuple[bytes, int]]:
     return sorted(listed, key=lambda one: (not one[0][0] & 0x10, one[0]))
 
 
-def _voter(raw: bytes) -> tuple[int, bytes]:
-    """(kind, hash): 0 and 1 committee, 2 and 3 DRep (3 a script), 4 pool."""
-    kind, key = cbor2.loads(raw)
-    return kind, key
+SCRIPT_VOTERS = (1, 3)
+# The ledger's order of voters: committee, DReps, pools; of each, scripts before keys.
+_VOTER_ORDER = (1, 0, 3, 2, 4)
+
+
+def _voters(raw: bytes | None) -> list[tuple[int, bytes]]:
+    """(kind, hash) in the order that redeemers point into. Kinds: 0 and 1 committee, 2 and 3 DRep (1 and 3 a script), 4 pool."""
+    if raw is None:
+        return []
+    listed = [cbor2.loads(one) for one, _ in cbor.pairs(raw)]
+    return sorted(
+        ((kind, key) for kind, key in listed), key=lambda one: (_VOTER_ORDER.index(one[0]), one[1])
+    )
 
 
 def _votes_on(raw: bytes | None) -> list[OutRef]:
@@ -229,8 +239,11 @@ def _votes_on(raw: bytes | None) -> list[OutRef]:
 
 
 def _proposal(raw: bytes) -> Proposal:
-    deposit, account, *_ = cbor.elements(raw)
-    return Proposal(cbor.uint(deposit), cbor2.loads(account))
+    deposit, account, action, _ = cbor.elements(raw)
+    kind, *rest = cbor.elements(action)
+    # A change of parameters and a withdrawal from the treasury end with the guardrails' hash, or null.
+    guard = cbor2.loads(rest[-1]) if cbor.uint(kind) in (0, 2) else None
+    return Proposal(cbor.uint(deposit), cbor2.loads(account), guard)
 
 
 def _assets(bundle: dict[bytes, dict[bytes, int]]) -> dict[str, int]:

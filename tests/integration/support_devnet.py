@@ -82,8 +82,8 @@ class Party:
         return b"\xe0" + self.vkh
 
 
-def script_address(script: bytes) -> bytes:
-    return b"\x70" + script_hash(script)
+def script_address(script: bytes, language: int = 3) -> bytes:
+    return b"\x70" + script_hash(script, language)
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,19 @@ def dumps(value: Any) -> bytes:
     return cbor2.dumps(value, default=lambda encoder, raw: encoder.write(raw.encoded))
 
 
+def language_views(languages: tuple[int, ...]) -> bytes:
+    """What the script data hash says of cost models (Alonzo's CDDL): version 1 as bytes within bytes, and last, as its key is longest."""
+    entries = [
+        cbor2.dumps(one - 1) + cbor2.dumps(COST_MODELS[f"PlutusV{one}"])
+        for one in languages
+        if one > 1
+    ]
+    if 1 in languages:
+        costs = b"".join(cbor2.dumps(one) for one in COST_MODELS["PlutusV1"])
+        entries.append(cbor2.dumps(b"\x00") + cbor2.dumps(b"\x9f" + costs + b"\xff"))
+    return bytes([0xA0 + len(entries)]) + b"".join(entries)
+
+
 Mutation = Callable[["Draft"], "Draft"]
 
 
@@ -105,7 +118,8 @@ Mutation = Callable[["Draft"], "Draft"]
 class Draft:
     """A transaction before it is signed. body and witness by CDDL key; redeemers by (tag, index).
 
-    The script data hash is derived when ``redeemers`` is not empty, unless the body sets it. raw_redeemers and raw_body: the very
+    The script data hash is derived when ``redeemers`` is not empty, unless the body sets it; languages: of the Plutus scripts that
+    are run, oldest first. raw_redeemers and raw_body: the very
     bytes to send instead of a tidy encoding (the body's signature and the script data hash are made over them).
     """
 
@@ -116,6 +130,7 @@ class Draft:
     auxiliary: Any = None
     valid: bool = True
     spoil: Callable[[bytes], bytes] = bytes
+    languages: tuple[int, ...] = (3,)
     raw_redeemers: bytes | None = None
     raw_body: Callable[[dict[int, Any]], bytes] = dumps
 
@@ -145,7 +160,7 @@ class Draft:
             tidy = dumps({key: list(value) for key, value in self.redeemers.items()})
             listed = self.raw_redeemers or tidy
             witness[5] = Raw(listed)
-            views = cbor2.dumps({2: COST_MODELS["PlutusV3"]})
+            views = language_views(self.languages)
             datums = dumps(witness[4]) if 4 in witness else b""
             body.setdefault(11, blake2b(listed + datums + views))
             if body[11] == b"":
@@ -165,14 +180,15 @@ def ref(out: OutRef) -> list[Any]:
 
 
 def out(address: bytes, lovelace: Any, **more: Any) -> dict[int, Any]:
-    """A post-Alonzo output. datum: inline Plutus data; script: a V3 reference script; datum_hash: 32 bytes."""
+    """A post-Alonzo output. datum: inline Plutus data; datum_hash: 32 bytes; script: a V3 reference script, or [language, body]."""
     made: dict[int, Any] = {0: address, 1: lovelace}
     if "datum" in more:
         made[2] = [1, cbor2.CBORTag(24, cbor2.dumps(more["datum"]))]
     if "datum_hash" in more:
         made[2] = [0, more["datum_hash"]]
     if "script" in more:
-        made[3] = cbor2.CBORTag(24, cbor2.dumps([3, more["script"]]))
+        script = more["script"] if isinstance(more["script"], list) else [3, more["script"]]
+        made[3] = cbor2.CBORTag(24, cbor2.dumps(script))
     return made
 
 

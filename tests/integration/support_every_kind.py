@@ -1,7 +1,8 @@
 """A devnet with every kind of transaction on it that its ledger takes, for what must hold of every answer.
 
-The ledger's cases give plain, scripted, minting, registering and withdrawing ones; here are the rest: metadata, CIP-25 and CIP-68,
-datums of odd shapes, delegations of stake and votes, burning, an account's end.
+The ledger's cases give plain, scripted, minting, registering and withdrawing ones, the odd cases odd encodings; here are metadata,
+CIP-25 and CIP-68, datums of odd shapes, delegations of stake and votes, burning, an account's end. Beside it: ``support_every_script``
+(languages, native scripts, reference scripts, addresses, auxiliary data) and ``support_every_office`` (pools, DReps, proposals, votes).
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from tests.integration.support_devnet import (
     ref,
     script_hash,
 )
+from tests.integration.support_every_office import add_offices
+from tests.integration.support_every_script import add_scripts
 from tests.integration.support_ledger_cases import ALICE, BOB, CASES, KEY_DEPOSIT, World
+from tests.integration.support_odd_cases import ACCEPTED
 
 Submit = Callable[[str, Draft], str]
 HOLDER = Party("holder")
@@ -97,9 +101,13 @@ def build(devnet: Devnet, cases: Collection[str] | None = None) -> Everything:
         if cases is None or case.name in cases:
             control, _ = case.build(world)
             submit(case.name, control)
+    for name, odd in ACCEPTED.items():
+        submit(name, odd(world))
     units = _tokens(world, submit)
     _datums(world, submit)
     _accounts(world, submit)
+    add_scripts(world, submit)
+    add_offices(world, submit)
     return Everything(txs, units)
 
 
