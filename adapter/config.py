@@ -62,7 +62,8 @@ class Config:
     processes), docker, process or both;
     *slices*: the MIG plan, from a GPU's UUID to its profiles;
     *unconfined*: lets the process runtime run without bubblewrap; *host_network*: gives processes the
-    host's network, which open egress and ports need there; *metrics_port*: 0 = none.
+    host's network, which open egress and ports need there; *egress*: jobs that ask may connect out;
+    *metrics_port*: 0 = none.
     """
 
     market: str = "http://127.0.0.1:8000"
@@ -84,7 +85,7 @@ class Config:
     unconfined: bool = False
     host_network: bool = False
     allow_root: bool = False
-    egress: bool = True
+    egress: bool = False
     metrics_port: int = 0
     asset: str = ""
     tick_ms: int = 1000

@@ -21,7 +21,7 @@ from marketplace.domain.job import JobSpec
 from marketplace.domain.offer import Offer
 from marketplace.domain.terms import Terms, close_period_floor
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.workload import Egress, EgressMode, WorkloadSpec
+from marketplace.domain.workload import EgressMode, WorkloadSpec
 
 DISK_DEFAULT_MIB: Final = 1024
 SHM_MOST_MIB: Final = 8192
@@ -157,15 +157,40 @@ def _openness(
     )  # no image, or one that lies on the host
     why = "" if here else registries.refused(job.image, own.limits.images)
     yield not why, "IMAGE_REFUSED", why
-    yield (
-        bool(job.image) or not job.ports or own.limits.host_network,
-        "PORTS_REFUSED",
-        "plain processes get no network here: use an image",
-    )
+    yield from _network(own, job)
     yield (
         job.placement.isolation in own.offer.isolation,
         "ISOLATION",
         f"this host offers {', '.join(own.offer.isolation)}",
+    )
+
+
+def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
+    """Nothing connects out but what asked to, where the owner allows it.
+
+    A plain process has the host's whole network or none, so its ports come with all of it.
+    """
+    asked, contained = job.egress.mode, bool(job.image)
+    shared = contained or own.limits.host_network
+    yield (
+        asked is EgressMode.NONE or (own.offer.egress and shared),
+        "EGRESS_REFUSED",
+        "nothing connects out from here: leave egress out, or take another provider",
+    )
+    yield (
+        contained or asked is not EgressMode.LIST,
+        "EGRESS_REFUSED",
+        "a plain process is not held to a list: use an image",
+    )
+    yield (
+        contained or not job.ports or own.limits.host_network,
+        "PORTS_REFUSED",
+        "plain processes get no network here: use an image",
+    )
+    yield (
+        contained or not job.ports or asked is EgressMode.OPEN,
+        "PORTS_REFUSED",
+        "a plain process's ports come with egress: open: ask for it, or use an image",
     )
 
 
@@ -247,7 +272,6 @@ def workload(
     *secrets* opens the sealed values; it is called once, when the workload is about to start.
     """
     offer = own.offer
-    networked = offer.egress and (bool(job.image) or own.limits.host_network)
     # A simulated device cannot be handed into a container; it is metered all the same.
     real = tuple(uuid for uuid in grant.gpus if not _simulated(offer, uuid))
     spec = WorkloadSpec(
@@ -265,7 +289,7 @@ def workload(
         outputs=job.outputs,
         ports=tuple(port.port for port in job.ports),
         root_allowed=offer.allow_root,
-        egress=Egress(EgressMode.OPEN if networked else EgressMode.NONE),
+        egress=job.egress,
         labels={"job": terms.job},
         stop_grace_ms=own.limits.stop_grace_ms,
     )

@@ -202,6 +202,8 @@ class ProcessRuntime:
             raise RuntimeRefused("the process runtime cannot limit egress to a list")
         if (spec.egress.mode is EgressMode.OPEN or spec.ports) and not config.host_network:
             raise RuntimeRefused("this provider shares no host network with processes")
+        if spec.ports and spec.egress.mode is not EgressMode.OPEN:
+            raise RuntimeRefused("a process has the host's network whole or not at all")
         if config.bubblewrap is None and spec.egress.mode is EgressMode.NONE:
             raise RuntimeRefused(f"{UNCONFINED}: egress cannot be denied without bubblewrap")
 
@@ -287,7 +289,7 @@ class ProcessRuntime:
                 "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "tally",
                 "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
                 "--tmpfs", "/tmp"]  # fmt: skip
-        if spec.egress.mode is EgressMode.NONE and not spec.ports:
+        if spec.egress.mode is EgressMode.NONE:
             line.append("--unshare-net")
         else:
             line += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]

@@ -53,7 +53,11 @@ class Body(BaseModel):
 class SpecBody(Body):
     """A job, as ``JobSpec.to_wire()`` writes it."""
 
-    spec: dict[str, Any] = Field(examples=[SPEC])
+    spec: dict[str, Any] = Field(
+        examples=[SPEC],
+        description='as a job file says it; `gang` and `egress` (`"open"`, or a list of `host:port`)'
+        " only where they are asked for",
+    )
 
 
 class JobBody(SpecBody):

@@ -278,7 +278,8 @@ class Embedded:
 
     def _config(self, name: str) -> Path:
         path = self.home / f"{name}.toml"
-        lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', "unconfined = true"]
+        lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', "unconfined = true",
+                 "egress = true"]  # fmt: skip
         lines += [
             "[reserve]",
             "cores = 0",

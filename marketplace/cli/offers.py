@@ -78,6 +78,7 @@ FIELDS: Final[dict[str, Field]] = {
     "region": Field(lambda r: r["region"], str),
     "trust": Field(lambda r: r["trust"], _number),
     "provider": Field(lambda r: r["provider"], str),
+    "egress": Field(lambda r: "yes" if r["egress"] else "no", str),
     "simulated": Field(lambda r: "yes" if r["simulated"] else "no", str),
 }
 
@@ -126,6 +127,7 @@ def rows_of(offer: Row) -> list[Row]:
         "provider": offer["provider"],
         "region": offer.get("region") or "",
         "trust": offer.get("trust", 0),
+        "egress": offer.get("egress", False),
         "cpu_milli": cast(Row, offer.get("cpu") or {}).get("milli", 0),
         "memory_mib": offer.get("memory_mib", 0),
         "disk_mib": offer.get("disk_mib", 0),

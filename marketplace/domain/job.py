@@ -12,6 +12,7 @@ from marketplace.domain import canonical
 from marketplace.domain.canonical import want_int, want_list, want_text
 from marketplace.domain.errors import Malformed
 from marketplace.domain.machine import Machine
+from marketplace.domain.workload import MOST_TARGETS, NO_EGRESS, Egress, EgressMode
 
 UNLIMITED: Final = 2**53
 
@@ -132,6 +133,7 @@ class JobSpec:
     price: Price = Price()
     policy: Policy = Policy()
     gang: Gang | None = None
+    egress: Egress = NO_EGRESS
 
     def members(self) -> tuple[JobSpec, ...]:
         """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0), with
@@ -166,6 +168,7 @@ class JobSpec:
         group = {"gang": [gang.members, gang.spread, gang.same_region]} if gang else {}
         return {
             **group,
+            **_egress_to_wire(self.egress),
             "name": self.name,
             "kind": self.kind,
             "image": self.image,
@@ -231,6 +234,7 @@ class JobSpec:
                 ),
                 price=Price(*price),
                 gang=_gang(w["gang"]) if "gang" in w else None,
+                egress=_egress(w["egress"]) if "egress" in w else NO_EGRESS,
                 policy=Policy(
                     max_duration_ms=want_int(policy["max_duration_ms"], "max_duration_ms", 1),
                     retry_on=_texts(policy["retry_on"], "retry_on", 16),
@@ -350,6 +354,21 @@ def _gang(value: object) -> Gang:
     if not isinstance(spread, bool) or not isinstance(same_region, bool):
         raise Malformed("gang is [members, spread, same_region]")
     return Gang(want_int(members, "members", 2, MOST_MEMBERS), spread, same_region)
+
+
+def _egress_to_wire(egress: Egress) -> dict[str, object]:
+    """``open``, or the list; a job that asks for nothing has no such key, as before there was one."""
+    if egress.mode is EgressMode.NONE:
+        return {}
+    return {"egress": list(egress.allow) or str(egress.mode)}
+
+
+def _egress(value: object) -> Egress:
+    if value == str(EgressMode.OPEN):
+        return Egress(EgressMode.OPEN)
+    if isinstance(value, str):
+        raise Malformed("egress is open, or a list of host:port; without it there is none")
+    return Egress(EgressMode.LIST, _texts(value, "egress", MOST_TARGETS))
 
 
 def _map(value: object, name: str) -> dict[str, Any]:

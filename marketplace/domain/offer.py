@@ -91,7 +91,7 @@ class Offer:
 
     *provider*: hex of the adapter's Ed25519 key, its name everywhere; *gpu_rates*: micro-lovelace
     per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone;
-    *adapter_vkh*, *payout*: as in the terms.
+    *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out.
     """
 
     id: str
@@ -114,7 +114,7 @@ class Offer:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     trust: int = 0
     allow_root: bool = False
-    egress: bool = True
+    egress: bool = False
     windows: tuple[Window, ...] = ()
 
     def __post_init__(self) -> None:

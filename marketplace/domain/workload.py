@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.machine import Machine
 
 WORKSPACE: Final = "/workspace"
@@ -21,6 +21,8 @@ WORKSPACE: Final = "/workspace"
 DEFAULT_USER: Final = "10001:10001"
 _DIGEST: Final = re.compile(r"(?:[a-z0-9][a-z0-9._/:-]*@)?sha256:[0-9a-f]{64}")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_TARGET: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?:([1-9][0-9]{0,4})")
+MOST_TARGETS: Final = 32
 _RESERVED_ENV: Final = ("LD_", "NVIDIA_", "CUDA_MPS_", "DYLD_")
 
 
@@ -113,10 +115,26 @@ class EgressMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """The outward policy; *allow* holds ``host:port`` and counts only under LIST."""
+    """The outward policy; *allow* holds 1 to 32 ``host:port`` under LIST and nothing otherwise.
+
+    :class:`Malformed` for anything else. What a name may lead to is judged where it is resolved.
+    """
 
     mode: EgressMode = EgressMode.NONE
     allow: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.mode is EgressMode.LIST) is not bool(self.allow):
+            raise Malformed("egress is none, open, or a list of at least one host:port")
+        if len(self.allow) > MOST_TARGETS:
+            raise Malformed(f"egress has {len(self.allow)} entries; at most {MOST_TARGETS}")
+        for entry in self.allow:
+            found = _TARGET.fullmatch(entry)
+            if found is None or int(found[1]) > 65_535:
+                raise Malformed(f"egress: {entry[:80]!r} is not host:port, e.g. pypi.org:443")
+
+
+NO_EGRESS: Final = Egress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +164,7 @@ class WorkloadSpec:
     user: str = DEFAULT_USER
     root_allowed: bool = False
     privileged: bool = False
-    egress: Egress = Egress()
+    egress: Egress = NO_EGRESS
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     stop_grace_ms: int = 10_000
     log_limit_kib: int = 4096

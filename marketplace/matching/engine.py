@@ -72,6 +72,7 @@ def shape_key(request: Request) -> tuple[Any, ...]:
         request.trust,
         request.upload_mbps,
         request.download_mbps,
+        request.egress,
         request.max_gpu_rate,
         request.max_core_rate,
         request.avoid,

@@ -32,6 +32,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "isolation": {"isolation": 0},
     "trust": {"trust": 0},
     "network": {"upload_mbps": 0, "download_mbps": 0},
+    "egress": {"egress": False},
     "avoided": {"avoid": frozenset[str]()},
     "price": {"max_gpu_rate": None, "max_core_rate": None},
     "cpu": {"cpu_milli": 0},
@@ -154,7 +155,7 @@ def _relax(
     have: dict[str, Ints] = {}
     for field in loose:
         asked = getattr(request, field)
-        if field in ("gpu_models", "regions", "labels", "avoid"):
+        if field in ("gpu_models", "regions", "labels", "avoid", "egress"):
             distance += CHOICE if asked else 0.0
         elif field == "gpu_count" and "gpu_milli" in loose:
             distance += (asked - 1) / asked
@@ -244,6 +245,8 @@ def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> 
         told.append("no " + ", ".join(sorted(request.labels - host.labels)))
     if relaxed.avoid != request.avoid:
         told.append(f"{host.id} not avoided")
+    if relaxed.egress != request.egress:
+        told.append("no egress")
     if relaxed.gpu_count != request.gpu_count:
         told.append(f"{relaxed.gpu_count} device{'s' if relaxed.gpu_count > 1 else ''}")
     if relaxed.gpu_milli != request.gpu_milli:

@@ -146,6 +146,7 @@ HOST_TERMS: Final[tuple[tuple[str, Term], ...]] = (
     ("isolation", lambda fleet, rows, request: fleet.isolation[rows] >= request.isolation),
     ("trust", lambda fleet, rows, request: fleet.trust[rows] >= request.trust),
     ("network", _network),
+    ("egress", lambda fleet, rows, request: fleet.egress[rows] | (not request.egress)),
     ("avoided", _not_avoided),
 )
 """These stand on their own."""

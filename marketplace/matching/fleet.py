@@ -109,7 +109,7 @@ class Fleet:
             "model0",
         ):
             grown(name, (rows,), np.int32)
-        for name in ("alive", "draining"):
+        for name in ("alive", "draining", "egress"):
             grown(name, (rows,), np.bool_)
         for name in ("free", "gpu_rate", "offered"):
             grown(name, (rows, slots), np.int64)
@@ -138,6 +138,7 @@ class Fleet:
     model0: Small
     alive: Bools
     draining: Bools
+    egress: Bools
     free: Ints
     gpu_rate: Ints
     gpu_dear: NDArray[np.float64]
@@ -196,6 +197,7 @@ class Fleet:
         self.region[row] = self.regions.number(host.region)
         self.isolation[row], self.trust[row] = host.isolation, host.trust
         self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps
+        self.egress[row] = host.egress
         self.count[row] = len(host.gpus)
         self.count1[row] = max(len(host.gpus), 1)
         self.cpu_total[row], self.mem_total[row] = host.cpu_milli, host.memory_mib

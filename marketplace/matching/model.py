@@ -22,6 +22,7 @@ WORDS: Final = {
     "isolation": "isolate too weakly",
     "trust": "below the trust tier",
     "network": "too slow a network",
+    "egress": "allow no egress",
     "avoided": "asked to be avoided",
     "price": "too dear",
     "maintenance": "in or before maintenance",
@@ -70,6 +71,7 @@ class Host:
     trust: int = 0
     upload_mbps: int = 0
     download_mbps: int = 0
+    egress: bool = False
     provider: str = ""
     maintenance: tuple[tuple[int, int], ...] = ()
 
@@ -106,6 +108,7 @@ class Request:
     trust: int = 0
     upload_mbps: int = 0
     download_mbps: int = 0
+    egress: bool = False
     max_gpu_rate: int | None = None
     max_core_rate: int | None = None
     owner: str = ""

@@ -20,6 +20,7 @@ from marketplace.domain.job import UNLIMITED, JobSpec, Resources
 from marketplace.domain.offer import Offer, OfferState
 from marketplace.domain.terms import close_period_floor
 from marketplace.domain.units import WHOLE, Resource
+from marketplace.domain.workload import EgressMode
 from marketplace.matching import (
     FairQueue,
     Gang,
@@ -397,6 +398,7 @@ class Matcher:
             labels=frozenset(labels),
             isolation=ISOLATION[place.isolation],
             trust=place.min_trust,
+            egress=spec.egress.mode is not EgressMode.NONE,
             max_gpu_rate=price.max_gpu_rate or None if gpu else None,
             max_core_rate=None if gpu else price.max_core_rate or None,
             owner=account,
@@ -517,6 +519,7 @@ def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         trust=offer.trust,
         upload_mbps=host.up_kbit // 1000,
         download_mbps=host.down_kbit // 1000,
+        egress=offer.egress,
         provider=offer.provider,
         maintenance=tuple((w.start_ms, w.end_ms) for w in offer.windows if w.start_ms < w.end_ms),
     )

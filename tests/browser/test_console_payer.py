@@ -15,6 +15,7 @@ from marketplace.domain.job import GpuNeed, JobSpec, Range, Resources
 from marketplace.domain.receipt import SignedReceipt
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, voucher_message
+from marketplace.domain.workload import NO_EGRESS, Egress, EgressMode
 from tests.browser.support_product import Product
 from tests.unit.support_payer import CONSUMER, SESSION, Paper, signed_terms, terms
 
@@ -199,6 +200,31 @@ def test_a_provider_that_was_given_up_bills_no_further_than_the_budget_leaves(
     page.context.close()
 
 
+def test_the_form_asks_for_a_network_only_where_its_reader_did(
+    running: Product, browser: Browser
+) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/jobs/new")
+    page.get_by_label("Image").fill("sha256:" + "ab" * 32)
+    read = """async () => {
+      const {readForm} = await import("/assets/spec.js");
+      try { return readForm(document.getElementById("new"), {}); } catch (e) { return {field: e.field}; }
+    }"""
+    found = [page.evaluate(read)]
+    page.get_by_label("Network out").select_option("the internet")
+    found.append(page.evaluate(read))
+    page.get_by_label("Network out").select_option("only these")
+    found.append(page.evaluate(read))
+    page.get_by_label("Hosts and ports").fill("pypi.org:443, files.pythonhosted.org:443")
+    found.append(page.evaluate(read))
+    assert found[2] == {"field": "reach"}
+    named = Egress(EgressMode.LIST, ("pypi.org:443", "files.pythonhosted.org:443"))
+    assert [JobSpec.from_wire(found[n]).egress for n in (0, 1, 3)] == [
+        NO_EGRESS, Egress(EgressMode.OPEN), named,
+    ]  # fmt: skip
+    page.context.close()
+
+
 def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: Browser) -> None:
     page = browser.new_context(base_url=running.market).new_page()
     page.goto("/")
@@ -209,6 +235,7 @@ def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: 
         ("a", "é"),
         (Resources(gpu=gpu), Resources()),
         env={"b": "1", "aa": "2"},
+        egress=Egress(EgressMode.LIST, ("pypi.org:443",)),
     )
     got = page.evaluate(
         """async ([spec, vk]) => {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -95,3 +97,28 @@ async def outcome(runtime: Runtime, spec: WorkloadSpec, seconds: float = 60) -> 
         status = await until_status(runtime, handle, WorkloadState.EXITED, seconds)
         said = (await runtime.logs(handle, 0, 1 << 20)).data
         return status, said.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def outside(address: str) -> Iterator[str]:
+    """A machine elsewhere: a network namespace with a listener on port 8099, routed by this host."""
+    name = lease_id("n")[:12]
+    host = address.rpartition(".")[0] + ".1"
+    lines = (
+        f"ip netns add {name}",
+        f"ip link add o{name[-8:]} type veth peer name i{name[-8:]} netns {name}",
+        f"ip addr add {host}/24 dev o{name[-8:]}",
+        f"ip link set o{name[-8:]} up",
+        f"ip -n {name} addr add {address}/24 dev i{name[-8:]}",
+        f"ip -n {name} link set i{name[-8:]} up",
+    )
+    code = f"import socket\ns = socket.create_server(('{address}', 8099))\nwhile True: s.accept()"
+    try:
+        for line in lines:
+            subprocess.run(line.split(), check=True, timeout=20)
+        server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", code])
+        yield name
+        server.kill()
+        server.wait()
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -140,37 +138,12 @@ async def test_another_lease_is_out_of_reach(runtime: DockerRuntime) -> None:
             assert json.loads(said) == {f"{address}:{port}": False}
 
 
-@contextlib.contextmanager
-def outside(address: str) -> Iterator[str]:
-    """A machine elsewhere: a network namespace with a listener on port 8099, routed by this host."""
-    name = images.lease_id("n")[:12]
-    host = address.rpartition(".")[0] + ".1"
-    lines = (
-        f"ip netns add {name}",
-        f"ip link add o{name[-8:]} type veth peer name i{name[-8:]} netns {name}",
-        f"ip addr add {host}/24 dev o{name[-8:]}",
-        f"ip link set o{name[-8:]} up",
-        f"ip -n {name} addr add {address}/24 dev i{name[-8:]}",
-        f"ip -n {name} link set i{name[-8:]} up",
-    )
-    code = f"import socket\ns = socket.create_server(('{address}', 8099))\nwhile True: s.accept()"
-    try:
-        for line in lines:
-            subprocess.run(line.split(), check=True, timeout=20)
-        server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", code])
-        yield name
-        server.kill()
-        server.wait()
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
-
-
 @pytest.mark.prove
 async def test_egress_reaches_what_it_may_and_no_more(runtime: DockerRuntime) -> None:
     there = "203.0.113.2"
     listed = Egress(EgressMode.LIST, (f"{there}:8099",))
     other = Egress(EgressMode.LIST, ("203.0.113.9:8099",))
-    with outside(there):
+    with images.outside(there):
         for egress, wanted in (
             (Egress(EgressMode.OPEN), True), (listed, True), (other, False), (Egress(), False),
         ):  # fmt: skip

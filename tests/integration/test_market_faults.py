@@ -13,6 +13,7 @@ from marketplace.domain import wire
 from marketplace.domain.job import GpuNeed, Policy, Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import Voucher
+from marketplace.domain.workload import Egress, EgressMode
 from marketplace.service.market import Settings
 from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working
 from tests.integration.support_market import FAST, fast, market, sign_in
@@ -100,6 +101,29 @@ def test_no_match_says_why_and_what_would(tmp_path) -> None:
             assert problem["fields"]["explain"]["reasons"]["vram"] == 1
             assert "vram 16 GB" in problem["fields"]["explain"]["relaxations"][0]["change"]
             assert (await client.get("/v1/jobs")).json()["items"] == []
+
+    anyio.run(run)
+
+
+def test_egress_that_nobody_allows_is_refused_by_name_and_matched_where_one_does(tmp_path) -> None:
+    async def run() -> None:
+        closed, opened = adapter("closed", rate=1_000_000), adapter("open", egress=True)
+        asks = spec(egress=Egress(EgressMode.OPEN))
+        async with at_market(tmp_path, closed) as (client, *_):
+            asked = body(asks, Signer(os.urandom(32)), seed("consumer"))
+            problem = (await client.post("/v1/jobs", json=asked)).json()
+            assert problem["code"] == "NO_MATCH"
+            why = problem["fields"]["explain"]
+            assert why["reasons"] == {"egress": 1} and "1 allow no egress" in why["text"]
+            assert why["relaxations"][0]["change"] == "no egress"
+            assert why["relaxations"][0]["hosts"] == 1
+        async with at_market(tmp_path, closed, opened) as (client, *_):
+            view, _ = await post(client, asks)  # the dearer one: the cheap one allows none
+            view = await quoted(client, view["id"])
+            assert view["provider"] == seed("open").verify_key.hex()
+            plain, _ = await post(client, spec())
+            plain = await quoted(client, plain["id"])
+            assert plain["provider"] == seed("closed").verify_key.hex()
 
     anyio.run(run)
 

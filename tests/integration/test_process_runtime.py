@@ -232,6 +232,23 @@ async def test_what_it_cannot_give_is_refused(tmp_path: Path) -> None:
         await bare.prepare("sha256:" + "0" * 64, print)
 
 
+async def test_a_process_reaches_out_only_where_it_may(tmp_path: Path) -> None:
+    """The host's network is shared for what asked for all of it; ports alone do not bring it."""
+    need_own_groups()
+    shared = ProcessRuntime(ProcessConfig(tmp_path, images.lease_id("a"), host_network=True))
+    there = "203.0.113.2"
+    code = (
+        f"import socket\ntry: socket.create_connection(('{there}', 8099), timeout=3); print('reached')\n"
+        "except OSError: print('closed')"
+    )
+    with images.outside(there):
+        for egress, word in ((Egress(), "closed"), (Egress(EgressMode.OPEN), "reached")):
+            _status, said = await images.outcome(shared, spec(code, egress=egress))
+            assert said.strip() == word
+        with pytest.raises(RuntimeRefused, match="whole or not at all"):
+            await shared.start(spec(code, ports=(8000,)))
+
+
 async def test_unconfined_runs_only_where_the_provider_says_so(tmp_path: Path) -> None:
     need_own_groups()
     bare = ProcessRuntime(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from adapter.proposals import workload
 from adapter.state import Limits, Own, Wish
 from marketplace.domain import wire
 from marketplace.domain.grant import of_block
@@ -13,6 +14,7 @@ from marketplace.domain.hardware import Health, Sharing
 from marketplace.domain.job import FileIn, GpuNeed, JobSpec, Placement, Port, Range, Resources
 from marketplace.domain.offer import Offer, Window
 from marketplace.domain.voucher import End
+from marketplace.domain.workload import Egress, EgressMode
 from tests.unit.support_adapter import (
     ADAPTER,
     GPU,
@@ -109,6 +111,41 @@ def test_each_change_of_the_terms_has_its_code(changes: dict[str, object], code:
 )
 def test_each_kind_of_job_that_is_not_run_has_its_code(job: JobSpec, code: str) -> None:
     assert answer(Bench(), job) == code
+
+
+OPEN, NAMED = Egress(EgressMode.OPEN), Egress(EgressMode.LIST, ("pypi.org:443",))
+
+
+@pytest.mark.parametrize(
+    ("job", "allowed", "shared", "code"),
+    [
+        (gpu_job(), False, False, "ACCEPTED"),
+        (gpu_job(egress=OPEN), False, True, "EGRESS_REFUSED"),
+        (gpu_job(egress=OPEN), True, False, "ACCEPTED"),
+        (gpu_job(egress=NAMED), False, True, "EGRESS_REFUSED"),
+        (gpu_job(egress=NAMED), True, False, "ACCEPTED"),
+        (core_job(egress=OPEN), True, False, "EGRESS_REFUSED"),
+        (core_job(egress=OPEN), False, True, "EGRESS_REFUSED"),
+        (core_job(egress=OPEN), True, True, "ACCEPTED"),
+        (core_job(egress=NAMED), True, True, "EGRESS_REFUSED"),
+        (core_job(ports=(Port(80),)), True, True, "PORTS_REFUSED"),
+        (core_job(ports=(Port(80),), egress=OPEN), True, True, "ACCEPTED"),
+    ],
+)
+def test_what_connects_out_has_asked_and_is_allowed_to(
+    job: JobSpec, allowed: bool, shared: bool, code: str
+) -> None:
+    bench = with_offer(offer(egress=allowed), Limits(host_network=shared))
+    assert answer(bench, job) == code
+
+
+@pytest.mark.parametrize("asked", [Egress(), OPEN, NAMED])
+def test_the_runtime_is_asked_for_what_the_job_asked_for_and_no_more(asked: Egress) -> None:
+    job = gpu_job(egress=asked)
+    bench = with_offer(offer(egress=True))
+    assert answer(bench, job) == "ACCEPTED"
+    lease = bench.lease()
+    assert workload(bench.own, lease.terms, lease.job, lease.grant).egress == asked
 
 
 def test_the_owners_list_of_images_holds() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from marketplace.client import jobfiles
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.job import UNLIMITED, Gang, GpuNeed, JobSpec, Port, Range, Resources
 from marketplace.domain.jobfile import (
     BadValue,
@@ -21,6 +22,7 @@ from marketplace.domain.jobfile import (
     WrongType,
     nominal_least,
 )
+from marketplace.domain.workload import Egress, EgressMode
 
 FULL = """\
 version: 1
@@ -74,6 +76,55 @@ def test_the_job_survives_json_and_its_hash_is_stable() -> None:
     spec = jobfiles.loads(FULL).spec()
     again = JobSpec.from_wire(json.loads(json.dumps(spec.to_wire())))
     assert again == spec and again.hash == spec.hash
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "wire"),
+    [
+        ("none", Egress(), {}),
+        ("open", Egress(EgressMode.OPEN), {"egress": "open"}),
+        (
+            "[pypi.org:443, 203.0.113.9:80]",
+            Egress(EgressMode.LIST, ("pypi.org:443", "203.0.113.9:80")),
+            {"egress": ["pypi.org:443", "203.0.113.9:80"]},
+        ),
+    ],
+)
+def test_what_a_job_may_connect_to_is_what_it_asks_for(
+    written: str, meant: Egress, wire: dict[str, object]
+) -> None:
+    spec = jobfiles.loads(f"{FULL}egress: {written}\n").spec()
+    assert spec.egress == meant
+    assert {k: v for k, v in spec.to_wire().items() if k == "egress"} == wire
+    again = JobSpec.from_wire(json.loads(json.dumps(spec.to_wire())))
+    assert again == spec and again.hash == spec.hash
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["yes", "true", "internet", "[]", "[pypi.org]", "['pypi.org:0']", "['a b:1']", "['x:70000']",
+     "['[::1]:80']", "{a: b}", "[443]", str([f"h{n}:1" for n in range(33)])],
+)  # fmt: skip
+def test_an_egress_that_means_nothing_is_refused_with_its_line(written: str) -> None:
+    with pytest.raises(JobFileRefused) as refused:
+        jobfiles.loads(f"{FULL}egress: {written}\n")
+    assert refused.value.fields["line"] == FULL.count("\n") + 1
+    assert str(refused.value.fields["path"]).startswith("egress")
+
+
+@pytest.mark.parametrize("wire", ["none", "", "OPEN", [], [1], ["x"], None, True, {"mode": "open"}])
+def test_no_other_egress_is_taken_from_a_message(wire: object) -> None:
+    spec = jobfiles.loads(FULL).spec()
+    with pytest.raises(Malformed):
+        JobSpec.from_wire({**spec.to_wire(), "egress": wire})
+
+
+def test_a_job_that_asks_for_no_egress_has_the_hash_that_it_always_had() -> None:
+    """Terms are signed over it: those of before the key was known stay good."""
+    plain = JobSpec("pinned", "sha256:" + "ab" * 32, ("true",), (Resources(),))
+    assert plain.hash.hex() == "9c9114e277b7e0678419170c1c66c5f663d8077e1bc203a5e21e1b196b746a8c"
+    asked = replace(plain, egress=Egress(EgressMode.OPEN))
+    assert asked.hash != plain.hash
 
 
 def test_json_is_as_good_as_yaml() -> None:

@@ -80,6 +80,7 @@ def test_a_cap_refuses_what_is_dearer_and_says_by_how_much():
         ({"isolation": 2}, "isolation"),
         ({"trust": 3}, "trust"),
         ({"upload_mbps": 900}, "network"),
+        ({"egress": True}, "egress"),
         ({"avoid": frozenset({"only"})}, "avoided"),
         ({"max_gpu_rate": 1}, "price"),
     ],

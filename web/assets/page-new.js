@@ -35,6 +35,9 @@ export async function start({ account }) {
     submit(form, digests, along, account);
   });
   await fillIn(form, along);
+  const reach = () => { document.getElementById("reach").hidden = form.egress.value !== "list"; };
+  form.egress.addEventListener("change", reach);
+  reach();
   if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
   if (!account) return;
   document.getElementById("post").disabled = false;
@@ -78,6 +81,8 @@ function repeat(form, along, spec, spent) {
   form.budget.value = ada(Math.max(spec.price[2] - spent, 0)).replace("₳", "").replaceAll("\u202f", "");
   form.retry.checked = spec.policy.retry_max > 0;
   form.isolation.value = spec.placement.isolation;
+  form.egress.value = Array.isArray(spec.egress) ? "list" : spec.egress ?? "none";
+  if (Array.isArray(spec.egress)) form.reach.value = spec.egress.join(" ");
 }
 
 function mark(form, fault) {

@@ -48,6 +48,14 @@ function whole(form, name, least = 0) {
 
 const list = (text) => text.split(/[\s,]+/).filter(Boolean);
 
+/** What the job may connect to, in its own key; a job that asks for nothing has none. */
+function egress(form) {
+  if (form.egress.value !== "list") return form.egress.value === "open" ? { egress: "open" } : {};
+  const targets = list(form.reach.value);
+  if (!targets.length || !targets.every((one) => /^[a-z0-9.-]+:[1-9]\d{0,4}$/i.test(one))) throw new FormFault("reach", "name hosts with their ports, such as pypi.org:443");
+  return { egress: targets };
+}
+
 /**
  * The specification; FormFault names the first field that says something impossible. *along*: names of
  * secrets, and files as `[path, sha256, size, mode]`.
@@ -72,6 +80,7 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
     secrets: along.secrets,
     files: along.files,
     ports: [],
+    ...egress(form),
     outputs: list(form.outputs.value),
     placement: {
       regions: list(form.region.value), isolation: form.isolation.value, min_trust: 0, labels: {},

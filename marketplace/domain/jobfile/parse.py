@@ -36,11 +36,18 @@ from marketplace.domain.jobfile.nodes import (
 )
 from marketplace.domain.jobfile.values import Section, choice, guarded, join, many, matching, whole
 from marketplace.domain.lease import EndReason
-from marketplace.domain.workload import WorkloadSpec, workspace_path
+from marketplace.domain.workload import (
+    MOST_TARGETS,
+    NO_EGRESS,
+    Egress,
+    EgressMode,
+    WorkloadSpec,
+    workspace_path,
+)
 
 TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
-    "ports", "outputs", "placement", "price", "policy", "gang",
+    "ports", "egress", "outputs", "placement", "price", "policy", "gang",
 )  # fmt: skip
 RETRY_ON: Final = (
     EndReason.PROVIDER_LOST,
@@ -108,6 +115,7 @@ def parse(root: Node, name: str = "") -> JobFile:
         price=_price(top),
         policy=_policy(top),
         gang=top.take("gang", _gang, None),
+        egress=top.take("egress", _egress, NO_EGRESS),
     )
     _gang_rules(top)
     sources = top.take("files", many(_source, 256), ())
@@ -255,6 +263,17 @@ def _port(notes: Notes, node: Node, path: str) -> Port:
     s = Section.read(notes, node, path, ("port", "auth"))
     port = s.need("port", whole(1, 65_535), 1, "write e.g. port: 8888")
     return Port(port, s.take("auth", choice("token", "public"), "token"))
+
+
+def _egress(notes: Notes, node: Node, path: str) -> Egress:
+    """``none``, ``open``, or a list of ``host:port``."""
+    if not isinstance(node, Items):
+        return Egress(EgressMode(choice("none", "open")(notes, node, path)))
+    before = len(notes.problems)
+    allow = many(values.text, MOST_TARGETS)(notes, node, path)
+    if len(notes.problems) > before:
+        return NO_EGRESS
+    return guarded(notes, node, path, lambda: Egress(EgressMode.LIST, allow)) or NO_EGRESS
 
 
 def _placement(top: Section) -> Placement:
