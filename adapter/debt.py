@@ -3,8 +3,9 @@
 *A tick of a consumer* is what all of its running leases cost in one tick of each, at least that of
 the lease in question.  Unpaid over all of its channels here are at most two such ticks; then all of
 its leases pause.  A consumer that has paid nothing yet runs one lease, and further ones begin as far as
-two ticks of all of them together are no more than it has paid.  Whoever owes gets no new lease; after
-an end for want of payment there is a wait besides, which doubles each time and is forgotten with time.
+two ticks of all but the dearest are no more than it has paid: the dearest could have been its first.
+Whoever owes gets no new lease; after an end for want of payment there is a wait besides, which doubles
+each time and is forgotten with time.
 """
 
 from __future__ import annotations
@@ -92,10 +93,9 @@ def may_begin(state: State, lease: Lease, now: Now) -> bool:
         one for one in _leases(state, consumer)
         if one.id != lease.id and one.signed_for and not one.exited
     ]  # fmt: skip
-    if not others:
-        return True
-    ticks = lease.terms.tick_owed() + sum(one.terms.tick_owed() for one in others)
-    return TICKS_BEYOND * ticks <= sum(one.paid for one in channels(state, consumer))
+    ticks = [one.terms.tick_owed() for one in (lease, *others)]
+    beside = sum(ticks) - max(ticks)
+    return not others or TICKS_BEYOND * beside <= sum(o.paid for o in channels(state, consumer))
 
 
 def pause_limit_ms(lease: Lease, channel: Channel | None) -> int:

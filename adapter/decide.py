@@ -589,6 +589,12 @@ def _await(turn: Turn, lease: Lease) -> None:
     most = limits.fund_seen_ms if seen else unseen
     if turn.now.wall_ms - lease.signed_wall_ms > most:
         why = f"no channel that carries the ceiling within {most} ms"
+        if (
+            channel is not None
+            and channel.stage is ChannelStage.OPEN
+            and not debt.may_begin(turn.state, lease, turn.now)
+        ):
+            why = f"what runs here did not pay enough for one more lease within {most} ms"
         life.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
 
 

@@ -28,6 +28,7 @@ from marketplace.chain.channels import (
     ChannelView,
     channel_capacity,
     check_channel,
+    takeable,
 )
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
@@ -53,6 +54,8 @@ PURSE_S: Final = 60.0
 """Between looks at the hot key's money while it does."""
 ALARMS: Final = (25, 50)
 """Per cent of the close period after which an unsettled Closing channel is shouted about."""
+UNREAD_LOOKS: Final = 2
+"""In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
 ATTEMPTS: Final = 3
 """In one look: between reading the mempool and sending, another transaction may come first."""
 
@@ -118,6 +121,7 @@ class Treasury:
         self._origins: dict[bytes, OutRef] = {}
         self._alarmed: set[tuple[bytes, int]] = set()
         self._stir = anyio.Event()
+        self._unread: dict[bytes, int] = {}  # looks in a row
         self._short = ""
         self._purse_due = 0.0
 
@@ -184,11 +188,13 @@ class Treasury:
                 continue
             try:
                 await self._look_at(known, height, snapshot)
+                self._unread.pop(session_vk, None)
             except Halt:
                 raise
             except TallyError as error:  # whatever stands there, the other channels are looked at
                 _log.warning("channel not read", code=error.code, cause=error.message)
                 await self._handle(Unread(session_vk, error.code, error.message))
+                await self._rescue(known, snapshot)
 
     async def _look_into_purse(self) -> None:
         """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once it can."""
@@ -215,7 +221,7 @@ class Treasury:
             await self._handle(Settled(vk, view.finished_by.hex(), view.claimed, final))
             return
         if known.stage is ChannelStage.ENDED:  # a rollback undid its end: end it again
-            await self._finish(known, view)
+            await self._finish(known, view, snapshot)
             return
         try:
             await self._report(known, view, snapshot)
@@ -223,10 +229,11 @@ class Treasury:
             await self._handle(ChannelUnfit(vk, unfit.code, unfit.message))
             return
         known = self._channel(vk) or known
+        least = self._rules.claim_drained if self._draining() else self._rules.claim_above
         if vk in self._finishing:
-            await self._finish(known, view)
-        elif self._worth_claiming(known, view):
-            await self._claim(known, view)
+            await self._finish(known, view, snapshot)
+        elif _signed(known) - view.claimed >= least:
+            await self._claim(known, view, snapshot, least)
 
     async def _find(self, known: Channel, height: int) -> ChannelView | ChannelEnded:
         """The channel behind its open transaction, whichever output of it it is."""
@@ -281,13 +288,7 @@ class Treasury:
                     f" period is over and {known.unclaimed} lovelace are not claimed",
                 )
 
-    def _worth_claiming(self, known: Channel, view: ChannelView) -> bool:
-        """Enough to be worth a fee of its own; a Close makes everything urgent elsewhere."""
-        rules = self._rules
-        least = rules.claim_drained if self._draining() else rules.claim_above
-        return min(known.paid, known.owed) - view.claimed >= least
-
-    async def _finish(self, known: Channel, view: ChannelView) -> None:
+    async def _finish(self, known: Channel, view: ChannelView, snapshot: Snapshot) -> None:
         """Take what the voucher gives and send the rest home, in one transaction of ours."""
 
         async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent:
@@ -296,44 +297,67 @@ class Treasury:
             )
 
         try:
-            await self._build_on_tip(view, send)
+            await self._build_on_tip(view, lambda at: takeable(snapshot, at, _signed(known)), send)
         except FundsShort as short:
             self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
         except Refusal as refusal:
             self._alarm(refusal.code, f"finish of {known.origin[:16]}: {refusal.message}")
 
-    async def _claim(self, known: Channel, view: ChannelView) -> None:
+    async def _claim(
+        self, known: Channel, view: ChannelView, snapshot: Snapshot, least: int
+    ) -> None:
         voucher = known.voucher
         if voucher is None:
             return
 
+        def worth(at: ChannelView) -> int:
+            return takeable(snapshot, at, _signed(known))
+
         async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
-            if not self._worth_claiming(known, at):  # a claim that waits takes it
+            if worth(at) < least:  # a claim that waits takes it
                 return None
-            return await claim(self._desk, [(at, voucher)], self._payouts, known.owed, waiting)
+            upto = at.claimed + worth(at)
+            return await claim(self._desk, [(at, voucher)], self._payouts, upto, waiting)
 
         try:
-            await self._build_on_tip(view, send)
+            await self._build_on_tip(view, worth, send)
         except Refusal as refusal:  # the market's settler, or the next look, may do better
             _log.warning("claim refused", code=refusal.code, cause=refusal.message)
+
+    async def _rescue(self, known: Channel, snapshot: Snapshot) -> None:
+        """Claim from a channel that cannot be read, wherever its constants stand: whoever finds one more
+        way to hide a channel's history from us keeps no claim out by it.
+        """
+        vk, least = known.session_vk, self._rules.claim_drained
+        self._unread[vk] = self._unread.get(vk, 0) + 1
+        if self._unread[vk] < UNREAD_LOOKS or _signed(known) - known.claimed < least:
+            return
+        consts = Terms.decode(known.terms).consts()
+        try:
+            for view in await self._finder.claimable(vk, consts.payout):
+                if view.consts == consts:
+                    await self._claim(known, view, snapshot, least)
+        except Fault as fault:  # the chain's door is away: the next look tries again
+            _log.warning("not claimed unread", code=fault.code, cause=fault.message)
 
     async def _build_on_tip(
         self,
         view: ChannelView,
+        worth: Callable[[ChannelView], int],
         send: Callable[[ChannelView, Sequence[Utxo]], Awaitable[Sent | None]],
     ) -> None:
         """*send* a settlement behind whatever of this channel waits in the mempool, unless one of ours
         is on its way there.  When another transaction comes first, once more behind that one.
         """
         for attempt in range(ATTEMPTS):
-            ahead = await self._mempool.ahead(view)
+            ahead = await self._mempool.ahead(view, worth)
             await drop_lost(self._chain, self._log, [ahead])
             if ahead.over or await self._on_its_way(ahead.view):
                 return
             try:
                 done = await send(ahead.view, ahead.waiting)
             except TxRefused:
-                moved = (await self._mempool.ahead(view)).view.utxo != ahead.view.utxo
+                moved = (await self._mempool.ahead(view, worth)).view.utxo != ahead.view.utxo
                 if attempt + 1 == ATTEMPTS or not moved:
                     raise
                 continue
@@ -348,3 +372,8 @@ class Treasury:
         """Whether a transaction of ours already spends this output."""
         pending = await self._log.pending()
         return any(view.utxo.ref in record.inputs for record in pending)
+
+
+def _signed(known: Channel) -> int:
+    """What was paid for and delivered; what a voucher was signed ahead over is no due yet."""
+    return min(known.paid, known.owed)

@@ -123,6 +123,21 @@ class ChannelFinder:
         found = await self._chain.utxos_of_script(self._scripts.stub_hash)
         return {utxo.ref: utxo for utxo in found}
 
+    async def claimable(self, session_vk: bytes, payout: bytes) -> list[ChannelView]:
+        """Every unspent output of the instance that names this key and pays this provider (its payout hash),
+        whatever led to it. For claims alone, where the channel itself cannot be read: its voucher is good
+        for each of them.
+        """
+        found: list[ChannelView] = []
+        for utxo in (await self.standing()).values():
+            if not self._is_channel(utxo, session_vk):
+                continue
+            stage = datum.read_stage(utxo.datum or b"")
+            funding = Funding(stage.claimed + utxo.quantity(self._unit), 0)
+            view = ChannelView(session_vk, utxo, stage, utxo, (funding,), 0, self._unit)
+            found += [view] if stage.consts.payout == payout else []
+        return found
+
     async def find(
         self,
         session_vk: bytes,
@@ -272,6 +287,13 @@ def channel_capacity(snapshot: Snapshot, view: ChannelView) -> Capacity:
     """
     kept = reserve(snapshot, _out(view.utxo), view.unit)
     return capacity.capacity(view.fundings, 0 if view.unit else kept)
+
+
+def takeable(snapshot: Snapshot, view: ChannelView, signed: int) -> int:
+    """What a voucher over *signed* takes from the output of *view* now."""
+    if view.unit and view.utxo.lovelace < reserve(snapshot, _out(view.utxo), view.unit):
+        return 0
+    return max(0, min(signed, channel_capacity(snapshot, view).most) - view.claimed)
 
 
 def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capacity:

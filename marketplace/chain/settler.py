@@ -18,11 +18,17 @@ from typing import Final
 import anyio
 import structlog
 
+from marketplace.chain import address as addresses
 from marketplace.chain import settle, txbytes, txs
 from marketplace.chain.actions import Desk, Settled, behind
-from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
+from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView, takeable
 from marketplace.chain.datum import read_stage
-from marketplace.chain.errors import ChainFault, FundsShort, ScriptRefused, TxRefused
+from marketplace.chain.errors import (
+    ChainFault,
+    FundsShort,
+    ScriptRefused,
+    TxRefused,
+)
 from marketplace.chain.follow import FINAL_DEPTH, Change, Follower
 from marketplace.chain.settle import Due, Plan, Policy, Why
 from marketplace.chain.signing import Unsigned
@@ -32,13 +38,15 @@ from marketplace.chain.txs import Batch, Settlement
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.chain.waiting import Ahead, Mempool, drop_lost
 from marketplace.chain.wallet import Funds
-from marketplace.domain.channel import ChannelRefused, ChannelUnfit, Consts
-from marketplace.domain.errors import TallyError
+from marketplace.domain.channel import ChannelRefused, ChannelUnfit, Claim, Consts, Finish, Step
+from marketplace.domain.errors import Fault, TallyError
 from marketplace.domain.keys import Signer
 from marketplace.domain.transaction import TxState
 from marketplace.domain.voucher import Voucher
 
 _log = structlog.get_logger(__name__)
+UNREAD_ROUNDS: Final = 2
+"""In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
 _BULK: Final = 4  # from so many channels on, all of the instance are asked for at once
 
 
@@ -102,6 +110,7 @@ class Settler:
         self._finder = ChannelFinder(desk.chain, desk.scripts, desk.unit)
         self._follower = Follower(desk.chain, self._log, final_depth=final_depth)
         self._mempool = Mempool(desk.chain)
+        self._unread: dict[bytes, int] = {}  # session key: rounds in a row
         self._chained: dict[bytes, bytes] = {}  # session key: our transaction behind a waiting one
 
     async def run(
@@ -166,7 +175,7 @@ class Settler:
         standing = await self._finder.standing() if len(wanted) >= _BULK else {}
 
         async def look(want: Wanted) -> None:
-            due = await self._find_one(want, snapshot.tip.height, busy, standing, done)
+            due = await self._find_one(want, snapshot, busy, standing, done)
             if due is not None:
                 dues.append(due)
 
@@ -178,7 +187,7 @@ class Settler:
     async def _find_one(
         self,
         want: Wanted,
-        height: int,
+        snapshot: Snapshot,
         busy: set[OutRef],
         standing: Mapping[OutRef, Utxo],
         done: Round,
@@ -186,10 +195,13 @@ class Settler:
         try:
             if want.voucher is not None:
                 want.voucher.verify()
+            height = snapshot.tip.height
             found = await self._finder.find(want.session_vk, want.origin, height, standing)
+            self._unread.pop(want.session_vk, None)
         except TallyError as error:
             done.refused[want.session_vk] = error
-            return None
+            unread = isinstance(error, Fault)
+            return await self._unread_due(want, snapshot, busy) if unread else None
         if isinstance(found, ChannelEnded):
             done.ended[want.session_vk] = found
             return None
@@ -203,6 +215,30 @@ class Settler:
             done.in_flight.add(want.session_vk)
             return None
         return Due(found, want.voucher, want.payout_address, want.end, want.drain, want.owed)
+
+    async def _unread_due(self, want: Wanted, snapshot: Snapshot, busy: set[OutRef]) -> Due | None:
+        """A channel that could not be read some times in a row is claimed from wherever its key stands:
+        the voucher is good for each output, and pays the provider that it names.
+        """
+        self._unread[want.session_vk] = self._unread.get(want.session_vk, 0) + 1
+        if want.voucher is None or self._unread[want.session_vk] < UNREAD_ROUNDS:
+            return None
+        signed = (
+            want.voucher.cumulative
+            if want.owed is None
+            else min(want.voucher.cumulative, want.owed)
+        )
+        payout = addresses.payout_hash(want.payout_address)
+        found = [
+            view
+            for view in await self._finder.claimable(want.session_vk, payout)
+            if view.utxo.ref not in busy and want.consts in (None, view.consts)
+        ]
+        best = max(found, key=lambda v: takeable(snapshot, v, signed), default=None)
+        if best is None or not takeable(snapshot, best, signed):
+            return None
+        upto = best.claimed + takeable(snapshot, best, signed)
+        return Due(best, want.voucher, want.payout_address, drain=True, owed=upto)
 
     async def _behind_already(self, session_vk: bytes) -> bool:
         """Whether a transaction of ours waits behind somebody's of this channel."""
@@ -316,18 +352,19 @@ class Settler:
             output = await self._desk.chain.output(move.utxo.ref)
             if output is None or output.spent_by is not None:
                 spent.append(move.utxo)
-        if spent := spent or await self._waited_for(planned, done):
+        if spent := spent or await self._waited_for(planned, snapshot, done):
             return spent
         return await self._refused_among(list(planned.moves), funds, fresh, snapshot, batch)
 
-    async def _waited_for(self, planned: Settlement, done: Round) -> list[Utxo]:
+    async def _waited_for(self, planned: Settlement, snapshot: Snapshot, done: Round) -> list[Utxo]:
         """Channels of *planned* that a waiting transaction spends; the round settles them behind it."""
         found: list[Utxo] = []
         for move in planned.moves:
             view = done.views.get(_id_of(move.utxo))
             if view is None or view.utxo.ref != move.utxo.ref:
                 continue
-            ahead = await self._mempool.ahead(view)
+            upto = _signed(move.step)
+            ahead = await self._mempool.ahead(view, lambda at, n=upto: takeable(snapshot, at, n))
             if ahead.spenders:
                 done.behind[view.session_vk] = ahead
                 found.append(move.utxo)
@@ -391,6 +428,12 @@ def _whole_runs(taken: Sequence[txs.Move], moves: Sequence[txs.Move]) -> int:
     while count and payouts[count - 1] == payouts[-1]:
         count -= 1
     return count
+
+
+def _signed(step: Step) -> int:
+    """What a step takes, cumulatively; 0 for one that takes nothing."""
+    taken = step.claim if isinstance(step, Finish) else step
+    return taken.take_to if isinstance(taken, Claim) else 0
 
 
 def _withdraws(record: TxRecord) -> bool:

@@ -4,12 +4,16 @@ Whoever always has one more transaction of a channel waiting keeps every claim o
 what the blocks show.  A claim that is built behind what waits cannot be kept out so.  What a waiting
 transaction leaves is read from its outputs; its redeemers are not looked at.
 
+Its inputs are not known here, so a copy of the channel beside it cannot be told from it by position.
+It need not be: a voucher is good for every output with the channel's constants. All that wait are
+followed, and the claim is built on the one that gives most, which is never less than the channel's.
+
 Nothing here is ever relied upon for serving: a waiting Close or TopUp changes no capacity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,8 +40,8 @@ _log = structlog.get_logger(__name__)
 class Ahead:
     """Where a channel goes before a block says so.
 
-    *view*: as the last waiting transaction leaves it (as in blocks, if none waits); *spenders*: which
-    waiting transaction spends which of its outputs, in order; *over*: the last one leaves no channel.
+    *view*: as the last waiting transaction leaves it (as in blocks, if none waits), or the copy of it
+    that gives more; *spenders*: which waiting transaction spends which output; *over*: none is left.
     """
 
     view: ChannelView
@@ -57,22 +61,28 @@ class Mempool:
         self._chain = chain
         self._known: dict[bytes, WaitingTx] = {}
 
-    async def ahead(self, view: ChannelView) -> Ahead:
-        """*view* and all that waits behind it.  A door that shows no mempool shows none waiting."""
+    async def ahead(self, view: ChannelView, worth: Callable[[ChannelView], int]) -> Ahead:
+        """*view* and all that waits behind it; of several ends the one that is *worth* most. A door that
+        shows no mempool shows none waiting.
+        """
         try:
             spenders = await self._spenders(view.utxo.address)
         except ChainFault as fault:
             _log.info("mempool_not_read", cause=fault.message[:200])
             return Ahead(view)
-        at = view
-        path: list[tuple[OutRef, bytes]] = []
-        while (tx := spenders.get(at.utxo.ref)) is not None:
-            path.append((at.utxo.ref, tx.tx_id))
-            onward = _continuing(at, tx)
-            if onward is None:
-                return Ahead(at, tuple(path), over=True)
-            at = onward
-        return Ahead(at, tuple(path))
+        path: dict[OutRef, bytes] = {}
+        ends: list[ChannelView] = []
+        unread = [view]
+        while unread:
+            at = unread.pop()
+            tx = spenders.get(at.utxo.ref)
+            if tx is None:
+                ends.append(at)
+            elif at.utxo.ref not in path:
+                path[at.utxo.ref] = tx.tx_id
+                unread += _onward(at, tx)
+        best = max(ends, key=worth, default=view)
+        return Ahead(best, tuple(path.items()), over=not ends)
 
     async def _spenders(self, address: bytes) -> dict[OutRef, WaitingTx]:
         listed = await self._chain.waiting_at(address)
@@ -87,12 +97,14 @@ class Mempool:
         return {ref: tx for tx in found.values() for ref in tx.inputs}
 
 
-def _continuing(view: ChannelView, tx: WaitingTx) -> ChannelView | None:
-    """The channel in *tx*'s outputs: the first at its address with its constants.  Settle wants the
-    outputs of its steps from position 0, so a copy among the other outputs stands behind it.
+def _onward(view: ChannelView, tx: WaitingTx) -> list[ChannelView]:
+    """Every output of *tx* that can be the channel: at its address, with its constants, holding its asset
+    alone (as every output that settle rebuilds).
     """
+    found: list[ChannelView] = []
     for out in tx.outputs:
-        if out.address != view.utxo.address or out.datum is None:
+        alone = out.script_hash is None and all(unit == view.unit for unit, _ in out.assets)
+        if out.address != view.utxo.address or out.datum is None or not alone:
             continue
         try:
             stage = datum.read_stage(out.datum)
@@ -100,11 +112,10 @@ def _continuing(view: ChannelView, tx: WaitingTx) -> ChannelView | None:
             continue
         if stage.consts != view.consts or stage.claimed < view.claimed:
             continue
-        put_in = stage.claimed + out.quantity(view.unit)
-        added = put_in - sum(f.amount for f in view.fundings)
-        fundings = (*view.fundings, Funding(added, 0)) if added > 0 else view.fundings
-        return replace(view, utxo=out, stage=stage, fundings=fundings)
-    return None
+        added = stage.claimed + out.quantity(view.unit) - sum(f.amount for f in view.fundings)
+        fundings = (*view.fundings, Funding(added, 0)) if added else view.fundings
+        found.append(replace(view, utxo=out, stage=stage, fundings=fundings))
+    return found
 
 
 async def drop_lost(

@@ -41,6 +41,11 @@ FEE, PLEDGE = 1_200_000, 5 * ADA
 _LEAST, _KEPT = 1_300_000, 3 * ADA  # a payout's or refund's lovelace; what a channel keeps
 _STUB = blueprint.ada().stub_hash
 _ACCOUNT = b"\xf0" + blueprint.ada().settle_hash
+POINTERS = (
+    b"\x01\x02\x03",
+    b"\x80\x01\x02\x03",
+    b"\x01\x80\x80\x02\x80\x03",
+)  # one, in three lengths
 HAND = key("hand")
 HOME = addresses.key_address(HAND.key_hash, None, False)
 
@@ -321,11 +326,19 @@ class Stream:
                 outs += self._payout(to, owed)
                 payee, owed = payout, 0
             owed, to = owed + step.pay, chan.owner.payout_address
+            out = replace(step.out, address=self._anew(step.out.address))
             if step.after is not None:
-                chans[len(outs)] = step.after
-            outs.append(step.out)
+                chans[len(outs)] = replace(step.after, address=out.address)
+            outs.append(out)
         outs += self._payout(to, owed)
         return outs, chans
+
+    def _anew(self, address: bytes) -> bytes:
+        """The same address; a pointer's numbers in another length."""
+        if address[0] >> 4 not in (4, 5):
+            return address
+        self.kinds["pointer"] += 1
+        return address[:29] + self.rng.choice(POINTERS)
 
     def _payout(self, to: bytes, owed: int) -> list[Out]:
         more = self.rng.choice((0, 0, 1, ADA))
@@ -538,6 +551,8 @@ class Stream:
             (session, adapter, payout, consumer, period),
         ))  # fmt: skip
         adapters = one.owner.adapter if odd[1] == adapter else None
+        if rng.random() < 0.5:  # at a pointer, which nobody serves
+            one = replace(one, address=b"\x50" + _STUB + rng.choice(POINTERS))
         owner = replace(one.owner, session=None, adapter=adapters)
         return replace(one, consts=odd, origin=None, owner=owner, tokens=rng.choice((0, 1, 5)))
 

@@ -9,6 +9,7 @@ from adapter.journal import Journal
 from marketplace.chain import address as addresses
 from marketplace.chain import txs
 from marketplace.chain.actions import CLOSE_WITHIN_MS, Desk, Settled, settle_planned
+from marketplace.chain.channels import ChannelView
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.submit import MemoryLog
 from marketplace.chain.txs import Batch, Move
@@ -19,6 +20,11 @@ from tests.integration.support_chain import ADA, DAY_MS, Live, Provider, World
 from tests.integration.test_adapter_treasury import Desk as Adapter
 
 BLOCK_MS = 20_000
+
+
+def held(view: ChannelView) -> int:
+    """Of several ends of a channel in the mempool: the one that holds most."""
+    return view.amount
 
 
 def mint(world: World, blocks: int = 1) -> None:
@@ -74,7 +80,7 @@ class Spammer:
 
             self.kept_out += 1
             view = await self.world.view(self.live)
-            self.tip = (await Mempool(self.world.chain).ahead(view)).view.utxo
+            self.tip = (await Mempool(self.world.chain).ahead(view, held)).view.utxo
 
     def _sent(self, done: Settled) -> None:
         self.sent += 1

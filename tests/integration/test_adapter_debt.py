@@ -11,6 +11,7 @@ from adapter.debt import FORGOTTEN_MS, WAIT_MS
 from adapter.events import Expected, Passed
 from adapter.state import ChannelStage, Limits
 from marketplace.domain import wire
+from marketplace.domain.job import Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.domain.units import owed
 from tests.integration.support_rig import RATE, Adapter, Rig
@@ -106,6 +107,23 @@ def test_a_new_consumers_further_leases_begin_once_it_pays(tmp_path: Path) -> No
         assert running[0] == 1 and running[-1] == len(names)
         pauses = [m for m in rig.market.heard if getattr(m, "stage", "") == "PAUSED"]
         assert not pauses
+
+    anyio.run(rig.live, body)
+
+
+def test_a_dear_lease_begins_beside_a_cheap_one_that_paid_two_ticks(tmp_path: Path) -> None:
+    """It could have been the first: what stands against it is only what runs beside it."""
+    rig = Rig(tmp_path, limits=LIMITS)
+
+    async def body(adapter: Adapter) -> None:
+        for lease, milli in (("lease_1", 100), ("lease_2", 4000)):
+            need = Resources(cpu=Range(milli, milli))
+            rig.propose(lease, core_job(resources=(need,)))
+            await adapter.ask(lease)
+        await adapter.eye.look()
+        for _ in range(6):
+            await adapter.second()
+        assert all(one.runs for one in adapter.daemon.state.leases.values())
 
     anyio.run(rig.live, body)
 

@@ -19,7 +19,7 @@ from marketplace.chain.waiting import Mempool
 from marketplace.chain.watchtower import Watchtower
 from marketplace.domain.channel import TopUp
 from tests.integration.support_chain import ADA, BY_HAND, Live, Provider, World, run
-from tests.integration.support_spam import HiddenMempool, mint, starving
+from tests.integration.support_spam import HiddenMempool, held, mint, starving
 from tests.integration.test_adapter_treasury import signed
 
 SIGNED = 150 * ADA  # above the 100 ADA from which an adapter claims while the channel goes on
@@ -92,7 +92,7 @@ def test_a_claim_behind_one_that_is_gone_is_made_anew(tmp_path: Path) -> None:
         await settle_planned(spam.desk, txs.settle(snapshot, funds, batch), fresh, "short-lived")
         await desk.treasury.look()
         view = await world.view(live)
-        ahead = await Mempool(world.chain).ahead(view)
+        ahead = await Mempool(world.chain).ahead(view, held)
         assert len(ahead.spenders) == 2 and ahead.view.claimed == SIGNED  # theirs, ours behind it
         assert view.claimed == 0
         mint(world)
@@ -116,7 +116,7 @@ def test_what_waits_is_read_from_its_outputs(tmp_path: Path) -> None:
         planned = txs.settle(snapshot, funds, batch)
         done = await settle_planned(spam.desk, planned, fresh, "top up")
         made = done.sent.made[0]
-        ahead = await Mempool(world.chain).ahead(view)
+        ahead = await Mempool(world.chain).ahead(view, held)
         assert ahead.view.utxo == made and ahead.view.amount == view.amount + 7
         assert ahead.waiting == (made,) and not ahead.over
         read = await world.chain.waiting(done.sent.tx_id)
@@ -135,7 +135,7 @@ def test_what_waits_is_read_from_its_outputs(tmp_path: Path) -> None:
             async def waiting(self, _tx_id: bytes) -> object:
                 return replace(read, outputs=(elsewhere, *read.outputs, *decoys))
 
-        ahead = await Mempool(Lying()).ahead(view)  # pyright: ignore[reportArgumentType]  same port
+        ahead = await Mempool(Lying()).ahead(view, held)  # pyright: ignore[reportArgumentType]  same port
         assert ahead.view.utxo == made
 
     story(body)
