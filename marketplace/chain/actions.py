@@ -221,10 +221,11 @@ async def _by_consumer(desk: Desk, batch: Batch, purpose: str) -> Settled:
 
 async def deploy(desk: Desk) -> Sent | None:
     """Reference scripts and stake registration, once per chain and asset; None if all is there."""
-    snapshot, funds, _ = await desk.look()
+    snapshot, funds, fresh = await desk.look()
     if snapshot.deployment is not None and snapshot.rewards is not None:
         return None
-    return await desk.send(txs.deploy(snapshot, funds).finish(), "deploy")
+    unsigned = await desk.finish(txs.deploy(snapshot, funds), fresh)
+    return await desk.send(unsigned, "deploy")
 
 
 async def pay(desk: Desk, outputs: Sequence[Out]) -> Sent:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pycardano import (
     ScriptHash,
     StakeCredential,
-    StakeRegistration,
+    StakeRegistrationConway,
     TransactionBody,
     VerificationKeyHash,
     Withdrawals,
@@ -28,7 +28,7 @@ from marketplace.chain.outputs import Out, input_of, least
 from marketplace.chain.signing import Unsigned, join
 from marketplace.chain.snapshot import Snapshot, Units
 from marketplace.chain.utxo import Assets, OutRef, Utxo, assets_of, sum_assets
-from marketplace.chain.wallet import COLLATERAL, COLLATERAL_MOST, Funds, surplus
+from marketplace.chain.wallet import COLLATERAL, Funds, surplus
 from marketplace.domain.canonical import blake2b_256
 
 # Stand-ins until a transaction has been evaluated: as wide on the wire as the real ones and, for
@@ -36,8 +36,9 @@ from marketplace.domain.canonical import blake2b_256
 _STUB_UNITS: Final = Units(12_000, 6_000_000)
 _SETTLE_UNITS: Final = Units(150_000, 60_000_000)
 _STEP_UNITS: Final = Units(75_000, 85_000_000)
-_SPEND_TAG, _REWARD_TAG = 0, 3
-_STUB_REDEEMER: Final = b"\x00"  # the integer 0: the stub reads none, this is the shortest
+_REGISTER_UNITS: Final = Units(40_000, 15_000_000)
+_TAGS: Final = {"spend": 0, "publish": 2, "withdrawal": 3}  # Conway CDDL, redeemer_tag
+_UNREAD: Final = b"\x00"  # the integer 0: for a script that reads no redeemer, the shortest
 _WITNESS_BYTES: Final = (32, 64)
 
 
@@ -47,7 +48,8 @@ class Plan:
 
     *channels* are script-locked inputs in ledger order, *steps* settle's redeemer (CBOR) when there
     are any; *outputs* come first and in this order. *signers* are key hashes that scripts must see;
-    *since*/*until* are slots (lower inclusive, upper exclusive).
+    *since*/*until* are slots (lower inclusive, upper exclusive). *registers* is a script (CBOR) whose
+    stake account is registered; it runs for that, and comes along in the witness set.
     """
 
     outputs: tuple[Out, ...]
@@ -76,7 +78,7 @@ class Draft:
     def bytes(self) -> bytes:
         """The transaction with stand-in units and signatures."""
         body = self._body(self.guess, self._fee_budget())
-        return join(body[0], self._stand_ins(), body[1])
+        return join(body[0], self._stand_ins(), body[1], self.plan.registers)
 
     @property
     def pledges_an_input(self) -> bool:
@@ -108,18 +110,18 @@ class Draft:
             body, redeemers, self.signers, fee, total,
             tuple(u.ref for u in self.inputs),
             tuple(out.at(OutRef(tx_id, i)) for i, out in enumerate(outs)),
-            self.plan.until,
+            self.plan.until, self.plan.registers,
         )  # fmt: skip
 
     def _settle_on_fee(
         self, exact: dict[str, Units], total: Units
     ) -> tuple[int, tuple[bytes, bytes | None, tuple[Out, ...]], int]:
         """The least fee that pays for its own width and the change's, the body, and its size."""
-        ref_bytes = self.snapshot.ref_bytes if exact else 0
+        ref_bytes = _ref_bytes(self.snapshot, self.plan)
         fee = self._fee_budget()
         for attempt in range(5):
             made = self._body(exact, fee)
-            size = len(join(made[0], self._stand_ins(), made[1]))
+            size = len(join(made[0], self._stand_ins(), made[1], self.plan.registers))
             least_fee = self.snapshot.params.fee(size, total, ref_bytes)
             if least_fee == fee or (attempt >= 3 and least_fee < fee):
                 return fee, made, size
@@ -159,27 +161,17 @@ class Draft:
             *self.plan.outputs,
             *_change(self.snapshot, self.plan, self.funds, self.inputs, fee),
         )
-        redeemers = _redeemers(self.inputs, self.plan, units) if units else None
+        redeemers = _redeemers(self.plan, units) if units else None
         body: dict[str, Any] = {}
         if redeemers is not None:
-            deployment, rewards = self.snapshot.deployed
-            account = stake_account(self.snapshot.scripts.settle_hash, self.snapshot.mainnet)
-            body |= {
-                "withdraws": Withdrawals({account: rewards}),
-                "script_data_hash": ScriptDataHash(
-                    self.snapshot.params.script_data_hash(redeemers)
-                ),
-                "reference_inputs": [
-                    input_of(r) for r in sorted((deployment.settle, deployment.stub))
-                ],
-                **self._pledge(fee),
-            }
+            bound = self.snapshot.params.script_data_hash(redeemers)
+            body |= {"script_data_hash": ScriptDataHash(bound), **self._pledge(fee)}
+        if self.plan.channels:
+            body |= _by_settle(self.snapshot)
         if self.plan.signers:
             body["required_signers"] = [VerificationKeyHash(h) for h in sorted(self.plan.signers)]
         if self.plan.registers is not None:
-            body["certificates"] = [
-                StakeRegistration(StakeCredential(ScriptHash(self.plan.registers)))
-            ]
+            body["certificates"] = [_registration(self.snapshot)]
         whole = TransactionBody(
             inputs=[input_of(u.ref) for u in self.inputs],
             outputs=[out.to_pycardano() for out in outs],
@@ -196,7 +188,7 @@ class Draft:
         percent = self.snapshot.params.collateral_percent
         need = -(-fee * percent // 100)
         pledge: dict[str, Any] = {"collateral": [input_of(self.collateral.ref)]}
-        if self.collateral.plain and self.collateral.lovelace <= COLLATERAL_MOST:
+        if self.collateral.plain and self.collateral.lovelace <= COLLATERAL:
             if self.collateral.lovelace < need:
                 raise FundsShort("the collateral is below what this fee needs", missing=need)
             return pledge
@@ -209,7 +201,7 @@ class Draft:
 def assemble(snapshot: Snapshot, plan: Plan, funds: Funds) -> Draft:
     """Fund *plan*; :class:`FundsShort` or :class:`NotDeployed` when it cannot be."""
     guess = _guess(plan)
-    if guess:
+    if plan.channels:
         snapshot.deployed  # noqa: B018 -- refuse early, with the remedy
     fee = _fee_budget(snapshot, plan, guess)
     lovelace, assets = surplus(
@@ -226,8 +218,7 @@ def assemble(snapshot: Snapshot, plan: Plan, funds: Funds) -> Draft:
     inputs = tuple(sorted((*plan.channels, *funding), key=lambda u: u.ref))
     by_index = {u.ref: i for i, u in enumerate(inputs)}
     named = {f"spend:{by_index[u.ref]}": _STUB_UNITS for u in plan.channels}
-    if named:
-        named["withdrawal:0"] = guess["withdrawal:0"]
+    named |= {key: units for key, units in guess.items() if not key.startswith("spend:")}
     return Draft(snapshot, plan, funds, funding, inputs, funds.collateral, named)
 
 
@@ -238,12 +229,13 @@ def _room(snapshot: Snapshot, funds: Funds, assets: Assets) -> int:
 
 def _guess(plan: Plan) -> dict[str, Units]:
     n = len(plan.channels)
+    found = {} if plan.registers is None else {"publish:0": _REGISTER_UNITS}
     if not n:
-        return {}
+        return found
     settle = Units(
         _SETTLE_UNITS.mem + n * _STEP_UNITS.mem, _SETTLE_UNITS.steps + n * _STEP_UNITS.steps
     )
-    return {**{f"spend:{i}": _STUB_UNITS for i in range(n)}, "withdrawal:0": settle}
+    return {**{f"spend:{i}": _STUB_UNITS for i in range(n)}, **found, "withdrawal:0": settle}
 
 
 def _fee_budget(snapshot: Snapshot, plan: Plan, guess: dict[str, Units]) -> int:
@@ -251,12 +243,13 @@ def _fee_budget(snapshot: Snapshot, plan: Plan, guess: dict[str, Units]) -> int:
     size = (
         sum(out.size for out in plan.outputs)
         + len(plan.steps or b"")
+        + len(plan.registers or b"")
         + 64 * len(plan.channels)
         + 1600
     )
     size = min(size, snapshot.params.max_tx_size)
     total = sum(guess.values(), Units(0, 0))
-    return snapshot.params.fee(size, total, snapshot.ref_bytes if guess else 0)
+    return snapshot.params.fee(size, total, _ref_bytes(snapshot, plan))
 
 
 def _change(
@@ -279,25 +272,44 @@ def _change(
     return (change, *apart)
 
 
-def _redeemers(inputs: Sequence[Utxo], plan: Plan, units: dict[str, Units]) -> bytes:
-    """The list form: a byte shorter each than the map; refused by no node of the Conway era."""
-    channels = {u.ref for u in plan.channels}
-    rows = [
-        _redeemer(_SPEND_TAG, i, _STUB_REDEEMER, units[f"spend:{i}"])
-        for i, u in enumerate(inputs)
-        if u.ref in channels
-    ]
-    rows.append(_redeemer(_REWARD_TAG, 0, plan.steps or b"\x80", units["withdrawal:0"]))
-    return plutus.head(4, len(rows)) + b"".join(rows)
+def _by_settle(snapshot: Snapshot) -> dict[str, Any]:
+    """The withdrawal that runs settle, and where both scripts lie."""
+    deployment, rewards = snapshot.deployed
+    account = stake_account(snapshot.scripts.settle_hash, snapshot.mainnet)
+    refs = sorted((deployment.settle, deployment.stub))
+    return {
+        "withdraws": Withdrawals({account: rewards}),
+        "reference_inputs": [input_of(ref) for ref in refs],
+    }
 
 
-def _redeemer(tag: int, index: int, data: bytes, units: Units) -> bytes:
-    return b"".join(
-        (
-            b"\x84", plutus.head(0, tag), plutus.head(0, index), data,
-            b"\x82", plutus.head(0, units.mem), plutus.head(0, units.steps),
-        )
-    )  # fmt: skip
+def _registration(snapshot: Snapshot) -> StakeRegistrationConway:
+    """Certificate 7: it names its deposit and runs the script, which the next era demands as well."""
+    who = StakeCredential(ScriptHash(snapshot.scripts.settle_hash))
+    return StakeRegistrationConway(who, snapshot.params.key_deposit)
+
+
+def _ref_bytes(snapshot: Snapshot, plan: Plan) -> int:
+    return snapshot.ref_bytes if plan.channels else 0
+
+
+def _redeemers(plan: Plan, units: dict[str, Units]) -> bytes:
+    """{[tag, index]: [data, units]}: the map form, a byte longer each than the list; the next era
+    (Dijkstra CDDL) knows no other. Rows are in the order of their keys.
+    """
+    rows: list[tuple[int, int, bytes]] = []
+    for key, each in units.items():
+        purpose, _, index = key.partition(":")
+        data = plan.steps if purpose == "withdrawal" and plan.steps is not None else _UNREAD
+        rows.append((_TAGS[purpose], int(index), _told(data, each)))
+    named = (
+        b"\x82" + plutus.head(0, tag) + plutus.head(0, at) + told for tag, at, told in sorted(rows)
+    )
+    return plutus.head(5, len(rows)) + b"".join(named)
+
+
+def _told(data: bytes, units: Units) -> bytes:
+    return b"\x82" + data + b"\x82" + plutus.head(0, units.mem) + plutus.head(0, units.steps)
 
 
 def _sum(outputs: Sequence[Out]) -> int:

@@ -36,7 +36,7 @@ class ForeignWallet:
     collateral: Utxo | None = None
 
     def funds(self) -> Funds:
-        """As builders want it; a pledged output of more than 6 ADA gets a collateral return."""
+        """As builders want it; a pledged output of more than 5 ADA gets a collateral return."""
         funds = Funds.of(self.change, self.utxos)
         if self.collateral is None or not self.collateral.plain:
             return funds

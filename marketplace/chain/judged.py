@@ -19,13 +19,14 @@ from marketplace.chain.address import channel_address, stake_account, to_text
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.utxo import OutRef, Utxo
+from marketplace.chain.wallet import COLLATERAL
 from marketplace.domain.channel import Address, Close, Closing, Consts, Open, Stage, Step, TopUp
 from marketplace.domain.errors import Malformed
 from marketplace.domain.units import show_ada
 
 StepName = Literal["open", "topup", "close"]
 FEE_MOST: Final = 2_000_000
-FORFEIT_MOST: Final = 5_000_000
+FORFEIT_MOST: Final = COLLATERAL
 LIVES_S: Final = 3600
 """The longest that a transaction may wait for its block, in slots of a second."""
 _PLAIN: Final = frozenset((0, 1, 2, 3, 8, 15))

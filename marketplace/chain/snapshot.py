@@ -20,6 +20,7 @@ from marketplace.domain.canonical import blake2b_256
 SLOT_MS: Final = 1000  # one second in every era since Shelley, on every network
 _TIER_BYTES: Final = 25_600  # Conway: reference scripts get dearer by this stride …
 _TIER_STEP: Final = Fraction(6, 5)  # … and this factor
+_VALID_FLAG: Final = 1
 _OUTPUT_OVERHEAD: Final = 160  # Babbage: bytes an unspent output costs beyond its own
 
 
@@ -84,11 +85,14 @@ class Params:
             raise ChainFault(f"the chain's protocol parameters lack something: {error}") from error
 
     def fee(self, size: int, units: Units, ref_bytes: int) -> int:
-        """The least fee the ledger takes, to the lovelace (Conway ledger, ``minfee``)."""
+        """The least fee the ledger takes, to the lovelace (Conway ledger, ``minfee``).
+
+        *size*: bytes on the wire, of which the ledger does not count the flag that says that every
+        script succeeds (Alonzo ledger, ``toCBORForSizeComputation``).
+        """
         scripts = self.price_mem * units.mem + self.price_step * units.steps
-        return (
-            self.fee_per_byte * size + self.fee_fixed + -(-scripts // 1) + self.ref_fee(ref_bytes)
-        )
+        bytes_ = self.fee_per_byte * (size - _VALID_FLAG)
+        return bytes_ + self.fee_fixed + -(-scripts // 1) + self.ref_fee(ref_bytes)
 
     def ref_fee(self, ref_bytes: int) -> int:
         """For *ref_bytes* of reference scripts, tier by tier, floored."""

@@ -247,7 +247,8 @@ def closing_batch(utxo: Utxo, consumer_vkh: bytes, until_ms: int) -> Batch:
 # --- deploying --------------------------------------------------------------------------------
 def deploy(snapshot: Snapshot, funds: Funds) -> Draft:
     """Both scripts as reference scripts at settle's own address, where nothing can be spent, and
-    settle's stake registration (the legacy certificate, which runs no script).
+    settle's stake registration, for which settle runs out of the witness set: what this transaction
+    makes is no reference input yet.
     """
     at = deployment_address(snapshot.scripts, snapshot.mainnet)
     outs: list[Out] = []
@@ -255,7 +256,7 @@ def deploy(snapshot: Snapshot, funds: Funds) -> Draft:
         for script in (snapshot.scripts.settle_cbor, snapshot.scripts.stub_cbor):
             out = Out(at, 0, script=script)
             outs.append(replace(out, lovelace=least(snapshot, out)))
-    registers = snapshot.scripts.settle_hash if snapshot.rewards is None else None
+    registers = snapshot.scripts.settle_cbor if snapshot.rewards is None else None
     if not outs and registers is None:
         raise TxRefused("the contract is deployed already")
     plan = Plan(

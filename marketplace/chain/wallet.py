@@ -18,7 +18,7 @@ from marketplace.chain.utxo import Assets, OutRef, Utxo, less_assets, sum_assets
 from marketplace.domain.keys import Signer
 
 COLLATERAL: Final = 5_000_000
-COLLATERAL_MOST: Final = 6_000_000  # above this a return output is worth its bytes
+"""What is set apart, and the most that may be forfeited: of anything larger the rest comes back."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class Funds:
     def of(change: bytes, utxos: Iterable[Utxo]) -> Funds:
         """Set aside the collateral among *utxos*; the rest may be spent.
 
-        Without an output of collateral's size the largest one serves as both, with a return that
+        Without an output of exactly collateral's size the largest one serves as both, with a return that
         takes the rest, tokens included, back (a ledger allows it).
         """
         every = sorted(utxos, key=lambda u: (bool(u.assets), -u.lovelace, u.ref))
         usable = [u for u in every if u.script_hash is None and u.datum is None]
         sure = [u for u in usable if u.lovelace >= COLLATERAL]  # plain ones first
-        apart = [u for u in sure if u.plain and u.lovelace <= COLLATERAL_MOST]
+        apart = [u for u in sure if u.plain and u.lovelace == COLLATERAL]
         if apart:
-            kept = min(apart, key=lambda u: (u.lovelace, u.ref))
+            kept = min(apart, key=lambda u: u.ref)
             return Funds(change, tuple(u for u in usable if u is not kept), kept, True)
         return Funds(change, tuple(usable), sure[0] if sure else None, False)
 

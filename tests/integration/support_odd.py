@@ -23,10 +23,17 @@ def decoy(steps: list[Step]) -> bytes:
 
 
 def with_decoys(unsigned: Unsigned, params: Params, *rows: bytes) -> Unsigned:
-    """*unsigned* with *rows* before its own redeemers (list form)."""
-    own = slices.items(unsigned.redeemers or b"\x80")
+    """*unsigned* with *rows* before its own redeemers, all in the list form: a map has no key twice."""
+    own = _listed(unsigned.redeemers or b"\xa0")
     redeemers = plutus.head(4, len(rows) + len(own)) + b"".join((*rows, *own))
     return rewritten(unsigned, params, redeemers)
+
+
+def _listed(as_map: bytes) -> list[bytes]:
+    """Rows [tag, index, data, units] of {[tag, index]: [data, units]}."""
+    flat = slices.items(as_map, major=5)
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return [b"\x84" + b"".join((*slices.items(key), *slices.items(value))) for key, value in pairs]
 
 
 def rewritten(unsigned: Unsigned, params: Params, redeemers: bytes) -> Unsigned:

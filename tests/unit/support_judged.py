@@ -33,7 +33,7 @@ CONSTS = s.consts("a")
 SCRIPTS = blueprint.ada()
 HOME = channel_address(SCRIPTS.stub_hash, Credential(b"\x77" * 28), False)
 AT = Utxo(s.ref(1), HOME, 40 * ADA, datum=datum.stage_bytes(Open(CONSTS, 3 * ADA)))
-MONEY = (*s.money(5 * ADA, 90 * ADA), *s.money(500 * ADA, start=5_100))
+MONEY = (*s.money(5 * ADA, 90 * ADA), *s.money(500 * ADA, 5 * ADA + 1, start=5_100))
 UNTIL_MS = s.NOW_MS + 300_000
 Change = Callable[[dict[int, Any]], Any]
 
@@ -227,6 +227,14 @@ _STEPS: dict[str, tuple[Change, list[str]]] = {
         _both(_put(13, [[MONEY[2].ref.tx_id, MONEY[2].ref.index]]),
               _put(16, {0: OWN, 1: 499 * ADA}), _put(17, ADA)), [],
     ),
+    "five ADA of collateral": (_put(13, [[MONEY[0].ref.tx_id, MONEY[0].ref.index]]), []),
+    "a lovelace more than five ADA of collateral": (
+        _put(13, [[MONEY[3].ref.tx_id, MONEY[3].ref.index]]), ["COLLATERAL"],
+    ),
+    "five ADA and a lovelace of collateral, the lovelace returned": (
+        _both(_put(13, [[MONEY[3].ref.tx_id, MONEY[3].ref.index]]), _put(16, {0: OWN, 1: 1}),
+              _put(17, 5 * ADA)), [],
+    ),
     "collateral that does not add up": (
         _both(_put(13, [[MONEY[2].ref.tx_id, MONEY[2].ref.index]]),
               _put(16, {0: OWN, 1: 499 * ADA}), _put(17, 2 * ADA)), ["COLLATERAL"],
@@ -237,20 +245,18 @@ _STEPS: dict[str, tuple[Change, list[str]]] = {
 }  # fmt: skip
 
 
-def _told(change: Callable[[list[Any]], Any]) -> Callable[[bytes], bytes]:
-    """The redeemers changed: rows of [tag, index, data, units]."""
+def _told(change: Callable[[list[Any]], Any], as_map: bool) -> Callable[[bytes], bytes]:
+    """The redeemers changed, rows of [tag, index, data, units], and written in either of their forms."""
 
     def work(tx: bytes) -> bytes:
-        def told(witnesses: dict[int, Any]) -> None:
-            there = witnesses[5]
-            if isinstance(there, dict):
-                rows = [[*key, *value] for key, value in there.items()]
-            else:
-                rows = list(there)
-            change(rows)
-            witnesses[5] = rows
-
-        return _witnesses(tx, told)
+        rows = [[*key, *value] for key, value in cbor2.loads(split(tx).witnesses)[5].items()]
+        change(rows)
+        if not as_map:
+            return _witnesses(tx, lambda there: there.__setitem__(5, rows))
+        flat = b"".join(cbor2.dumps(row[:2]) + cbor2.dumps(row[2:]) for row in rows)
+        whole = b"\xa1\x05" + bytes([0xA0 | len(rows)]) + flat
+        parts = split(tx)
+        return b"\x84" + parts.body + whole + parts.rest
 
     return work
 
@@ -264,7 +270,7 @@ _TOLD: dict[str, tuple[Callable[[list[Any]], Any], list[str]]] = {
     "two steps": (lambda rows: rows[-1][2].append(cbor2.CBORTag(125, [])), ["STEPS"]),
     "another input's script": (lambda rows: rows[0].__setitem__(1, 7), ["STEPS"]),
     "a script more": (lambda rows: rows.append([1, 0, 0, [1, 1]]), ["STEPS"]),
-    "the list form": (lambda rows: None, []),
+    "as they are": (lambda rows: None, []),
 }
 
 
@@ -310,7 +316,10 @@ def cases() -> list[tuple[str, str, bytes, list[str]]]:
         for name, raw in _bytes_cases(tx).items():
             found.append((f"{step}: {name}", step, raw, ["BYTES"]))
         for name, (told, wrong) in _TOLD.items() if step != "open" else ():
-            found.append((f"{step}: {name}", step, _told(told)(tx), wrong))
+            found.append((f"{step}: {name}, a list", step, _told(told, False)(tx), wrong))
+            twice = "decoy" in name  # no map in its plain form has a key twice
+            raw, codes = _told(told, True)(tx), ["BYTES"] if twice else wrong
+            found.append((f"{step}: {name}, a map", step, raw, codes))
         witness = {0: [[b"\x01" * 32, b"\x02" * 64]]}
         signed = _witnesses(tx, lambda there, witness=witness: there.update(witness))
         found.append((f"{step}: signed by another", step, signed, ["STEPS"]))
