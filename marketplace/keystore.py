@@ -5,8 +5,11 @@ that argon2id derives from the passphrase; every ``<name>.key`` holds one 32-byt
 the data key together with its own name, so that two files cannot be exchanged. A passphrase is
 changed by sealing the data key anew. Public keys are in clear, for listing without a passphrase::
 
-    keys = Keystore(home / "purse").unlock(passphrase())     # one argon2id, about 0.1 s
+    keys = Keystore(home / "purse").unlock(passphrase())     # one argon2id, about 0.5 s
     purse = keys.load_or_create("purse")                     # -> Signer
+
+Its work is libsodium's *moderate* (256 MiB, three passes); a keystore that was sealed with less
+opens as it was written, and is sealed anew with this when its passphrase is changed.
 
 There is no unencrypted form, on a devnet either. The passphrase comes from the file named by
 ``TALLY_PASSPHRASE_FILE``, from the systemd credential ``tally-passphrase``, or from a prompt.
@@ -248,23 +251,27 @@ def _from_file(path: Path, *, private: bool) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise PassphraseMissing(f"cannot read the passphrase file {path}: {error}") from error
     if exposed:
-        raise PassphraseMissing(f"every user of this machine can read {path}; chmod 600 it")
+        raise PassphraseMissing(f"others on this machine can read {path}: chmod 600 {path}")
     return text
 
 
 def _others_can_read(path: Path) -> bool:
-    """True when a stranger's account can reach and read *path*."""
+    """True when another account, of the file's group or a stranger's, can reach and read *path*."""
     resolved = path.resolve()
-    if not resolved.stat().st_mode & stat.S_IROTH:
-        return False
-    return all(parent.stat().st_mode & stat.S_IXOTH for parent in resolved.parents)
+    readable = resolved.stat().st_mode
+    above = [parent.stat().st_mode for parent in resolved.parents]
+    if readable & stat.S_IROTH and all(mode & stat.S_IXOTH for mode in above):
+        return True
+    # Whose group a folder above is does not matter here: any way in counts.
+    way_in = stat.S_IXGRP | stat.S_IXOTH
+    return bool(readable & stat.S_IRGRP) and all(mode & way_in for mode in above)
 
 
 def _sealed(data_key: bytes, passphrase: str) -> dict[str, Any]:
     if len(passphrase) < _LEAST_PASSPHRASE:
         raise PassphraseMissing(f"a passphrase has {_LEAST_PASSPHRASE} characters or more")
-    operations = pwhash.argon2id.OPSLIMIT_INTERACTIVE
-    memory = pwhash.argon2id.MEMLIMIT_INTERACTIVE
+    operations = pwhash.argon2id.OPSLIMIT_MODERATE
+    memory = pwhash.argon2id.MEMLIMIT_MODERATE
     salt = entropy.random(pwhash.argon2id.SALTBYTES)
     key = _derive(passphrase, salt, operations, memory)
     box = bytes(secret.SecretBox(key).encrypt(canonical.encode([_MASTER_TAG, data_key])))

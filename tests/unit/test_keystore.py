@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from nacl import pwhash
 
 from marketplace import keystore
 from marketplace.domain.errors import Malformed
@@ -23,6 +24,20 @@ from marketplace.keystore import (
 )
 
 PASS = "correct horse battery"
+# As the first version wrote them: interactive work, the seed 00 01 … 1f under PASS.
+OLD = {
+    "version": 1,
+    "kdf": "argon2id",
+    "operations": 2,
+    "memory": 67108864,
+    "salt": "zaWUV5RULbbMTFWPnXEqvw==",
+    "box": "VjnEwp77qqKsmCmW/nnPqxk+uALp+pyVj8jf5vgGynitnkiEblJfE17FYHfrm503hDG7N6k/jgPKyblR80wBgGkjNqme6OpihpaWyiqUDH15aD4qWcqqXs6G/PdL",
+}
+OLD_KEY = {
+    "version": 1,
+    "public": "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8",
+    "box": "TRR+sLKxpFEUfXL2rHXZdVDDPM4QvWiXjIffTu91EVBt7LadDkXq39QxaiF2toX2wenr2sr0AW0vSbhkb8M8kSPA2cg3vKACOAiVzxCvuMGEmHNqAbQ9e8nq",
+}
 
 
 def test_a_key_comes_back_as_it_was_stored(tmp_path: Path) -> None:
@@ -84,6 +99,24 @@ def test_files_cannot_be_exchanged_or_altered(tmp_path: Path) -> None:
         (folder / "b.key").write_bytes(damaged)
         with pytest.raises(KeystoreDamaged):
             keys.load("b")
+
+
+def test_a_keystore_is_sealed_with_moderate_work_and_an_older_one_still_opens(
+    tmp_path: Path,
+) -> None:
+    store = Keystore(tmp_path)
+    made = store.create("a", PASS)
+    row = json.loads((tmp_path / "keystore.json").read_text())
+    moderate = (pwhash.argon2id.OPSLIMIT_MODERATE, pwhash.argon2id.MEMLIMIT_MODERATE)
+    assert (row["operations"], row["memory"]) == moderate
+    (tmp_path / "keystore.json").write_text(json.dumps(OLD))
+    (tmp_path / "a.key").write_text(json.dumps(OLD_KEY))
+    old = store.load("a", PASS)
+    assert (old.seed, made.seed != old.seed) == (bytes(range(32)), True)
+    store.change_passphrase(PASS, "another passphrase")
+    row = json.loads((tmp_path / "keystore.json").read_text())
+    assert (row["operations"], row["memory"]) == moderate
+    assert store.load("a", "another passphrase") == old
 
 
 def test_absurd_work_factors_are_refused_before_any_work(tmp_path: Path) -> None:
@@ -158,3 +191,14 @@ def test_a_passphrase_that_strangers_can_read_is_refused(monkeypatch: pytest.Mon
         Path(folder).chmod(0o755)
         with pytest.raises(PassphraseMissing):
             keystore.passphrase(ask=False)
+        named.chmod(0o640)
+        with pytest.raises(PassphraseMissing, match="chmod 600"):  # its group's members are others
+            keystore.passphrase(ask=False)
+        Path(folder).chmod(0o750)
+        with pytest.raises(PassphraseMissing):
+            keystore.passphrase(ask=False)
+        Path(folder).chmod(0o700)
+        assert keystore.passphrase(ask=False) == "known to all"
+        Path(folder).chmod(0o755)
+        named.chmod(0o600)
+        assert keystore.passphrase(ask=False) == "known to all"
