@@ -204,7 +204,10 @@ class Shipping:
         """Connect to a port of the workload and carry both ways until either side closes."""
         key, error = (message.lease, message.stream_id), ""
         lease = self._lease(message.lease)
-        place = lease.handle.ports.get(message.port) if lease and lease.handle else None
+        # An address that was the workload's is somebody else's once it is gone.
+        place = (
+            lease.handle.ports.get(message.port) if lease and lease.handle and lease.runs else None
+        )
         try:
             if place is None:
                 error = "no such port"

@@ -96,12 +96,13 @@ class Declined(Refusal):
 
 @dataclass(frozen=True)
 class Where:
-    """The addresses that a command works with."""
+    """The addresses that a command works with; *submit_urls*: further doors for what it sends."""
 
     market: str
     chain_url: str
     project_id: str
     home: Path
+    submit_urls: tuple[str, ...] = ()
 
 
 def configure_logs() -> None:

@@ -20,6 +20,7 @@ from marketplace.cli.common import (
     Home,
     Json,
     ProjectId,
+    SubmitUrl,
     Where,
     Yes,
     guarded,
@@ -84,6 +85,7 @@ def run(
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     yes: Yes = False,
     as_json: Json = False,
     keep: Annotated[
@@ -100,7 +102,7 @@ def run(
     ] = None,
 ) -> None:
     """Run FILE: quote, ask, pay, follow its logs; the last line is what it cost."""
-    where = Where(market, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
 
     async def story() -> int:
         from marketplace.cli.paying import Wish, run_job

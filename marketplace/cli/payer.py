@@ -17,6 +17,7 @@ from marketplace.cli.common import (
     Home,
     Json,
     ProjectId,
+    SubmitUrl,
     Where,
     err,
     guarded,
@@ -46,6 +47,7 @@ def run(
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
     low_balance: Annotated[
         str, typer.Option(help="Warn when the purse holds less than this.")
     ] = "5 ADA",
@@ -62,7 +64,7 @@ def run(
 
     Unattended, the passphrase comes from TALLY_PASSPHRASE_FILE or the systemd credential tally-passphrase.
     """
-    where = Where(market, chain_url, project_id, home)
+    where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
     warn_below = guarded(lambda: parse_money(low_balance))
 
     async def story() -> None:

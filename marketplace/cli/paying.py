@@ -50,6 +50,7 @@ async def at_market(
         wallet=purse,
         chain_url=where.chain_url or None,
         project_id=where.project_id or None,
+        submit_urls=where.submit_urls or None,
         keep=keep,
         close_after_s=close_after_s,
     ) as opened:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -63,12 +63,14 @@ class Market(Reader):
         wallet: Purse | None = None,
         chain_url: str | None = None,
         project_id: str | None = None,
+        submit_urls: Sequence[str] | None = None,
         token: str = "",
         keep: bool = False,
         close_after_s: float = CLOSE_AFTER_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs;
+        *submit_urls*: further doors through which transactions are sent, too (``TALLY_SUBMIT_URLS``);
         *close_after_s*: how long a provider may leave an End unanswered before its channel is closed.
         """
         super().__init__(
@@ -76,6 +78,7 @@ class Market(Reader):
             wallet=wallet,
             chain_url=chain_url,
             project_id=project_id,
+            submit_urls=submit_urls,
             token=token,
             transport=transport,
         )

@@ -7,6 +7,7 @@ and none of the libraries that build transactions, which take longer to import t
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,7 @@ class Reader:
         wallet: Purse | None = None,
         chain_url: str | None = None,
         project_id: str | None = None,
+        submit_urls: Sequence[str] | None = None,
         token: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -58,6 +60,9 @@ class Reader:
         self.network: Json = {}
         self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
         self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
+        self._submit_urls = tuple(
+            os.environ.get("TALLY_SUBMIT_URLS", "").split() if submit_urls is None else submit_urls
+        )
         self._stack = AsyncExitStack()
         self._chain: ChainReader | None = None
 
@@ -102,7 +107,7 @@ class Reader:
             url = self._chain_url or str((await self._network()).get("chain_url") or "")
             if not url:
                 raise Malformed("no chain URL: set TALLY_CHAIN_URL or pass chain_url")
-            self._chain = await connect(url, self._project_id)
+            self._chain = await connect(url, self._project_id, submit_urls=self._submit_urls)
         return self._chain
 
     async def _on_mainnet(self) -> bool:

@@ -12,7 +12,7 @@ The payer goes on in the background between calls.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -153,6 +153,7 @@ class Market:
         wallet: Purse | None = None,
         chain_url: str | None = None,
         project_id: str | None = None,
+        submit_urls: Sequence[str] | None = None,
         token: str = "",
         keep: bool = False,
     ) -> None:
@@ -162,6 +163,7 @@ class Market:
             wallet=wallet,
             chain_url=chain_url,
             project_id=project_id,
+            submit_urls=submit_urls,
             token=token,
             keep=keep,
         )

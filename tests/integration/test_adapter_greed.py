@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
 
@@ -189,6 +191,45 @@ async def test_one_tenants_commands_and_connections_are_bounded(tmp_path: Path) 
         ]
         assert opened.count(None) == 1
         assert shipping.open(wire.StreamOpened("lease_2", "s", 80)) is not None
+
+    await rig.live(body)
+
+
+async def test_nothing_is_carried_to_where_a_workload_was(tmp_path: Path) -> None:
+    """Once it has ended its address may be another tenant's."""
+    rig, reached = Rig(tmp_path), 0
+
+    async def another(stream: anyio.abc.SocketStream) -> None:
+        nonlocal reached
+        reached += 1
+        await stream.send(b"another tenant's")
+        await stream.aclose()
+
+    async def body(adapter: Adapter) -> None:
+        rig.propose("lease_1")
+        await adapter.ask("lease_1")
+        runs = adapter.daemon.lease("lease_1")
+        assert runs is not None and runs.handle is not None and runs.runs
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(listener.serve, another)
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            there = replace(runs.handle, ports={80: ("127.0.0.1", port)})
+            held = replace(runs, handle=there)
+            for lease, said in ((held, ""), (replace(held, exited=True), "no such port")):
+                sent = Sent()
+                shipping = Shipping(
+                    sent, (), lambda _lease: Chatty(rig.world), lambda _, at=lease: at
+                )
+                asked = wire.StreamOpened("lease_1", "s", 80)
+                incoming = shipping.open(asked)
+                assert incoming is not None
+                await shipping.carry(asked, incoming)
+                assert sent.messages[-1] == wire.StreamClosed("lease_1", "s", said)
+            assert reached == 1
+            group.cancel_scope.cancel()
 
     await rig.live(body)
 
