@@ -3,6 +3,8 @@
 import { fromHex, toHex } from "./bytes.js";
 import { headersFor } from "./door.js";
 import { readStage, refundAddress } from "./opentx.js";
+import { SCRIPTS } from "./scripts.js";
+import { Broken } from "./verify.js";
 
 export class Unreachable extends Error {}
 
@@ -73,15 +75,29 @@ export async function scriptsAt(url, refs) {
   return found;
 }
 
+/** I2: what opened the channel is what the evidence names, at the channel's script. */
+function opened(seen, { session_vk: id, open_tx: tx, index = 0 }, asset) {
+  const stub = SCRIPTS[asset]?.stub;
+  const at = seen?.outputs.find((output) => output.output_index === Number(index) && isOf(output, id));
+  if (at && (!stub || toHex(addressBytes(at.address)).slice(2, 58) === stub)) return at;
+  const there = seen ? "holds another output" : "is in no block of this chain";
+  throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: ${tx}#${index} did not open it; it ${there}`);
+}
+
 /**
- * `{session_vk, consts, funded, claimed, refunded, held, ended, txs}` of the channel that *openTx*
- * opened, null while no block shows it. *signed* tells which output is the refund of a batch.
+ * `{session_vk, consts, funded, claimed, refunded, held, ended, txs}` of the evidence's *channel*; null
+ * while it may still be opened: nothing was delivered on it, or its job is not *over* and no block shows
+ * its open. Broken for an open that is another's. Its voucher tells which output is a batch's refund.
  */
-export async function facts(url, id, openTx, signed) {
+export async function facts(url, channel, asset, over) {
+  const { session_vk: id, open_tx: openTx, receipts, voucher } = channel;
+  const delivered = receipts.length > 0 || Boolean(voucher);
+  if (!openTx && !delivered) return null;
+  if (!openTx) throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: it has receipts, and the evidence names no transaction that opened it`);
   let seen = await utxosOf(url, openTx);
-  if (!seen) return null;
-  let at = seen.outputs.find((output) => isOf(output, id));
-  if (!at) return null;
+  if (!seen && !(over && delivered)) return null;
+  let at = opened(seen, channel, asset);
+  const signed = voucher?.cumulative ?? 0;
   let stage = stageOf(at);
   const consts = [stage.consts.session_vk, stage.consts.adapter_vkh, stage.consts.payout, stage.consts.consumer_vkh].map(toHex)
     .concat([stage.consts.close_period_ms, stage.consts.fee_bps].map(String));

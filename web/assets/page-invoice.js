@@ -40,14 +40,17 @@ export async function start() {
 
 const say = (...parts) => document.getElementById("verdict").replaceChildren(...parts);
 
-/** What does not decode names no lease: the rules refuse it where it stands. */
-function nameIn(read, body) {
+/** What does not decode names nothing: the rules refuse it where it stands. */
+function nameIn(read, body, field = "lease") {
   try {
-    return read(fromHex(body)).lease;
+    return read(fromHex(body))[field];
   } catch {
     return null;
   }
 }
+
+/** What a channel is paid in. */
+const assetOf = (evidence, { session_vk }) => nameIn(readTerms, evidence.leases.find((row) => row.channel === session_vk)?.terms ?? "", "asset");
 
 /** Terms of other jobs' leases whose receipts are in the same chain. */
 async function whole(evidence) {
@@ -76,18 +79,20 @@ async function check() {
   }
   let trouble = at ? "" : "this market names no public chain to compare with: choose one on the Account page";
   const ledger = [];
+  const elsewhere = []; // what was signed is judged before it
   for (const channel of evidence.channels) {
     try {
-      const signed = channel.voucher?.cumulative ?? 0;
-      ledger.push(at ? await facts(at.url, channel.session_vk, channel.open_tx, signed) : null);
+      ledger.push(at ? await facts(at.url, channel, assetOf(evidence, channel), evidence.state === "ENDED") : null);
     } catch (error) {
-      if (!(error instanceof Unreachable)) throw error;
-      trouble = error.message;
+      if (error instanceof Broken) elsewhere.push(error);
+      else if (error instanceof Unreachable) trouble = error.message;
+      else throw error;
       ledger.push(null);
     }
   }
   try {
     const invoice = await reconcile(evidence, ledger);
+    if (elsewhere.length) return broken(elsewhere[0]);
     verdict(invoice, ledger, trouble);
     bill(invoice);
     return invoice.reconciled || Boolean(trouble && evidence.state === "ENDED");
