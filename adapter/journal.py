@@ -98,8 +98,9 @@ class Journal:
         self, path: Path, wait_s: float = 5.0, connect: Callable[..., Any] = sqlite3.connect
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = path
         self._lock = threading.Lock()
-        with _mapped("open"):
+        with self._mapped("open"):
             self._db = connect(path, wait_s, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._shrinkable()
@@ -135,7 +136,7 @@ class Journal:
 
     def load(self) -> State:
         """The state that was last committed; the hash chain of every live lease is verified."""
-        with self._lock, _mapped("load"):
+        with self._lock, self._mapped("load"):
             vouchers = {
                 vk: Voucher(vk, cumulative, signature)
                 for vk, cumulative, signature in self._db.execute("SELECT * FROM vouchers")
@@ -178,12 +179,12 @@ class Journal:
 
     def outbox(self) -> list[tuple[int, bytes]]:
         """Messages that the market has not acknowledged, oldest first."""
-        with self._lock, _mapped("read the outbox"):
+        with self._lock, self._mapped("read the outbox"):
             return list(self._db.execute("SELECT n, payload FROM outbox ORDER BY n"))
 
     def ticks(self, lease: str) -> list[SignedReceipt]:
         """All receipts of a lease, in order."""
-        with self._lock, _mapped("read ticks"):
+        with self._lock, self._mapped("read ticks"):
             rows = self._db.execute(
                 "SELECT body, signature FROM ticks WHERE lease=? ORDER BY seq", (lease,)
             )
@@ -211,7 +212,7 @@ class Journal:
         """Commit *outcome*; the outbox numbers of its durable messages, in their order."""
         state = outcome.state
         messages = [e.message for e in outcome.effects if isinstance(e, Send) and e.durable]
-        with self._lock, _mapped("write"), self._transaction():
+        with self._lock, self._mapped("write"), self._transaction():
             tails = dict(self._tails)
             for signed in outcome.ticks:
                 self._tick(signed, tails)
@@ -276,12 +277,12 @@ class Journal:
 
     def _shrink(self) -> None:
         """Give the pages of what was dropped back to the file system."""
-        with self._lock, _mapped("shrink"):
+        with self._lock, self._mapped("shrink"):
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     def acknowledged(self, numbers: Iterable[int]) -> None:
         """The market has these messages; a repetition after a crash here does no harm."""
-        with self._lock, _mapped("clear the outbox"), self._transaction():
+        with self._lock, self._mapped("clear the outbox"), self._transaction():
             self._db.executemany("DELETE FROM outbox WHERE n=?", [(n,) for n in numbers])
 
     def _tick(self, signed: SignedReceipt, tails: dict[str, bytes]) -> None:
@@ -328,13 +329,13 @@ class Journal:
 
     def network(self) -> int | None:
         """The magic of the network that this journal's channels are on; None in a new journal."""
-        with self._lock, _mapped("read the network"):
+        with self._lock, self._mapped("read the network"):
             found = self._db.execute("SELECT value FROM meta WHERE name='network'").fetchone()
         return None if found is None else int.from_bytes(found[0])
 
     def bind(self, magic: int) -> None:
         """Remember the network, so that the next start need not wait for the chain to say it."""
-        with self._lock, _mapped("remember the network"), self._transaction():
+        with self._lock, self._mapped("remember the network"), self._transaction():
             row = ("network", magic.to_bytes(4))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", row)
 
@@ -342,7 +343,7 @@ class Journal:
 
     def put_transaction(self, tx: StoredTx) -> None:
         """Store *tx*, or its new state; durable when this returns."""
-        with self._lock, _mapped("store a transaction"), self._transaction():
+        with self._lock, self._mapped("store a transaction"), self._transaction():
             self._db.execute(
                 "INSERT INTO transactions (id, body, purpose, state, height) VALUES (?,?,?,?,?) "
                 "ON CONFLICT (id) DO UPDATE SET state=excluded.state, height=excluded.height",
@@ -351,7 +352,7 @@ class Journal:
 
     def transactions(self, without: tuple[str, ...] = ()) -> list[StoredTx]:
         """Everything that was sent, oldest first, but those in the states *without*."""
-        with self._lock, _mapped("read transactions"):
+        with self._lock, self._mapped("read transactions"):
             rows = self._db.execute(
                 "SELECT id, body, purpose, state, height FROM transactions "
                 f"WHERE state NOT IN ({','.join('?' * len(without))}) ORDER BY n",
@@ -371,21 +372,20 @@ class Journal:
                 self._db.execute("ROLLBACK")
             raise
 
+    @contextmanager
+    def _mapped(self, what: str) -> Generator[None]:
+        """The one door for SQLite's errors."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # an extended one's primary code
+            text = f"could not {what}: {self._path}: {error}"
+            if kind == sqlite3.SQLITE_FULL:
+                raise DiskFull(text) from error
+            if kind == sqlite3.SQLITE_IOERR:
+                raise DiskFault(text) from error
+            raise JournalFault(f"could not {what}: {error}") from error
+
 
 def _chain(previous: bytes, body: bytes, signature: bytes) -> bytes:
     return blake2b_256(previous + body + signature)
-
-
-@contextmanager
-def _mapped(what: str) -> Generator[None]:
-    """The one door for SQLite's errors."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
-        text = f"could not {what}: the journal: {error}"
-        if kind == sqlite3.SQLITE_FULL:
-            raise DiskFull(text) from error
-        if kind == sqlite3.SQLITE_IOERR:
-            raise DiskFault(text) from error
-        raise JournalFault(f"could not {what}: {error}") from error

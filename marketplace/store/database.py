@@ -27,7 +27,7 @@ from marketplace.service.ports import Change, Clock, Ids
 from marketplace.service.records import Lock, Record, Sent
 from marketplace.service.together import Together
 from marketplace.store import sql
-from marketplace.store.errors import StoreFault
+from marketplace.store.errors import StoreFault, StoreFull
 from marketplace.store.reads import Reads
 from marketplace.store.rows import Inserts
 
@@ -295,4 +295,12 @@ def map_database(error: SQLAlchemyError) -> TallyError:
     if isinstance(error, DataError):
         return Malformed("a value that no record can have")
     kind = type(error.orig).__name__ if isinstance(error, DBAPIError) else type(error).__name__
-    return StoreFault(f"database: {kind}: {str(error).splitlines()[0][:200]}")
+    fault = StoreFull if _is_full(error) else StoreFault
+    return fault(f"database: {kind}: {str(error).splitlines()[0][:200]}")
+
+
+def _is_full(error: SQLAlchemyError) -> bool:
+    """By the database's own code: SQLITE_FULL, or PostgreSQL's class 53 ``disk_full``."""
+    orig = error.orig if isinstance(error, DBAPIError) else None
+    told = (getattr(orig, "sqlite_errorname", None), getattr(orig, "sqlstate", None))
+    return told[0] == "SQLITE_FULL" or told[1] == "53100"

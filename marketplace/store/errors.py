@@ -10,3 +10,13 @@ class StoreFault(Fault):
 
     code = "STORE_FAULT"
     remedy = "see whether the database runs, has room and accepts this market's user"
+
+
+class StoreFull(StoreFault):
+    """The database has no room for what was to be written; nothing of it counts, and reads go on."""
+
+    code = "DISK_FULL"
+    remedy = (
+        "the operator frees or adds space where the database lies; what was not acknowledged is said"
+        " again by those who said it"
+    )
