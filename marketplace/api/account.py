@@ -178,7 +178,9 @@ def _hook_view(hook: Hook) -> dict[str, Any]:
 )
 async def put_blob(sha256: str, request: Request, parts: PartsDep, who: Porter) -> dict[str, Any]:
     """A file for jobs to take in, named by the hash of its bytes."""
-    blob = await parts.blobs.put(who.account, sha256, request.stream())
+    told = request.headers.get("content-length", "")
+    size = int(told) if told.isdigit() else None
+    blob = await parts.blobs.put(who.account, sha256, request.stream(), size, who.address)
     return {"sha256": blob.sha256, "size": blob.size}
 
 

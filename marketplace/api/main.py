@@ -119,6 +119,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
     await blobs.chmod(0o700)  # job files, logs and outputs: the owner's alone
     run = assemble(config)
     market = run.market
+    await anyio.to_thread.run_sync(run.parts.blobs.sweep)
     try:
         await hooks.check_key(market)
         there = config.connect is None or await first_look(run.parts, config.connect)

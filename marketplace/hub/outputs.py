@@ -79,7 +79,7 @@ class Outputs:
 
         if not self.hub.connected(lease.provider):
             raise NotFound("the output was not fetched in time, and its provider is gone")
-        await self.blobs.put(job.account, output.sha256, chunks())
+        await self.blobs.put(job.account, output.sha256, chunks(), output.size)
 
     # ---- unasked -----------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,16 +22,17 @@ from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.job import JobState
 from marketplace.service.access import Caller, audit
-from marketplace.service.errors import BlobInUse, BlobMismatch, DiskFull, QuotaSpent, TooLarge
+from marketplace.service.errors import BlobInUse, BlobMismatch, QuotaSpent, TooLarge
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
 from marketplace.service.records import Blob, Job, Lease
+from marketplace.service.room import Room, Upload
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 LIVING: Final = tuple(state for state in JobState if state is not JobState.ENDED)
 PART: Final = 256 * 1024
 PAGE: Final = 500
-KEEP_FREE: Final = 1 << 30  # bytes of the disk that no file of a user takes
+PART_LIVES_S: Final = 7_200  # longer than the slowest upload that is still listened to
 
 
 class Blobs:
@@ -39,7 +41,7 @@ class Blobs:
     def __init__(self, market: Market) -> None:
         self.market = market
         self.folder = Path(market.settings.blob_folder or ".")
-        self.keep_free = KEEP_FREE
+        self.room = Room(self.folder)
         self._naming = anyio.Lock()  # what a name stands for changes one at a time
 
     def path(self, sha256: str) -> Path:
@@ -48,35 +50,69 @@ class Blobs:
             raise Malformed("a blob is named by its sha256 in lower-case hex")
         return self.folder / sha256[:2] / sha256
 
-    async def put(self, account: str, sha256: str, chunks: AsyncIterator[bytes]) -> Blob:
-        """Store and check; TooLarge, QuotaSpent, BlobMismatch. Storing twice is storing once."""
+    async def put(
+        self,
+        account: str,
+        sha256: str,
+        chunks: AsyncIterator[bytes],
+        size: int | None = None,
+        address: str | None = None,
+    ) -> Blob:
+        """Store and check; TooLarge, QuotaSpent, BlobMismatch, DiskFull. Storing twice is storing once.
+
+        *size* is what was announced, else the largest that a file may have: room and quota for it are kept
+        from the first byte on. *address*: whence it comes over the network, where few come at a time.
+        """
         final, limit = self.path(sha256), self.market.settings.blob_limit
-        left = await self._left(account, sha256)
-        part = final.with_suffix(f".{self.market.ids.secret(8).hex()}")
-        hasher, size = hashlib.sha256(), 0
+        if size is not None and size > limit:
+            raise TooLarge(f"a blob has at most {limit} bytes", limit=limit)
+        left = await self._left(account, sha256) - self.room.promised(account)
+        if size is not None and size > left:
+            raise self._spent()
+        most = min(limit, max(left, 0)) if size is None else size
+        names = (account, *([f"at {address}"] if address else []))
         await anyio.Path(final.parent).mkdir(parents=True, exist_ok=True)
-        await self._leave_room(limit)
+        with self.room.keep(most, *names, few=address is not None) as upload:
+            return await self._write(account, sha256, chunks, upload)
+
+    async def _write(
+        self, account: str, sha256: str, chunks: AsyncIterator[bytes], upload: Upload
+    ) -> Blob:
+        final, limit = self.path(sha256), self.market.settings.blob_limit
+        part = final.with_suffix(f".{self.market.ids.secret(8).hex()}")
+        hasher = hashlib.sha256()
         try:
             async with await anyio.open_file(part, "wb") as file:
                 async for chunk in chunks:
-                    size += len(chunk)
-                    if size > limit:
-                        raise TooLarge(f"a blob has at most {limit} bytes", limit=limit)
-                    if size > left:
-                        raise self._spent()
+                    if upload.written + len(chunk) > upload.size:
+                        short = upload.size < limit
+                        raise (
+                            self._spent()
+                            if short
+                            else TooLarge(f"a blob has at most {limit} bytes", limit=limit)
+                        )
                     hasher.update(chunk)
                     await file.write(chunk)
+                    self.room.wrote(upload, len(chunk))
                 await file.flush()
                 await anyio.to_thread.run_sync(os.fsync, file.wrapped.fileno())
             if hasher.hexdigest() != sha256:
                 raise BlobMismatch("the bytes do not hash to the name")
             async with self._naming:
-                if size > await self._left(account, sha256):  # others came in meanwhile
+                if upload.written > await self._left(account, sha256):  # others came in meanwhile
                     raise self._spent()
                 await anyio.Path(part).replace(final)
-                return await self._keep(Blob(account, sha256, size, self.market.now))
+                return await self._keep(Blob(account, sha256, upload.written, self.market.now))
         finally:
-            await anyio.Path(part).unlink(missing_ok=True)
+            with anyio.CancelScope(shield=True):
+                await anyio.Path(part).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove what a process that died had begun; blocks."""
+        for part in self.folder.glob("??/*.*"):
+            with suppress(OSError):
+                if time.time() - part.stat().st_mtime > PART_LIVES_S:
+                    part.unlink()
 
     async def _keep(self, blob: Blob) -> Blob:
         try:
@@ -123,12 +159,6 @@ class Blobs:
             if len(page) < PAGE:
                 return ""
             after = (page[-1].id,)
-
-    async def _leave_room(self, limit: int) -> None:
-        """DiskFull rather than a disk that files fill to the brim: the database lies on it as well."""
-        usage = await anyio.to_thread.run_sync(shutil.disk_usage, self.folder)
-        if usage.free < limit + self.keep_free:
-            raise DiskFull(f"{usage.free} bytes are free where the market keeps files")
 
     async def owned(self, account: str, sha256: str) -> Path:
         """The file of a blob that *account* put or got; NotFound otherwise."""

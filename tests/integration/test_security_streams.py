@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -17,6 +21,7 @@ from marketplace.service import hooks
 from marketplace.service.errors import HookRefused
 from marketplace.service.ports import Change
 from marketplace.service.records import Delivery, Hook, LogRecord
+from marketplace.service.room import AT_ONCE
 from tests.fakes import seed, spec, until
 from tests.integration.support_market import sign_in
 from tests.integration.test_market_access import open_market
@@ -93,10 +98,96 @@ def test_files_never_take_the_last_of_the_disk(tmp_path: Path) -> None:
     async def run() -> None:
         async with open_market(tmp_path) as (client, inside, _):
             name = hashlib.sha256(b"x").hexdigest()
-            inside.parts.blobs.keep_free = 1 << 60
+            inside.parts.blobs.room.keep_free = 1 << 60
             answer = await client.put(f"/v1/blobs/{name}", content=b"x")
             assert (answer.status_code, answer.json()["code"]) == (503, "DISK_FULL")
-            inside.parts.blobs.keep_free = 0
+            inside.parts.blobs.room.keep_free = 0
             assert (await client.put(f"/v1/blobs/{name}", content=b"x")).status_code == 200
+
+    anyio.run(run)
+
+
+def _parts(folder: Path) -> list[Path]:
+    return list(folder.glob("??/*.*"))
+
+
+@asynccontextmanager
+async def begun(
+    client: httpx.AsyncClient, folder: Path, count: int, size: int
+) -> AsyncGenerator[None]:
+    """*count* uploads of *size* bytes that have sent one; they send the rest when the block ends."""
+    go = anyio.Event()
+
+    async def upload(number: int) -> None:
+        async def chunks() -> AsyncGenerator[bytes]:
+            yield b"x"
+            await go.wait()
+            yield b"x" * (size - 1)
+
+        name = hashlib.sha256(bytes([number])).hexdigest()
+        told = {"content-length": str(size)}
+        answer = await client.put(f"/v1/blobs/{name}", content=chunks(), headers=told)
+        assert answer.json()["code"] == "BLOB_MISMATCH"
+
+    async def all_begun() -> bool:
+        return len(_parts(folder)) == count
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(count):
+            tasks.start_soon(upload, number)
+        await until(all_begun)
+        yield
+        go.set()
+    assert not _parts(folder), "nothing of them is left"
+
+
+async def one_more(client: httpx.AsyncClient, size: int) -> str:
+    """The code that another upload of *size* bytes gets."""
+    name = hashlib.sha256(b"more").hexdigest()
+    return str((await client.put(f"/v1/blobs/{name}", content=b"x" * size)).json()["code"])
+
+
+def test_files_begun_together_get_no_more_room_than_there_is(tmp_path: Path) -> None:
+    """Each is begun with a byte while there is room for one of them: room is kept, not looked at."""
+
+    async def run() -> None:
+        async with open_market(tmp_path) as (client, inside, _):
+            room, size = inside.parts.blobs.room, 10 << 20
+            free = shutil.disk_usage(room.folder).free
+            room.keep_free = free - 5 * size // 2  # for two, and half a third
+            async with begun(client, room.folder, 2, size):
+                assert await one_more(client, size) == "DISK_FULL"
+
+    anyio.run(run)
+
+
+def test_uploads_of_an_account_are_few_at_a_time_and_within_its_quota(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path) as (client, inside, _):
+            folder, size = inside.parts.blobs.room.folder, 10 << 20
+            less = replace(inside.market.settings, blob_quota=5 * size // 2, blob_limit=size)
+            inside.market.settings = less
+            async with begun(client, folder, 2, size):
+                assert await one_more(client, size) == "BLOB_QUOTA"
+            async with begun(client, folder, AT_ONCE, 2000):
+                assert await one_more(client, 2000) == "RATE_LIMITED"
+            assert await one_more(client, 2000) == "BLOB_MISMATCH"
+
+    anyio.run(run)
+
+
+def test_what_a_process_that_died_had_begun_is_swept(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path) as (client, inside, _):
+            blobs = inside.parts.blobs
+            name = hashlib.sha256(b"x").hexdigest()
+            assert (await client.put(f"/v1/blobs/{name}", content=b"x")).status_code == 200
+            kept = blobs.path(name)
+            old, young = (kept.with_suffix(f".{digit * 16}") for digit in "ab")
+            for part in (old, young):
+                part.write_bytes(b"begun")
+            os.utime(old, (0, 0))
+            blobs.sweep()
+            assert kept.exists() and young.exists() and not old.exists()
 
     anyio.run(run)
