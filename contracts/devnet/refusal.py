@@ -47,7 +47,8 @@ _NAMES = (
     (r"Invalid script data hash", "PPViewHashesDontMatch"),
     (r"extra redeemers: Set\([^)]", "ExtraRedeemers"),
     (r"missing redeemers", "MissingRedeemers"),
-    (r"missing datum hashes: Set\([^)]", "MissingRequiredDatums"),
+    (r"inputs with missing datum hashes: (Tree)?Set\([^)]", "UnspendableUTxONoDatumHash"),
+    (r"unmatched datum hashes: (Tree)?Set\([^)]", "MissingRequiredDatums"),
     (r"Datums validation", "NotAllowedSupplementalDatums"),
     (
         r"Out of budget|Error evaluated|invalid flag|script validation failed",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import cbor2
 
@@ -39,10 +40,14 @@ MIN_OUTPUT = 857_690  # (160 + 39 bytes of an enterprise output in map form) * 4
 
 
 class World:
-    """A devnet with what the cases share: a reference script, and fresh coins on demand."""
+    """A devnet with what the cases share: a reference script, and fresh coins on demand.
 
-    def __init__(self, devnet: Devnet) -> None:
+    margin: slots between what holds and what does not; more than one where time goes on by itself.
+    """
+
+    def __init__(self, devnet: Devnet, margin: int = 1) -> None:
         self.devnet = devnet
+        self.margin = margin
         source = self.coin(ALICE, 50 * ADA)
         made = pay(source, ALICE, 50 * ADA, [out(ALICE.raw, 10 * ADA, script=SCRIPT)])
         self.reference = OutRef(devnet.submit(made.signed()), 0)
@@ -194,13 +199,13 @@ def value_too_large(world: World) -> tuple[Draft, Draft]:
 @case("outside the validity interval")
 def past_its_end(world: World) -> tuple[Draft, Draft]:
     draft = world.payment()
-    return draft.set(3, world.slot() + 1), draft.set(3, world.slot())
+    return draft.set(3, world.slot() + world.margin), draft.set(3, world.slot())
 
 
 @case("outside the validity interval")
 def before_its_start(world: World) -> tuple[Draft, Draft]:
     draft = world.payment()
-    return draft.set(8, world.slot()), draft.set(8, world.slot() + 1)
+    return draft.set(8, world.slot()), draft.set(8, world.slot() + world.margin)
 
 
 # --- inputs ---
@@ -211,6 +216,14 @@ def unknown_input(world: World) -> tuple[Draft, Draft]:
     draft = world.payment()
     ((tx, ix),) = draft.body[0]
     return draft, draft.set(0, [[tx, ix + 7]])
+
+
+@case("Missing inputs")
+def spent_twice(world: World) -> tuple[Draft, Draft]:
+    first = world.payment()
+    world.devnet.submit(first.signed())
+    draft = world.payment()
+    return draft, draft.set(0, first.body[0])
 
 
 @case("Missing inputs")
@@ -235,6 +248,12 @@ def one_signature_missing(world: World) -> tuple[Draft, Draft]:
     both = draft.set(0, [*draft.body[0], ref(world.coin(BOB, 2 * ADA))]).put(signers=(ALICE, BOB))
     both = both.output(1, both.body[1][1][1] + 2 * ADA)
     return both, both.put(signers=(ALICE,))
+
+
+@case("Missing key hashes")
+def signed_by_another(world: World) -> tuple[Draft, Draft]:
+    draft = world.payment()
+    return draft, draft.put(signers=(BOB,))
 
 
 @case("Invalid verified signatures")
@@ -293,6 +312,22 @@ def metadata_without_a_hash(world: World) -> tuple[Draft, Draft]:
     return draft.set(7, blake2b(cbor2.dumps({0: "x"}))), draft
 
 
+def _with_metadata(draft: Draft, metadata: dict[int, Any]) -> Draft:
+    return draft.set(7, blake2b(cbor2.dumps(metadata))).put(auxiliary=metadata)
+
+
+@case("InvalidMetadata")
+def metadata_text_one_too_long(world: World) -> tuple[Draft, Draft]:
+    draft = world.payment()
+    return _with_metadata(draft, {1: "x" * 64}), _with_metadata(draft, {1: "x" * 65})
+
+
+@case("InvalidMetadata")
+def metadata_bytes_one_too_long(world: World) -> tuple[Draft, Draft]:
+    draft = world.payment()
+    return _with_metadata(draft, {1: b"x" * 64}), _with_metadata(draft, {1: b"x" * 65})
+
+
 # --- minting ---
 
 
@@ -346,6 +381,21 @@ def deregistered_without_registration(world: World) -> tuple[Draft, Draft]:
         return draft.set(4, [[8, [0, who.vkh], KEY_DEPOSIT]])
 
     return leaving(Party("leaves")), leaving(Party("never"))
+
+
+@case("StakeKeyHasNonZeroAccountBalanceDELEG")
+def deregistered_with_rewards(world: World) -> tuple[Draft, Draft]:
+    rich, poor = Party("leaves rewards"), Party("leaves nothing")
+    for one in (rich, poor):
+        world.devnet.submit(world.heard(one).signed())
+    world.devnet.reward(stake_address(rich.vkh, is_script=False), ADA)
+    draft = world.payment().put(signers=(ALICE, rich, poor))
+    draft = draft.output(1, draft.body[1][1][1] + KEY_DEPOSIT)
+
+    def leaving(who: Party) -> Draft:
+        return draft.set(4, [[8, [0, who.vkh], KEY_DEPOSIT]])
+
+    return leaving(poor), leaving(rich)
 
 
 @case("Withdrawals validation")
@@ -469,12 +519,25 @@ def reference_script_left_out(world: World) -> tuple[Draft, Draft]:
     return draft, draft.set(18, None)
 
 
-@case("Datums validation failed")
+@case("MissingRequiredDatums")
 def datum_of_a_hash_left_out(world: World) -> tuple[Draft, Draft]:
     datum = cbor2.dumps(7)
     lock = world.locked(3 * ADA, datum_hash=blake2b(datum))
     draft = world.spend().set(0, [ref(lock)])
     return draft.put(witness={4: [7]}), draft
+
+
+@case("MissingRequiredDatums")
+def datum_of_another_hash(world: World) -> tuple[Draft, Draft]:
+    lock = world.locked(3 * ADA, datum_hash=blake2b(cbor2.dumps(7)))
+    draft = world.spend().set(0, [ref(lock)])
+    return draft.put(witness={4: [7]}), draft.put(witness={4: [8]})
+
+
+@case("NotAllowedSupplementalDatums")
+def datum_nobody_needs(world: World) -> tuple[Draft, Draft]:
+    draft = world.spend()
+    return draft, draft.put(witness={4: [7]})
 
 
 @case("invalid flag")
