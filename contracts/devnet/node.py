@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+import cbor2
+
 from contracts.devnet import addresses, faucet, rules
 from contracts.devnet.engine import Engine, Evaluator, State, Units
 from contracts.devnet.evaluation import Undecodable, evaluated, resolved
@@ -261,6 +263,16 @@ class Devnet:
         with self._lock:
             return self._engine.utxos(self._state)
 
+    def audit(self) -> dict[str, Any]:
+        """Ledger and index compared at the newest block. differing: unspent outputs that one has alone, or with another address or amount."""
+        with self._lock:
+            raw, height = self.ledger_utxos(), self._tip.height
+            rows = self._view(height).every_unspent()
+        ledger = {(tx.hex(), ix, *_held(one)) for (tx, ix), one in cbor2.loads(raw).items()}
+        index = {(row["tx"], row["ix"], row["address"], row["lovelace"]) for row in rows}
+        differing = sorted({f"{tx}#{ix}" for tx, ix, *_ in ledger ^ index})
+        return {"height": height, "unspent": len(rows), "differing": differing}
+
     def status(self) -> dict[str, Any]:
         """Where the chain stands, and the sum of all lovelace: genesis + rewards = unspent + fees + deposits + accounts."""
         with self._lock:
@@ -417,6 +429,12 @@ class Devnet:
                 if self._trouble is None:
                     _log.exception("no block could be made; trying again at every interval")
                 self._trouble = f"{type(problem).__name__}: {problem}"
+
+
+def _held(output: Any) -> tuple[str, int]:
+    """Address and lovelace of a decoded output, of either shape."""
+    value = output[1]
+    return addresses.describe(output[0]).text, value if isinstance(value, int) else value[0]
 
 
 def _read(raw: bytes) -> Tx:

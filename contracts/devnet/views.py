@@ -121,7 +121,7 @@ class View:
 
     def every_unspent(self) -> list[Row]:
         """All of them, in no order: what the ledger's own set is compared with."""
-        return self._all(f"SELECT tx, ix FROM output WHERE {_UNSPENT}")
+        return self._all(f"SELECT tx, ix, address, lovelace FROM output WHERE {_UNSPENT}")
 
     def received(self, column: str, key: str) -> list[Row]:
         """Every output that was ever at an address, spent or not."""

@@ -53,6 +53,12 @@ def status(chain: Chain) -> dict[str, Any]:
     return chain.status()
 
 
+@router.get("/audit")
+def audit(chain: Chain) -> dict[str, Any]:
+    """Reads every unspent output twice: from the ledger and from what these routes answer by."""
+    return chain.audit()
+
+
 @router.post("/faucet")
 def faucet(chain: Chain, asked: FaucetAsked) -> dict[str, Any]:
     """Pays by an ordinary transaction: it waits for a block like any other."""
