@@ -252,8 +252,6 @@ class ProcessRuntime:
 
     def _launch(self, folder: Path, plan: Mapping[str, object]) -> None:
         """A double fork by ``start_new_session``: the shim is nobody's child to reap in a hurry."""
-        root = str(Path(__file__).resolve().parents[2])
-        search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         shim = subprocess.Popen(
             [sys.executable, "-m", "adapter.runtime.shim", str(folder)],
             stdin=subprocess.PIPE,
@@ -261,7 +259,7 @@ class ProcessRuntime:
             stderr=(folder / "shim.log").open("wb"),
             start_new_session=True,
             cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": search},
+            env=_own_modules(),
         )
         assert shim.stdin is not None
         with shim.stdin:
@@ -414,24 +412,35 @@ class ProcessRuntime:
         self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
     ) -> ExecResult:
         about = json.loads((self._folder(handle.lease) / "about.json").read_text())
-        inner = [pid for pid in self.cgroups.pids(handle.cgroup) if _comm(pid) != "bwrap"]
-        if not inner:
-            raise WorkloadGone(f"{handle.lease} runs no process")
-        enter = ["nsenter", "-t", str(min(inner)), "-m", "-u", "-i", "-n", "-p", "--"]
-        become = [*_as_user(about["user"]), "env", "-C", WORKSPACE] if os.geteuid() == 0 else []
-        line = [*enter, *become, *command]
-        root = f"/proc/{min(inner)}/cwd" if self.config.bubblewrap is None else "/"
+        confined = self.config.bubblewrap is not None
+        first = self._first_inside(handle) if confined else 0
+        owner = [str(one) for one in owner_ids(about["user"])] if os.geteuid() == 0 else ["-", "-"]
+        home = WORKSPACE if confined else str(Workspace(self.config.state, handle.lease).path)
+        group = [str(self.cgroups.root), handle.cgroup]
+        module = [sys.executable, "-m", "adapter.runtime.enter"]
+        line = [*module, *group, str(first), *owner, home, *command]
         with subprocess.Popen(
             line,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd=root,
+            cwd="/",
             start_new_session=True,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORKSPACE},
+            env=_own_modules(),
         ) as child:
-            self.cgroups.join(handle.cgroup, child.pid)
             return _bounded(child, timeout_ms / 1000, limit)
+
+    def _first_inside(self, handle: Handle) -> int:
+        """Bubblewrap's own first process in the workload's namespaces: the only child of the one that the
+        shim started. What a tenant names ``bwrap`` is not asked."""
+        outer = int(self._facts(self._folder(handle.lease)).get("pid", 0))
+        try:
+            inside = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        except OSError:
+            inside = []
+        if not inside or outer not in self.cgroups.pids(handle.cgroup):
+            raise WorkloadGone(f"{handle.lease} runs no process")
+        return int(inside[0])
 
     def _outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
         if self._read_status(handle).state is not WorkloadState.EXITED:
@@ -469,6 +478,13 @@ def _as_user(user: str) -> list[str]:
             "--bounding-set=-all", "--inh-caps=-all", "--"]  # fmt: skip
 
 
+def _own_modules() -> dict[str, str]:
+    """The environment of a process of ours that is started by its module's name."""
+    root = str(Path(__file__).resolve().parents[2])
+    search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": search}
+
+
 _SHIMS: list[subprocess.Popen[bytes]] = []
 
 
@@ -479,13 +495,6 @@ def _reap() -> None:
 
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return "bwrap"  # gone: not one to enter
 
 
 def _bounded(child: subprocess.Popen[bytes], timeout_s: float, limit: int) -> ExecResult:

@@ -272,3 +272,49 @@ async def test_waiting_is_bounded(runtime: ProcessRuntime) -> None:
     with anyio.fail_after(60):
         status, _ = await images.outcome(runtime, spec("raise SystemExit(3)"))
     assert status.times.exit_code == 3
+
+
+LAID_OVER = """
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+uid, gid = os.getuid(), os.getgid()
+assert libc.unshare(0x10000000 | 0x00020000) == 0
+open("/proc/self/setgroups", "w").write("deny")
+open("/proc/self/uid_map", "w").write(f"0 {uid} 1")
+open("/proc/self/gid_map", "w").write(f"0 {gid} 1")
+for path in ("/usr/bin/setpriv", "/usr/bin/env", "/usr/bin/id", "/bin/sh"):
+    assert libc.mount(b"/workspace/evil", path.encode(), None, 4096, None) == 0, path
+libc.prctl(15, b"bwrap", 0, 0, 0)
+print("laid over", flush=True)
+time.sleep(60)
+"""
+TELLS = (
+    b"#!/workspace/sh\nid -u > /workspace/proof; grep Cap /proc/self/status >> /workspace/proof\n"
+)
+SHELL = Path("/bin/sh").read_bytes()
+SHOWS = "import os; print(os.getresuid(), os.getgroups(), open('/proc/self/status').read())"
+
+
+async def test_a_command_inside_is_never_root_whatever_a_tenant_lays_over_the_hosts_programs(
+    runtime: ProcessRuntime,
+) -> None:
+    files = {"evil": TELLS, "sh": SHELL}
+    one = spec(LAID_OVER, files=files)
+    handle = await runtime.start(one)
+    try:
+        with anyio.fail_after(20):
+            while b"laid over" not in (await runtime.logs(handle, 0, 4000)).data:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        said = await runtime.exec(handle, ("id", "-u"), 20_000, 4000)
+        assert said.exit_code == 0 and said.output.strip() == b"10001"
+        said = await runtime.exec(handle, ("python3", "-c", SHOWS), 20_000, 4000)
+        lines = dict(x.split(b":\t", 1) for x in said.output.splitlines() if b":\t" in x)
+        assert said.output.startswith(b"(10001, 10001, 10001) []")
+        assert {
+            int(lines[b"Cap" + kind], 16) for kind in (b"Inh", b"Prm", b"Eff", b"Bnd", b"Amb")
+        } == {0}
+        assert lines[b"NoNewPrivs"].strip() == b"1"
+        proof = runtime.config.state / "workspaces" / one.lease / "proof"
+        assert not proof.exists(), proof.read_text()
+    finally:
+        await runtime.remove(handle)

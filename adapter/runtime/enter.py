@@ -1,0 +1,84 @@
+"""Run a command inside a process workload, as its user.
+
+``python -m adapter.runtime.enter CGROUPS GROUP PID UID GID FOLDER COMMAND…`` as root, or with ``- -`` for UID
+and GID where the adapter is no root itself.  PID is bubblewrap's own first process inside (0: the workload has
+no namespaces), never one of the tenant's, who may have laid other programs over the host's in a mount
+namespace of its own.  And no file in there is looked up, loaded or run before the identity is the
+workload's for good: all that happens by system calls of this process, which was loaded outside.
+
+setns(2), pid_namespaces(7), capabilities(7).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from adapter.cgroup import Cgroups
+
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
+    0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
+)  # fmt: skip
+_CAPBSET_DROP: Final = 24  # prctl(2)
+_NO_NEW_PRIVILEGES: Final = 38
+_CAP_AMBIENT, _CLEAR_ALL = 47, 4
+_CAPABILITIES: Final = 64  # as many as a set can hold; those that the kernel lacks are refused
+CANNOT: Final = 126
+"""Exit code for what could not be entered or run, as a shell's."""
+ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(done: int, what: str) -> None:
+    if done != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+
+
+def _enter(pid: int, user: bool) -> None:
+    """The namespaces of *pid*; that of process ids counts from the next child on."""
+    held = os.pidfd_open(pid)
+    if user:
+        _check(_libc.setns(held, _NEWUSER), "setns user")
+    _check(_libc.setns(held, _NEWNS | _NEWUTS | _NEWIPC | _NEWNET | _NEWPID), "setns")
+    os.close(held)
+
+
+def _become(uid: int, gid: int) -> None:
+    """That user for good: no group, no capability, and no program that gives one."""
+    for capability in range(_CAPABILITIES):
+        _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
+    _libc.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
+
+
+def main(pid: int, owner: tuple[int, int] | None, folder: str, command: list[str]) -> int:
+    """The command's exit code."""
+    if pid:
+        _enter(pid, user=owner is None)
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return code if code >= 0 else 128 - code
+    try:
+        if owner is not None:
+            _become(*owner)
+        os.chdir(folder)
+        os.execvpe(command[0], command, {**ENVIRONMENT, "HOME": folder})
+    except OSError as error:
+        os.write(1, f"{command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(CANNOT)
+
+
+if __name__ == "__main__":
+    groups, group, first, uid, gid, home, *words = sys.argv[1:]
+    Cgroups(Path(groups)).join(group, os.getpid())
+    sys.exit(main(int(first), None if uid == "-" else (int(uid), int(gid)), home, words))
