@@ -16,7 +16,7 @@ test: install docker packages lint unit integration e2e
 # ---- what is needed ---------------------------------------------------------------------------
 install: .venv/installed
 
-.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json
+.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
 	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
@@ -24,6 +24,7 @@ install: .venv/installed
 	npm ci --silent --no-audit --no-fund --prefix contracts/devnet
 	npm ci --silent --no-audit --no-fund --prefix tests/contracts/aiken
 	npm ci --silent --no-audit --no-fund --prefix tests/browser
+	npm ci --silent --no-audit --no-fund --prefix tests/ledger
 	# Not ci: it wants the lock to hold prebuilt binaries for every platform, and not all are published.
 	npm install --no-save --omit=optional --silent --no-audit --no-fund --ignore-scripts --prefix tests/clients
 	touch $@

@@ -54,6 +54,14 @@ def need_node() -> Path:
     return Path(found)
 
 
+def need_second_ledger() -> Path:
+    """Another ledger's rules are here, by ``npm ci`` in ``tests/ledger``. Returns the folder."""
+    folder = Path(__file__).parent / "ledger"
+    there = (folder / "node_modules" / "@cardananium" / "cquisitor-lib").is_dir()
+    _need(there, "the second ledger is not installed; run: make install")
+    return folder
+
+
 def need_bubblewrap() -> Path:
     """bubblewrap is here, for the process runtime's sandbox. Returns its executable."""
     found = shutil.which("bwrap")

@@ -11,6 +11,7 @@ from marketplace.chain.explain import explain_resolved
 from marketplace.chain.snapshot import Units
 from marketplace.chain.txs import Batch, Move, Opening
 from marketplace.domain.channel import Close, TopUp
+from tests.unit import support_judged as judged
 from tests.unit import support_snapshot as s
 
 ADA = s.ADA
@@ -68,3 +69,13 @@ def test_a_reward_that_would_ride_along_and_a_missing_step_are_refused() -> None
     for forged in (txbytes.TxParts(cbor2.dumps(greedy), parts.witnesses, parts.rest).join(), bare):
         with pytest.raises(TxRefused):
             explain_resolved(forged, resolved, MINE)
+
+
+@pytest.mark.parametrize("step", ["topup", "close"])
+def test_both_forms_of_redeemers_tell_the_same(step: str) -> None:
+    told = {name: tx for name, _, tx, _ in judged.cases()}
+    known = {u.ref: u for u in (judged.AT, *judged.MONEY)}
+    forms = [told[f"{step}: as they are, a {form}"] for form in ("list", "map")]
+    assert forms[0] != forms[1]
+    listed, mapped = (explain_resolved(tx, known, [judged.OWN]) for tx in forms)
+    assert listed == mapped and len(mapped.steps) == 1
