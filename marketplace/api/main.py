@@ -27,7 +27,7 @@ from marketplace.api.auth import Parts
 from marketplace.api.chain import MAINNET, Connect, await_chain, claims, first_look, follow
 from marketplace.api.deliver import Deliverer
 from marketplace.api.server import config as server_config
-from marketplace.api.server import listener
+from marketplace.api.server import listener, raise_file_limit
 from marketplace.domain.errors import TallyError
 from marketplace.domain.job import JobState
 from marketplace.domain.site import origins
@@ -293,6 +293,7 @@ async def serve(config: Config) -> None:
     """Until cancelled or told to stop by SIGINT or SIGTERM."""
     if not structlog.is_configured():  # standard output belongs to the command line
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    raise_file_limit()
     door = listener(config.host, config.port)
     port = int(door.getsockname()[1])
     url = config.public_url or f"http://{config.host}:{port}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -11,6 +11,8 @@ import httpx
 import pytest
 import websockets
 from websockets.asyncio.client import connect
+from websockets.frames import Frame
+from websockets.server import ServerProtocol
 
 from marketplace.api import limits, server
 from marketplace.domain import wire
@@ -277,5 +279,85 @@ def test_rates_count_by_address_before_anybody_is_known(tmp_path) -> None:
                     (await client.get("/v1/jobs", headers=wrong)).status_code for _ in range(60)
                 ]
                 assert set(codes) == {401, 429} and codes[0] == 401
+
+    anyio.run(run)
+
+
+PING, TINY = b"\x89\x80" + bytes(4), b"\x82\x81" + bytes(5)
+
+
+async def upgraded(where: tuple[str, int], path: str = "/v1/payer") -> anyio.abc.SocketStream:
+    """A websocket of which nothing is known but its handshake."""
+    stream = await anyio.connect_tcp(*where)
+    head = (
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    await stream.send(head.encode())
+    assert b" 101 " in await stream.receive()
+    return stream
+
+
+@pytest.mark.parametrize("frame", [PING, TINY], ids=["pings", "tiny frames"])
+def test_a_flood_of_small_frames_is_not_even_parsed(
+    frame: bytes, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    real = ServerProtocol.recv_frame
+
+    def counted(self: ServerProtocol, frame: Frame) -> None:
+        parsed.append(frame.opcode)
+        real(self, frame)
+
+    monkeypatch.setattr(ServerProtocol, "recv_frame", counted)
+
+    async def run() -> None:
+        async with place(tmp_path) as (_, where, _):
+            async with await upgraded(where) as stream:
+                with suppress(OSError, anyio.BrokenResourceError):
+                    await stream.send(frame * 40_000)
+                    await until_closed(stream)
+            assert 0 < len(parsed) <= 2 * server.SLICE // len(frame)
+
+    anyio.run(run)
+
+
+def test_whoever_is_well_is_never_cut_off_for_its_pings(tmp_path) -> None:
+    async def run() -> None:
+        async with place(tmp_path) as (_, where, _):
+            async with await upgraded(where) as stream:
+                for _ in range(server.CONTROLS_AT_ONCE):
+                    await stream.send(PING)
+                answered = b""
+                while len(answered) < 2 * server.CONTROLS_AT_ONCE:
+                    answered += await stream.receive()
+
+    anyio.run(run)
+
+
+def test_silent_connections_of_one_address_leave_others_their_places(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS", 40)
+    monkeypatch.setattr(server.Lobby.__init__, "__defaults__", (40,))
+
+    async def run() -> None:
+        async with place(tmp_path) as (url, where, _), AsyncExitStack() as stack:
+            silent = [
+                await stack.enter_async_context(
+                    await anyio.connect_tcp(*where, local_host="127.0.0.2")
+                )
+                for _ in range(60)
+            ]
+            ended = 0
+            for stream in silent[40:]:
+                ended += await until_closed(stream) == b""
+            assert ended == 20
+            async with httpx.AsyncClient(base_url=url) as other:
+                assert (await other.get("/healthz")).status_code == 200
+            await silent[0].aclose()
+            async with await anyio.connect_tcp(*where, local_host="127.0.0.2") as again:
+                await again.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b"200 OK" in await until_closed(again)
 
     anyio.run(run)
