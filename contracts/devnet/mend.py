@@ -83,6 +83,21 @@ MENDS = (
         "(null===c?null===r:c===r)n=new uat(t.N5a,!1);else",
     ),
     (
+        "the numbers of a pointer address stand with their highest part first, where they are written",
+        'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be non-negative");',
+        'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be non-negative");'
+        "{var v=BigInt(e>>>0)<<32n|BigInt(n>>>0),b=[Number(v&127n)];"
+        "for(v>>=7n;v;v>>=7n)b.unshift(Number(v&127n)|128);return new W(new Int8Array(b))}",
+    ),
+    (
+        "and where they are read",
+        'function Fb(t,n,e){if(!(e<n.a.length))throw _vt("requirement failed: Start index out of bounds");',
+        "function Fb(t,n,e){for(var v=0n,at=e;;){"
+        'if(!(at<n.a.length))throw _vt("requirement failed: Start index out of bounds");'
+        "var one=n.a[at++];v=v<<7n|BigInt(one&127);if(!(128&one))"
+        "return Fgt(new Rgt,R(Number(v&4294967295n)|0,Number(v>>32n&4294967295n)|0),at-e)}",
+    ),
+    (
         "a pool that is registered pays no second deposit when it registers anew",
         "D5.prototype.xe=function(t,n,e){var r=_wt(e);",
         "D5.prototype.xe=function(t,n,e){var r=_wt(e),pools=n.Si.$A.HT.wk().Ee(n.Si.$A.GT.wk());",

@@ -306,6 +306,14 @@ def a_byron_output(world: World) -> Draft:
     return draft.set(1, [{**draft.body[1][0], 0: byron(42)}, draft.body[1][1]])
 
 
+@accepted
+def a_pointer_of_many_bytes(world: World) -> Draft:
+    """Slot 256, transaction 16512, certificate 3146: each number's highest part comes first (CIP-19)."""
+    draft = world.payment().shift(-20_000)
+    pointer = b"\x40" + ALICE.vkh + b"\x82\x00" + b"\x81\x81\x00" + b"\x98\x4a"
+    return draft.set(1, [{**draft.body[1][0], 0: pointer}, draft.body[1][1]])
+
+
 def _metadata(number: int) -> Callable[[World], Draft]:
     def build(world: World) -> Draft:
         raw = cbor2.dumps({1: number})
