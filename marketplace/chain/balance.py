@@ -40,6 +40,8 @@ _REGISTER_UNITS: Final = Units(40_000, 15_000_000)
 _TAGS: Final = {"spend": 0, "publish": 2, "withdrawal": 3}  # Conway CDDL, redeemer_tag
 _UNREAD: Final = b"\x00"  # the integer 0: for a script that reads no redeemer, the shortest
 _WITNESS_BYTES: Final = (32, 64)
+FEE_MOST: Final = 3_000_000
+"""Lovelace: more than the largest transaction with the most units costs on any public network."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class Draft:
             size = len(join(made[0], self._stand_ins(), made[1], self.plan.registers))
             least_fee = self.snapshot.params.fee(size, total, ref_bytes)
             if least_fee == fee or (attempt >= 3 and least_fee < fee):
+                _check_fee(fee)
                 return fee, made, size
             fee = least_fee
         raise TxRefused("no fee settles: the change swings about a boundary of its width")
@@ -236,6 +239,15 @@ def _guess(plan: Plan) -> dict[str, Units]:
         _SETTLE_UNITS.mem + n * _STEP_UNITS.mem, _SETTLE_UNITS.steps + n * _STEP_UNITS.steps
     )
     return {**{f"spend:{i}": _STUB_UNITS for i in range(n)}, **found, "withdrawal:0": settle}
+
+
+def _check_fee(fee: int) -> None:
+    """The parameters are the door's word, and a ledger takes any fee above its least."""
+    if fee > FEE_MOST:
+        raise TxRefused(
+            f"by its parameters the chain's door wants a fee of {fee} lovelace; no transaction of"
+            f" mainnet's costs more than {FEE_MOST}: ask another door (--chain-url)"
+        )
 
 
 def _fee_budget(snapshot: Snapshot, plan: Plan, guess: dict[str, Units]) -> int:

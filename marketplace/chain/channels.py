@@ -130,8 +130,9 @@ class ChannelFinder:
         """
         found: list[ChannelView] = []
         for utxo in (await self.standing()).values():
-            if not self._is_channel(utxo, session_vk):
-                continue
+            alone = utxo.script_hash is None and all(u == self._unit for u, _ in utxo.assets)
+            if not alone or not self._is_channel(utxo, session_vk):
+                continue  # settle never makes the other
             stage = datum.read_stage(utxo.datum or b"")
             funding = Funding(stage.claimed + utxo.quantity(self._unit), 0)
             view = ChannelView(session_vk, utxo, stage, utxo, (funding,), 0, self._unit)

@@ -232,11 +232,15 @@ class Settler:
         found = [
             view
             for view in await self._finder.claimable(want.session_vk, payout)
-            if view.utxo.ref not in busy and want.consts in (None, view.consts)
+            if view.utxo.ref not in busy
+            and want.consts in (None, view.consts)
+            and takeable(snapshot, view, signed)
         ]
-        best = max(found, key=lambda v: takeable(snapshot, v, signed), default=None)
-        if best is None or not takeable(snapshot, best, signed):
+        if not found:
             return None
+        found.sort(key=lambda view: -takeable(snapshot, view, signed))
+        turn = self._unread[want.session_vk] - UNREAD_ROUNDS  # one a round: one may be refused
+        best = found[turn % len(found)]
         upto = best.claimed + takeable(snapshot, best, signed)
         return Due(best, want.voucher, want.payout_address, drain=True, owed=upto)
 

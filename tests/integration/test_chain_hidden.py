@@ -22,6 +22,7 @@ from marketplace.chain.actions import CLOSE_WITHIN_MS, pay
 from marketplace.chain.balance import assemble
 from marketplace.chain.connect import ChainReader, Moves
 from marketplace.chain.datum import stage_bytes
+from marketplace.chain.instance import scripts_for
 from marketplace.chain.ledger import ChainLedger
 from marketplace.chain.outputs import Out
 from marketplace.chain.settler import UNREAD_ROUNDS
@@ -157,6 +158,28 @@ def test_a_market_claims_from_a_channel_that_it_cannot_read(shown: bool, tmp_pat
         for _ in range(UNREAD_ROUNDS + 2):
             await ledger.claim([claim])
             world.devnet.mint()
+        assert await world.balance(provider.payout_address) == 15 * ADA
+
+    run(story)
+
+
+def test_a_richer_copy_that_no_claim_can_spend_does_not_divert_the_rescue(tmp_path: Path) -> None:
+    """It carries a reference script, which makes a claim dearer than it can be built here."""
+
+    async def story(world: World) -> None:
+        desk, live, provider = await opened(world, tmp_path)
+        at, body = (await world.view(live)).utxo.address, stage_bytes(Open(live.consts, 0))
+        copy = Out(at, 60 * ADA, datum=body, script=scripts_for().stub_cbor)
+        world.fund("consumer", 100 * ADA)
+        await pay(world.desk("consumer"), [copy])
+        await close(world, live)
+        blind = desk.make(Forgetful(world.chain))  # pyright: ignore[reportArgumentType]  same methods
+        blind.watch(desk.channel.session_vk)
+        desk.channel = signed(desk.channel, live.voucher(15 * ADA))
+        found = await world.finder.claimable(live.session.verify_key, provider.payout)
+        assert [view.amount for view in found] == [20 * ADA]
+        for _ in range(UNREAD_LOOKS + 1):
+            await blind.look()
         assert await world.balance(provider.payout_address) == 15 * ADA
 
     run(story)

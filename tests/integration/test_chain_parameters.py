@@ -1,0 +1,37 @@
+"""What a chain's door says of the network's parameters is its word: it burns no purse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from marketplace.chain.connect import connect
+from marketplace.chain.errors import TxRefused
+from marketplace.client.till import Till
+from tests.integration.support_chain import ADA, World, run
+from tests.integration.support_door import door
+from tests.integration.test_one_open import Consumer
+
+
+def test_a_door_that_asks_for_a_mad_fee_gets_no_signature(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        me = Consumer.of(world, tmp_path)
+
+        def lies(_method, path, forward):
+            status, data, kind = forward()
+            if path.endswith("/epochs/latest/parameters"):
+                data = json.dumps({**json.loads(data), "min_fee_b": 60 * ADA}).encode()
+            return status, data, kind
+
+        with door(world.served.url) as lying:
+            lying.keeper = lies
+            till = Till(me.purse, await connect(lying.url))
+            before = await Till(me.purse, world.chain).balance()
+            with pytest.raises(TxRefused, match="fee of"):
+                await till.open(me.terms, me.offered.amount)
+            world.devnet.mint()
+            assert await Till(me.purse, world.chain).balance() == before
+
+    run(story)
