@@ -13,7 +13,7 @@ import { earlier, lacking, late, left, living, newBook, newLease } from "./payer
 import { order } from "./paying.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "./records.js";
 import { lock, sealTo, unlock } from "./seal.js";
-import { signedStep } from "./steps.js";
+import { signedStep, stillAlone } from "./steps.js";
 import * as vault from "./vault.js";
 import { SCRIPTS } from "./scripts.js";
 import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wallet.js";
@@ -161,7 +161,7 @@ export async function acceptWarm(agreed) {
   if (more) {
     await signedStep(mine.id, "topup", more);
     await order({ do: "topped", id: mine.id, amount: more });
-  }
+  } else await stillAlone(mine);
   const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap };
   await order(addition); // before the market hears of it: its receipts are expected now
   const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };

@@ -1,18 +1,24 @@
 // What the ledger says of a channel, read by this browser from a Blockfrost-compatible face.
 
-import { fromHex, toHex } from "./bytes.js";
+import { toHex } from "./bytes.js";
+import { isLocked, landing, movesOf, outputsOf, Unread, unspentOf } from "./descent.js";
 import { headersFor } from "./door.js";
-import { readStage, refundAddress } from "./opentx.js";
+import { readStage } from "./lax.js";
+import { constsOf } from "./records.js";
 import { SCRIPTS } from "./scripts.js";
 import { Broken } from "./verify.js";
 
 export class Unreachable extends Error {}
 
-async function utxosOf(url, tx) {
+const MOST_STEPS = 10_000;
+const MOST_BACK = 200;
+const PAGE = 100; // rows of one answer
+
+async function ask(url, path) {
   let answer;
   try {
-    const path = `${url.replace(/\/$/, "")}/txs/${tx}/utxos`;
-    answer = await fetch(path, { headers: headersFor(path) });
+    const whole = `${url.replace(/\/$/, "")}${path}`;
+    answer = await fetch(whole, { headers: headersFor(whole) });
   } catch {
     throw new Unreachable("the chain's public face cannot be reached from here");
   }
@@ -21,112 +27,154 @@ async function utxosOf(url, tx) {
   return answer.json();
 }
 
-const lovelace = (output) => BigInt(output.amount.find(({ unit }) => unit === "lovelace")?.quantity ?? 0);
-const stageOf = (output) => (output.inline_datum ? readStage(fromHex(output.inline_datum)) : null);
-const isOf = (output, id) => {
-  const stage = stageOf(output);
-  return stage && toHex(stage.consts.session_vk) === id ? stage : null;
-};
+const utxosOf = (url, tx) => ask(url, `/txs/${tx}/utxos`);
 
-/** Bytes of a bech32 address; checks nothing: it is only compared. */
-export function addressBytes(text) {
-  const alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
-  const data = text.slice(text.lastIndexOf("1") + 1, -6);
-  let [held, bits] = [0, 0];
-  const out = [];
-  for (const letter of data) {
-    held = ((held << 5) | alphabet.indexOf(letter)) & 0xfff;
-    bits += 5;
-    if (bits >= 8) {
-      bits -= 8;
-      out.push((held >> bits) & 255);
-    }
+/** What *tx* spent and made; Unread if no block shows it, where the chain itself named it. */
+async function movesIn(url, tx) {
+  const answer = await utxosOf(url, tx);
+  if (!answer) throw new Unread(`the chain's face names transaction ${tx} and does not show it yet`);
+  return movesOf(tx, answer);
+}
+
+/** The outputs of *tx*; null if it is in no block. */
+async function outputsIn(url, tx) {
+  const answer = await utxosOf(url, tx);
+  return answer && outputsOf(tx, answer);
+}
+
+const isOf = (output, id) => output.datum !== null && toHex(readStage(output.datum)?.consts.session_vk ?? []) === id;
+const atScript = ({ address }, stub) => isLocked(address) && (!stub || toHex(address.slice(1, 29)) === stub);
+
+/**
+ * The life of the channel that began as output *first*: `{first, at, stage, funded, refund, txs}`, *refund* its
+ * last output once it has ended. It is followed by position, so that no copy counts (descent.js); Unread where that
+ * cannot be done.
+ */
+async function follow(url, first) {
+  const life = { first, at: first, stage: readStage(first.datum), funded: first.lovelace, refund: null, txs: [first.tx] };
+  while (life.at.spentBy && !life.refund) {
+    if (life.txs.length > MOST_STEPS) throw new Unread("the channel's history does not end");
+    await step(url, life, life.at.spentBy);
   }
-  return Uint8Array.from(out);
+  const { claimed } = readStage(first.datum);
+  if (!life.refund && life.funded - (life.stage.claimed - claimed) !== life.at.lovelace) throw new Unread("the chain's face does not tell all of the channel's history");
+  return life;
+}
+
+/** One transaction onward. */
+async function step(url, life, tx) {
+  const made = await movesIn(url, tx);
+  const { position, ended } = landing(life.at.ref, tx, made);
+  const next = made.outputs[position];
+  life.txs.push(tx);
+  if (ended) {
+    life.refund = next;
+    return;
+  }
+  const stage = readStage(next.datum);
+  if (!stage || constsOf(stage.consts) !== constsOf(life.stage.consts)) throw new Unread(`the channel's constants changed in transaction ${tx}`);
+  life.funded += next.lovelace - life.at.lovelace + stage.claimed - life.stage.claimed;
+  Object.assign(life, { at: next, stage });
 }
 
 /**
- * The channel as it stands: `{ref, address, lovelace, claimed, open, consts}`; null while no block shows
- * it, or once it has ended. *homes*: hex of the addresses where it can be.
+ * The channel as it stands: `{ref, address, text, lovelace, claimed, open, consts, first}`; null while no block
+ * shows it, or once it has ended. *homes*: hex of the addresses where it can be, all where none are given. Unread:
+ * sign nothing.
  */
 export async function standing(url, id, openTx, homes) {
-  const isHere = (output) => homes.has(toHex(addressBytes(output.address))) && isOf(output, id);
-  let tx = openTx;
-  for (;;) {
-    const seen = await utxosOf(url, tx);
-    const at = seen?.outputs.find((output) => !output.collateral && isHere(output));
-    if (!at) return null;
-    if (!at.consumed_by_tx) {
-      const { open, claimed, consts } = stageOf(at);
-      return { ref: `${tx}#${at.output_index}`, address: addressBytes(at.address), lovelace: lovelace(at), claimed, open, consts };
+  const isHere = (output) => atScript(output, SCRIPTS[""].stub) && (!homes || homes.has(toHex(output.address)));
+  const [first, another] = (await outputsIn(url, openTx))?.filter((output) => isHere(output) && isOf(output, id)) ?? [];
+  if (!first) return null;
+  if (another) throw new Unread(`transaction ${openTx} opened two channels of this key`);
+  const life = await follow(url, first);
+  if (life.refund) return null;
+  const { ref, address, text, lovelace } = life.at;
+  return { ref, address, text, lovelace, ...life.stage, first: life.first.ref };
+}
+
+/**
+ * Further unspent outputs of the key at the *channel*'s address which one of *payers* (payment keys' hashes, hex)
+ * paid for; of anybody's copies none. As marketplace/client/oneopen.py has it.
+ */
+export async function seconds(url, id, channel, payers) {
+  const seen = new Map();
+  const read = async (tx) => {
+    if (!seen.has(tx)) seen.set(tx, await movesIn(url, tx));
+    return seen.get(tx);
+  };
+  const found = [];
+  for (const output of await unspentAt(url, channel.text)) {
+    if (output.ref === channel.ref || !isOf(output, id)) continue;
+    for (const origin of await origins(read, output, id)) {
+      if (origin.ref !== channel.first && (await read(origin.tx)).inputs.some((input) => payers.has(keyOf(input)))) found.push(output.ref);
     }
-    tx = at.consumed_by_tx;
+  }
+  return [...new Set(found)];
+}
+
+async function unspentAt(url, text) {
+  const found = [];
+  for (let page = 1; ; page++) {
+    const rows = unspentOf((await ask(url, `/addresses/${text}/utxos?count=${PAGE}&page=${page}`)) ?? []);
+    found.push(...rows);
+    if (rows.length < PAGE) return found;
   }
 }
+
+/** Where *output* began: backwards over every input that was a channel of the key, for a settlement may move two. */
+async function origins(read, output, id) {
+  const [begun, seen, todo] = [[], new Set([output.ref]), [output]];
+  while (todo.length && seen.size <= MOST_BACK) {
+    const at = todo.pop();
+    const earlier = (await read(at.tx)).inputs.filter((input) => isLocked(input.address) && isOf(input, id));
+    if (!earlier.length) begun.push(at);
+    todo.push(...earlier.filter(({ ref }) => !seen.has(ref)));
+    earlier.forEach(({ ref }) => seen.add(ref));
+  }
+  return begun;
+}
+
+/** The payment key's hash of an output that a key locks. */
+const keyOf = ({ address }) => (address.length && !isLocked(address) ? toHex(address.slice(1, 29)) : "");
 
 /** The hash of the script at each of *refs* (`txid#index`), as far as the chain shows one. */
 export async function scriptsAt(url, refs) {
   const found = new Map();
   for (const ref of refs) {
     const [tx, index] = ref.split("#");
-    const output = (await utxosOf(url, tx))?.outputs.find((one) => one.output_index === Number(index));
+    const output = (await utxosOf(url, tx))?.outputs.find((one) => !one.collateral && one.output_index === Number(index));
     if (output?.reference_script_hash) found.set(ref, output.reference_script_hash);
   }
   return found;
 }
 
 /** I2: what opened the channel is what the evidence names, at the channel's script. */
-function opened(seen, { session_vk: id, open_tx: tx, index = 0 }, asset) {
-  const stub = SCRIPTS[asset]?.stub;
-  const at = seen?.outputs.find((output) => output.output_index === Number(index) && isOf(output, id));
-  if (at && (!stub || toHex(addressBytes(at.address)).slice(2, 58) === stub)) return at;
-  const there = seen ? "holds another output" : "is in no block of this chain";
+function opened(outputs, { session_vk: id, open_tx: tx, index = 0 }, asset) {
+  const first = outputs?.find((output) => output.index === Number(index));
+  if (first && isOf(first, id) && atScript(first, SCRIPTS[asset]?.stub)) return first;
+  const there = outputs ? "holds another output" : "is in no block of this chain";
   throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: ${tx}#${index} did not open it; it ${there}`);
 }
 
 /**
  * `{session_vk, consts, funded, claimed, refunded, held, ended, txs}` of the evidence's *channel*; null
  * while it may still be opened: nothing was delivered on it, or its job is not *over* and no block shows
- * its open. Broken for an open that is another's. Its voucher tells which output is a batch's refund.
+ * its open. Broken for an open that is another's, Unread for one that cannot be followed.
  */
 export async function facts(url, channel, asset, over) {
   const { session_vk: id, open_tx: openTx, receipts, voucher } = channel;
   const delivered = receipts.length > 0 || Boolean(voucher);
   if (!openTx && !delivered) return null;
   if (!openTx) throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: it has receipts, and the evidence names no transaction that opened it`);
-  let seen = await utxosOf(url, openTx);
-  if (!seen && !(over && delivered)) return null;
-  let at = opened(seen, channel, asset);
-  const signed = voucher?.cumulative ?? 0;
-  let stage = stageOf(at);
+  const outputs = await outputsIn(url, openTx);
+  if (!outputs && !(over && delivered)) return null;
+  const first = opened(outputs, channel, asset);
+  if (asset) throw new Unread("this page follows channels in ADA alone: `tally invoice` follows the others");
+  const { stage, funded, txs, at, refund } = await follow(url, first);
   const consts = [stage.consts.session_vk, stage.consts.adapter_vkh, stage.consts.payout, stage.consts.consumer_vkh].map(toHex)
     .concat([stage.consts.close_period_ms, stage.consts.fee_bps].map(String));
-  const found = { session_vk: id, consts, funded: lovelace(at), claimed: stage.claimed, refunded: 0n, held: lovelace(at), ended: false, txs: [openTx] };
-  const home = toHex(refundAddress(addressBytes(at.address), stage.consts.consumer_vkh));
-  while (at.consumed_by_tx) {
-    const tx = at.consumed_by_tx;
-    seen = await utxosOf(url, tx);
-    if (!seen) return found;
-    found.txs.push(tx);
-    const address = at.address;
-    const next = seen.outputs.find((output) => output.address === address && isOf(output, id));
-    if (!next) return finished(found, seen, home, BigInt(signed));
-    const after = stageOf(next);
-    const taken = after.claimed - stage.claimed;
-    found.funded += lovelace(next) - (found.held - taken);
-    found.claimed = after.claimed;
-    found.held = lovelace(next);
-    [at, stage] = [next, after];
-  }
-  return found;
-}
-
-function finished(found, seen, home, signed) {
-  const refunds = seen.outputs
-    .filter((output) => !output.inline_datum && toHex(addressBytes(output.address)) === home)
-    .map(lovelace)
-    .filter((amount) => amount <= found.held);
-  const expected = found.held - (signed - found.claimed);
-  const refunded = refunds.find((amount) => amount === expected) ?? refunds.sort((a, b) => (a < b ? 1 : -1))[0] ?? 0n;
-  return { ...found, claimed: found.claimed + found.held - refunded, refunded, held: 0n, ended: true };
+  const found = { session_vk: id, consts, funded, claimed: stage.claimed, refunded: 0n, held: at.lovelace, ended: false, txs };
+  if (!refund) return found;
+  return { ...found, claimed: stage.claimed + at.lovelace - refund.lovelace, refunded: refund.lovelace, held: 0n, ended: true };
 }

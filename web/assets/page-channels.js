@@ -20,7 +20,7 @@ export function start() {
       try {
         await ACTIONS[button.dataset.action](button.dataset.channel);
       } catch (error) {
-        throw Object.assign(new Error(walletSaid(error)), { remedy: error.remedy });
+        throw new Error(walletSaid(error)); // with what helps
       }
       button.blur();
       await refresh();

@@ -2,6 +2,7 @@
 
 import { getText, token } from "./api.js";
 import { facts, Unreachable } from "./chain.js";
+import { Unread } from "./descent.js";
 import { door } from "./door.js";
 import { fromHex } from "./bytes.js";
 import { make } from "./live.js";
@@ -85,7 +86,7 @@ async function check() {
       ledger.push(at ? await facts(at.url, channel, assetOf(evidence, channel), evidence.state === "ENDED") : null);
     } catch (error) {
       if (error instanceof Broken) elsewhere.push(error);
-      else if (error instanceof Unreachable) trouble = error.message;
+      else if (error instanceof Unreachable || error instanceof Unread) trouble = error.message;
       else throw error;
       ledger.push(null);
     }

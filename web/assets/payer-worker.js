@@ -2,7 +2,8 @@
 // (a Web Lock); the others take over when it closes.
 //
 // In:  {do: "start", magic, token}, {do: "watch", id}, {do: "lease", id, lease, …}, {do: "over", id, lease},
-//      {do: "cap", job, lease, most}, {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id}
+//      {do: "cap", job, lease, most}, {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id},
+//      {do: "twice", id}
 // Out: {what: "paying", …}, {what: "took", name}, {what: "tick", …}, {what: "note", …}, {what: "stage", …},
 //      {what: "link", up}
 //
@@ -54,6 +55,7 @@ async function order({ do: what, id, lease, ms, amount, token, terms, adapterSig
   if (what === "lease") await agree(books.get(id), lease, payer.newLease(terms, adapterSignature, cap));
   if (what === "over") await giveUp(id, lease);
   if (what === "finish") await end(id);
+  if (what === "twice") await twice(id);
   if (what === "topped") await keep({ ...books.get(id), capacity: books.get(id).capacity + BigInt(amount) });
   if (what === "ahead") {
     const { book, sign: signed } = payer.ahead(books.get(id), lease, ms);
@@ -143,6 +145,14 @@ async function step(bytes) {
   }
   if (message) await handle(message);
   if (talk.received !== before) socket.send(talk.acknowledgement());
+}
+
+/** The key has a second output: nothing more is signed for either, and the end of this one is asked for. */
+async function twice(id) {
+  const book = { ...books.get(id), stopped: "CHANNEL_TWICE" };
+  await keep(book);
+  for (const lease of payer.unfinished(book)) send("StopAsked", { lease, reason: "CHANNEL_TWICE" });
+  await end(id);
 }
 
 function send(kind, body) {

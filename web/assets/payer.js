@@ -118,8 +118,9 @@ export function staged(book, leaseId, stage, now) {
   return { ...book, leases: { ...book.leases, [leaseId]: next } };
 }
 
-/** The book after signing ahead for *ms* of the lease, never above its cap: `{book, sign}`. */
+/** The book after signing ahead for *ms* of the lease, never above its cap: `{book, sign}`; Refused once it is stopped. */
 export function ahead(book, leaseId, ms) {
+  if (book.stopped) throw new Refused("PAYER_STOPPED", `nothing is signed since ${book.stopped}`);
   const lease = book.leases[leaseId];
   const terms = readTerms(lease.terms);
   const more = owed(unitMs(ms, terms.units_milli), terms.rate_micro);

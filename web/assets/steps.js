@@ -3,10 +3,12 @@
 
 import { get, post } from "./api.js";
 import { fromHex, toHex } from "./bytes.js";
-import { scriptsAt, standing } from "./chain.js";
+import { scriptsAt, seconds, standing } from "./chain.js";
+import { Unread } from "./descent.js";
 import { door, moment } from "./door.js";
 import { channelAddress, faultOf, judge, referencesOf } from "./judge.js";
 import { readUtxos } from "./opentx.js";
+import { order } from "./paying.js";
 import { constsOf, readTerms, Refused } from "./records.js";
 import { SCRIPTS } from "./scripts.js";
 import * as vault from "./vault.js";
@@ -42,9 +44,37 @@ async function lookUp(id, book, { step, own, mainnet }) {
   const openTx = book?.openTx ?? (await get(`/v1/channels/${id}`)).open_tx;
   if (!/^[0-9a-f]{64}$/.test(openTx)) throw no("nobody says which transaction opened the channel");
   const homes = new Set(own.map((address) => toHex(channelAddress(fromHex(SCRIPTS[""].stub), address, mainnet))));
-  const channel = await standing(at.url, id, openTx, homes);
+  const channel = await standing(at.url, id, openTx, homes).catch(unread);
   if (!channel) throw no("the chain shows no such channel of yours now");
-  const mine = own.some((address) => toHex(paymentHash(toHex(address))) === toHex(channel.consts.consumer_vkh));
+  const keys = new Set(own.map((address) => toHex(paymentHash(toHex(address)))));
+  const mine = keys.has(toHex(channel.consts.consumer_vkh));
   if (!mine || (terms && constsOf(terms) !== constsOf(channel.consts))) throw no("the channel on the chain has other rules than those that you signed");
+  if (step === "topup") await alone(at.url, id, channel, keys);
   return { at, channel };
+}
+
+/** What cannot be read is signed for by nobody: with the words of why. */
+function unread(error) {
+  if (error instanceof Unread) throw no(error.message);
+  throw error;
+}
+
+/**
+ * Refused if one of *payers* paid for a second output of the key: a voucher for one is good for both, so nothing
+ * more is signed on this channel, and its end is asked for (docs/decisions/0062).
+ */
+async function alone(url, id, channel, payers) {
+  const others = await seconds(url, id, channel, payers).catch(unread);
+  if (!others.length) return;
+  await order({ do: "twice", id });
+  throw new Refused("CHANNEL_TWICE", `your wallet paid for two outputs of one session key, ${channel.ref} and ${others.join(", ")}: a voucher for one is good for both. Nothing more is signed on this channel, and the provider was asked to end it`);
+}
+
+/** Before the session key agrees to another lease: the kept channel of *book* is the only one of its key, where a chain can be asked. */
+export async function stillAlone(book) {
+  const at = await door();
+  if (!at) return;
+  const channel = await standing(at.url, book.id, book.openTx).catch(unread);
+  if (!channel) throw no("the chain shows no such channel of yours now");
+  await alone(at.url, book.id, channel, new Set([book.account]));
 }
