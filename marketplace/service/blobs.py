@@ -21,6 +21,7 @@ import anyio.to_thread
 from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.job import JobState
+from marketplace.service import standing
 from marketplace.service.access import Caller, audit
 from marketplace.service.errors import BlobInUse, BlobMismatch, QuotaSpent, TooLarge
 from marketplace.service.market import Market
@@ -68,7 +69,7 @@ class Blobs:
             raise TooLarge(f"a blob has at most {limit} bytes", limit=limit)
         left = await self._left(account, sha256) - self.room.promised(account)
         if size is not None and size > left:
-            raise self._spent()
+            raise await self._spent(account)
         most = min(limit, max(left, 0)) if size is None else size
         names = (account, *([f"at {address}"] if address else []))
         await anyio.Path(final.parent).mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,7 @@ class Blobs:
                     if upload.written + len(chunk) > upload.size:
                         short = upload.size < limit
                         raise (
-                            self._spent()
+                            await self._spent(account)
                             if short
                             else TooLarge(f"a blob has at most {limit} bytes", limit=limit)
                         )
@@ -100,7 +101,7 @@ class Blobs:
                 raise BlobMismatch("the bytes do not hash to the name")
             async with self._naming:
                 if upload.written > await self._left(account, sha256):  # others came in meanwhile
-                    raise self._spent()
+                    raise await self._spent(account)
                 await anyio.Path(part).replace(final)
                 return await self._keep(Blob(account, sha256, upload.written, self.market.now))
         finally:
@@ -126,11 +127,23 @@ class Blobs:
         store = self.market.store
         used = await store.total(Blob, "size", account=account)
         known = await store.get(Blob, account, sha256)
-        return self.market.settings.blob_quota - used + (known.size if known is not None else 0)
+        quota = await self._quota(account)
+        return quota - used + (known.size if known is not None else 0)
 
-    def _spent(self) -> QuotaSpent:
-        quota = self.market.settings.blob_quota
-        return QuotaSpent(f"one account's files have at most {quota} bytes together", quota=quota)
+    async def _quota(self, account: str) -> int:
+        """Bytes of all of the account's files; fewer before it ever paid for anything."""
+        settings = self.market.settings
+        if (await standing.of(self.market, account)).paid:
+            return settings.blob_quota
+        return min(settings.blob_quota, settings.blob_quota_new)
+
+    async def _spent(self, account: str) -> QuotaSpent:
+        quota = await self._quota(account)
+        more = (
+            "" if quota == self.market.settings.blob_quota else " until its first receipt is paid"
+        )
+        text = f"one account's files have at most {quota} bytes together{more}"
+        return QuotaSpent(text, quota=quota)
 
     async def remove(self, who: Caller, sha256: str) -> None:
         """Forget the caller's file; its bytes go with the last account that has it. NotFound, BlobInUse."""

@@ -20,7 +20,7 @@ from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.units import owed, unit_ms
 from marketplace.matching import NoMatch
-from marketplace.service import decide, priority, standing
+from marketplace.service import decide, priority, standing, starts
 from marketplace.service.access import Caller, audit
 from marketplace.service.errors import (
     NothingMatches,
@@ -172,7 +172,10 @@ async def _leave_to_matcher(market: Market, job: Job, first: Change) -> Job:
 async def match(market: Market, job: Job, spec: JobSpec, change: Change, *, new: bool) -> Job:
     """Plan on this process's view and commit under the lock; what was planned is undone if not."""
     lease_id, avoid = market.ids.new("lease"), frozenset(job.avoid)
-    found = market.matcher.place(spec, job.account, avoid, market.now, lease_id)
+    doubtful = await starts.doubtful(market, job.account)
+    found = market.matcher.place(spec, job.account, avoid | doubtful, market.now, lease_id)
+    if isinstance(found, NoMatch) and doubtful:  # better than none at all
+        found = market.matcher.place(spec, job.account, avoid, market.now, lease_id)
     try:
         if isinstance(found, NoMatch):
             return await _unmatched(market, job, spec, found, change, new=new)

@@ -18,6 +18,7 @@ from marketplace.service.matcher import Matcher
 from marketplace.service.openquotes import OpenQuotes, unfunded
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.service.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
+from marketplace.service.starts import Starts
 from marketplace.service.ticks import Book, Ticks, UsedKeys
 
 log = structlog.get_logger("market")
@@ -33,7 +34,14 @@ class Settings:
     magic: int = 42
     quote_ttl_ms: int = 300_000
     propose_ttl_ms: int = 10_000
-    start_ttl_ms: int = 1_800_000  # from signature to start: the channel's block and a large image
+    start_ttl_ms: int = (
+        1_800_000  # from signature to start: the channel's block and a large image ...
+    )
+    start_ttl_new_ms: int = 600_000  # ... and at a provider of which no receipt was ever paid
+    starts_new: int = 4  # leases at once at such a provider, while another would do
+    start_wait_ms: int = 60_000  # behind all others after a start that lapsed; doubles with each
+    start_wait_most_ms: int = 86_400_000
+    let_down_ms: int = 3_600_000  # so long an account that one let down is given proven ones first
     resume_window_ms: int = 600_000
     process_lease_ms: int = 10_000
     end_grace_ms: int = 3_000
@@ -43,7 +51,8 @@ class Settings:
     room_ttl_ms: int = 180_000  # after it, until the room made is given up
     log_limit: int = 4 << 20
     blob_limit: int = 64 << 20
-    blob_quota: int = 4 << 30  # of one account's files together
+    blob_quota: int = 4 << 30  # of one account's files together ...
+    blob_quota_new: int = 512 << 20  # ... and of one that never paid
     queued_jobs: int = 1_000  # of one account, waiting for a place
     quotes_new: int = 4  # open or not funded at once, of an account that never paid ...
     quotes_paying: int = 64  # ... and of one that did
@@ -106,6 +115,7 @@ class Market:
     hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
     answered: set[str] = field(default_factory=set[str])  # leases whose first receipt was paid here
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
+    starts: Starts = field(default_factory=Starts)
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)

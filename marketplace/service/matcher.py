@@ -8,7 +8,7 @@ Over 400 lines: all that reads or writes this view, in one place.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -467,6 +467,11 @@ class Matcher:
         name = self._placed.pop(lease, None)
         if name is not None:
             self.queue.finished(name, now)
+
+    def held_by(self) -> Iterable[str]:
+        """The provider of each lease that holds something of a listed offer."""
+        offers = self._offers
+        return (offers[x.offer].offer.provider for x in self._held.values() if x.offer in offers)
 
     def release(self, lease: str, now: int) -> bool:
         """Give back what *lease* holds; False when it holds nothing."""

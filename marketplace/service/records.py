@@ -426,6 +426,8 @@ class Tx(Record):
 class Standing(Record):
     """What is remembered of an account (*name*: its id) or of a network address (``address.`` and a
     hash): whether it ever paid, quotes that it let lapse or never funded, and leases that ended unpaid.
+    Of a provider (its id): whether it was ever paid, and starts that lapsed; of an account that such a
+    start let down (``letdown.`` and its id): when.
     """
 
     KEY: ClassVar[tuple[str, ...]] = ("name",)

@@ -13,7 +13,7 @@ from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
 from marketplace.domain.job import JobState
 from marketplace.domain.lease import LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent, OfferState
-from marketplace.service import decide, elsewhere, jobs, settle, standing
+from marketplace.service import decide, elsewhere, jobs, settle, standing, starts
 from marketplace.service.decide import Outcome
 from marketplace.service.market import MATCHER, Market, log
 from marketplace.service.ports import Change
@@ -43,13 +43,21 @@ async def quotes(market: Market) -> None:
         if gone is not None and gone.ended:
             await standing.lapse(market, lease)
     await standing.turns(market)
-    latest = now - market.settings.start_ttl_ms
+    first = min(market.settings.start_ttl_ms, market.settings.start_ttl_new_ms)
     for lease in await market.store.find(
-        Lease, state=LeaseState.FUNDED, created_ms__lt=latest, limit=500
+        Lease, state=LeaseState.FUNDED, created_ms__lt=now - first, limit=500
     ):
+        latest = now - starts.time_to_start_ms(market, lease.provider)
+        if lease.created_ms >= latest:
+            continue
         out = await _unless_gone(
-            market, lease, lambda at, of: decide.unstarted(at, of, latest, now), LeaseState.FUNDED
+            market,
+            lease,
+            lambda at, of, by=latest: decide.unstarted(at, of, by, now),
+            LeaseState.FUNDED,
         )
+        if out is not None and out.released:
+            await starts.lapsed(market, lease)
         if out is not None and out.rematch and market.epoch:
             await jobs.rematch(market, out.job.id)
 
@@ -133,6 +141,7 @@ async def refresh(market: Market) -> None:
     for lease in live:
         market.matcher.adopt(lease)
     market.open_quotes.sync(live)
+    await starts.refresh(market)
     ids = {lease.id for lease in live}
     for lease_id in market.matcher.holders() - ids:
         lease = await market.store.get(Lease, lease_id)

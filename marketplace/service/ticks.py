@@ -20,7 +20,7 @@ from marketplace.domain.receipt import (
 )
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
-from marketplace.service import decide, standing
+from marketplace.service import decide, standing, starts
 from marketplace.service.ports import Change, Store
 from marketplace.service.records import Channel, Lease, ReceiptRecord, VoucherRecord
 from marketplace.service.together import Together
@@ -270,6 +270,7 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     if lease_id not in market.answered and last and voucher.cumulative >= last.channel_owed > 0:
         market.answered.add(lease_id)
         await standing.paid(market, lease_id)
+        await starts.served(market, provider)
     return record
 
 

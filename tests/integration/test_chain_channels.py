@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -18,8 +19,10 @@ from marketplace.chain.actions import (
 )
 from marketplace.chain.balance import Plan, assemble
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, channel_capacity, check_channel
+from marketplace.chain.connect import ChainReader, Moves
 from marketplace.chain.datum import stage_bytes
-from marketplace.chain.errors import ChannelUnknown
+from marketplace.chain.errors import ChainFault, ChannelUnknown
+from marketplace.chain.instance import scripts_for
 from marketplace.chain.outputs import Out
 from marketplace.chain.settler import Settler, Wanted
 from marketplace.chain.submit import MemoryLog, send
@@ -182,6 +185,37 @@ def test_an_unmoved_channel_costs_two_requests_a_look() -> None:
         before = world.chain.requests
         await world.finder.find(live.session.verify_key, live.ref, height)
         assert world.chain.requests - before == 1
+
+    run(story)
+
+
+class Forgetful:
+    """A chain's door whose index loses the outputs of a transaction that it knows."""
+
+    def __init__(self, chain: ChainReader) -> None:
+        self._chain = chain
+        self.forgets = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chain, name)
+
+    async def moves(self, tx_id: bytes) -> Moves | None:
+        found = await self._chain.moves(tx_id)
+        return replace(found, outputs=()) if found is not None and self.forgets else found
+
+
+def test_an_index_that_contradicts_itself_is_a_fault_of_the_chain_and_passes() -> None:
+    async def story(world: World) -> None:
+        world.fund("consumer", 200 * ADA)
+        [live] = await world.open("consumer", Provider("p"), [30 * ADA])
+        door = Forgetful(world.chain)
+        finder = ChannelFinder(cast(ChainReader, door), scripts_for())
+        before = await finder.find(live.consts.session_vk, live.ref)
+        door.forgets = True
+        with pytest.raises(ChainFault):
+            await finder.find(live.consts.session_vk, live.ref)
+        door.forgets = False
+        assert await finder.find(live.consts.session_vk, live.ref) == before
 
     run(story)
 

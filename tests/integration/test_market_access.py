@@ -17,6 +17,8 @@ from marketplace.client.signin import sign_message
 from marketplace.domain.job import FileIn, Price, Range
 from marketplace.domain.keys import Signer
 from marketplace.service import operator
+from marketplace.service.ports import Change
+from marketplace.service.records import Standing
 from marketplace.store.backup import backup, restore
 from tests.fakes import FakeAdapter, offer, seed, spec, until, working
 from tests.integration.support_market import address_of, fast, market, sign_in
@@ -276,6 +278,23 @@ def test_files_are_what_their_names_say(tmp_path) -> None:
                 assert (await stranger.get(f"/v1/blobs/{name}")).status_code == 404
             answer = await client.post("/v1/jobs", content=b"x" * 3_000_000)
             assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+
+    anyio.run(run)
+
+
+def test_an_account_that_never_paid_keeps_fewer_bytes(tmp_path) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path, blob_quota=10_000, blob_quota_new=1_000) as (
+            client, inside, _,
+        ):  # fmt: skip
+            data = os.urandom(1_001)
+            name = hashlib.sha256(data).hexdigest()
+            full = await client.put(f"/v1/blobs/{name}", content=data)
+            assert (full.status_code, full.json()["code"]) == (413, "BLOB_QUOTA")
+            assert "first receipt" in full.json()["detail"]
+            paid = Standing(seed("consumer").key_hash.hex(), paid=1)
+            await inside.market.store.apply(Change(puts=[paid]))
+            assert (await client.put(f"/v1/blobs/{name}", content=data)).status_code == 200
 
     anyio.run(run)
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
+import pytest
 
 from marketplace.domain import wire
 from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import Voucher
 from marketplace.service.market import Settings
+from marketplace.service.ports import Change
 from marketplace.service.records import Lease, Standing
 from marketplace.service.standing import address_name, most_quotes, struck, wait_ms
-from tests.fakes import FakePayer, seed, spec, until, working
-from tests.integration.support_market import sign_in
+from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working
+from tests.integration.support_market import fast, market, postgres, sign_in
 from tests.integration.test_market_access import open_market
 from tests.integration.test_market_spine import body, quoted, sign, state
 
@@ -151,3 +154,85 @@ def test_the_wait_doubles_lapses_halve_the_quotes_and_both_are_forgotten() -> No
         1,
     ]
     assert address_name("2001:db8::1") == address_name("2001:db8::ffff") != address_name("::1")
+
+
+def test_an_address_is_named_alike_however_it_is_written() -> None:
+    """An IPv6 customer has a /64 at least: all of it counts as one."""
+    assert address_name("2001:db8:1:2::1") == address_name("2001:0db8:1:2:ffff:ffff:0:9")
+    assert address_name("2001:db8:1:2::1") != address_name("2001:db8:1:3::1")
+    assert address_name("203.0.113.9") != address_name("203.0.113.10")
+    assert address_name("") == address_name("a proxy's nonsense") == ""
+    assert "203.0.113.9" not in address_name("203.0.113.9")
+
+
+def test_accounts_that_never_paid_share_their_addresss_quotes_and_one_that_paid_does_not(
+    tmp_path: Path,
+) -> None:
+    """Behind the named proxy: five accounts of one /64 have what one address has; the next /64 has its own."""
+
+    async def run() -> None:
+        limits = {"quotes_new": 2, "quotes_address": 4}
+        async with open_market(tmp_path, **limits) as (client, inside, _):
+
+            async def codes(name: str, address: str, count: int) -> list[str]:
+                me = seed(name)
+                ahead = {"X-Forwarded-For": address}
+                async with httpx.AsyncClient(
+                    base_url=client.base_url, timeout=30, headers=ahead
+                ) as at:
+                    await sign_in(at, me)
+                    answers = [await post(at, me) for _ in range(count)]
+                return [str(a.json().get("code", a.status_code)) for a in answers]
+
+            ok, no = "201", "TOO_MANY_QUOTES"
+            assert await codes("a", "2001:db8:1:2::1", 3) == [ok, ok, no]  # its own limit
+            assert await codes("b", "2001:db8:1:2::2", 2) == [ok, ok]
+            assert await codes("c", "2001:db8:1:2:9::3", 1) == [no]  # the address's
+            assert await codes("d", "2001:db8:1:3::1", 1) == [ok]
+            paid = Standing(seed("e").key_hash.hex(), paid=1)
+            await inside.market.store.apply(Change(puts=[paid]))
+            assert await codes("e", "2001:db8:1:2::4", 1) == [ok]
+
+    anyio.run(run)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/m.db"
+        return
+    with postgres() as url:
+        yield url
+
+
+def test_of_two_signed_at_once_one_has_the_turn(tmp_path: Path, database: str) -> None:
+    """Signatures of one account that never paid, at the same moment: one adapter hears of one lease."""
+
+    async def run() -> None:
+        me, provider = seed("consumer"), seed("provider")
+        async with market(database, tmp_path, fast()) as (url, run_):
+            adapter = FakeAdapter(url, provider, offer(provider))
+            async with httpx.AsyncClient(base_url=url, timeout=30) as client, working(adapter):
+                await sign_in(client, me)
+                await until(lambda: run_.market.matcher.offers())
+                sessions = [Signer(os.urandom(32)) for _ in range(4)]
+                views = [
+                    await quoted(client, (await post(client, me, key)).json()["id"])
+                    for key in sessions
+                ]
+                leases: list[str] = []
+
+                async def signs(view: Any, key: Signer) -> None:
+                    leases.append(await sign(client, view, key, os.urandom(32).hex()))
+
+                async with anyio.create_task_group() as tasks:
+                    for view, key in zip(views, sessions, strict=True):
+                        tasks.start_soon(signs, view, key)
+                await until(lambda: any(one.signed for one in adapter.leases.values()))
+                await anyio.sleep(2.5)  # two sweeps, which hand over what may start
+                begun = [name for name in leases if adapter.leases[name].signed]
+                assert len(leases) == 4 and len(begun) == 1
+                known = await run_.market.store.get(Standing, me.key_hash.hex())
+                assert known is not None and known.turn == begun[0]
+
+    anyio.run(run)

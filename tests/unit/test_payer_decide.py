@@ -246,6 +246,24 @@ def test_after_a_lost_journal_nothing_already_signed_is_lost_or_signed_twice() -
     assert book.signed == 5 * TICK
 
 
+def test_after_a_lost_journal_a_lying_provider_gets_no_more_than_each_leases_cap() -> None:
+    """What was signed counts as justified for each lease of the channel: the caps still hold."""
+    cap = 6 * TICK
+    book = payer.resume_from(
+        Book(SESSION.verify_key).with_lease(LeaseBook(AGREED, cap)), 50 * TICK, 0
+    )
+    paper, approved = Paper(), 0
+    for _ in range(30):
+        try:
+            outcome = decide(book, paper.tick(AGREED, 1000), 0)
+        except ReceiptRefused:
+            break
+        assert isinstance(outcome, Outcome)
+        book = outcome.book
+        approved = max(approved, book.leases[AGREED.lease].approved)
+    assert approved <= cap and book.signed == 50 * TICK
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_comes_the_signed_amount_stays_under_every_limit(seed: int) -> None:
     rng = random.Random(seed)

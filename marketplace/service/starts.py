@@ -1,0 +1,101 @@
+"""Which providers are trusted with a start: what was promised and not begun is remembered of each.
+
+Keys cost nothing, so any number of offers can be listed at any price, accept what comes and start none
+of it. A provider is *unproven* until a receipt of it was paid for. It has less time to start a lease, it
+gets few at once while anybody else would do, and a start that lapses puts it behind all others for a
+while that doubles. Other keys begin anew: so an account whose job an unproven provider let lapse is, for
+a while, given proven ones first. Nobody is ever refused for it: who has nobody else takes whom there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from marketplace.service import standing
+from marketplace.service.records import Lease, Standing
+
+if TYPE_CHECKING:
+    from marketplace.service.market import Market, Settings
+
+_AT_ONCE: Final = 500
+_LET_DOWN: Final = "letdown."
+
+
+@dataclass
+class Starts:
+    """One process's view of its listed providers, kept beside the matcher's: who is *proven*, and when
+    the last start of one lapsed. The store mends it with each refresh."""
+
+    proven: set[str] = field(default_factory=set[str])
+    lapsed: dict[str, Standing] = field(default_factory=dict[str, Standing])
+
+    def take(self, known: Iterable[Standing]) -> None:
+        """What the store remembers of providers."""
+        for one in known:
+            if one.paid:
+                self.proven.add(one.name)
+            if one.strikes:
+                self.lapsed[one.name] = one
+
+    def doubtful(
+        self, settings: Settings, held: Mapping[str, int], let_down: bool, now: int
+    ) -> frozenset[str]:
+        """Providers that come last: *held* is how many leases each listed one has; *let_down*: the
+        account's last start lapsed at an unproven provider."""
+        waits = {p for p, one in self.lapsed.items() if _wait_ms(settings, one, now)}
+        most = 0 if let_down else settings.starts_new
+        return frozenset(waits | {p for p, n in held.items() if n >= most and p not in self.proven})
+
+
+def _wait_ms(settings: Settings, known: Standing, now: int) -> int:
+    wait = settings.start_wait_ms << min(max(0, known.strikes - 1), 20)
+    return max(0, known.last_ms + min(wait, settings.start_wait_most_ms) - now)
+
+
+async def refresh(market: Market) -> None:
+    """As the store has it, of every provider that is listed."""
+    names = sorted({offer.provider for _, offer in market.matcher.offers()})
+    for at in range(0, len(names), _AT_ONCE):
+        part = names[at : at + _AT_ONCE]
+        market.starts.take(await market.store.find(Standing, name=part, limit=_AT_ONCE))
+
+
+async def doubtful(market: Market, account: str) -> frozenset[str]:
+    """Providers that a job of *account* is given only if no other would do."""
+    held = Counter(dict.fromkeys((offer.provider for _, offer in market.matcher.offers()), 0))
+    held.update(market.matcher.held_by())
+    known = await market.store.get(Standing, _LET_DOWN + account)
+    let_down = known is not None and market.now < known.last_ms + market.settings.let_down_ms
+    return market.starts.doubtful(market.settings, held, let_down, market.now)
+
+
+def time_to_start_ms(market: Market, provider: str) -> int:
+    """From the signature to the start."""
+    settings = market.settings
+    most = settings.start_ttl_ms
+    return most if provider in market.starts.proven else min(most, settings.start_ttl_new_ms)
+
+
+async def lapsed(market: Market, lease: Lease) -> None:
+    """It was signed and paid for in advance, and its provider never started it."""
+    settings, now = market.settings, market.now
+    known = await standing.change(
+        market, lease.provider, lambda at: standing.struck(settings, at, now)
+    )
+    market.starts.take([known])
+    if not known.paid:
+        name = _LET_DOWN + lease.account
+        await standing.change(market, name, lambda at: standing.struck(settings, at, now))
+
+
+async def served(market: Market, provider: str) -> None:
+    """What it delivered was paid for."""
+    if provider in market.starts.proven:
+        return
+    known = await standing.of(market, provider)
+    if not known.paid:
+        known = await standing.change(market, provider, lambda at: replace(at, paid=at.paid + 1))
+    market.starts.take([known])
