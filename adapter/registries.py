@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
-"""Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward."""
+"""Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward. The authors
+of images there might: :mod:`adapter.runtime.manifest`."""
 _PRIVATE: Final = (
     ".local",
     ".localhost",

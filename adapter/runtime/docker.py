@@ -51,6 +51,7 @@ from adapter.runtime.base import (
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
+from adapter.runtime.manifest import require_whole
 from adapter.runtime.pull import pull
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
@@ -163,7 +164,7 @@ class DockerRuntime:
         return await in_thread(what, guarded, deadline_s or self.config.deadline_s)
 
     async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
-        """Pull *image* unless it is there; check it against the allow-list."""
+        """Pull *image* unless it is there; check it against the allow-list, and its manifests."""
         return await self._run(
             f"image {image}", lambda: self._prepare(image, progress), self.config.pull_deadline_s
         )
@@ -247,6 +248,7 @@ class DockerRuntime:
         except docker.errors.ImageNotFound:
             if image.startswith("sha256:"):
                 raise
+            require_whole(client, image)
             pull(client, image, self.config.image_mib, progress)
             found = client.images.get(image)
         progress(Progress(1, 1, "ready"))

@@ -42,7 +42,7 @@ def pull(
         for event in events:
             if "error" in event:
                 _log.warning("image not pulled", image=image, cause=str(event["error"])[:300])
-                raise _not_had(image)
+                raise not_had(image)
             detail = event.get("progressDetail") or {}
             if "id" in event and detail.get("total") and event.get("status") == "Downloading":
                 layers[event["id"]] = (int(detail.get("current", 0)), int(detail["total"]))
@@ -55,13 +55,14 @@ def pull(
             progress(Progress(done, total, str(event.get("status", ""))))
     except docker.errors.APIError as error:
         _log.warning("image not pulled", image=image, cause=str(error.explanation or error)[:300])
-        raise _not_had(image) from None
+        raise not_had(image) from None
     size = int(client.images.get(image).attrs.get("Size") or 0)
     if size > room * _MIB:
         client.images.remove(image)
         raise ImageRefused(f"{image} takes more than {room} MiB of the disk", image=image)
 
 
-def _not_had(image: str) -> ImageRefused:
+def not_had(image: str) -> ImageRefused:
+    """What a tenant hears of a registry that does not give an image; the cause is in the owner's log."""
     registry_says = "its registry does not give it to this host: is it public, is the digest right?"
     return ImageRefused(f"{image}: {registry_says}", image=image)
