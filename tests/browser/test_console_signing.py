@@ -17,6 +17,7 @@ from marketplace.domain.keys import Signer
 from tests.browser.support_product import SECONDS, Console, Product, until
 from tests.browser.support_rental import ask, pay, sign_in
 from tests.browser.support_wallet import Wallet
+from tests.unit.support_bytes import bombs
 from tests.unit.support_judged import GOLDEN
 
 pytestmark = pytest.mark.browser
@@ -219,6 +220,37 @@ def test_no_channel_is_opened_for_a_lying_market(
     aside.fill("0")
     expect(page.locator("#not-as-agreed")).to_be_hidden()
     expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=30 * SECONDS)
+
+
+def instead(raw: bytes) -> Callable[[dict[str, Any]], Any]:
+    """*raw* for the transaction."""
+    return lambda answer: answer.update(cbor=raw.hex())
+
+
+def test_no_bytes_of_a_market_stop_the_page(
+    running: Product, console: Console, wallet: Wallet
+) -> None:
+    """Each known bomb where a transaction's body should be: refused, and the page goes on at once."""
+    page, liar = console.page, Liar()
+    until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
+    page.route("**/v1/channels", liar)
+    sign_in(console)
+    ask(console, running.image)
+    go, said = page.get_by_role("button", name="Sign and start"), page.locator("#not-as-agreed")
+    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    page.get_by_label("Keep the channel open").check()
+    aside = page.get_by_label("Put aside for later jobs")
+    for turn, (name, bomb) in enumerate(bombs(100_000).items()):
+        liar.lie = instead(b"\x84" + bomb + b"\xa0\xf5\xf6")
+        page.evaluate("document.getElementById('not-as-agreed')?.remove()")
+        aside.fill(str(1 + turn % 2))
+        expect(said, name).to_contain_text("plain, unsigned transaction", timeout=30 * SECONDS)
+        expect(go, name).to_be_disabled()
+    page.unroute("**/v1/channels", liar)
+    aside.fill("0")
+    expect(said).to_be_hidden()
+    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    assert wallet.asked == ["signData"] and console.said == []
 
 
 @pytest.mark.prove
