@@ -33,7 +33,10 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     app.add_middleware(Gate, parts=parts)
     app.add_middleware(metrics.Count)
     app.add_middleware(Bodies)
-    app.add_middleware(Crowd, most=parts.market.settings.open_per_address)
+    settings = parts.market.settings
+    app.add_middleware(
+        Crowd, most=settings.open_per_address, per_minute=settings.requests_per_minute
+    )
     if origins:
         app.add_middleware(
             CORSMiddleware,

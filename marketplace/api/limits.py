@@ -1,4 +1,5 @@
-"""What keeps one client from taking all: rates by account and address, body sizes, slow bodies."""
+"""What keeps one client from taking all: rates by account and address, body sizes, slow bodies, and a
+pace for each address, since a body is read before it is known whose it is and which rate it spends."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.problems import of
+from marketplace.hub.pace import PER_SECOND, Pace
 from marketplace.service.errors import RateLimited, TooLarge
 
 BODY_LIMIT: Final = 1 << 20
 BODY_SECONDS: float = 30
+CROWDED_SECONDS: Final = 1.0
 UPLOAD_PACE: Final = 16 * 1024  # bytes a second
+REQUEST: Final = 1_024  # bytes that a request counts beside its body's, at the pace of strangers
 KEPT: Final = 50_000
 
 
@@ -98,10 +102,14 @@ class Bodies:
 
 class Crowd:
     """ASGI middleware: at most *most* requests and sockets at once from one network address, so that
-    streams and sockets which stay open are limited as well."""
+    streams and sockets which stay open are limited as well; and no more a second than the pace of
+    strangers allows, which they wait for. Files and what flows to a port count their own bytes."""
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
+    def __init__(self, app: ASGIApp, most: int, per_minute: int) -> None:
         self.app, self.most = app, most
+        # Not below what two accounts of one address may ask together.
+        per_second = max(PER_SECOND, 2 * per_minute * REQUEST // 60)
+        self.pace = Pace(per_second, at_once=per_second)
         self._open: dict[str, int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,13 +119,32 @@ class Crowd:
             return
         address = str((scope.get("client") or ("?", 0))[0])
         if self._open.get(address, 0) >= self.most:
+            # At once, and the refused would come again as fast as they can.
+            await anyio.sleep(CROWDED_SECONDS)
             busy = RateLimited("too many open requests from one address", retry_after_ms=1000)
-            await of(busy)(scope, receive, send)
+            answer = of(busy)
+            answer.headers["Connection"] = "close"
+            await answer(scope, receive, send)
             return
         self._open[address] = self._open.get(address, 0) + 1
+        uploads = scope["path"].startswith(("/p/", "/v1/blobs/"))
+
+        async def paced() -> Message:
+            message = await receive()
+            size = len(message.get("body") or b"")
+            if size and scope["type"] == "http" and not uploads:
+                await self._turn(address, size, 0)
+            return message
+
         try:
-            await self.app(scope, receive, send)
+            await self._turn(address, 0, REQUEST)
+            await self.app(scope, paced, send)
         finally:
             self._open[address] -= 1
             if not self._open[address]:
                 del self._open[address]
+
+    async def _turn(self, address: str, size: int, each: int) -> None:
+        wait = self.pace.spend(address, size, anyio.current_time(), each)
+        if wait:
+            await anyio.sleep(wait)

@@ -85,7 +85,7 @@ class Child:
 
 
 @asynccontextmanager
-async def _child(name: str, log: Path, *arguments: str) -> AsyncGenerator[Child]:
+async def child(name: str, log: Path, *arguments: str) -> AsyncGenerator[Child]:
     """``python -m`` *arguments*, which ends with this process and no later than the block."""
     with log.open("wb") as file:
         command = [sys.executable, "-m", *arguments]
@@ -185,45 +185,78 @@ def run(jobs: int = JOBS, seconds: int = SECONDS) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _measure(folder: Path, jobs: int, seconds: int) -> dict[str, Any]:
-    before, me, count = machine(), str(os.getpid()), -(-jobs // PER_ADAPTER)
-    serving = ("marketplace.cli.bench_hub", "--serve", str(folder), "--parent", me)
-    async with _child("market", folder / "market.log", *serving) as market:
+@dataclass
+class Rig:
+    """A market in a process of its own at *url*, and leases that tick in another."""
+
+    url: str
+    market: Child
+    load: Child
+    consumer: Consumer
+    start_ms: int
+
+    async def count(self) -> None:
+        """From here on."""
+        await self.load.tell({"count": True})
+
+    async def counted(self) -> dict[str, Any]:
+        """What the load counted since; LoadLost when it failed meanwhile."""
+        await self.load.tell({"count": False})
+        with anyio.fail_after(READY_WITHIN_S):
+            return cast("dict[str, Any]", (await self.load.hear())["counted"])
+
+
+@asynccontextmanager
+async def ticking(
+    folder: Path, jobs: int, serving: str = "marketplace.cli.bench_hub", tick_s: float = TICK_S
+) -> AsyncGenerator[Rig]:
+    """*jobs* leases that tick at a market, which the module *serving* starts; LoadLost."""
+    me, count = str(os.getpid()), -(-jobs // PER_ADAPTER)
+    serve_it = (serving, "--serve", str(folder), "--parent", me)
+    async with child("market", folder / "market.log", *serve_it) as market:
         try:
             with anyio.fail_after(READY_WITHIN_S):
                 url = str((await market.hear())["url"])
             consumer = Consumer(url)
-            loading = ("marketplace.cli.bench_load", url, str(count), me)
-            async with _child("load", folder / "load.log", *loading) as load:
+            loading = ("marketplace.cli.bench_load", url, str(count), me, str(tick_s))
+            async with child("load", folder / "load.log", *loading) as load:
                 with anyio.fail_after(READY_WITHIN_S):
                     await load.hear()
                     begun = anyio.current_time()
                     await _begin(load, consumer, jobs, count)
                     start_ms = round((anyio.current_time() - begun) * 1000)
-                await anyio.sleep(2 * TICK_S)
-                cpu = _cpu_ms(market.process.pid), _cpu_ms(load.process.pid)
-                counted = await _reading(load, consumer, seconds)
-                cpu = _cpu_ms(market.process.pid) - cpu[0], _cpu_ms(load.process.pid) - cpu[1]
+                await anyio.sleep(2 * tick_s)
+                yield Rig(url, market, load, consumer, start_ms)
             await consumer.http.aclose()
         except TimeoutError as error:
             raise LoadLost(f"{jobs} jobs did not tick within {READY_WITHIN_S:.0f} s") from error
         except httpx.HTTPError as error:
             raise LoadLost(f"a request failed: {type(error).__name__} {error}") from error
+
+
+async def _measure(folder: Path, jobs: int, seconds: int) -> dict[str, Any]:
+    before = machine()
+    async with ticking(folder, jobs) as rig:
+        pids = (rig.market.process.pid, rig.load.process.pid)
+        cpu = [cpu_ms(pid) for pid in pids]
+        counted = await _reading(rig, seconds)
+        cpu = [cpu_ms(pid) - had for pid, had in zip(pids, cpu, strict=True)]
     trips: list[int] = counted["round_trips"]
     if not trips:
         raise LoadLost("no tick came back")
-    reads = [spent for some in consumer.reads.values() for spent in some]
+    reads = [spent for some in rig.consumer.reads.values() for spent in some]
     return {
         "jobs": jobs,
         "seconds": seconds,
-        "start_ms": start_ms,
-        "ticks_per_s": round(counted["ticks"] / seconds, 1),
+        "start_ms": rig.start_ms,
+        "ticks_per_s": round(len(trips) / seconds, 1),
         "tick_p50_ms": percentile(trips, 50),
         "tick_p99_ms": percentile(trips, 99),
+        "late": counted["late"],
         "reads": len(reads),
         "read_p50_ms": percentile(reads, 50),
         "read_p99_ms": percentile(reads, 99),
-        "read_p99_ms_by_kind": {k: percentile(v, 99) for k, v in consumer.reads.items()},
+        "read_p99_ms_by_kind": {k: percentile(v, 99) for k, v in rig.consumer.reads.items()},
         "market_cpu_permille": cpu[0] // seconds,
         "load_cpu_permille": cpu[1] // seconds,
         "refused": counted["refused"][:5],
@@ -250,28 +283,26 @@ async def _begin(load: Child, consumer: Consumer, jobs: int, payers: int) -> Non
             pass
 
 
-async def _reading(load: Child, consumer: Consumer, seconds: int) -> dict[str, Any]:
+async def _reading(rig: Rig, seconds: int) -> dict[str, Any]:
     """Read for *seconds*; what the load counted meanwhile."""
     turns = itertools.count()
 
     async def reader() -> None:
         while True:
-            await consumer.read(next(turns))
+            await rig.consumer.read(next(turns))
             await anyio.sleep(READ_PAUSE_S)
 
-    await load.tell({"count": True})
+    await rig.count()
     async with anyio.create_task_group() as readers:
         for _ in range(READERS):
             readers.start_soon(reader)
         with anyio.move_on_after(seconds):
-            await load.hear()  # it has nothing to say but that it failed
+            await rig.load.hear()  # it has nothing to say but that it failed
         readers.cancel_scope.cancel()
-    await load.tell({"count": False})
-    with anyio.fail_after(READY_WITHIN_S):
-        return cast("dict[str, Any]", (await load.hear())["counted"])
+    return await rig.counted()
 
 
-def _cpu_ms(pid: int) -> int:
+def cpu_ms(pid: int) -> int:
     """User and system time of a process so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) * 1000 // os.sysconf("SC_CLK_TCK")
@@ -281,7 +312,7 @@ def _serve(folder: str) -> None:
     """The market that is measured."""
     most = 1_000_000  # its consumers pay nothing, and are no squatters
     settings = Settings(
-        requests_per_minute=most, quotes_new=most, quotes_address=most, starts_in_turn=False
+        requests_per_minute=10_000, quotes_new=most, quotes_address=most, starts_in_turn=False
     )
     config = Config(
         f"sqlite:///{folder}/market.db",

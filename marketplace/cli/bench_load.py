@@ -39,6 +39,7 @@ from marketplace.domain.voucher import Voucher
 
 PER_ADAPTER: Final = 20
 TICK_S: Final = 1.0
+PAUSE_TICKS: Final = 2
 OPEN_WITHIN_S: Final = 60
 
 Handler = Callable[[wire.Message], Awaitable[None]]
@@ -104,10 +105,11 @@ class Line:
 
 @dataclass
 class Counted:
-    """What was seen while counting; round trips in ms from a receipt to its voucher."""
+    """What was seen while counting; round trips in ms from a receipt to its voucher. *late*: receipts
+    that had none after two ticks, where an adapter pauses its lease."""
 
-    ticks: int = 0
     round_trips: list[int] = field(default_factory=list[int])
+    late: int = 0
     refused: list[str] = field(default_factory=list[str])
 
 
@@ -117,6 +119,7 @@ class Load:
 
     url: str
     say: Callable[[dict[str, Any]], None]
+    tick_s: float = TICK_S
     counting: bool = False
     counted: Counted = field(default_factory=Counted)
     started: int = 0
@@ -133,14 +136,14 @@ class Load:
 
 
 class Adapter:
-    """Accepts every proposal and ticks each lease once a second."""
+    """Accepts every proposal and ticks each lease, once a second unless told otherwise."""
 
     def __init__(self, load: Load, tasks: anyio.abc.TaskGroup) -> None:
         self.signer = Signer(os.urandom(32))
         self.line = Line(_socket(load.url, "provider"), "adapter", self.signer, self._heard)
         self._load, self._tasks = load, tasks
         self._terms: dict[str, Terms] = {}
-        self._sent: dict[bytes, tuple[int, float]] = {}
+        self._sent: dict[bytes, dict[int, float]] = {}  # by channel: due → when
 
     async def offer(self, leases: int) -> None:
         """List cores for *leases* jobs."""
@@ -182,18 +185,25 @@ class Adapter:
                 pass
 
     def _paid(self, voucher: Voucher) -> None:
-        due, at = self._sent.get(voucher.session_vk, (-1, 0.0))
-        if self._load.counting and voucher.cumulative == due:
-            self._load.counted.ticks += 1
-            self._load.counted.round_trips.append(round((anyio.current_time() - at) * 1000))
+        sent, counted = self._sent[voucher.session_vk], self._load.counted
+        for due in [due for due in sent if due <= voucher.cumulative]:
+            waited = anyio.current_time() - sent.pop(due)
+            if self._load.counting:
+                counted.round_trips.append(round(waited * 1000))
+                counted.late += waited > PAUSE_TICKS * self._load.tick_s
+
+    def overdue(self) -> int:
+        """Receipts that wait for their voucher for too long."""
+        latest = anyio.current_time() - PAUSE_TICKS * self._load.tick_s
+        return sum(at < latest for sent in self._sent.values() for at in sent.values())
 
     async def _tick(self, terms: Terms) -> None:
         self._load.begun()
         deadline, last, begun = anyio.current_time(), GENESIS, 0
         for seq in itertools.count(1):
-            deadline += TICK_S
+            deadline += self._load.tick_s
             await anyio.sleep_until(deadline)
-            wall = round(seq * TICK_S * 1000)
+            wall = round(seq * self._load.tick_s * 1000)
             units = unit_ms(wall, terms.units_milli)
             due = owed(units, terms.rate_micro)
             receipt = Receipt(
@@ -202,7 +212,7 @@ class Adapter:
             )  # fmt: skip
             begun, last = wall, receipt.hash
             signed = SignedReceipt.sign(receipt, self.signer)
-            self._sent[terms.session_vk] = (due, anyio.current_time())
+            self._sent.setdefault(terms.session_vk, {})[due] = anyio.current_time()
             await self.line.send(wire.ReceiptSent(terms.lease, signed))
 
 
@@ -237,9 +247,9 @@ def _socket(url: str, role: str) -> str:
     return url.replace("http", "ws", 1) + f"/v1/{role}"
 
 
-async def _serve(url: str, count: int) -> None:
+async def _serve(url: str, count: int, tick_s: float) -> None:
     """*count* adapters and as many payers, until the bench is gone."""
-    load = Load(url, _say)
+    load = Load(url, _say, tick_s)
     async with anyio.create_task_group() as tasks:
         adapters = [Adapter(load, tasks) for _ in range(count)]
         payers = [Payer(load) for _ in range(count)]
@@ -255,9 +265,10 @@ async def _serve(url: str, count: int) -> None:
                 payer, seed = told["watch"]
                 await payers[payer].watch(Signer(bytes.fromhex(seed)))
             elif told["count"]:
-                load.counting = True
+                load.counted, load.counting = Counted(), True
             else:
                 load.counting = False
+                load.counted.late += sum(adapter.overdue() for adapter in adapters)
                 _say({"counted": asdict(load.counted)})
         tasks.cancel_scope.cancel()
 
@@ -272,10 +283,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("url")
     parser.add_argument("count", type=int)
     parser.add_argument("parent", type=int)
+    parser.add_argument("tick_s", type=float)
     options = parser.parse_args(argv)
     die_with(options.parent)
     try:
-        anyio.run(_serve, options.url, options.count)
+        anyio.run(_serve, options.url, options.count, options.tick_s)
     except TallyError as error:
         _say({"failed": error.message})
     except BaseExceptionGroup as group:

@@ -257,6 +257,8 @@ def _leaf(data: bytes, kind: int, number: int | None, at: int) -> tuple[Any, int
     if kind < 2:
         assert number is not None
         return (number if kind == 0 else -1 - number), at
+    if number == 0:
+        return (b"" if kind == 2 else ""), at
     if number is not None:
         return _string(data, kind, at, number), at + number
     pieces: list[Any] = []

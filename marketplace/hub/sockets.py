@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from marketplace.domain import wire
 from marketplace.domain.conversation import Backlog, HelloRefused, Numbering, Server
 from marketplace.domain.errors import Fault, Refusal
-from marketplace.hub.pace import Pace
+from marketplace.hub.pace import EACH, Pace
 from marketplace.service.market import Market
 from marketplace.service.ports import Change
 from marketplace.service.records import Sent
@@ -70,6 +70,7 @@ class Connection:
     socket: Socket
     address: str = ""
     ticked: bool = False  # a receipt or voucher of it was taken: no stranger
+    said: int = 0  # messages that were queued for it
     outgoing: Any = None  # anyio memory object stream of frames
     owed: dict[int, str] = field(default_factory=dict[int, str])  # seq → outbox id
     seen: set[str] = field(default_factory=set[str])
@@ -93,6 +94,7 @@ class Connection:
                 return
             self.seen.add(outbox)
         frame = self.server.send(message)
+        self.said += 1
         if outbox:
             assert self.server.numbering is not None
             self.owed[self.server.numbering.sent] = outbox
@@ -309,11 +311,15 @@ class Hub:
             connection.room.release()
 
     async def _effect(self, connection: Connection, message: wire.Message, seq: int) -> None:
+        said = connection.said
         try:
             await self._handle(connection, message)
             connection.handled(seq)
         finally:
             connection.ended()
+            if not connection.ticked:  # one frame may ask for a thousand answers
+                answers = EACH * (connection.said - said)
+                self.pace.owe(connection.address, answers, anyio.current_time())
 
     async def _maybe_acked(self, connection: Connection, frame: bytes) -> None:
         """Delivered outbox messages leave the outbox."""

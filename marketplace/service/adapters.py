@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from marketplace.domain import canonical, wire
-from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.offer import OFFER, OfferEvent, OfferRefused, OfferState
 from marketplace.domain.receipt import ReceiptRefused
@@ -37,6 +37,7 @@ _WORDS: Final = {
 }
 SAMPLES: Final = 900
 MEASURES: Final = 1000  # values in one sample
+MOST_HELD: Final = 1000  # leases of one adapter; each that is unknown here is answered
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -161,6 +162,8 @@ class Adapters:
     async def _held(self, provider: str, held: set[str]) -> None:
         """Both sides agree on what runs: ghosts end, what is unsaid is said again."""
         market = self.market
+        if len(held) > MOST_HELD:
+            raise Malformed(f"an adapter holds at most {MOST_HELD} leases")
         known = await market.store.find(
             Lease,
             provider=provider,

@@ -31,3 +31,10 @@ def test_what_was_saved_is_bounded_and_addresses_are_forgotten() -> None:
     for n in range(KEPT + 10):
         pace.spend(f"x{n}", 1, 1e9)
     assert pace.spend("a", 1, 1e9) == 0
+
+
+def test_answers_count_as_frames_do() -> None:
+    pace, now = Pace(), 0.0
+    pace.owe("a", 1_000 * EACH, now)  # one frame, a thousand answers
+    assert pace.spend("a", 1, now) >= (1_000 * EACH - AT_ONCE) / PER_SECOND
+    assert pace.spend("b", 1, now) == 0

@@ -1,0 +1,94 @@
+"""While a stranger sends the worst that the limits admit, a hundred leases tick on.
+
+A market in a process of its own, adapters and payers with real sockets and signatures in another, and the
+stranger in a third, at another address. A receipt without its voucher after two ticks is a pause.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from marketplace.cli.bench_hub import Rig, ticking
+from marketplace.cli.bench_start import percentile
+from tests.integration.support_stranger import ASK, TALK
+
+LEASES = 100
+QUIET_S = 4
+ALL = [*TALK, *ASK]
+
+
+async def attacked(rig: Rig, kinds: Sequence[str], seconds: int) -> dict[str, Any]:
+    """What the leases had while a stranger sent *kinds*."""
+    await rig.count()
+    command = [sys.executable, "-m", "tests.integration.support_stranger", rig.url, str(seconds)]
+    done = await anyio.run_process([*command, *kinds], stderr=None)
+    counted = await rig.counted()
+    print("+".join(kinds), done.stdout.decode().strip(), shown(counted))
+    return counted
+
+
+def shown(counted: dict[str, Any]) -> dict[str, Any]:
+    trips: list[int] = counted["round_trips"]
+    parts = {f"p{p}": percentile(trips, p) for p in (50, 99)} if trips else {}
+    return {"ticks": len(trips), "late": counted["late"], **parts, "worst": max(trips, default=0)}
+
+
+def ticked_on(counted: dict[str, Any], seconds: int) -> None:
+    said = shown(counted)
+    assert not counted["late"] and not counted["refused"], (said, counted["refused"][:3])
+    assert len(counted["round_trips"]) >= LEASES * (seconds - 1), said
+
+
+@asynccontextmanager
+async def leases(folder: Path, serving: str = "marketplace.cli.bench_hub") -> AsyncGenerator[Rig]:
+    """A hundred that tick, on a machine that lets them while nobody disturbs."""
+    async with ticking(folder, LEASES, serving) as rig:
+        await rig.count()
+        await anyio.sleep(QUIET_S)
+        quiet = await rig.counted()
+        print("nobody", shown(quiet))
+        if quiet["late"]:
+            pytest.skip(
+                f"this machine is too busy for {LEASES} leases by themselves: {shown(quiet)}"
+            )
+        yield rig
+
+
+@pytest.mark.prove
+def test_leases_tick_on_while_a_stranger_does_its_worst_in_every_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with leases(tmp_path) as rig:
+            ticked_on(await attacked(rig, ALL, 10), 10)
+
+    anyio.run(run)
+
+
+@pytest.mark.prove
+def test_leases_tick_on_whatever_a_stranger_sends_at_full_pace(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with leases(tmp_path) as rig:
+            for kind in ALL:
+                ticked_on(await attacked(rig, [kind], 8), 8)
+
+    anyio.run(run)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("kinds", [["held"], ["chunk", "subscribe"], ["keys"]])
+def test_without_the_limits_the_same_stranger_makes_leases_pause(
+    tmp_path: Path, kinds: list[str]
+) -> None:
+    """So the tests above can fail."""
+
+    async def run() -> None:
+        async with leases(tmp_path, "tests.integration.support_unpaced") as rig:
+            assert (await attacked(rig, kinds, 10))["late"], kinds
+
+    anyio.run(run)
