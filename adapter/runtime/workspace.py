@@ -75,27 +75,13 @@ class Workspace:
         """Make the directory with *files* in it, all owned by the workload's user."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o755)
         os.chmod(self.path, 0o700)
-        for name, data in files.items():
-            target = self.path / workspace_path(name)
-            for folder in reversed(target.relative_to(self.path).parents[:-1]):
-                if (self.path / folder).is_symlink():
-                    (self.path / folder).unlink()
-                (self.path / folder).mkdir(exist_ok=True)
-                _own(self.path / folder, uid, gid)
-            self._write(target, data, uid, gid)
-        _own(self.path, uid, gid)
-
-    @staticmethod
-    def _write(target: Path, data: bytes, uid: int, gid: int) -> None:
-        """Anew, through no link: what lies there may be the workload's own, of a start that was cut off."""
-        with contextlib.suppress(FileNotFoundError):
-            target.unlink()
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            os.fchmod(descriptor, 0o755 if data.startswith(b"#!") else 0o644)
-            if os.geteuid() == 0:
-                os.fchown(descriptor, uid, gid)
+        top = os.open(self.path, _FOLDER)
+        try:
+            for name, data in files.items():
+                _put(top, workspace_path(name).split("/"), data, uid, gid)
+            _own(top, uid, gid)
+        finally:
+            os.close(top)
 
     def usage(self) -> Usage:
         """Blocks on disk, summed without following links."""
@@ -177,9 +163,46 @@ class Workspace:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _own(path: Path, uid: int, gid: int) -> None:
-    if os.geteuid() == 0:
-        os.chown(path, uid, gid, follow_symlinks=False)
+def _put(folder: int, path: list[str], data: bytes, uid: int, gid: int) -> None:
+    """*data* at *path* below the handle *folder*."""
+    first, *rest = path
+    if not rest:
+        _write(folder, first, data, uid, gid)
+        return
+    inner = _entered(folder, first)
+    try:
+        _put(inner, rest, data, uid, gid)
+        _own(inner, uid, gid)
+    finally:
+        os.close(inner)
+
+
+def _entered(folder: int, name: str) -> int:
+    """A handle of the folder *name*, made if it is not there, or a link or file lies in its place.
+    OSError where its tenant is quicker."""
+    with contextlib.suppress(OSError):
+        return os.open(name, _FOLDER, dir_fd=folder)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def _write(folder: int, name: str, data: bytes, uid: int, gid: int) -> None:
+    """Anew, through no link: what lies there may be the workload's own, of a start that was cut off."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=folder), "wb") as file:
+        file.write(data)
+        os.fchmod(file.fileno(), 0o755 if data.startswith(b"#!") else 0o644)
+        _own(file.fileno(), uid, gid)
+
+
+def _own(handle: int, uid: int, gid: int) -> None:
+    """The workload's from here on, if it was made here: what its tenant moved there has its owner."""
+    if os.geteuid() == 0 and os.fstat(handle).st_uid == 0:
+        os.fchown(handle, uid, gid)
 
 
 def _fits(name: str, patterns: list[str]) -> bool:
