@@ -43,7 +43,8 @@ _MOST_STEPS: Final = 10_000
 class ChannelView:
     """A living channel as the chain shows it at *height*.
 
-    *fundings* are what open and top-ups put in, with their depths; *first* its output when opened.
+    *fundings* are what open and top-ups put in, with their depths; *first* its output when opened;
+    *claimed_by* the transaction that claimed from it last, empty before the first.
     """
 
     session_vk: bytes
@@ -53,6 +54,7 @@ class ChannelView:
     fundings: tuple[Funding, ...]
     height: int
     unit: bytes = b""
+    claimed_by: bytes = b""
 
     @property
     def consts(self) -> Consts:
@@ -88,7 +90,7 @@ class ChannelView:
 @dataclass(frozen=True)
 class ChannelEnded:
     """A finished channel: what was claimed over its life, where, and at which block; *funded* is what
-    open and top-ups had put in.
+    open and top-ups had put in; *claimed_by* the transaction that took from it last, if one did.
     """
 
     session_vk: bytes
@@ -97,6 +99,7 @@ class ChannelEnded:
     finished_by: bytes
     height: int
     funded: int = 0
+    claimed_by: bytes = b""
 
 
 @dataclass
@@ -107,6 +110,7 @@ class _Trail:
     funded: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
     heights: dict[bytes, int] = field(default_factory=dict[bytes, int])
     first: Utxo | None = None
+    claimed_by: bytes = b""
 
 
 class ChannelFinder:
@@ -206,6 +210,8 @@ class ChannelFinder:
             added = self._added(output.utxo, landed)
             if added:
                 trail.funded.append((output.spent_by, added))
+            if _claimed(landed) > _claimed(output.utxo):
+                trail.claimed_by = output.spent_by
             trail.at, moves = landed.ref, onward
         raise ChainFault("the channel's history does not end")
 
@@ -244,7 +250,10 @@ class ChannelFinder:
         included = await self._chain.transaction(finished_by)
         height = included.height if included else 0
         funded = sum(amount for _, amount in trail.funded)
-        return ChannelEnded(stage.consts.session_vk, claimed, refunded, finished_by, height, funded)
+        by = finished_by if claimed > stage.claimed else trail.claimed_by
+        return ChannelEnded(
+            stage.consts.session_vk, claimed, refunded, finished_by, height, funded, by
+        )
 
     async def _view(self, session_vk: bytes, trail: _Trail, utxo: Utxo, height: int) -> ChannelView:
         fundings: list[Funding] = []
@@ -265,13 +274,18 @@ class ChannelFinder:
                 " claimed: the chain's door does not tell all of its history"
             )
         return ChannelView(
-            session_vk, utxo, stage, trail.first, tuple(fundings), height, self._unit
-        )
+            session_vk, utxo, stage, trail.first, tuple(fundings), height, self._unit,
+            trail.claimed_by,
+        )  # fmt: skip
 
     async def at_address(self, address: bytes) -> list[Utxo]:
         """Every output at *address* that reads as a channel (a consumer's own; copies included)."""
         found = await self._chain.utxos(address)
         return [u for u in found if _reads(lambda u=u: datum.read_channel(u, self._unit))]
+
+
+def _claimed(utxo: Utxo) -> int:
+    return datum.read_stage(utxo.datum or b"").claimed
 
 
 def _reads(read: Callable[[], object]) -> bool:

@@ -35,6 +35,13 @@ class LaxStep:
         """Whether the channel is over after it."""
         return self.kind in (_FINISH_CLAIMING, _FINISH)
 
+    @property
+    def voucher(self) -> tuple[int, bytes] | None:
+        """The cumulative amount and the signature that it shows; None for a step that shows none."""
+        if self.kind not in (_CLAIM, _FINISH_CLAIMING):
+            return None
+        return _integer(_at(self.args, 0)), _octets(_at(self.args, 2))
+
 
 @dataclass(frozen=True, slots=True)
 class LaxState:

@@ -78,6 +78,17 @@ class ReceiptWrong(ReceiptRefused):
     code = "RECEIPT_WRONG"
 
 
+class ClaimUnsigned(Refusal):
+    """More was claimed from the channel, says the chain's door, than any own signature allows."""
+
+    code = "CLAIM_UNSIGNED"
+    remedy = (
+        "nothing more is signed on this channel and its end is asked for; ask a chain of your own"
+        " (--chain-url or TALLY_CHAIN_URL): if it shows no such claim, the door lied; if it does,"
+        " somebody else has this session key"
+    )
+
+
 class PayerStopped(Refusal):
     """This channel's provider broke the rules; nothing more is signed."""
 
@@ -90,7 +101,8 @@ class LeaseBook:
     """One lease as its payer sees it.
 
     *cap*: the most lovelace to approve; *since_ms*: when it may have begun, by the own clock, None
-    until then; *base*: what counts as justified before *since_ms* (after a journal was lost);
+    until then; *base*: what counts as justified beyond own time, because it was signed already (after a
+    journal was lost);
     *paused_ms*: all pauses together, but for the one that lasts; *ended_ms*: when the own clock stopped counting for it;
     *agreed_ms*: when its terms were signed, if this payer took it over and its start is in no book.
     """
@@ -134,7 +146,8 @@ class LeaseBook:
 
 @dataclass(frozen=True)
 class Book:
-    """One channel as its payer sees it: *signed* is the greatest cumulative amount ever signed.
+    """One channel as its payer sees it: *signed* is the greatest cumulative amount ever signed, as far
+    as a signature of the session key proves it.
 
     *capacity*: the most that the channel can pay, None while the chain was not asked; *stopped*: the
     code of the broken rule, empty while there is none.
@@ -277,14 +290,16 @@ def _approve(book: Book, lease: LeaseBook, now_ms: int) -> Outcome:
     """Raise *lease*'s approval as far as the rules 3 allow."""
     assert lease.last is not None
     asked = lease.last.lease_owed
-    allowed = lease.allowed(now_ms)
+    # What was signed already and is no lease's yet (after a lost book) costs nothing more.
+    allowed = max(lease.allowed(now_ms), lease.approved + book.signed - book.spent)
     room = None if book.capacity is None else book.capacity - (book.spent - lease.approved)
     limits = [(asked, ""), (allowed, "CLOCK"), (lease.cap, "BUDGET")]
     if room is not None:
         limits.append((room, "CAPACITY"))
     amount, code = min(limits, key=lambda limit: limit[0])
     approved = max(lease.approved, amount)
-    book = book.with_lease(replace(lease, approved=approved))
+    base = lease.base + max(0, approved - lease.allowed(now_ms))
+    book = book.with_lease(replace(lease, approved=approved, base=base))
     total = max(book.signed, book.spent)
     note = _note(code, asked, approved, lease, now_ms) if code and approved < asked else None
     grown = total > book.signed
@@ -342,14 +357,9 @@ def ended(book: Book, lease: str, now_ms: int) -> Book:
     return book.with_lease(replace(known, ended_ms=now_ms))
 
 
-def resume_from(book: Book, signed: int, now_ms: int) -> Book:
-    """After a lost journal: nothing below *signed*, the greatest own signature or on-chain claim,
-    is signed anew as if it were a first payment.
-
-    Until a lease's receipts were read again, what was signed counts as justified (``base``).
+def resume_from(book: Book, signed: int) -> Book:
+    """After a lost journal: *signed* is the cumulative amount of a voucher that the session key has signed,
+    verified by the caller. Nothing below it is signed anew as if it were a first payment; it counts
+    as justified once, for whichever leases' receipts are read again.
     """
-    leases = {
-        name: replace(lease, base=max(lease.base, signed), since_ms=lease.since_ms or now_ms)
-        for name, lease in book.leases.items()
-    }
-    return replace(book, signed=max(book.signed, signed), leases=leases)
+    return replace(book, signed=max(book.signed, signed))

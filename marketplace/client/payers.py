@@ -256,9 +256,9 @@ class ChannelPayer:
         log.warning("receipt_refused", lease=lease, code=refusal.code, why=refusal.message)
         await self._tell(Paid("refused", self.session_vk, lease, 0, refusal.code, refusal.message))
 
-    async def twice(self, refusal: Refusal) -> None:
-        """Nothing more is signed on this channel, and its end is asked for: a voucher would be good for
-        a second output of its key.
+    async def halt(self, refusal: Refusal) -> None:
+        """Nothing more is signed on this channel, and its end is asked for: what the chain shows of it is
+        not what this key did.
         """
         async with self._turn:
             if self.book.stopped == refusal.code:
@@ -268,7 +268,10 @@ class ChannelPayer:
             living = [lease for lease in self.terms if lease not in self.final]
             for lease in living:
                 await self._link.send(wire.StopAsked(lease, refusal.code))
-            log.error("channel_twice", channel=self.session_vk.hex(), why=refusal.message)
+            log.error(
+                "channel_halted",
+                channel=self.session_vk.hex(), code=refusal.code, why=refusal.message,
+            )  # fmt: skip
             text = f"{refusal.message}: {refusal.remedy}"
             lease = living[-1] if living else ""
             await self._tell(Paid("refused", self.session_vk, lease, 0, refusal.code, text))
@@ -336,21 +339,20 @@ class ChannelPayer:
         self._link.unwatch(self.session_vk)
         await self._tell(Paid("settled", self.session_vk, "", self.book.signed, detail={"tx": tx}))
 
-    async def catch_up(self, voucher: Voucher | None, claimed: int) -> None:
-        """After a lost journal: at least what the own signatures and the chain show was signed.
-
-        *voucher* is the market's latest of this channel; one that this key did not sign is ignored.
+    async def catch_up(self, voucher: Voucher | None) -> None:
+        """After a lost journal: at least what *voucher*, the market's or the chain's, shows was signed. One
+        that this key did not sign is ignored: nothing but an own signature raises what was signed.
         """
-        known = claimed
-        if voucher is not None and voucher.session_vk == self.session_vk:
-            try:
-                voucher.verify()
-                known = max(known, voucher.cumulative)
-            except VoucherRefused:
-                log.warning("foreign_voucher", channel=self.session_vk.hex()[:16])
+        if voucher is None or voucher.session_vk != self.session_vk:
+            return
+        try:
+            voucher.verify()
+        except VoucherRefused:
+            log.warning("foreign_voucher", channel=self.session_vk.hex()[:16])
+            return
         async with self._turn:
-            if known > self.book.signed:
-                resumed = payer.resume_from(self.book, known, Stamp.now().mono_ms)
+            if voucher.cumulative > self.book.signed:
+                resumed = payer.resume_from(self.book, voucher.cumulative)
                 await self._write(rows.signed_row(resumed))
                 self.book = resumed
 

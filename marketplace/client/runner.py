@@ -28,6 +28,7 @@ from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.journal import ChannelFacts
 from marketplace.client.leaving import CLOSE_AFTER_S, leave
 from marketplace.client.oneopen import ChannelTwice, KeyUsed, OpenUnsure
+from marketplace.client.payer import ClaimUnsigned
 from marketplace.client.payers import ChannelPayer, Paid, Payers
 from marketplace.client.purse import Purse
 from marketplace.client.quotes import Quote, QuoteRefused, Wanted
@@ -443,19 +444,36 @@ class Runner:
         """What a restarted payer does first with each channel: learn what it may have forgotten."""
         if not held.facts.open_tx and held.terms:
             await self._take_up(held)
-        voucher, claimed = None, 0
         try:
             row = cast(Json, await self.http.get(f"/v1/channels/{held.session_vk.hex()}"))
-            voucher = _voucher(held.session_vk, row.get("voucher"))
+            await held.catch_up(_voucher(held.session_vk, row.get("voucher")))
         except Refusal as refusal:
             log.info("channel_unread", code=refusal.code, why=refusal.message)
         if held.facts.open_tx:
-            at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
             try:
-                claimed = (await self.till.look(held.session_vk, at, held.facts.asset)).claimed
+                await self._claims(held)
             except (ChannelUnknown, ChainFault) as error:
                 log.info("channel_unseen", why=error.message)
-        await held.catch_up(voucher, claimed)
+
+    async def _claims(self, held: ChannelPayer) -> None:
+        """What the chain shows that this key signed. A door's word on what was claimed is none of its
+        signatures: claimed beyond all of them, the chain is false or the key is somebody else's too.
+        """
+        facts = held.facts
+        at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
+        found = await self.till.look(held.session_vk, at, facts.asset)
+        if found.claimed <= held.book.signed:
+            return
+        await held.catch_up(await self.till.shown(found))
+        if found.claimed > held.book.signed:
+            await held.halt(
+                ClaimUnsigned(
+                    f"channel {held.session_vk.hex()[:16]}: {found.claimed} are claimed on the chain,"
+                    f" and no signature over more than {held.book.signed} is shown",
+                    claimed=found.claimed,
+                    signed=held.book.signed,
+                )
+            )
 
     async def _take_up(self, held: ChannelPayer) -> None:
         """The open transaction that a crash kept out of the book, if there is one."""
@@ -463,7 +481,7 @@ class Runner:
         try:
             found = await self.till.find_open(terms)
         except ChannelTwice as refusal:
-            await held.twice(refusal)
+            await held.halt(refusal)
         except (
             KeyUsed,
             OpenUnsure,

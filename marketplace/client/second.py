@@ -68,7 +68,7 @@ async def _take_back(
     strays = await till.strays(facts.session_vk, outputs, origin, facts.asset)
     if strays and held is not None:
         refs = oneopen.two([origin, *(stray for stray, _ in strays)])
-        await held.twice(ChannelTwice(f"channel {facts.session_vk.hex()[:16]}: {refs}"))
+        await held.halt(ChannelTwice(f"channel {facts.session_vk.hex()[:16]}: {refs}"))
     for stray, _ in strays:
         await _close(till, facts, stray)
 

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 
 from marketplace.chain import address as addresses
-from marketplace.chain import datum, txs
+from marketplace.chain import datum, shown, txs
 from marketplace.chain.actions import (
     Desk,
     close_channel,
@@ -178,6 +178,13 @@ class Till:
         return await ChannelFinder(self.chain, scripts_for(asset), bytes.fromhex(asset)).find(
             session_vk, origin
         )
+
+    async def shown(self, view: ChannelView | ChannelEnded) -> Voucher | None:
+        """The own voucher with which the channel was claimed from last, read from that transaction's bytes;
+        None if the chain's door shows none that the session key signed. :class:`ChainFault`.
+        """
+        raw = await self.chain.transaction_bytes(view.claimed_by) if view.claimed_by else None
+        return None if raw is None else shown.greatest_voucher(raw, view.session_vk)
 
     async def checked(self, terms: Terms, origin: OutRef) -> int:
         """The most that the channel can pay, once it was found to be exactly that of *terms*.

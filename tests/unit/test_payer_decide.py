@@ -237,13 +237,27 @@ def test_after_a_lost_journal_nothing_already_signed_is_lost_or_signed_twice() -
     paper = Paper()
     receipts = [paper.tick(AGREED, 1000) for _ in range(5)]
     book = payer.resume_from(
-        Book(SESSION.verify_key).with_lease(LeaseBook(AGREED, AGREED.ceiling)), 4 * TICK, 0
+        Book(SESSION.verify_key).with_lease(LeaseBook(AGREED, AGREED.ceiling)), 4 * TICK
     )
     for signed in receipts:
         outcome = take(book, signed, 500)
         assert (outcome.sign or outcome.book.signed) >= 4 * TICK
         book = outcome.book
-    assert book.signed == 5 * TICK
+    # its own clock goes on from what was signed, and gives no tick twice
+    assert book.signed == 4 * TICK
+    assert payer.approve_more(book, 1500).book.signed == 5 * TICK
+
+
+def test_what_was_signed_before_the_loss_justifies_one_lease_and_not_each() -> None:
+    other = terms("lease_2", job="job_2")
+    book = payer.resume_from(
+        fresh(LeaseBook(AGREED, AGREED.ceiling), LeaseBook(other, other.ceiling)), 100 * TICK
+    )
+    paper = Paper()
+    for agreed in (AGREED, other):
+        book = take(book, paper.tick(agreed, 100_000), 500).book
+    most = 100 * TICK + 2 * owed(1500, AGREED.rate_micro)
+    assert book.signed <= most and payer.approve_more(book, 500).book.signed <= most
 
 
 def test_after_a_lost_journal_a_lying_provider_gets_no_more_than_each_leases_cap() -> None:
