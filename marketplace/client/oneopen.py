@@ -71,8 +71,8 @@ class Attempt:
 def decide(attempts: Sequence[Attempt], ours: Sequence[tuple[OutRef, bool]]) -> OutRef | None:
     """The output to take up, or None: then a first one may be built.
 
-    *ours* are the origins of the unspent outputs of the session key that this purse paid for, each with
-    whether its constants are those wanted. :class:`ChannelTwice`, :class:`KeyUsed`, :class:`OpenUnsure`.
+    *ours* are the origins, each once, of the unspent outputs of the session key that this purse paid for, with
+    whether the constants are those wanted. :class:`ChannelTwice`, :class:`KeyUsed`, :class:`OpenUnsure`.
     """
     living = [one for one in attempts if not one.over and one.ref not in {ref for ref, _ in ours}]
     sure = [one for one in living if not one.hurt]
@@ -152,34 +152,31 @@ class Whose:
                 found.setdefault(consts.session_vk, []).append(utxo)
         return found
 
-    async def ours(
-        self, utxos: Sequence[Utxo], session_vk: bytes, but: OutRef | None = None
-    ) -> list[tuple[OutRef, Utxo]]:
-        """Those of *utxos* that go back to an open transaction which this purse paid for, with that
-        origin; the channel that began at *but* is left out.
+    async def ours(self, utxos: Sequence[Utxo], session_vk: bytes) -> dict[OutRef, Utxo]:
+        """Where channels of the key began that this purse paid for and *utxos* may be the rest of, each with
+        its first output. Each once, however many outputs a settlement left that go back to it.
         """
-        mine: list[tuple[OutRef, Utxo]] = []
+        begun: dict[OutRef, Utxo] = {}
         for utxo in utxos:
-            for origin in await self._origins(utxo.ref, session_vk):
-                if origin != but and await self._paid(origin.tx_id):
-                    mine.append((origin, utxo))
-                    break
-        return mine
+            for origin in await self._origins(utxo, session_vk):
+                if origin.ref not in begun and await self._paid(origin.ref.tx_id):
+                    begun[origin.ref] = origin
+        return begun
 
-    async def _origins(self, ref: OutRef, session_vk: bytes) -> list[OutRef]:
+    async def _origins(self, utxo: Utxo, session_vk: bytes) -> list[Utxo]:
         """Backwards over every input that was a channel of the key: a settlement may move two."""
-        begun: list[OutRef] = []
-        seen, todo = {ref}, [ref]
+        begun: list[Utxo] = []
+        seen, todo = {utxo.ref}, [utxo]
         while todo and len(seen) <= _MOST_STEPS:
             at = todo.pop()
-            moves = await self.chain.moves(at.tx_id)
+            moves = await self.chain.moves(at.ref.tx_id)
             if moves is None:
-                raise ChainFault(f"{at} is unspent, and its transaction is in no block")
-            before = [u.ref for u in moves.inputs if _is_of(u, session_vk)]
+                raise ChainFault(f"{at.ref} is unspent, and its transaction is in no block")
+            before = [u for u in moves.inputs if _is_of(u, session_vk)]
             if not before:
                 begun.append(at)
-            todo += [one for one in before if one not in seen]
-            seen.update(before)
+            todo += [one for one in before if one.ref not in seen]
+            seen.update(one.ref for one in before)
         return begun
 
     async def _paid(self, tx_id: bytes) -> bool:

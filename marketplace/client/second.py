@@ -67,9 +67,9 @@ async def _take_back(
     origin = OutRef(bytes.fromhex(facts.open_tx), facts.index)
     strays = await till.strays(facts.session_vk, outputs, origin, facts.asset)
     if strays and held is not None:
-        refs = oneopen.two([origin, *(stray for stray, _ in strays)])
+        refs = oneopen.two([origin, *strays])
         await held.halt(ChannelTwice(f"channel {facts.session_vk.hex()[:16]}: {refs}"))
-    for stray, _ in strays:
+    for stray in strays:
         await _close(till, facts, stray)
 
 

@@ -148,7 +148,7 @@ class Till:
         ours = await self._whose(desk).ours(found, vk)
         return oneopen.decide(
             [one for one in tried if one is not None],
-            [(origin, oneopen.consts_of(utxo) == wanted) for origin, utxo in ours],
+            [(origin, oneopen.consts_of(first) == wanted) for origin, first in ours.items()],
         )
 
     async def outputs(self, asset: str = "") -> dict[bytes, list[Utxo]]:
@@ -161,11 +161,12 @@ class Till:
 
     async def strays(
         self, session_vk: bytes, outputs: Sequence[Utxo], origin: OutRef, asset: str = ""
-    ) -> list[tuple[OutRef, Utxo]]:
-        """Of *outputs* those that this purse paid for beside the channel that began at *origin*, each
-        with its own origin.
+    ) -> list[OutRef]:
+        """Where channels of the key began that this purse paid for beside the one that began at *origin*,
+        and that *outputs* are the rest of.
         """
-        return await self._whose(self.desk(asset)).ours(outputs, session_vk, origin)
+        ours = await self._whose(self.desk(asset)).ours(outputs, session_vk)
+        return [one for one in ours if one != origin]
 
     def _whose(self, desk: Desk) -> oneopen.Whose:
         finder = ChannelFinder(self.chain, desk.scripts, desk.unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ import anyio
 import pytest
 
 from marketplace.chain import address as addresses
-from marketplace.chain.actions import claim, open_channels
+from marketplace.chain import txs
+from marketplace.chain.actions import claim, open_channels, pay, settle_planned
 from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView
 from marketplace.chain.connect import ChainReader, connect
+from marketplace.chain.datum import stage_bytes
 from marketplace.chain.errors import ChainFault
-from marketplace.chain.txs import Opening
+from marketplace.chain.outputs import Out
+from marketplace.chain.txs import Batch, Move, Opening
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.client import oneopen, second
 from marketplace.client.oneopen import Attempt, ChannelTwice, KeyUsed, OpenUnsure
@@ -24,7 +27,7 @@ from marketplace.client.purse import Purse
 from marketplace.client.quotes import Quote
 from marketplace.client.runner import Offered, Runner
 from marketplace.client.till import Till
-from marketplace.domain.channel import Credential
+from marketplace.domain.channel import Credential, Open
 from marketplace.domain.keys import Signer
 from marketplace.domain.terms import SignedTerms, Terms
 from marketplace.domain.voucher import Voucher
@@ -281,5 +284,44 @@ def test_a_strangers_copy_beside_the_channel_stops_nobody(tmp_path: Path) -> Non
         await second.look(till, life.payers, me.purse.channels)
         assert held.facts.state == "OPEN" and not held.book.stopped and not held.end_sent
         ended(life)
+
+    run(story, block_ms=BY_HAND)
+
+
+@pytest.mark.parametrize("fee_bps", [0, 1])
+def test_a_copy_claimed_from_together_with_the_channel_is_no_second_one(
+    tmp_path: Path, fee_bps: int
+) -> None:
+    """Both outputs go back to the one open that was paid for; the copy may have rules of its own."""
+
+    async def story(world: World) -> None:
+        me = Consumer.of(world, tmp_path)
+        till = Till(me.purse, world.chain)
+        ref = await till.open(me.terms, me.offered.amount)
+        world.fund("thief", 100 * ADA)
+        world.devnet.mint()
+        view = await till.look(me.session.verify_key, ref)
+        assert isinstance(view, ChannelView)
+        thief = world.desk("thief")
+        consts = replace(me.terms.consts(), fee_bps=fee_bps)
+        made = await pay(
+            thief, [Out(view.utxo.address, 9 * ADA, datum=stage_bytes(Open(consts, 0)))]
+        )
+        world.devnet.mint()
+        copy = next(utxo for utxo in made.made if utxo.datum)
+        assert await till.find_open(me.terms) == ref
+        step = txs.claim_step(Voucher.sign(me.session, 2 * ADA), 2 * ADA)
+        snapshot, funds, fresh = await thief.look()
+        both = Batch(
+            (Move(view.utxo, step), Move(copy, step)),
+            {me.provider.payout: me.provider.payout_address},
+        )
+        await settle_planned(thief, txs.settle(snapshot, funds, both), fresh, "both")
+        world.devnet.mint()
+        till.log._path.unlink()  # pyright: ignore -- the book and the log are lost
+        assert await Till(me.purse, world.chain).find_open(me.terms) == ref
+        outputs = (await till.outputs())[me.session.verify_key]
+        assert len(outputs) == 2
+        assert await till.strays(me.session.verify_key, outputs, ref) == []
 
     run(story, block_ms=BY_HAND)
