@@ -354,7 +354,7 @@ def _fold_tick(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
     book = payer.started(loaded.book, receipt.lease, at)
     if receipt.final:
         book = payer.ended(book, receipt.lease, at)
-    lease = replace(book.leases[receipt.lease], last=receipt)
+    lease = book.leases[receipt.lease].heard(receipt)
     lease = replace(lease, approved=max(lease.approved, int(row["approved"])))
     answered = payer.remember(book.answered, receipt)
     book = replace(

@@ -5,7 +5,8 @@ and only then sends the voucher. The rules, in the order in which they are looke
 
 1. forged, foreign, replayed, forked or reordered receipts are refused, each with its own code;
 2. the receipt must follow from the one before: hash chain, totals, owed = floor(ms x rate / 10^9), and
-   usage that fits into its time: what it calls paused is not billed;
+   usage that fits into its time: what it calls paused is not billed. No lease owes more than its
+   ceiling, nor is served for longer than its terms let it run;
 3. per lease, never more is signed than *own elapsed time + one tick* at the rate of the terms, than
    the lease's cap (its ceiling, or what is left of the budget), and in all never more than the
    channel holds. What a receipt asks beyond that is simply not signed, and the note says why;
@@ -104,7 +105,8 @@ class LeaseBook:
     until then; *base*: what counts as justified beyond own time, because it was signed already (after a
     journal was lost);
     *paused_ms*: all pauses together, but for the one that lasts; *ended_ms*: when the own clock stopped counting for it;
-    *agreed_ms*: when its terms were signed, if this payer took it over and its start is in no book.
+    *agreed_ms*: when its terms were signed, if this payer took it over and its start is in no book;
+    *served_ms*: the time of its receipts, less what they call lost.
     """
 
     terms: Terms
@@ -117,6 +119,7 @@ class LeaseBook:
     paused_ms: int = 0
     ended_ms: int | None = None
     agreed_ms: int | None = None
+    served_ms: int = 0
 
     def elapsed_ms(self, now_ms: int) -> int:
         """Own time that may have been served until *now_ms*: without its pauses. What was on its way
@@ -136,6 +139,21 @@ class LeaseBook:
         if self.agreed_ms is None:
             return now_ms
         return min(now_ms, max(self.agreed_ms, now_ms - UNSEEN_TICKS * self.terms.tick_ms))
+
+    def heard(self, receipt: Receipt) -> LeaseBook:
+        """With *receipt* as its last."""
+        lost = sum(part.ms for part in receipt.lost)
+        served = self.served_ms + receipt.t1_ms - receipt.t0_ms - lost
+        return replace(self, last=receipt, served_ms=served)
+
+    @property
+    def longest_ms(self) -> int:
+        """The most that can be served under the terms: an adapter stops at ``max_duration_ms``, and what
+        it takes to notice, to stop and to tell pauses apart is within their other limits.
+        """
+        terms = self.terms
+        late = terms.grace_ms + terms.pause_limit_ms + UNSEEN_TICKS * terms.tick_ms
+        return terms.max_duration_ms + late
 
     def allowed(self, now_ms: int) -> int:
         """The most lovelace that own time justifies: rate x (elapsed + one tick)."""
@@ -214,7 +232,7 @@ def decide(book: Book, signed: SignedReceipt, now_ms: int) -> Outcome | Missing:
         lease = replace(lease, since_ms=lease.earliest_ms(now_ms))
     if receipt.final and lease.ended_ms is None:
         lease = replace(lease, ended_ms=now_ms)
-    lease = replace(lease, last=receipt)
+    lease = lease.heard(receipt)
     kept = remember(book.answered, receipt)
     return _approve(replace(book, last=receipt, answered=kept), lease, now_ms)
 
@@ -280,6 +298,8 @@ def _follows(book: Book, lease: LeaseBook, receipt: Receipt) -> None:
     rules = (
         (receipt.resource == terms.resource, "another resource than the terms'"),
         (receipt.device == terms.devices, "other devices than the terms'"),
+        (receipt.lease_owed <= terms.ceiling, "more than the terms' ceiling"),
+        (lease.heard(receipt).served_ms <= lease.longest_ms, "longer than the terms let it run"),
     )
     for holds, why in rules:
         if not holds:

@@ -216,7 +216,9 @@ class Runner:
         return signed is not None and signed.body == quote.signed.body
 
     async def _lacking(self, quote: Quote) -> int:
-        """What a reused channel has to be topped up by, so that it can pay the new ceiling."""
+        """What a reused channel has to be topped up by, so that it can pay the new ceiling: never by more
+        than that, whatever the provider states or the chain's door says that the channel holds.
+        """
         held = self.payers.held(quote.terms.session_vk)
         if held is not None and held.book.capacity is None:
             await self.confirm(held)  # taken over: the chain was not asked yet
@@ -228,9 +230,11 @@ class Runner:
             if name not in held.final and name != quote.terms.lease
         )
         last = held.book.last  # the provider counts what it stated, signed or not
-        used = max(held.book.spent, last.channel_owed if last is not None else 0)
+        stated = last.channel_owed if last is not None else 0
+        agreed = sum(lease.terms.ceiling for lease in held.book.leases.values())
+        used = max(held.book.spent, min(stated, agreed))
         needed = used + open_ceilings + quote.terms.ceiling
-        return max(0, needed - held.book.capacity)
+        return min(quote.terms.ceiling, max(0, needed - held.book.capacity))
 
     async def accept(self, offered: Offered) -> ChannelPayer:
         """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened again."""

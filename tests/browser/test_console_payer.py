@@ -124,7 +124,21 @@ def hostile(seed: int) -> list[Step]:
     return steps
 
 
-@pytest.mark.parametrize("kind", [honest, greedy, hostile])
+def beyond(seed: int) -> list[Step]:
+    """More than the ceiling, or than the terms let it run; at the limit itself nothing is refused."""
+    agreed, paper, now = terms(), Paper(), 7_000_000
+    most = payer.LeaseBook(agreed, 1).longest_ms
+    steps: list[Step] = [("STARTED", now), (paper.tick(agreed, 1000), now + 1000)]
+    if seed == 0:
+        steps.append((paper.tick(agreed, most - 1000), now + 2000))
+    ms, billed = [(1, None), (10**13, None), (most - 999, 0), (2**60, 0), (5_000_001, None)][
+        seed % 5
+    ]
+    steps.append((paper.tick(agreed, ms, billed=billed), now + 3000))
+    return [*steps, (paper.tick(agreed, 1), now + 4000)]
+
+
+@pytest.mark.parametrize("kind", [honest, greedy, hostile, beyond])
 def test_the_browser_decides_as_the_sdk(
     running: Product, browser: Browser, kind: Callable[[int], list[Step]]
 ) -> None:
@@ -154,6 +168,7 @@ def test_the_browser_decides_as_the_sdk(
         "honest": {"NOT_SIGNED_BUDGET"},
         "greedy": {"NOT_SIGNED_CLOCK", "NOT_SIGNED_BUDGET"},
         "hostile": {"RECEIPT_FORGED", "RECEIPT_REPLAYED", "PAYER_STOPPED"},
+        "beyond": {"RECEIPT_WRONG", "PAYER_STOPPED"},
     }
     assert wanted[kind.__name__] <= seen, seen
     page.context.close()

@@ -116,6 +116,29 @@ def test_a_second_lease_that_the_budget_does_not_bear_is_refused(tmp_path: Path)
     anyio.run(story)
 
 
+@pytest.mark.parametrize(("capacity", "stated"), [(20_000_000, 10**11), (0, 0), (-(10**9), 0)])
+def test_a_kept_channel_is_topped_up_by_no_more_than_the_new_ceiling(
+    tmp_path: Path, capacity: int, stated: int
+) -> None:
+    """Whatever its provider stated, in a receipt or through the chain's door."""
+
+    async def story() -> None:
+        rig = Rig(tmp_path)
+        held, _ = await rig.lease("lease_1", 600_000)
+        lease = held.book.leases["lease_1"]
+        receipt = replace(Paper().tick(lease.terms, 1000).receipt, channel_owed=stated)
+        book = held.book.with_lease(replace(_running(lease, 40), last=receipt))
+        held.book = replace(book, last=receipt, capacity=capacity)
+        quote: Any = SimpleNamespace(terms=replace(lease.terms, lease="lease_2", ceiling=400_000))
+        lacking = await rig.runner._lacking(quote)
+        if stated:  # what the old lease can use at most is in there: nothing is lacking
+            assert lacking == 0
+        assert lacking <= 400_000
+        held.close()
+
+    anyio.run(story)
+
+
 def test_a_markets_nonsense_is_no_receipt_and_ends_no_payer() -> None:
     good = Paper().tick(support_payer.terms(), 1000)
     rows: list[Any] = [

@@ -233,6 +233,27 @@ def test_a_missing_predecessor_is_asked_for_and_pays_nothing_until_it_came() -> 
     assert book.signed == 3 * TICK
 
 
+def test_a_receipt_above_the_ceiling_stops_the_book() -> None:
+    agreed = terms(ceiling=5 * TICK, max_duration_ms=10**14)
+    book, paper = fresh(LeaseBook(agreed, agreed.ceiling)), Paper()
+    book = take(book, paper.tick(agreed, 5000), 5000).book
+    with pytest.raises(payer.ReceiptWrong, match="ceiling") as refused:
+        decide(book, paper.tick(agreed, 10**13), 6000)
+    stopped = payer.stop(book, refused.value)
+    assert stopped.stopped == "RECEIPT_WRONG" and stopped.last == book.last
+
+
+def test_a_lease_is_not_served_for_longer_than_its_terms_let_it_run() -> None:
+    agreed = terms(rate_micro=1, max_duration_ms=60_000)
+    most = 60_000 + agreed.grace_ms + agreed.pause_limit_ms + payer.UNSEEN_TICKS * agreed.tick_ms
+    pulled = (Lost("pulling", 10**9),)  # before it began: as long as that takes
+    book, paper = fresh(LeaseBook(agreed, agreed.ceiling)), Paper()
+    book = take(book, paper.tick(agreed, 10**9 + 1000, billed=1000, lost=pulled), 1000).book
+    book = take(book, paper.tick(agreed, most - 1000), 61_000).book
+    with pytest.raises(payer.ReceiptWrong, match="longer than the terms"):
+        decide(book, paper.tick(agreed, 1, billed=0), 62_000)
+
+
 def test_after_a_lost_journal_nothing_already_signed_is_lost_or_signed_twice() -> None:
     paper = Paper()
     receipts = [paper.tick(AGREED, 1000) for _ in range(5)]

@@ -3,7 +3,8 @@
 //
 // 1. forged, foreign, replayed, forked or reordered receipts are refused;
 // 2. a receipt follows from the one before: hash chain, totals, owed = floor(ms × rate / 10⁹), and usage
-//    that fits into its time: what it calls paused is not billed;
+//    that fits into its time: what it calls paused is not billed. No lease owes more than its ceiling, nor
+//    is served for longer than its terms let it run;
 // 3. never more is signed than own elapsed time + one tick at the rate of the terms, than the lease's
 //    ceiling, and in all than the channel holds.
 //
@@ -15,6 +16,7 @@ import { brokenRule, outgrown, readReceipt, readTerms, Refused } from "./records
 import { owed, unitMs } from "./units.js";
 
 const REMEMBERED = 256;
+const UNSEEN_TICKS = 3; // what an honest adapter may have served before anybody watched
 const least = (...values) => values.reduce((a, b) => (b < a ? b : a));
 const most = (...values) => values.reduce((a, b) => (b > a ? b : a));
 
@@ -26,7 +28,7 @@ export const newBook = (fields) => ({
 
 /** A lease whose terms were signed; *cap* is the most to approve. */
 export const newLease = (terms, adapterSignature, cap) => ({
-  terms, adapterSignature, cap, since: null, approved: 0n, last: null, pausedAt: null, paused: 0, ended: null,
+  terms, adapterSignature, cap, since: null, approved: 0n, last: null, pausedAt: null, paused: 0, ended: null, served: 0n,
 });
 
 const spent = (book) => Object.values(book.leases).reduce((sum, lease) => sum + lease.approved, 0n);
@@ -61,11 +63,21 @@ export async function decide(book, body, signature, now) {
   if (last && receipt.seq <= last.seq) return again(book, receipt, last, lease, terms, now);
   if (receipt.seq > (last?.seq ?? 0) + 1) return { missing: [(last?.seq ?? 0) + 1, receipt.seq - 1] };
   follows(receipt, last, lease, terms);
-  const next = { ...lease, last: body, since: lease.since ?? now };
+  const next = { ...lease, last: body, since: lease.since ?? now, served: served(lease, receipt) };
   if (receipt.final && next.ended === null) next.ended = now;
   const answered = [...book.answered, [receipt.seq, receipt.hash]].slice(-REMEMBERED);
   return approve({ ...book, last: body, answered }, receipt, next, terms, now);
 }
+
+/** The time of the lease's receipts up to *receipt*, less what they call lost. */
+function served(lease, receipt) {
+  const lost = receipt.lost.reduce((sum, [, ms]) => sum + BigInt(ms), 0n);
+  return (lease.served ?? 0n) + BigInt(receipt.t1_ms) - BigInt(receipt.t0_ms) - lost;
+}
+
+/** The most that can be served under the terms: what it takes to notice, to stop and to tell pauses apart included. */
+const longest = (terms) =>
+  BigInt(terms.max_duration_ms) + BigInt(terms.grace_ms) + BigInt(terms.pause_limit_ms) + BigInt(UNSEEN_TICKS * terms.tick_ms);
 
 function again(book, receipt, last, lease, terms, now) {
   const known = book.answered.find(([seq]) => seq === receipt.seq);
@@ -83,6 +95,8 @@ function follows(receipt, last, lease, terms) {
     [wrong === null, wrong],
     [receipt.resource === terms.resource, "another resource than the terms'"],
     [same(receipt.device, terms.devices), "other devices than the terms'"],
+    [BigInt(receipt.lease_owed) <= BigInt(terms.ceiling), "more than the terms' ceiling"],
+    [served(lease, receipt) <= longest(terms), "longer than the terms let it run"],
     [beyond === null, beyond],
   ];
   const broken = rules.find(([holds]) => !holds);
@@ -174,9 +188,10 @@ export const living = (book) => !over(book);
 /** Leases of the channel that are not over, by name. */
 export const unfinished = (book) => Object.entries(book.leases).filter(([, lease]) => !finished(lease)).map(([name]) => name);
 
-/** What leases have used or may still use; the provider counts what it stated, signed or not. */
+/** What leases have used or may still use; the provider counts what it stated, signed or not, up to their ceilings. */
 function promised(book, but) {
-  const stated = BigInt(book.last ? readReceipt(book.last).channel_owed : 0);
+  const agreed = Object.values(book.leases).reduce((sum, lease) => sum + BigInt(readTerms(lease.terms).ceiling), 0n);
+  const stated = least(agreed, BigInt(book.last ? readReceipt(book.last).channel_owed : 0));
   const open = Object.entries(book.leases).filter(([name, lease]) => name !== but && !finished(lease));
   return most(spent(book), stated) + open.reduce((sum, [, lease]) => sum + lease.cap - lease.approved, 0n);
 }
@@ -184,5 +199,5 @@ function promised(book, but) {
 /** What the channel has for a further lease. */
 export const left = (book) => most(0n, book.capacity - promised(book, ""));
 
-/** What a kept channel has to be topped up by before it can pay the lease *name* up to *ceiling*. */
-export const lacking = (book, name, ceiling) => most(0n, promised(book, name) + ceiling - book.capacity);
+/** What a kept channel has to be topped up by before it can pay the lease *name* up to *ceiling*: never more than that. */
+export const lacking = (book, name, ceiling) => least(ceiling, most(0n, promised(book, name) + ceiling - book.capacity));
