@@ -282,11 +282,9 @@ def test_what_was_signed_before_the_loss_justifies_one_lease_and_not_each() -> N
 
 
 def test_after_a_lost_journal_a_lying_provider_gets_no_more_than_each_leases_cap() -> None:
-    """What was signed counts as justified for each lease of the channel: the caps still hold."""
+    """What was signed counts as justified: the caps still hold."""
     cap = 6 * TICK
-    book = payer.resume_from(
-        Book(SESSION.verify_key).with_lease(LeaseBook(AGREED, cap)), 50 * TICK, 0
-    )
+    book = payer.resume_from(Book(SESSION.verify_key).with_lease(LeaseBook(AGREED, cap)), 50 * TICK)
     paper, approved = Paper(), 0
     for _ in range(30):
         try:
