@@ -16,9 +16,9 @@ from marketplace.service.bus import Bus
 from marketplace.service.decide import Outcome
 from marketplace.service.matcher import Matcher
 from marketplace.service.openquotes import OpenQuotes, unfunded
+from marketplace.service.openstarts import Starts
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.service.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
-from marketplace.service.starts import Starts
 from marketplace.service.ticks import Book, Ticks, UsedKeys
 
 log = structlog.get_logger("market")
@@ -115,7 +115,7 @@ class Market:
     hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
     answered: set[str] = field(default_factory=set[str])  # leases whose first receipt was paid here
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
-    starts: Starts = field(default_factory=Starts)
+    starts: Starts = field(init=False)
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)
@@ -124,6 +124,7 @@ class Market:
     def __post_init__(self) -> None:
         self.book, self.used = Book(self.store), UsedKeys(self.store)
         self.ticks = Ticks(self.store)
+        self.starts = self.matcher.starts = Starts(self.settings.starts_new)
 
     @property
     def now(self) -> int:

@@ -8,7 +8,7 @@ Over 400 lines: all that reads or writes this view, in one place.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from marketplace.matching import (
     Rooms,
     plan_preemption,
 )
+from marketplace.service.openstarts import Starts
 from marketplace.service.records import Lease, OfferRecord
 
 ISOLATION: Final = {"process": 0, "container": 1, "sandbox": 2, "gvisor": 2, "vm": 3}
@@ -70,6 +71,7 @@ class _Listed:
 @dataclass(frozen=True)
 class _Held:
     offer: str
+    provider: str
     grant: Grant
     account: str
 
@@ -77,7 +79,8 @@ class _Held:
 class Matcher:
     """The matchmaker with names: offers by id, holdings by lease, waiting jobs by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, starts: Starts | None = None) -> None:
+        self.starts = starts or Starts()  # told how many leases each provider has
         self.market = Matchmaker()
         # A job is accepted with a priority that its account was granted, so the queue caps none.
         self.queue = FairQueue(self.market, default=Quota(max_priority=MOST_PRIORITY))
@@ -156,7 +159,7 @@ class Matcher:
         if isinstance(placed, NoMatch):
             return placed
         match = self._named(spec, blocks, placed)
-        self._held[lease] = _Held(match.offer.id, match.grant, account)
+        self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
         self._count(lease, placed)
         return match
 
@@ -168,7 +171,7 @@ class Matcher:
         if isinstance(matched, NoMatch):
             return matched
         for lease, match in zip(leases, matched, strict=True):
-            self._held[lease] = _Held(match.offer.id, match.grant, account)
+            self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
             self._count(lease, match.placement)
         return matched
 
@@ -225,7 +228,7 @@ class Matcher:
             blocks = self._blocks(spec, account, avoid)
             match = self._named(spec, blocks, started.placement)
             lease = lease_for()
-            self._held[lease] = _Held(match.offer.id, match.grant, account)
+            self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
             self._placed[lease] = started.job
             begun.append((started.job, lease, match))
         return begun
@@ -299,7 +302,7 @@ class Matcher:
         spec, account, avoid = waiting
         match = self._named(spec, self._blocks(spec, account, avoid), placed)
         self.leave(job)
-        self._held[lease] = _Held(match.offer.id, match.grant, account)
+        self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
         self._count(lease, placed)
         return match
 
@@ -434,7 +437,8 @@ class Matcher:
         """A lease from the store: hold what it holds; nothing if it is held already."""
         if lease.id in self._held:
             return
-        held = self._held[lease.id] = _Held(lease.offer, lease.grant, lease.account)
+        held = _Held(lease.offer, lease.provider, lease.grant, lease.account)
+        self._hold(lease.id, held)
         if lease.offer in self._offers:
             self._place_held(lease.id, held)
 
@@ -468,16 +472,16 @@ class Matcher:
         if name is not None:
             self.queue.finished(name, now)
 
-    def held_by(self) -> Iterable[str]:
-        """The provider of each lease that holds something of a listed offer."""
-        offers = self._offers
-        return (offers[x.offer].offer.provider for x in self._held.values() if x.offer in offers)
+    def _hold(self, lease: str, held: _Held) -> None:
+        self._held[lease] = held
+        self.starts.holds(held.provider)
 
     def release(self, lease: str, now: int) -> bool:
         """Give back what *lease* holds; False when it holds nothing."""
         held = self._held.pop(lease, None)
         if held is None:
             return False
+        self.starts.frees(held.provider)
         self._give_back(lease, now)
         self.rooms.grow(held.offer, lease)
         return True

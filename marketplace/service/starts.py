@@ -9,50 +9,17 @@ a while, given proven ones first. Nobody is ever refused for it: who has nobody 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from marketplace.service import standing
 from marketplace.service.records import Lease, Standing
 
 if TYPE_CHECKING:
-    from marketplace.service.market import Market, Settings
+    from marketplace.service.market import Market
 
 _AT_ONCE: Final = 500
 _LET_DOWN: Final = "letdown."
-
-
-@dataclass
-class Starts:
-    """One process's view of its listed providers, kept beside the matcher's: who is *proven*, and when
-    the last start of one lapsed. The store mends it with each refresh."""
-
-    proven: set[str] = field(default_factory=set[str])
-    lapsed: dict[str, Standing] = field(default_factory=dict[str, Standing])
-
-    def take(self, known: Iterable[Standing]) -> None:
-        """What the store remembers of providers."""
-        for one in known:
-            if one.paid:
-                self.proven.add(one.name)
-            if one.strikes:
-                self.lapsed[one.name] = one
-
-    def doubtful(
-        self, settings: Settings, held: Mapping[str, int], let_down: bool, now: int
-    ) -> frozenset[str]:
-        """Providers that come last: *held* is how many leases each listed one has; *let_down*: the
-        account's last start lapsed at an unproven provider."""
-        waits = {p for p, one in self.lapsed.items() if _wait_ms(settings, one, now)}
-        most = 0 if let_down else settings.starts_new
-        return frozenset(waits | {p for p, n in held.items() if n >= most and p not in self.proven})
-
-
-def _wait_ms(settings: Settings, known: Standing, now: int) -> int:
-    wait = settings.start_wait_ms << min(max(0, known.strikes - 1), 20)
-    return max(0, known.last_ms + min(wait, settings.start_wait_most_ms) - now)
 
 
 async def refresh(market: Market) -> None:
@@ -65,11 +32,12 @@ async def refresh(market: Market) -> None:
 
 async def doubtful(market: Market, account: str) -> frozenset[str]:
     """Providers that a job of *account* is given only if no other would do."""
-    held = Counter(dict.fromkeys((offer.provider for _, offer in market.matcher.offers()), 0))
-    held.update(market.matcher.held_by())
+    come_last = market.starts.doubtful(market.settings, market.now)
     known = await market.store.get(Standing, _LET_DOWN + account)
-    let_down = known is not None and market.now < known.last_ms + market.settings.let_down_ms
-    return market.starts.doubtful(market.settings, held, let_down, market.now)
+    if known is None or market.now >= known.last_ms + market.settings.let_down_ms:
+        return come_last
+    listed = {offer.provider for _, offer in market.matcher.offers()}  # its last start lapsed
+    return come_last | (listed - market.starts.proven)
 
 
 def time_to_start_ms(market: Market, provider: str) -> int:

@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 import anyio
-import pytest
 
 from marketplace.domain.job import Placement
 from marketplace.domain.keys import Signer
 from marketplace.service.market import Settings
+from marketplace.service.openstarts import Starts
 from marketplace.service.records import Lease, Standing
-from marketplace.service.starts import Starts
 from tests.fakes import FakePayer, seed, spec, until, working
 from tests.integration.support_market import fast
 from tests.integration.test_market_faults import adapter, at_market, post
@@ -88,16 +87,26 @@ def test_the_wait_after_a_lapse_doubles_and_ends() -> None:
     for strikes, minutes in ((1, 1), (2, 2), (5, 16), (40, 24 * 60)):
         starts.take([Standing("p", strikes=strikes, last_ms=1_000, paid=1)])
         end = 1_000 + minutes * 60_000
-        assert starts.doubtful(settings, {"p": 0}, False, end - 1) == {"p"}
-        assert starts.doubtful(settings, {"p": 0}, False, end) == frozenset()
+        assert starts.doubtful(settings, end - 1) == {"p"}
+        assert starts.doubtful(settings, end) == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("held", "proven", "let_down", "last"),
-    [(3, False, False, False), (4, False, False, True), (99, True, False, False),
-     (0, False, True, True), (0, True, True, False)],
-)  # fmt: skip
-def test_who_comes_last(held: int, proven: bool, let_down: bool, last: bool) -> None:
-    starts = Starts()
-    starts.take([Standing("p", paid=int(proven))])
-    assert ("p" in starts.doubtful(Settings(), {"p": held}, let_down, 0)) is last
+def test_who_has_a_few_and_was_never_paid_comes_last() -> None:
+    starts = Starts(few=4)
+
+    def last() -> bool:
+        return "p" in starts.doubtful(Settings(), 0)
+
+    for _ in range(3):
+        starts.holds("p")
+    assert not last()
+    starts.holds("p")
+    assert last()
+    starts.frees("p")
+    assert not last()
+    starts.holds("p")
+    starts.take([Standing("p", paid=1)])
+    assert not last()
+    for _ in range(90):
+        starts.holds("p")
+    assert not last()
