@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 from marketplace.api import account, channels, gangs, jobs, metrics, ports, problems, public
 from marketplace.api.auth import Parts
 from marketplace.api.chain import Gate
-from marketplace.api.limits import Bodies, Crowd
+from marketplace.api.limits import Bodies, Crowd, client_of
 from marketplace.api.version import release
 from marketplace.domain.wire import MAX_FRAME
 from marketplace.hub.sockets import Closed, Hub
@@ -69,7 +69,7 @@ def _sockets(app: FastAPI, parts: Parts) -> None:
 async def _serve(websocket: WebSocket, parts: Parts, hub: Hub) -> None:
     """Handshakes are few per address: each may end in a signature to check, and one may be refused
     for its first bytes only to come again."""
-    address = websocket.client.host if websocket.client is not None else "?"
+    address = client_of(websocket.scope)
     try:
         parts.rates.spend(f"hello:{address}", parts.market.settings.hellos_per_minute)
     except RateLimited as busy:

@@ -9,7 +9,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from marketplace.api.limits import Rates
+from marketplace.api.limits import Rates, client_of
 from marketplace.domain.errors import Unauthenticated
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.outputs import Outputs
@@ -52,8 +52,8 @@ Given = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
 
 def address_of(request: Request) -> str:
-    """The client's network address, as far as we see it."""
-    return request.client.host if request.client is not None else "?"
+    """By what the client's network address is counted, as far as we see it."""
+    return client_of(request.scope)
 
 
 def public(request: Request, parts: PartsDep) -> None:

@@ -11,6 +11,7 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.problems import of
+from marketplace.domain.network import counted_as
 from marketplace.hub.pace import PER_SECOND, Pace
 from marketplace.service.errors import RateLimited, TooLarge
 
@@ -20,6 +21,11 @@ CROWDED_SECONDS: Final = 1.0
 UPLOAD_PACE: Final = 16 * 1024  # bytes a second
 REQUEST: Final = 1_024  # bytes that a request counts beside its body's, at the pace of strangers
 KEPT: Final = 50_000
+
+
+def client_of(scope: Scope) -> str:
+    """By what a request's or a socket's client is counted; ``?`` where it has no address."""
+    return counted_as(str((scope.get("client") or ("", 0))[0])) or "?"
 
 
 class Rates:
@@ -117,7 +123,7 @@ class Crowd:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        address = str((scope.get("client") or ("?", 0))[0])
+        address = client_of(scope)
         if self._open.get(address, 0) >= self.most:
             # At once, and the refused would come again as fast as they can.
             await anyio.sleep(CROWDED_SECONDS)

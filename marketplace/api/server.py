@@ -25,6 +25,7 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
 from marketplace.domain import cbor
+from marketplace.domain.network import counted_as
 
 HEAD_SECONDS: float = 20
 PROVING: Final = ("/v1/provider", "/v1/payer")  # where a websocket has to prove a key
@@ -71,7 +72,7 @@ class Lobby:
             return ""
         if self._all or any(known in one for one in self._proxies):
             return ""
-        return str(ip_network((known, 64), strict=False)) if known.version == 6 else address
+        return counted_as(address)
 
 
 def _networks(named: list[str]) -> Iterator[IPv4Network | IPv6Network]:

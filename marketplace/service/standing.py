@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
-from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from marketplace.domain.errors import Conflict
 from marketplace.domain.lease import EndReason, LeaseState
+from marketplace.domain.network import counted_as
 from marketplace.service import decide
 from marketplace.service.errors import PaymentOwed, TooManyQuotes, UnpaidWait
 from marketplace.service.openquotes import ASKED, WAITS, unfunded
@@ -36,13 +36,9 @@ _names = count()
 
 
 def address_name(address: str) -> str:
-    """How a network address is kept: by a hash, an IPv6 one as its /64; empty for none."""
-    try:
-        known = ip_address(address)
-    except ValueError:
-        return ""
-    net = str(ip_network((known, 64), strict=False)) if isinstance(known, IPv6Address) else address
-    return f"address.{sha256(net.encode()).hexdigest()[:32]}"
+    """How a network address is kept: by a hash of what it is counted as; empty for none."""
+    counted = counted_as(address)
+    return f"address.{sha256(counted.encode()).hexdigest()[:32]}" if counted else ""
 
 
 # ---- pure ----------------------------------------------------------------------------------------

@@ -361,3 +361,53 @@ def test_silent_connections_of_one_address_leave_others_their_places(
                 assert b"200 OK" in await until_closed(again)
 
     anyio.run(run)
+
+
+def test_a_whole_64_of_ipv6_is_one_address_everywhere(tmp_path) -> None:
+    """Rates, handshakes, what is open at once and the pace of strangers: any rented machine has 2^64."""
+
+    def of(address: str) -> dict[str, str]:
+        return {"X-Forwarded-For": address}
+
+    async def run() -> None:
+        believed = {"forwarded_allow_ips": "127.0.0.1"}
+        limits_ = {"logins_per_minute": 3, "hellos_per_minute": 6, "open_per_address": 5}
+        async with place(tmp_path, believed, **limits_) as (url, _, inside):
+            asked = {"address": (b"\x60" + seed("consumer").key_hash).hex()}
+            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+
+                async def challenge(address: str) -> int:
+                    told = of(address)
+                    answer = await client.post("/v1/auth/challenge", json=asked, headers=told)
+                    return answer.status_code
+
+                said = [await challenge(f"2001:db8::{n:x}") for n in range(5)]
+                assert said == [200, 200, 200, 429, 429]
+                assert await challenge("2001:db8:0:1::1") == 200
+                said = [await challenge(f"::ffff:203.0.113.{n}") for n in range(5)]
+                assert said == [200] * 5 and await challenge("203.0.113.1") == 200
+
+                at = url.replace("http", "ws", 1) + "/v1/payer"
+                held = [await connect(at, additional_headers=of(f"2001:db8:7::{n}")) for n in range(5)]  # fmt: skip
+                crowded = await client.get("/healthz", headers=of("2001:db8:7::99"))
+                assert crowded.status_code == 429
+                assert (
+                    await client.get("/healthz", headers=of("2001:db8:8::1"))
+                ).status_code == 200
+                me = hello(url)
+                await held[0].send(me.connected())
+                while me.phase.name != "OPEN":
+                    for frame in me.receive(await held[0].recv())[0]:
+                        await held[0].send(frame)
+                await until(lambda: inside.parts.payers.hub.live)
+                (live,) = inside.parts.payers.hub.live.values()
+                assert live.address == "2001:db8:7::", "its frames are paced as its whole /64's"
+                for socket in held:
+                    await socket.close()
+                await until(lambda: not inside.parts.payers.hub.live)
+                async with connect(at, additional_headers=of("2001:db8:7::aa")):
+                    pass
+                with pytest.raises(websockets.InvalidStatus):  # the seventh handshake
+                    await connect(at, additional_headers=of("2001:db8:7::bb"))
+
+    anyio.run(run)
