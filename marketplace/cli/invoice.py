@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
+import anyio.to_thread
 import typer
 
 from marketplace.cli.common import (
@@ -60,7 +61,10 @@ def invoice(
     project_id: ProjectId = "",
     as_json: Json = False,
 ) -> None:
-    """Recompute JOB's bill from receipts, terms and vouchers; exit 3 and the rule if it does not hold."""
+    """Recompute JOB's bill from receipts, terms and vouchers; exit 3 and the rule if it does not hold.
+
+    Where this purse has books of the job, what they know and the evidence lacks is said by name.
+    """
     where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
@@ -80,6 +84,9 @@ def invoice(
             bill = await verifier.verify(evidence, await connect(chain_url, project_id))
         else:
             bill = reconcile(evidence)
+        from marketplace.client import ownbooks
+
+        await anyio.to_thread.run_sync(ownbooks.compare, where.home / "channels", evidence)
         if as_json:
             print_json({**bill.to_json(), "verified": verify})
         else:

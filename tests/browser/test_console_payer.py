@@ -17,6 +17,7 @@ from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, voucher_message
 from marketplace.domain.workload import NO_EGRESS, Egress, EgressMode
 from tests.browser.support_product import Product
+from tests.unit import support_invoice
 from tests.unit.support_payer import CONSUMER, SESSION, Paper, signed_terms, terms
 
 pytestmark = pytest.mark.browser
@@ -212,6 +213,43 @@ def test_a_provider_that_was_given_up_bills_no_further_than_the_budget_leaves(
     assert got[0] == up_to + [14_000] * 13
     # Another job's lease and the new one itself stay; what was approved stays; a cap is never raised.
     assert got[1] == [[], [], [10_000], [10_000_000]]
+    page.context.close()
+
+
+def test_the_page_names_what_its_books_know_and_a_bill_lacks(
+    running: Product, browser: Browser
+) -> None:
+    page = browser.new_context(base_url=running.market).new_page()
+    page.goto("/")
+    whole, short = support_invoice.whole().evidence, support_invoice.whole().evidence
+    short["leases"].pop(2), short["channels"].pop(1)
+    short["channels"][0]["receipts"].pop()
+    got = page.evaluate(
+        """async ([whole, short]) => {
+          const {lackingIn} = await import("/assets/ownbooks.js");
+          const {readReceipt, readTerms} = await import("/assets/records.js");
+          const {fromHex} = await import("/assets/bytes.js");
+          const books = whole.channels.map(({session_vk: id}) => ({id, leases: {}}));
+          for (const {channel, terms} of whole.leases) {
+            const bytes = fromHex(terms);
+            books.find(({id}) => id === channel).leases[readTerms(bytes).lease] = {terms: bytes, last: null};
+          }
+          for (const {session_vk, receipts} of whole.channels) {
+            const {leases} = books.find(({id}) => id === session_vk);
+            for (const last of receipts.map(({body}) => fromHex(body))) leases[readReceipt(last).lease].last = last;
+          }
+          return [lackingIn(whole, books), lackingIn(short, books), lackingIn(short, [])];
+        }""",
+        [whole, short],
+    )
+    assert got == [
+        [],
+        [
+            "lease lease_1 ends here with receipt 3, and this browser has answered 5",
+            "lease lease_3 is left out, and this browser has answered its receipts up to 1",
+        ],
+        [],
+    ]
     page.context.close()
 
 

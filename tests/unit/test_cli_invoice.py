@@ -15,11 +15,18 @@ from typing import Any
 import pytest
 
 from marketplace.chain.connect import ChainReader, Moves
+from marketplace.client import journal as rows
+from marketplace.client.clock import Stamp
 from marketplace.client.handle import Job
+from marketplace.client.journal import Journal
+from marketplace.client.payer import Book, LeaseBook
 from marketplace.client.verifier import facts, verify
 from marketplace.domain.evidence import read
 from marketplace.domain.invoice import ChannelDiffers, InvoiceRefused, JobDiffers, ReceiptNotSigned
+from marketplace.domain.receipt import SignedReceipt
+from marketplace.domain.terms import SignedTerms
 from tests.unit.support_invoice import Case, bend, small, whole
+from tests.unit.support_payer import terms
 
 TWICE = 'a second "channels"'
 
@@ -52,6 +59,51 @@ BENT: dict[str, tuple[Callable[[], Case], str]] = {
         "INVOICE_MALFORMED",
     ),
 }  # fmt: skip
+
+
+def own_books(at: Path, case: Case) -> None:
+    """The books of the purse that answered every receipt of *case*."""
+    for channel in case.evidence["channels"]:
+        vk = bytes.fromhex(channel["session_vk"])
+        journal, _ = Journal.hold(at / "channels", vk)
+        stamp = Stamp.now()
+        for row in case.evidence["leases"]:
+            if row["channel"] == channel["session_vk"]:
+                parts = ("terms", "adapter_signature", "session_signature")
+                signed = SignedTerms.from_wire([bytes.fromhex(row[part]) for part in parts])
+                journal.write(rows.lease_row(signed, signed.terms.ceiling, stamp))
+        for row in channel["receipts"]:
+            receipt = SignedReceipt(bytes.fromhex(row["body"]), bytes.fromhex(row["signature"]))
+            lease = LeaseBook(terms(receipt.receipt.lease), 1)
+            book = Book(vk, {receipt.receipt.lease: lease})
+            journal.write(rows.tick_row(receipt, book, receipt.receipt.lease, stamp))
+        journal.close()
+
+
+SHORT: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a lost provider's lease together with its channel": (
+        lambda e: (e["leases"].pop(2), e["channels"].pop(1)), "lease_3 on channel",
+    ),
+    "the last receipt": (
+        lambda e: (e["channels"][0]["receipts"].pop(), e["channels"][0].update(voucher=None)),
+        "ends in the evidence with receipt 3: this purse has answered 5",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_what_the_own_books_know_and_the_evidence_lacks_is_said_by_name(
+    tmp_path: Path, name: str
+) -> None:
+    work, words = SHORT[name]
+    case = bend(work)
+    assert tally("invoice", kept(tmp_path, case), at=tmp_path).returncode == 0  # by itself it holds
+    own_books(tmp_path, whole())
+    done = tally("invoice", "bill.json", at=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and "INVOICE_INCOMPLETE" in said and words in said, said
+    kept(tmp_path, whole())
+    assert tally("invoice", "bill.json", at=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("name", BENT)

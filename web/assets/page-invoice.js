@@ -6,9 +6,11 @@ import { Unread } from "./descent.js";
 import { door } from "./door.js";
 import { fromHex } from "./bytes.js";
 import { make } from "./live.js";
+import { lackingIn } from "./ownbooks.js";
 import { readReceipt, readTerms } from "./records.js";
 import { ada, duration, rate, short } from "./units.js";
 import { parse, write } from "./strictjson.js";
+import { all } from "./vault.js";
 import { asked, Broken, readEvidence, reconcile } from "./verify.js";
 
 const RULES = {
@@ -94,6 +96,8 @@ async function check() {
   try {
     const invoice = await reconcile(evidence, ledger);
     if (elsewhere.length) return broken(elsewhere[0]);
+    const lacking = lackingIn(evidence, await all());
+    if (lacking.length) return incomplete(lacking);
     verdict(invoice, ledger, trouble);
     bill(invoice);
     return invoice.reconciled || Boolean(trouble && evidence.state === "ENDED");
@@ -106,6 +110,12 @@ async function check() {
 function broken(error) {
   say(make("p", { class: "problem", role: "alert" }, `This bill does not hold (${error.rule}: ${RULES[error.rule]}). ${error.message}.`),
     make("p", {}, "Save the evidence: it shows what was signed."));
+  return false;
+}
+
+function incomplete(lacking) {
+  say(make("p", { class: "problem", role: "alert" }, `This bill is not the whole one: ${lacking.join("; ")}.`),
+    make("p", {}, "Save the evidence: this browser's books show what it lacks."));
   return false;
 }
 
