@@ -38,7 +38,7 @@ COOKIE: Final = "tally_port"
 SANDBOX: Final = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals"
 _SITE_WIDE: Final = frozenset(  # answers that speak for the whole host, which is the market's
     {"content-security-policy", "clear-site-data", "strict-transport-security", "alt-svc", "nel",
-     "report-to", "reporting-endpoints", "service-worker-allowed"}
+     "report-to", "reporting-endpoints", "service-worker-allowed", "www-authenticate"}
 )  # fmt: skip
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
@@ -90,9 +90,11 @@ def _foreign_cookies(value: str) -> str:
 
 
 def _own_cookie(value: str, prefix: str) -> str:
-    """A workload's cookie, for its own paths; nothing for one of the market's names."""
+    """A workload's cookie, for its own paths; nothing for one of the market's names, or of none: a browser
+    sends that one's value alone, which may read as a name (RFC 6265bis, 5.7)."""
     pair, *attributes = [part.strip() for part in value.split(";")]
-    if pair.partition("=")[0].strip().lower().startswith("tally_"):
+    name, named, _ = pair.partition("=")
+    if not named or not name.strip() or name.strip().lower().startswith("tally_"):
         return ""
     kept = [a for a in attributes if a.partition("=")[0].strip().lower() not in ("path", "domain")]
     return "; ".join([pair, *kept, f"Path={prefix}/"])

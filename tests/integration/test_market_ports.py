@@ -187,6 +187,9 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
                 await stream.send(
                     b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nClear-Site-Data: "*"\r\n'
                     b"Strict-Transport-Security: max-age=9\r\nSet-Cookie: tally_session=x; Path=/\r\n"
+                    b"Set-Cookie: =tally_session=x; Path=/\r\nSet-Cookie:  = tally_port=x\r\n"
+                    b"Set-Cookie: nameless\r\nSet-Cookie: ; Path=/\r\n"
+                    b'WWW-Authenticate: Basic realm="your Tally password"\r\n'
                     b"Set-Cookie: theirs=1; Domain=example.org; Path=/; HttpOnly\r\n\r\nok"
                 )
 
@@ -212,7 +215,8 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
                 assert token not in seen[0].decode() and token not in str(answer.headers)
                 cookies = answer.headers.get_list("set-cookie")
                 assert cookies == [f"theirs=1; HttpOnly; Path={prefix}/"]
-                assert not {"clear-site-data", "strict-transport-security"} & set(answer.headers)
+                spoken = {"clear-site-data", "strict-transport-security", "www-authenticate"}
+                assert not spoken & set(answer.headers)
 
     anyio.run(run)
 
