@@ -33,7 +33,7 @@ from marketplace.domain.job import JobState
 from marketplace.domain.site import origins
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
-from marketplace.service import elsewhere, gangs, hooks, preempt, sweeps
+from marketplace.service import elsewhere, gangs, hooks, paying, preempt, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
 from marketplace.service.market import MATCHER, Market, Settings
@@ -96,6 +96,7 @@ def assemble(config: Config) -> Running:
         settings = replace(settings, blob_folder=config.blob_folder)
     market = Market(database, clock, ids, process, settings, config.ledger)
     market.hook_key = config.hook_key
+    market.has_chain = config.ledger is not None or config.connect is not None
     adapters, blobs = Adapters(market), Blobs(market)
     hub, payers = AdapterHub(market, adapters, blobs), PayerHub(market)
     market.providers, market.payers = hub, payers
@@ -170,6 +171,7 @@ def _work(
         (2.0, lambda: sweeps.beat(market)),
         (1.0, lambda: sweeps.providers(market)),
         (2.0, lambda: sweeps.posted(market)),
+        (1.0, lambda: paying.turn(market)),
         (1.0, lambda: preempt.turn(market)),
         (1.0, lambda: gangs.turn(market)),
         (15.0, lambda: sweeps.refresh(market)),

@@ -92,6 +92,7 @@ class ChainLedger:
             ref=str(found.utxo.ref),
             depth=found.depth,
             expire_at_ms=closing.expire_at_ms if closing else 0,
+            agreed=found.consts == terms.consts(),
         )
 
     async def unsigned_open(

@@ -69,7 +69,7 @@ class Connection:
     server: Server
     socket: Socket
     address: str = ""
-    ticked: bool = False  # a receipt or voucher of it was taken: no stranger
+    ticked: bool = False  # on a channel that money moves over: no stranger
     said: int = 0  # messages that were queued for it
     outgoing: Any = None  # anyio memory object stream of frames
     owed: dict[int, str] = field(default_factory=dict[int, str])  # seq → outbox id
@@ -338,7 +338,9 @@ class Hub:
         for attempt in range(FAULT_TRIES):
             try:
                 await self.handler(connection, message)
-                connection.ticked |= isinstance(message, ALONGSIDE)
+                connection.ticked = connection.ticked or self.market.paying.counts(
+                    _channel(message)
+                )
                 return
             except Refusal as no:
                 kind = type(message).__name__
@@ -377,3 +379,14 @@ class Hub:
             log.error("backlog", role=self.role, error=full.line())
             return False
         return True
+
+
+def _channel(message: wire.Message) -> bytes:
+    """Whose tick it is; empty for all else."""
+    match message:
+        case wire.ReceiptSent(_, signed):
+            return signed.receipt.session_vk
+        case wire.VoucherSent(_, voucher):
+            return voucher.session_vk
+        case _:
+            return b""

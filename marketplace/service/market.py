@@ -17,6 +17,7 @@ from marketplace.service.decide import Outcome
 from marketplace.service.matcher import Matcher
 from marketplace.service.openquotes import OpenQuotes, unfunded
 from marketplace.service.openstarts import Starts
+from marketplace.service.paying import Paying
 from marketplace.service.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.service.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
 from marketplace.service.ticks import Book, Ticks, UsedKeys
@@ -113,7 +114,8 @@ class Market:
     payers: Payers = field(default_factory=NoPayers)
     names: tuple[str, ...] = ()
     hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
-    answered: set[str] = field(default_factory=set[str])  # leases whose first receipt was paid here
+    has_chain: bool = False  # one is configured, be it away; else there is only the adapters' word
+    paying: Paying = field(default_factory=Paying)
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
     starts: Starts = field(init=False)
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
@@ -194,8 +196,6 @@ class Market:
             self.matcher.release(out.lease.id, self.now)
         if not unfunded(out.lease):
             self.open_quotes.drop(out.lease.id)
-        if out.ended:
-            self.answered.discard(out.lease.id)
         log.info(
             "lease", lease=out.lease.id, state=out.lease.state.name, job=out.job.id,
             job_state=out.job.state.name, what=out.kind,

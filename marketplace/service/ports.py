@@ -136,7 +136,10 @@ class UnsignedTx:
 
 @dataclass(frozen=True)
 class ChannelOnChain:
-    """*state* is OPEN, CLOSING or ENDED; money in lovelace; *ref* is ``txid#index``."""
+    """*state* is OPEN, CLOSING or ENDED; money in lovelace; *ref* is ``txid#index``.
+
+    *agreed*: it lives, and its constants are those of the terms that were asked about.
+    """
 
     state: str
     value: int
@@ -144,6 +147,7 @@ class ChannelOnChain:
     ref: str
     depth: int
     expire_at_ms: int = 0
+    agreed: bool = False
 
 
 @dataclass(frozen=True)

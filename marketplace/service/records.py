@@ -253,6 +253,7 @@ class Channel(Record):
     end_signature: bytes = b""  # the consumer's End, once sent
     settled_tx: str = ""
     claimed: int = 0
+    paid: bool = False  # money moves over it, as this market's own chain shows (``paying``)
     version: int = 0
 
 
@@ -432,7 +433,7 @@ class Standing(Record):
 
     KEY: ClassVar[tuple[str, ...]] = ("name",)
     name: str
-    paid: int = 0  # vouchers that answered all that was owed; one a lease counts
+    paid: int = 0  # channels that money was seen to move over
     lapses: int = 0
     strikes: int = 0  # leases that ended for want of payment
     last_ms: int = 0  # when the last lapse or unpaid end was

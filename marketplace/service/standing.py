@@ -53,8 +53,11 @@ def wait_ms(settings: Settings, known: Standing, now: int) -> int:
 
 
 def most_quotes(settings: Settings, known: Standing, now: int) -> int:
-    """So many quotes may be open at once; each lapse halves it, one is always left."""
-    most = settings.quotes_paying if known.paid else settings.quotes_new
+    """So many quotes may be open at once: each channel that paid doubles it, each lapse halves it, and
+    one is always left."""
+    most = settings.quotes_new
+    if known.paid:
+        most = min(most << min(known.paid, 20), max(most, settings.quotes_paying))
     return max(1, most >> min(_faded(settings, known, known.lapses, now), 20))
 
 
@@ -201,19 +204,13 @@ async def lapse(market: Market, lease: Lease) -> None:
     await change(market, lease.account, lambda at: lapsed(settings, at, now))
 
 
-async def paid(market: Market, lease_id: str) -> None:
-    """All that was owed on the lease's channel is answered."""
-    lease = await market.store.get(Lease, lease_id)
-    if lease is None:
-        return
-    known = await of(market, lease.account)
-    if known.paid and not known.lapses:
-        return
+async def paid(market: Market, account: str) -> None:
+    """Money was seen to move over one more channel of it (``paying``)."""
     await change(
-        market, lease.account,
+        market, account,
         lambda at: replace(at, paid=at.paid + 1, lapses=max(0, at.lapses - 1), turn=""),
     )  # fmt: skip
-    await turns(market, lease.account)
+    await turns(market, account)
 
 
 # ---- one after the other -------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from marketplace.domain.receipt import (
 )
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import End, Voucher, VoucherRefused
-from marketplace.service import decide, standing, starts
+from marketplace.service import decide, paying
 from marketplace.service.ports import Change, Store
 from marketplace.service.records import Channel, Lease, ReceiptRecord, VoucherRecord
 from marketplace.service.together import Together
@@ -49,6 +49,7 @@ class Page:
     leases: dict[str, Receipt] = field(default_factory=dict[str, Receipt])
     ticks: dict[str, int] = field(default_factory=dict[str, int])
     terms: dict[str, tuple[Terms, str]] = field(default_factory=dict[str, tuple[Terms, str]])
+    ceilings: int = 0  # of all its leases together, when they were last added up
 
 
 class Book:
@@ -226,6 +227,7 @@ async def take_receipt(
             raise
         page.last, page.leases[lease_id] = receipt, receipt
         page.ticks[lease_id] = record.tick
+    market.paying.note(session_vk)
     if receipt.final:
         await market.change(
             lease_id, lambda at, of: decide.late(at, of, receipt.lease_owed, market.now)
@@ -260,17 +262,20 @@ async def take_voucher(market: Market, lease_id: str, voucher: Voucher) -> Vouch
     terms, _ = await market.book.agreed(page, lease_id)
     if terms.session_vk != voucher.session_vk:
         raise NotFound(f"no lease {lease_id} on this channel")
+    if voucher.cumulative > page.ceilings:
+        page.ceilings = await market.store.total(Lease, "ceiling", session_vk=voucher.session_vk)
+        if voucher.cumulative > page.ceilings:
+            raise VoucherRefused("it is over more than the ceilings of this channel's leases")
     record = VoucherRecord(
         voucher.session_vk, voucher.cumulative, voucher.signature, lease_id, market.now
     )
     topic = f"voucher:{voucher.session_vk.hex()}"
     await market.ticks.apply(Change(raises=[record], topics=[topic]))
     market.providers.tell(provider, wire.VoucherSent(lease_id, voucher))
-    last = page.last
-    if lease_id not in market.answered and last and voucher.cumulative >= last.channel_owed > 0:
-        market.answered.add(lease_id)
-        await standing.paid(market, lease_id)
-        await starts.served(market, provider)
+    if not market.paying.counts(voucher.session_vk):
+        market.paying.note(voucher.session_vk)
+        if not market.has_chain:  # then there is nothing to wait for
+            await paying.look(market, voucher.session_vk)
     return record
 
 

@@ -217,6 +217,7 @@ class ChannelRow(SQLModel, table=True):
     end_signature: bytes
     settled_tx: str
     claimed: int = _big()
+    paid: bool
     version: int
 
 
