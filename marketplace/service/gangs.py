@@ -159,7 +159,7 @@ async def _match(
     leases = [market.ids.new("lease") for _ in made]
     account = made[0].account
     ttl_ms = await standing.quote_ttl_ms(market, account)
-    address = (await standing.of(market, account)).address
+    address = standing.address_limited(await standing.of(market, account))
     found = market.matcher.place_gang(spec, made[0].account, market.now, leases)
     if isinstance(found, NoMatch):
         raise _no_room(market, spec, made[0].account, found)

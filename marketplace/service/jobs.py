@@ -262,7 +262,8 @@ async def propose(
     change.topics.append(f"job:{job.id}")
     change.fence = market.fence
     await market.store.apply(change)
-    market.open_quotes.add(lease.id, job.account, (await standing.of(market, job.account)).address)
+    known = await standing.of(market, job.account)
+    market.open_quotes.add(lease.id, job.account, standing.address_limited(known))
     return job
 
 

@@ -6,7 +6,7 @@ Only the process that matches adds to it, and it asks here before; the store men
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from marketplace.domain.lease import LeaseState
@@ -46,14 +46,14 @@ class OpenQuotes:
             self._count.subtract(known)
             self._count += Counter()
 
-    def sync(self, live: Iterable[Lease]) -> None:
-        """As the store has it: *live* are all leases that hold something."""
+    def sync(self, live: Iterable[Lease], addresses: Mapping[str, str]) -> None:
+        """As the store has it: *live* are all leases that hold something, *addresses* by account."""
         waiting = {lease.id: lease.account for lease in live if unfunded(lease)}
         known = {lease for lease in self._of if not lease.startswith(ASKED)}
         for gone in known - waiting.keys():
             self.drop(gone)
         for lease, account in waiting.items():
-            self.add(lease, account)
+            self.add(lease, account, addresses.get(account, ""))
 
     def count(self, name: str) -> int:
         """How many, of an account or an address."""

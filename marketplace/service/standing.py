@@ -8,7 +8,7 @@ forgotten with time. All of that is in the store.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LIVE: Final = decide.LIVE
 AGAIN_MS: Final = 2_000
 """When to ask again after TOO_MANY_QUOTES: about as long as a quote is signed and funded in."""
+PAGE: Final = 500
 _TRIES: Final = 8
 _names = count()
 
@@ -82,6 +83,12 @@ def lapsed(settings: Settings, known: Standing, now: int) -> Standing:
     lapses = _faded(settings, known, known.lapses, now) + 1
     strikes = _faded(settings, known, known.strikes, now)
     return replace(known, lapses=lapses, strikes=strikes, last_ms=now)
+
+
+def address_limited(known: Standing) -> str:
+    """The address that an account's quotes count at: only those of accounts that never paid do, or
+    who pays would use up the places of a newcomer behind the same router."""
+    return "" if known.paid else known.address
 
 
 # ---- asking --------------------------------------------------------------------------------------
@@ -141,40 +148,52 @@ async def _owes(market: Market, lease_id: str) -> bool:
     return voucher is None or voucher.cumulative < last.channel_owed
 
 
+async def addresses(market: Market, accounts: Iterable[str]) -> dict[str, str]:
+    """For each of *accounts* the address that its quotes count at, if there is one."""
+    asked, found = sorted(set(accounts)), dict[str, str]()
+    for at in range(0, len(asked), PAGE):
+        for known in await market.store.find(Standing, name=asked[at : at + PAGE], limit=PAGE):
+            found[known.name] = address_limited(known)
+    return found
+
+
 @asynccontextmanager
 async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenerator[None]:
     """Places for the quotes of *members* jobs, kept while they are posted. PaymentOwed, UnpaidWait,
     TooManyQuotes."""
     address, settings, quotes = address_name(who.address), market.settings, market.open_quotes
     known = await check(market, who.account, address)
+    place = "" if known.paid else address
     most = most_quotes(settings, known, market.now)
     if quotes.count(who.account) + members > most:
         text = f"this account may have {most} open, or signed and not funded, at once"
         raise TooManyQuotes(text, most=most, retry_after_ms=AGAIN_MS)
-    if not known.paid and quotes.count(address) + members > settings.quotes_address:
+    if quotes.count(place) + members > settings.quotes_address:
         most = settings.quotes_address
         text = f"accounts at one address that never paid may have {most} open at once"
         raise TooManyQuotes(text, most=most, retry_after_ms=AGAIN_MS)
     places = [f"{ASKED}{next(_names)}" for _ in range(members)]
-    for place in places:
-        quotes.add(place, who.account, address)
+    for asked in places:
+        quotes.add(asked, who.account, place)
     try:
         if address and known.address != address:
             await change(market, who.account, lambda at: replace(at, address=address))
         yield
     finally:
-        for place in places:
-            quotes.drop(place)
+        for asked in places:
+            quotes.drop(asked)
 
 
 async def blocked(market: Market, account: str) -> bool:
     """Whether a job that waits has to wait on for its account's sake."""
+    settings, quotes = market.settings, market.open_quotes
     try:
-        known = await check(market, account)
+        known = await check(market, account, (await of(market, account)).address)
     except (PaymentOwed, UnpaidWait):
         return True
-    most = most_quotes(market.settings, known, market.now)
-    return market.open_quotes.count(account) >= most
+    if quotes.count(address_limited(known)) >= settings.quotes_address:
+        return True
+    return quotes.count(account) >= most_quotes(settings, known, market.now)
 
 
 # ---- what happened -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from marketplace.domain.offer import OFFER, OfferEvent, OfferState
 from marketplace.service import decide, elsewhere, jobs, settle, standing, starts
 from marketplace.service.decide import Outcome
 from marketplace.service.market import MATCHER, Market, log
+from marketplace.service.openquotes import unfunded
 from marketplace.service.ports import Change
 from marketplace.service.records import Job, Lease, Lock, Login, OfferRecord, Process, Remembered
 
@@ -140,7 +141,8 @@ async def refresh(market: Market) -> None:
     live = await market.store.find(Lease, state=decide.HOLDING, limit=100_000)
     for lease in live:
         market.matcher.adopt(lease)
-    market.open_quotes.sync(live)
+    waiting = [lease.account for lease in live if unfunded(lease)]
+    market.open_quotes.sync(live, await standing.addresses(market, waiting))
     await starts.refresh(market)
     ids = {lease.id for lease in live}
     for lease_id in market.matcher.holders() - ids:

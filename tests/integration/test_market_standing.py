@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import httpx
 import pytest
 
 from marketplace.domain import wire
+from marketplace.domain.job import Policy
 from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import Voucher
-from marketplace.service.market import Settings
+from marketplace.service import standing, sweeps
+from marketplace.service.market import Market, Settings
+from marketplace.service.openquotes import OpenQuotes
 from marketplace.service.ports import Change
 from marketplace.service.records import Lease, Standing
 from marketplace.service.standing import address_name, most_quotes, struck, wait_ms
@@ -236,3 +240,52 @@ def test_of_two_signed_at_once_one_has_the_turn(tmp_path: Path, database: str) -
                 assert known is not None and known.turn == begun[0]
 
     anyio.run(run)
+
+
+def test_the_limit_of_an_address_holds_in_the_queue_and_after_a_restart(tmp_path: Path) -> None:
+    """Accounts that never paid wait for a full fleet; when it frees they hold no more than if it had been free."""
+
+    async def run() -> None:
+        limits = {"quotes_new": 4, "quotes_address": 4}
+        async with open_market(tmp_path, **limits) as (client, inside, _):
+            await paid_before(inside.market, seed("consumer"))
+            other = seed("another that paid")
+            await paid_before(inside.market, other)
+            full = [(await post(client, seed("consumer"))).json()["id"] for _ in range(8)]
+            assert (await post(client, seed("consumer"))).json()["code"] == "NO_MATCH"
+            queue = spec(policy=Policy(max_duration_ms=60_000, queue=True))
+            near = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+            async with httpx.AsyncClient(base_url=client.base_url, transport=near) as squat:
+                for n in range(8):
+                    squatter = seed(f"squatter {n}")
+                    await sign_in(squat, squatter)
+                    asked = body(queue, Signer(os.urandom(32)), squatter)
+                    assert (await squat.post("/v1/jobs", json=asked)).status_code == 201
+            await sign_in(client, other)
+            waits = await client.post("/v1/jobs", json=body(queue, Signer(os.urandom(32)), other))
+            await sign_in(client, seed("consumer"))
+            for job in full:
+                assert (await client.post(f"/v1/jobs/{job}/stop")).status_code < 300
+            await sign_in(client, other)
+            await quoted(client, waits.json()["id"])
+            await anyio.sleep(5)  # two rounds of the queue more
+
+            held = [
+                lease for n in range(8)
+                for lease in await inside.market.store.find(
+                    Lease, account=seed(f"squatter {n}").key_hash.hex()
+                )
+            ]  # fmt: skip
+            assert len(held) == 4
+            near_name = address_name("127.0.0.2")
+            assert inside.market.open_quotes.count(near_name) == 4
+            inside.market.open_quotes = OpenQuotes()  # as a process that was just started
+            await sweeps.refresh(inside.market)
+            assert inside.market.open_quotes.count(near_name) == 4
+            assert inside.market.open_quotes.count(address_name("127.0.0.1")) == 0  # who paid
+
+    anyio.run(run)
+
+
+async def paid_before(market: Market, who: Signer) -> None:
+    await standing.change(market, who.key_hash.hex(), lambda at: replace(at, paid=4))
