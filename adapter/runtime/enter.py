@@ -40,11 +40,12 @@ def _check(done: int, what: str) -> None:
 
 
 def _enter(pid: int, user: bool) -> None:
-    """The namespaces of *pid*; that of process ids counts from the next child on."""
+    """The namespaces of *pid*, at once, by the rights from before; that of process ids counts from the next
+    child on. :class:`OSError` where they cannot be entered.
+    """
     held = os.pidfd_open(pid)
-    if user:
-        _check(_libc.setns(held, _NEWUSER), "setns user")
-    _check(_libc.setns(held, _NEWNS | _NEWUTS | _NEWIPC | _NEWNET | _NEWPID), "setns")
+    spaces = _NEWNS | _NEWUTS | _NEWIPC | _NEWNET | _NEWPID | (_NEWUSER if user else 0)
+    _check(_libc.setns(held, spaces), "setns")
     os.close(held)
 
 
@@ -61,8 +62,12 @@ def _become(uid: int, gid: int) -> None:
 
 def main(pid: int, owner: tuple[int, int] | None, folder: str, command: list[str]) -> int:
     """The command's exit code."""
-    if pid:
-        _enter(pid, user=owner is None)
+    try:
+        if pid:
+            _enter(pid, user=owner is None)
+    except OSError as error:
+        os.write(1, f"the workload cannot be entered: {error.strerror}\n".encode())
+        return CANNOT
     child = os.fork()
     if child:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
