@@ -205,14 +205,32 @@ def _many(raw: bytes | None) -> list[bytes]:
 
 
 def _references(raw: bytes | None) -> list[OutRef]:
-    return [OutRef(one[0].hex(), one[1]) for one in map(cbor2.loads, _many(raw))]
+    return [_reference(one) for one in _many(raw)]
+
+
+def _reference(raw: bytes) -> OutRef:
+    tx, index = cbor.elements(raw)
+    return OutRef(_bytes(cbor2.loads(tx)).hex(), _number(cbor.uint(index)))
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes) or not value:
+        raise ValueError("expected bytes")
+    return value
+
+
+def _number(value: Any) -> int:
+    """What the ledger, and an index, count with."""
+    if type(value) is not int or not -(2**63) <= value < 2**64:
+        raise ValueError("expected an integer of 64 bits")
+    return value
 
 
 def _withdrawals(raw: bytes | None) -> list[tuple[bytes, int]]:
     """In the order that redeemers point into: the ledger's, which has script accounts before keys'."""
     if raw is None:
         return []
-    listed = [(cbor2.loads(key), cbor.uint(value)) for key, value in cbor.pairs(raw)]
+    listed = [(_bytes(cbor2.loads(key)), cbor.uint(value)) for key, value in cbor.pairs(raw)]
     return sorted(listed, key=lambda one: (not one[0][0] & 0x10, one[0]))
 
 
@@ -227,7 +245,8 @@ def _voters(raw: bytes | None) -> list[tuple[int, bytes]]:
         return []
     listed = [cbor2.loads(one) for one, _ in cbor.pairs(raw)]
     return sorted(
-        ((kind, key) for kind, key in listed), key=lambda one: (_VOTER_ORDER.index(one[0]), one[1])
+        ((kind, _bytes(key)) for kind, key in listed),
+        key=lambda one: (_VOTER_ORDER.index(one[0]), one[1]),
     )
 
 
@@ -235,7 +254,7 @@ def _votes_on(raw: bytes | None) -> list[OutRef]:
     if raw is None:
         return []
     actions = [action for _, votes in cbor.pairs(raw) for action, _ in cbor.pairs(votes)]
-    return [OutRef(one[0].hex(), one[1]) for one in map(cbor2.loads, actions)]
+    return [_reference(one) for one in actions]
 
 
 def _proposal(raw: bytes) -> Proposal:
@@ -243,12 +262,13 @@ def _proposal(raw: bytes) -> Proposal:
     kind, *rest = cbor.elements(action)
     # A change of parameters and a withdrawal from the treasury end with the guardrails' hash, or null.
     guard = cbor2.loads(rest[-1]) if cbor.uint(kind) in (0, 2) else None
-    return Proposal(cbor.uint(deposit), cbor2.loads(account), guard)
+    named = None if guard is None else _bytes(guard)
+    return Proposal(cbor.uint(deposit), _bytes(cbor2.loads(account)), named)
 
 
 def _assets(bundle: dict[bytes, dict[bytes, int]]) -> dict[str, int]:
     return {
-        policy.hex() + name.hex(): quantity
+        policy.hex() + name.hex(): _number(quantity)
         for policy, names in bundle.items()
         for name, quantity in names.items()
     }
@@ -267,18 +287,18 @@ def output(raw: bytes) -> Output:
             if kind == 0:
                 datum_hash = datum.hex()
             else:
-                inline = datum.value
-                datum_hash = blake2b(datum.value)
+                inline = _bytes(datum.value)
+                datum_hash = blake2b(inline)
         if 3 in fields:
             kind_raw, body = cbor.elements(cbor2.loads(fields[3]).value)
             kind = cbor.uint(kind_raw)
-            script = Script(kind, body if kind == 0 else cbor2.loads(body))
+            script = Script(kind, body if kind == 0 else _script(body))
     else:
         parts = cbor.elements(raw)
         address, value = cbor2.loads(parts[0]), cbor2.loads(parts[1])
         datum_hash = cbor2.loads(parts[2]).hex() if len(parts) > 2 else None
     lovelace, assets = (value, {}) if isinstance(value, int) else (value[0], _assets(value[1]))
-    return Output(raw, address, lovelace, assets, datum_hash, inline, script)
+    return Output(raw, _bytes(address), _number(lovelace), assets, datum_hash, inline, script)
 
 
 # Where a certificate's array has its pool, its DRep and its deposit, by kind.
@@ -290,7 +310,7 @@ _DEPOSIT_AT = {7: 2, 8: 2, 11: 3, 12: 3, 13: 4, 16: 2, 17: 2}
 def _certificate(raw: bytes) -> Certificate:
     parts: list[Any] = cbor2.loads(raw)
     kind = parts[0]
-    about = (parts[1][0] == 1, parts[1][1]) if kind not in (3, 4) else None
+    about = (parts[1][0] == 1, _bytes(parts[1][1])) if kind not in (3, 4) else None
     on_stake = kind in (0, 1, 2, 7, 8, 9, 10, 11, 12, 13)
     drep = parts[_DREP_AT[kind]] if kind in _DREP_AT else None
     return Certificate(
@@ -313,22 +333,34 @@ def _redeemers(raw: bytes | None) -> list[Redeemer]:
     found: dict[tuple[int, int], Redeemer] = {}
     if cbor.is_map(raw):
         for key, value in cbor.pairs(raw):
-            tag, index = cbor2.loads(key)
+            tag, index = map(cbor.uint, cbor.elements(key))
             data, units = cbor.elements(value)
-            found[tag, index] = Redeemer(tag, index, data, *cbor2.loads(units))
+            found[tag, index] = Redeemer(tag, index, data, *_units(units))
     else:
         for one in cbor.elements(raw):
             tag, index, data, units = cbor.elements(one)
             at = cbor.uint(tag), cbor.uint(index)
-            found[at] = Redeemer(*at, data, *cbor2.loads(units))
+            found[at] = Redeemer(*at, data, *_units(units))
     return [found[at] for at in sorted(found)]
+
+
+def _units(raw: bytes) -> tuple[int, int]:
+    memory, steps = map(cbor.uint, cbor.elements(raw))
+    return memory, steps
 
 
 def _witnessed(witnesses: dict[int, bytes]) -> tuple[list[Script], list[bytes]]:
     scripts = [Script(0, one) for one in _many(witnesses.get(1))]
     for key, kind in ((3, 1), (6, 2), (7, 3)):
-        scripts += [Script(kind, cbor2.loads(one)) for one in _many(witnesses.get(key))]
+        scripts += [Script(kind, _script(one)) for one in _many(witnesses.get(key))]
     return scripts, _many(witnesses.get(4))
+
+
+def _script(raw: bytes) -> bytes:
+    body = cbor2.loads(raw)
+    if not isinstance(body, bytes):
+        raise ValueError("a script is bytes")
+    return body
 
 
 def _metadata(auxiliary: bytes) -> bytes | None:

@@ -27,7 +27,7 @@ from contracts.devnet.evaluation import (
     UnknownInputs,
 )
 from contracts.devnet.face.common import Answer, Chain, body_of
-from contracts.devnet.transaction import OutRef
+from contracts.devnet.transaction import OutRef, output
 
 router = APIRouter(prefix="/utils/txs/evaluate")
 # One at a time anyway: those that wait must not hold the threads that everything else is answered by.
@@ -51,7 +51,7 @@ async def evaluate_with(chain: Chain, request: Request, version: _Version = 5) -
         asked = json.loads(await request.body())
         raw = _transaction(asked["cbor"].encode("ascii"))
         extra = [_extra(one) for one in asked.get("additionalUtxoSet") or []]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as problem:
+    except Exception as problem:  # any JSON may arrive here, and what reads it raises many kinds
         raise Answer(400, f"Invalid request body: {problem!r}") from problem
     return await _answer(chain, raw, extra, version)
 
@@ -98,25 +98,29 @@ def _from_base64(text: bytes) -> bytes:
 
 def _extra(entry: Any) -> tuple[OutRef, bytes]:
     if isinstance(entry, dict):
-        return OutRef(entry["transaction"]["id"], int(entry["index"])), _output(entry)
-    ref, output = entry
-    return OutRef(ref["txId"], int(ref["index"])), _output(output)
+        name, index, told = entry["transaction"]["id"], entry["index"], entry
+    else:
+        ref, told = entry
+        name, index = ref["txId"], ref["index"]
+    raw = _output(told)
+    output(raw)  # one that a ledger could hold
+    return OutRef(bytes.fromhex(name).hex(), int(index)), raw
 
 
-def _output(output: dict[str, Any]) -> bytes:
-    coins, bundle = _value(output["value"])
-    text: str = output["address"]
+def _output(told: dict[str, Any]) -> bytes:
+    coins, bundle = _value(told["value"])
+    text: str = told["address"]
     known = text.startswith("addr")
     fields: dict[int, Any] = {
         0: addresses.decode(text, "addr_test") if known else addresses.byron_bytes(text),
         1: [coins, bundle] if bundle else coins,
     }
-    if output.get("datum"):
-        fields[2] = [1, cbor2.CBORTag(24, bytes.fromhex(output["datum"]))]
-    elif output.get("datumHash"):
-        fields[2] = [0, bytes.fromhex(output["datumHash"])]
-    if output.get("script"):
-        fields[3] = cbor2.CBORTag(24, cbor2.dumps(_script(output["script"])))
+    if told.get("datum"):
+        fields[2] = [1, cbor2.CBORTag(24, bytes.fromhex(told["datum"]))]
+    elif told.get("datumHash"):
+        fields[2] = [0, bytes.fromhex(told["datumHash"])]
+    if told.get("script"):
+        fields[3] = cbor2.CBORTag(24, cbor2.dumps(_script(told["script"])))
     return cbor2.dumps(fields)
 
 
