@@ -6,8 +6,6 @@ taken over by the next run.  ``python -m adapter`` and ``tally adapter run`` bot
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib
 import logging
 import os
@@ -48,7 +46,7 @@ from marketplace.chain.connect import connect as connect_chain
 from marketplace.chain.errors import ChainFault
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.hardware import HostHardware
-from marketplace.domain.offer import DEVNET_MAGIC, Offer
+from marketplace.domain.offer import DEVNET_MAGIC, Offer, offer_id
 from marketplace.domain.terms import check_close_period
 
 DISK_STEP_MIB: Final = 10_240
@@ -154,12 +152,6 @@ def runtimes(config: Config, adapter: str, state: State) -> dict[str, Runtime]:
         _log.info("process runtime", confinement=process.confinement)
         found["process"] = process
     return found
-
-
-def offer_id(provider: str) -> str:
-    """One adapter has one offer: ``offer_`` and 26 characters that follow from its key."""
-    digest = hashlib.blake2b(provider.encode(), digest_size=17).digest()
-    return "offer_" + base64.b32encode(digest).decode().lower()[:26]
 
 
 def payout_address(config: Config, keys: Keys, magic: int) -> str:

@@ -19,7 +19,7 @@ from marketplace.domain.conversation import Client, Numbering, Phase, subscribe_
 from marketplace.domain.hardware import Cpu, Gpu, HostHardware
 from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.keys import Signer
-from marketplace.domain.offer import DEVNET_MAGIC, Offer
+from marketplace.domain.offer import DEVNET_MAGIC, Offer, offer_id
 from marketplace.domain.receipt import GENESIS, Receipt, SignedReceipt
 from marketplace.domain.site import origin_of
 from marketplace.domain.terms import SignedTerms, Terms
@@ -66,7 +66,7 @@ def offer(signer: Signer, gpus: tuple[Gpu, ...] = (), **more: Any) -> Offer:
     """What a small honest host offers: 8 cores at 5 lovelace, T4s at 100."""
     vk = signer.verify_key.hex()
     fields: dict[str, Any] = {
-        "id": f"offer_{vk[:26]}",
+        "id": offer_id(vk),
         "provider": vk,
         "magic": DEVNET_MAGIC,
         "adapter_vkh": signer.key_hash,

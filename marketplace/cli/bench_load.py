@@ -30,7 +30,7 @@ from marketplace.domain.conversation import Client, Numbering, Phase, Role, subs
 from marketplace.domain.errors import Fault, TallyError
 from marketplace.domain.hardware import Cpu, HostHardware
 from marketplace.domain.keys import Signer
-from marketplace.domain.offer import DEVNET_MAGIC, Offer
+from marketplace.domain.offer import DEVNET_MAGIC, Offer, offer_id
 from marketplace.domain.receipt import GENESIS, Receipt, SignedReceipt
 from marketplace.domain.site import origin_of
 from marketplace.domain.terms import SignedTerms, Terms
@@ -149,7 +149,7 @@ class Adapter:
         """List cores for *leases* jobs."""
         vk, cores = self.signer.verify_key.hex(), leases + 1
         offer = Offer(
-            id=f"offer_{vk[:26]}",
+            id=offer_id(vk),
             provider=vk,
             magic=DEVNET_MAGIC,
             adapter_vkh=self.signer.key_hash,

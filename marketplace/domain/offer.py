@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -15,6 +17,12 @@ from marketplace.domain.machine import Machine
 from marketplace.domain.terms import MAX_FEE_BPS
 
 DEVNET_MAGIC: Final = 42
+
+
+def offer_id(provider: str) -> str:
+    """One adapter has one offer: ``offer_`` and 26 characters that follow from its key (in hex)."""
+    digest = hashlib.blake2b(provider.encode(), digest_size=17).digest()
+    return "offer_" + base64.b32encode(digest).decode().lower()[:26]
 
 
 class OfferRefused(Refusal):

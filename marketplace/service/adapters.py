@@ -10,7 +10,7 @@ from typing import Any, Final
 from marketplace.domain import canonical, wire
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.lease import EndReason, LeaseState
-from marketplace.domain.offer import OFFER, OfferEvent, OfferRefused, OfferState
+from marketplace.domain.offer import OFFER, OfferEvent, OfferRefused, OfferState, offer_id
 from marketplace.domain.receipt import ReceiptRefused
 from marketplace.domain.terms import TermsRefused, check_close_period
 from marketplace.domain.voucher import End
@@ -20,11 +20,13 @@ from marketplace.service.openquotes import WAITS, unfunded
 from marketplace.service.ports import Change
 from marketplace.service.records import (
     Channel,
+    Event,
     Job,
     Lease,
     LogRecord,
     OfferRecord,
     Output,
+    ReceiptRecord,
     Setting,
     VoucherRecord,
 )
@@ -35,6 +37,14 @@ _WORDS: Final = {
     "STOPPED": EndReason.CANCELLED,
     "LOST": EndReason.PROVIDER_FAULT,
 }
+UNANSWERED_MS: Final = 1_000  # after a receipt was taken: a payer that is there answers at once
+LOG_ROW: Final = 256  # bytes that a chunk of log counts at least
+MOST_OUTPUTS: Final = 1_000  # of one job
+MOST_EVENTS: Final = (
+    2_000  # of one job, that its provider brings about; and no more than that are shown
+)
+DETAILS: Final = 20  # of one event
+WORDS: Final = 500  # characters of each
 SAMPLES: Final = 900
 MEASURES: Final = 1000  # values in one sample
 MOST_HELD: Final = 1000  # leases of one adapter; each that is unknown here is answered
@@ -57,6 +67,7 @@ class Adapters:
         self._tails: OrderedDict[str, _Tail] = OrderedDict()
         self.telemetry: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
         self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._rows: OrderedDict[tuple[type[Event | Output], str], int] = OrderedDict()
 
     async def handle(self, provider: str, message: wire.Message) -> None:
         """Durable when it returns; a Refusal is sent back and changes nothing."""
@@ -94,6 +105,10 @@ class Adapters:
 
     async def _offer(self, provider: str, message: wire.OfferPosted, draining: bool) -> None:
         market, offer = self.market, message.offer
+        if offer.id != offer_id(provider):
+            raise OfferRefused(
+                f"the id of this adapter's offer follows from its key: {offer_id(provider)}"
+            )
         if offer.magic != market.settings.magic:
             raise OfferRefused(f"this market is on network {market.settings.magic}")
         check_close_period(offer.magic, offer.close_period_ms)
@@ -103,9 +118,6 @@ class Adapters:
         body, now = canonical.encode(offer.to_wire()), market.now
         for _ in range(TRIES):
             found = await market.store.find(OfferRecord, provider=provider, limit=1)
-            same_id = await market.store.get(OfferRecord, offer.id)
-            if same_id is not None and same_id.provider != provider:
-                raise OfferRefused(f"the offer id {offer.id} is another provider's")
             if found and found[0].id != offer.id:
                 raise OfferRefused(f"this adapter's offer is {found[0].id}; keep its id")
             try:
@@ -264,30 +276,48 @@ class Adapters:
 
     async def _progress(self, provider: str, told: wire.LeaseProgress) -> None:
         market, lease = self.market, await self._own(provider, told.lease)
-        now, detail = market.now, {k: v for k, v in told.detail.items() if _plain(v)}
+        now, detail = market.now, _short(told.detail)
+        shown = await self._room(Event, lease.job, MOST_EVENTS)
+        self._rows[Event, lease.job] += 1
         match told.stage:
             case "STARTED":
                 await market.change(lease.id, lambda at, of: decide.started(at, of, now))
             case "PAUSED":
                 words = str(detail.get("message") or detail.get("reason") or "paused")
-                await market.change(lease.id, lambda at, of: decide.paused(at, of, words, now))
+                await market.change(
+                    lease.id, lambda at, of: _told(decide.paused(at, of, words, now), shown)
+                )
             case "RESUMED":
-                await market.change(lease.id, lambda at, of: decide.resumed(at, of, now))
+                await market.change(
+                    lease.id, lambda at, of: _told(decide.resumed(at, of, now), shown)
+                )
             case "FINISHED":
                 code = detail.get("exit_code")
                 reason, text = end_reason(detail, lease), str(detail.get("message") or "")
+                if reason == EndReason.UNPAID and not await self._left_unpaid(lease):
+                    reason = EndReason.PROVIDER_FAULT  # its word alone is held against nobody
                 await self._finish(lease, reason, text, code if isinstance(code, int) else None)
             case "SETTLED":
                 await settle.reported(market, lease, str(detail.get("tx") or ""))
             case stage if len(stage) <= 40:
                 await market.change(
-                    lease.id, lambda at, of: decide.step_seen(at, of, stage, detail)
+                    lease.id, lambda at, of: _told(decide.step_seen(at, of, stage, detail), shown)
                 )
                 if stage == "CHANNEL_SEEN":
                     await settle.seen(market, lease.session_vk)
             case _:
                 raise ReceiptRefused("a stage is a short word")
         market.payers.tell(lease.session_vk, told)
+
+    async def _left_unpaid(self, lease: Lease) -> bool:
+        """Whether a receipt of it was taken here and not answered in time."""
+        market = self.market
+        voucher = await market.store.get(VoucherRecord, lease.session_vk)
+        unanswered = await market.store.find(
+            ReceiptRecord, lease=lease.id, at_ms__le=market.now - UNANSWERED_MS, limit=1,
+            channel_owed__gt=voucher.cumulative if voucher is not None else 0,
+        )  # fmt: skip
+        return bool(unanswered)
 
     async def _finish(self, lease: Lease, reason: str, text: str, code: int | None) -> None:
         market = self.market
@@ -324,13 +354,14 @@ class Adapters:
             return  # known already
         record = LogRecord(chunk.lease, job, chunk.offset, chunk.stream[:10], chunk.data)
         change = Change(puts=[record], topics=[f"log:{job}"])
-        size = tail.size + len(chunk.data)
+        counted = max(len(chunk.data), LOG_ROW)
+        size = tail.size + counted
         dropped = 0
         for offset, length in tail.chunks:
             if size <= self.market.settings.log_limit:
                 break
             change.drops.append(LogRecord(chunk.lease, job, offset, "", b""))
-            size, dropped = size - length, dropped + 1
+            size, dropped = size - max(length, LOG_ROW), dropped + 1
         await self.market.store.apply(change)
         for _ in range(dropped):
             tail.chunks.popleft()
@@ -343,11 +374,19 @@ class Adapters:
             tail = _Tail()
             for record in await self.market.store.find(LogRecord, lease=lease, limit=100_000):
                 tail.chunks.append((record.offset, len(record.data)))
-                tail.size += len(record.data)
+                tail.size += max(len(record.data), LOG_ROW)
             self._tails[lease] = tail
             while len(self._tails) > 2_000:
                 self._tails.popitem(last=False)
         return tail
+
+    async def _room(self, kind: type[Event | Output], job: str, most: int) -> bool:
+        """Whether a provider may add one more row of *kind* to its job: counted here, read once."""
+        if (kind, job) not in self._rows:
+            self._rows[kind, job] = await self.market.store.count(kind, job=job)
+            while len(self._rows) > 10_000:
+                self._rows.popitem(last=False)
+        return self._rows[kind, job] < most
 
     async def _sample(self, provider: str, lease_id: str, sample: dict[str, Any]) -> None:
         job, _ = await self.owner(provider, lease_id)
@@ -366,6 +405,9 @@ class Adapters:
             raise ReceiptRefused("an output is a path, a sha256 in hex and a size")
         if await self.market.store.get(Output, job, ready.path) is not None:
             return
+        if not await self._room(Output, job, MOST_OUTPUTS):
+            raise ReceiptRefused(f"a job has at most {MOST_OUTPUTS} outputs")
+        self._rows[Output, job] += 1
         output = Output(job, ready.lease, ready.path, ready.sha256, ready.size, self.market.now)
         await self.market.store.apply(Change(puts=[output], topics=[f"job:{job}", f"output:{job}"]))
         log.info("output", job=job, path=ready.path, size=ready.size)
@@ -381,6 +423,18 @@ def end_reason(detail: dict[str, Any], lease: Lease) -> str:
     if word in _ENDS:
         return word
     return _WORDS.get(word, EndReason.FAILED)
+
+
+def _told(out: decide.Outcome, shown: bool) -> decide.Outcome:
+    """What came about, without a line in the job's story if that is long enough."""
+    out.kind = out.kind if shown else ""
+    return out
+
+
+def _short(detail: dict[str, Any]) -> dict[str, Any]:
+    """A provider's words as they are kept."""
+    plain = ((k[:WORDS], v) for k, v in list(detail.items())[:DETAILS] if _plain(v))
+    return {k: v[:WORDS] if isinstance(v, str) else v for k, v in plain}
 
 
 def _plain(value: object) -> bool:

@@ -22,6 +22,7 @@ FOLLOWED: Final = tuple(
 )
 FINAL_DEPTH: Final = 15  # blocks from which no rollback is expected (design of the channel)
 PAGE: Final = 500
+MOST_FINISHES: Final = 20  # that a provider may name for one lease: rollbacks are few
 LATE_MS: Final = 5_000  # after a lease's end; then its last receipt counts as not answered
 _TX: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -78,6 +79,9 @@ async def reported(market: Market, lease: Lease, tx: str) -> None:
     known = await market.store.get(Channel, lease.session_vk)
     if known is not None and known.settled_tx == (tx or "none"):
         return  # said twice
+    named = await market.store.find(Tx, lease=lease.id)
+    if sum(one.kind == "finish" for one in named) >= MOST_FINISHES:
+        raise Malformed("so many transactions cannot all have ended one channel")
     said = {"settled_tx": tx or "none"}
     if market.ledger is None:
         said["state"] = "ENDED"
