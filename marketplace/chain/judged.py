@@ -20,6 +20,7 @@ from marketplace.chain.errors import TxRefused
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.utxo import OutRef, Utxo
 from marketplace.chain.wallet import COLLATERAL
+from marketplace.domain.canonical import want_bytes, want_int, want_list
 from marketplace.domain.channel import Address, Close, Closing, Consts, Open, Stage, Step, TopUp
 from marketplace.domain.errors import Malformed
 from marketplace.domain.units import show_ada
@@ -118,7 +119,7 @@ def require(tx: bytes, wanted: Wanted) -> None:
 def references_of(tx: bytes) -> tuple[OutRef, ...]:
     """What it refers to, at most eight; nothing for one that cannot be read."""
     try:
-        return tuple(_refs(_read(tx).body.get(18))[:8])
+        return tuple(_refs(_read(tx).body.get(18, []))[:8])
     except (Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError):
         return ()
 
@@ -316,7 +317,10 @@ def _lovelace(refs: Iterable[OutRef], wanted: Wanted) -> int:
 
 
 def _withdrawn(tx: _Tx) -> dict[bytes, int]:
-    return cast("dict[bytes, int]", tx.body.get(5) or {})
+    there: Any = tx.body.get(5, {})
+    if not isinstance(there, dict):
+        raise Malformed("no map")
+    return cast("dict[bytes, int]", there)
 
 
 def _expiry(tx: _Tx, wanted: Wanted) -> str:
@@ -329,15 +333,22 @@ def _expiry(tx: _Tx, wanted: Wanted) -> str:
 
 def _list(value: Any) -> list[Any]:
     plain: Any = value.value if isinstance(value, cbor2.CBORTag) and value.tag == 258 else value
-    return list(cast("list[Any]", plain or []))
+    if not isinstance(plain, (list, tuple)):
+        raise Malformed("no list")
+    return list(cast("list[Any]", plain))
 
 
 def _refs(value: Any) -> list[OutRef]:
-    return [OutRef(bytes(one[0]), int(one[1])) for one in _list(value)]
+    return [OutRef(tx_id, index) for tx_id, index in map(_pair, _list(value))]
+
+
+def _pair(value: Any) -> tuple[bytes, int]:
+    tx_id, index = want_list(value, 2, "an input")
+    return want_bytes(tx_id, 32, "id"), want_int(index, "index")
 
 
 def _collateral(tx: _Tx, wanted: Wanted) -> str:
-    pledged = _refs(tx.body.get(13))
+    pledged = _refs(tx.body.get(13, []))
     if any(ref not in wanted.utxos for ref in pledged):
         return "it pledges an output that is not yours"
     returned = 0
@@ -358,7 +369,7 @@ def _collateral(tx: _Tx, wanted: Wanted) -> str:
 
 def _signers(tx: _Tx, wanted: Wanted) -> str:
     mine = {own[1:29] for own in wanted.own}
-    strange = any(bytes(one) not in mine for one in _list(tx.body.get(14)))
+    strange = any(bytes(one) not in mine for one in _list(tx.body.get(14, [])))
     return "it is made for another signer beside you" if strange else ""
 
 
@@ -396,18 +407,25 @@ def _redeemers(raw: bytes) -> list[tuple[int, int, bytes]]:
     if slices.head_of(raw, 0)[0] == 5:
         flat = slices.items(raw, major=5)
         rows = [
-            [*slices.items(key), *slices.items(value)]
+            [*_row(key, 2), *_row(value, 2)]
             for key, value in zip(flat[::2], flat[1::2], strict=True)
         ]
     else:
-        rows = [slices.items(row) for row in slices.items(raw)]
+        rows = [_row(row, 4) for row in slices.items(raw)]
     return [(cbor2.loads(row[0]), cbor2.loads(row[1]), row[2]) for row in rows]
+
+
+def _row(raw: bytes, length: int) -> list[bytes]:
+    parts = slices.items(raw)
+    if len(parts) != length:
+        raise Malformed("a redeemer has other parts")
+    return parts
 
 
 def _references(tx: _Tx, wanted: Wanted) -> str:
     scripts = scripts_for()
     known = (scripts.stub_hash, scripts.settle_hash)
-    for ref in _refs(tx.body.get(18)):
+    for ref in _refs(tx.body.get(18, [])):
         if wanted.references.get(ref) not in known:
             return f"it refers to {ref}, which is not the channel's script"
     return ""

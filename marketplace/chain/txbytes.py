@@ -26,6 +26,8 @@ from marketplace.domain.canonical import (
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import verifies
 
+_ENCODED = 24  # RFC 8949, 3.4.5.1
+
 
 @dataclass(frozen=True, slots=True)
 class TxParts:
@@ -195,8 +197,9 @@ def _output(ref: OutRef, raw: Any) -> Utxo:
         fields = cast(dict[int, Any], raw)
         address, value, script = fields[0], fields[1], fields.get(3)
         option = cast("list[Any] | None", fields.get(2))
-        datum = want_bytes(option[1].value, None, "datum") if option and option[0] == 1 else None
-        datum_hash = want_bytes(option[1], 32, "datum hash") if option and not option[0] else None
+        kind, data = (None, None) if option is None else want_list(option, 2, "datum")
+        datum = _inline(data) if kind == 1 else None
+        datum_hash = want_bytes(data, 32, "datum hash") if kind == 0 else None
     lovelace, bundle = (value, {}) if isinstance(value, int) else value
     amounts = {
         want_bytes(policy, 28, "policy") + want_bytes(name, None, "name"): want_int(
@@ -212,6 +215,13 @@ def _output(ref: OutRef, raw: Any) -> Utxo:
         ref, want_bytes(address, None, "address"), want_int(lovelace, "lovelace"),
         assets_of(amounts), datum, datum_hash, script_hash,
     )  # fmt: skip
+
+
+def _inline(value: Any) -> bytes:
+    """A datum in an output: encoded CBOR (tag 24), as the ledger takes it and nothing else."""
+    if value.tag != _ENCODED:
+        raise Malformed("a datum in an output is tagged 24")
+    return want_bytes(value.value, None, "datum")
 
 
 def _script_hash(encoded: bytes) -> bytes:

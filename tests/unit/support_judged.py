@@ -241,6 +241,13 @@ _STEPS: dict[str, tuple[Change, list[str]]] = {
     ),
     "a stranger's collateral": (_add(13, s.ref(78)), ["COLLATERAL"]),
     "another signer": (_put(14, [CONSTS.consumer_vkh, b"\x0a" * 28]), ["SIGNERS"]),
+    "no list of signers": (_put(14, {}), ["SIGNERS"]),
+    "signers that are null": (_put(14, None), ["SIGNERS"]),
+    "no list of collateral": (_put(13, {}), ["COLLATERAL"]),
+    "collateral of three": (_put(13, [[MONEY[0].ref.tx_id, MONEY[0].ref.index, 0]]), ["COLLATERAL"]),
+    "no list of references": (_put(18, {}), ["REFERENCES"]),
+    "a reference of three": (_put(18, [[s.ref(9001).tx_id, 0, 0]]), ["REFERENCES"]),
+    "no map of withdrawals": (_put(5, []), ["LEAVING", "WITHDRAWAL"]),
     "another script": (_put(18, [[s.ref(9001).tx_id, 0], [s.ref(80).tx_id, 0]]), ["REFERENCES"]),
 }  # fmt: skip
 
@@ -261,6 +268,11 @@ def _told(change: Callable[[list[Any]], Any], as_map: bool) -> Callable[[bytes],
     return work
 
 
+def _replaced(steps: list[Any]) -> None:
+    """A step whose fields are no list; of a close, which has none, it has as many."""
+    steps[0] = cbor2.CBORTag(steps[0].tag, b"\x07" * len(steps[0].value))
+
+
 _CLAIM = cbor2.CBORTag(121, [9 * ADA, 9 * ADA, b"\x00" * 64])
 _TOLD: dict[str, tuple[Callable[[list[Any]], Any], list[str]]] = {
     "a decoy before": (lambda rows: rows.insert(0, [3, 0, [], [1, 1]]), ["STEPS"]),
@@ -269,9 +281,21 @@ _TOLD: dict[str, tuple[Callable[[list[Any]], Any], list[str]]] = {
     "a claim": (lambda rows: rows[-1].__setitem__(2, [_CLAIM]), ["STEPS"]),
     "two steps": (lambda rows: rows[-1][2].append(cbor2.CBORTag(125, [])), ["STEPS"]),
     "another input's script": (lambda rows: rows[0].__setitem__(1, 7), ["STEPS"]),
+    "no step but bytes": (lambda rows: _replaced(rows[-1][2]), ["STEPS"]),
     "a script more": (lambda rows: rows.append([1, 0, 0, [1, 1]]), ["STEPS"]),
     "as they are": (lambda rows: None, []),
 }
+
+
+def _refs(body: dict[int, Any]) -> list[Any]:
+    there = body[0]
+    body[0] = list(there.value if isinstance(there, cbor2.CBORTag) else there)
+    return body[0]
+
+
+def _retagged(body: dict[int, Any], tag: int) -> None:
+    kind, data = body[1][0][2]
+    body[1][0][2] = [kind, cbor2.CBORTag(tag, data.value)]
 
 
 def _bytes_cases(tx: bytes) -> dict[str, bytes]:
@@ -299,6 +323,33 @@ def _bytes_cases(tx: bytes) -> dict[str, bytes]:
         "cut short": tx[:-40],
         "nothing": b"",
         "an input twice": _changed(tx, _add(0, MONEY[1].ref)),
+        "an input of three": _changed(tx, lambda body: _refs(body).append([b"\x01" * 32, 0, 0])),
+        "a datum under another tag": _changed(tx, lambda body: _retagged(body, 121)),
+        "a datum of three": _changed(tx, lambda body: body[1][0][2].append(0)),
+        "witnesses that are a number": tx[: -2 - len(parts.witnesses)] + b"\x00" + parts.rest,
+        "witnesses that are a list": tx[: -2 - len(parts.witnesses)] + b"\x80" + parts.rest,
+        "witnesses that are bytes": tx[: -2 - len(parts.witnesses)] + b"\x40" + parts.rest,
+        "a witness by a name": tx[: -2 - len(parts.witnesses)] + b"\xa1\x61a\x00" + parts.rest,
+    }
+
+
+def _longer(tx: bytes) -> dict[str, bytes]:
+    """Redeemers with a part too many, or one too few, in either of their forms."""
+    parts = split(tx)
+    rows = [(list(key), list(value)) for key, value in cbor2.loads(parts.witnesses)[5].items()]
+
+    def written(rows: list[tuple[list[Any], list[Any]]]) -> bytes:
+        flat = b"".join(cbor2.dumps(key) + cbor2.dumps(value) for key, value in rows)
+        whole = b"\xa1\x05" + bytes([0xA0 | len(rows)]) + flat
+        return b"\x84" + parts.body + whole + parts.rest
+
+    listed = [[*key, *value] for key, value in rows]
+    listed[0].append(0)
+    return {
+        "a redeemer without units": written([(rows[0][0], rows[0][1][:1]), *rows[1:]]),
+        "a redeemer of three": written([(rows[0][0], [*rows[0][1], 0]), *rows[1:]]),
+        "a pointer of three": written([([*rows[0][0], 0], rows[0][1]), *rows[1:]]),
+        "a redeemer of five": _witnesses(tx, lambda there: there.__setitem__(5, listed)),
     }
 
 
@@ -320,6 +371,8 @@ def cases() -> list[tuple[str, str, bytes, list[str]]]:
             twice = "decoy" in name  # no map in its plain form has a key twice
             raw, codes = _told(told, True)(tx), ["BYTES"] if twice else wrong
             found.append((f"{step}: {name}, a map", step, raw, codes))
+        for name, longer in _longer(tx).items() if step != "open" else ():
+            found.append((f"{step}: {name}", step, longer, ["STEPS"]))
         witness = {0: [[b"\x01" * 32, b"\x02" * 64]]}
         signed = _witnesses(tx, lambda there, witness=witness: there.update(witness))
         found.append((f"{step}: signed by another", step, signed, ["STEPS"]))

@@ -22,15 +22,24 @@ const NAMES = {
 };
 const ADA = 1_000_000n;
 const big = BigInt;
-const asMap = (value) => (value instanceof Map ? value : new Map());
-const items = (value) => {
-  const list = value instanceof Tag && value.number === 258 ? value.value : value ?? [];
+const theMap = (value) => {
+  if (!(value instanceof Map)) throw new Error("no map");
+  return value;
+};
+const items = (value = []) => {
+  const list = value instanceof Tag && value.number === 258 ? value.value : value;
   if (!Array.isArray(list)) throw new Error("no list");
   return list;
 };
 const money = (lovelace) => `₳${lovelace / ADA}.${String(lovelace % ADA < 0n ? -(lovelace % ADA) : lovelace % ADA).padStart(6, "0")}`;
 const sum = (list, of) => list.reduce((total, one) => total + of(one), 0n);
-const refOf = ([id, index]) => {
+const asMap = (value = new Map()) => theMap(value);
+const row = (value, length) => {
+  if (!Array.isArray(value) || value.length !== length) throw new Error("no row");
+  return value;
+};
+const refOf = (value) => {
+  const [id, index] = row(value, 2);
   if (!(id instanceof Uint8Array) || id.length !== 32 || !Number.isInteger(index) || index < 0) throw new Error("no input");
   return `${toHex(id)}#${index}`;
 };
@@ -70,6 +79,11 @@ function isPlain(bytes) {
   return item(0) && at === bytes.length;
 }
 
+const encoded = (value) => {
+  if (!(value instanceof Tag && value.number === 24 && value.value instanceof Uint8Array)) throw new Error("no encoded data");
+  return value.value;
+};
+
 /** `{address, lovelace, tokens, strange, datum}`; *strange*: a script, a datum's hash, anything beside. */
 export function readOutput(output) {
   const legacy = Array.isArray(output);
@@ -77,7 +91,8 @@ export function readOutput(output) {
   const lovelace = big(Array.isArray(value) ? value[0] : value);
   const option = legacy ? undefined : output.get(2);
   const beside = legacy ? output.length > 2 : [...output.keys()].some((key) => ![0, 1, 2].includes(key));
-  const inline = Array.isArray(option) && option.length === 2 && option[0] === 1 && option[1] instanceof Tag && option[1].number === 24 ? option[1].value : null;
+  const [kind, data] = option === undefined ? [] : row(option, 2);
+  const inline = kind === 1 ? encoded(data) : null;
   if (!(address instanceof Uint8Array) || lovelace < 0n) throw new Error("no output");
   return { address, lovelace, tokens: Array.isArray(value), strange: beside || Boolean(option && !inline), datum: inline };
 }
@@ -92,7 +107,7 @@ export function readTx(bytes) {
   const inputs = items(body.get(0)).map(refOf);
   if (new Set(inputs).size !== inputs.length) throw new Error("an input twice");
   return {
-    id: toHex(blake2b(raw)), body, inputs, witnesses: asMap(decode(witnesses)),
+    id: toHex(blake2b(raw)), body, inputs, witnesses: theMap(decode(witnesses)),
     outputs: items(body.get(1)).map(readOutput), fee: big(body.get(2)), fields: [...body.keys()],
   };
 }
@@ -255,8 +270,8 @@ const RULES = [
 
 /** Redeemers of a witness set in either form, `[tag, index, data]`. */
 function redeemersOf(value) {
-  if (value instanceof Map) return [...value].map(([[tag, index], [data]]) => [tag, index, data]);
-  return items(value).map(([tag, index, data]) => [tag, index, data]);
+  if (value instanceof Map) return [...value].map(([at, told]) => [...row(at, 2), row(told, 2)[0]]);
+  return items(value).map((one) => row(one, 4).slice(0, 3));
 }
 
 function stepsFault(tx, { step, least }, foreign) {
@@ -270,7 +285,7 @@ function stepsFault(tx, { step, least }, foreign) {
   if (names.length !== 2 || !names.includes(`0.${spent}`)) return "it runs another script than this channel's";
   const steps = rows.find(([tag, index]) => tag === 3 && index === 0)?.[2];
   const [only] = Array.isArray(steps) && steps.length === 1 ? steps : [];
-  const taken = !(only instanceof Tag) ? "" : only.number === 124 && only.value.length === 1 && big(only.value[0]) === least ? "topup" : only.number === 125 && only.value.length === 0 ? "close" : "";
+  const taken = !(only instanceof Tag && Array.isArray(only.value)) ? "" : only.number === 124 && only.value.length === 1 && big(only.value[0]) === least ? "topup" : only.number === 125 && only.value.length === 0 ? "close" : "";
   return taken === step ? null : "it takes another step than you asked for";
 }
 
