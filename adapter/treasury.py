@@ -56,6 +56,7 @@ ALARMS: Final = (25, 50)
 """Per cent of the close period after which an unsettled Closing channel is shouted about."""
 UNREAD_LOOKS: Final = 2
 """In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
+RESCUED_AT_ONCE: Final = 8
 ATTEMPTS: Final = 3
 """In one look: between reading the mempool and sending, another transaction may come first."""
 
@@ -194,7 +195,7 @@ class Treasury:
             except TallyError as error:  # whatever stands there, the other channels are looked at
                 _log.warning("channel not read", code=error.code, cause=error.message)
                 await self._handle(Unread(session_vk, error.code, error.message))
-                await self._rescue(known, snapshot)
+                await self._rescued(known, snapshot)
 
     async def _look_into_purse(self) -> None:
         """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once it can."""
@@ -291,13 +292,18 @@ class Treasury:
     async def _finish(self, known: Channel, view: ChannelView, snapshot: Snapshot) -> None:
         """Take what the voucher gives and send the rest home, in one transaction of ours."""
 
-        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent:
+        def worth(at: ChannelView) -> int:
+            return takeable(snapshot, at, _signed(known))
+
+        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
+            if waiting and not worth(at):
+                return None  # nothing is at stake: a block tells the channel from its copies
             return await finish_channels(
                 self._desk, [(at, known.voucher)], self._payouts, self._hot, known.owed, waiting
             )
 
         try:
-            await self._build_on_tip(view, lambda at: takeable(snapshot, at, _signed(known)), send)
+            await self._build_on_tip(view, worth, send)
         except FundsShort as short:
             self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
         except Refusal as refusal:
@@ -324,6 +330,15 @@ class Treasury:
         except Refusal as refusal:  # the market's settler, or the next look, may do better
             _log.warning("claim refused", code=refusal.code, cause=refusal.message)
 
+    async def _rescued(self, known: Channel, snapshot: Snapshot) -> None:
+        """:meth:`_rescue`, whose own trouble delays no other channel."""
+        try:
+            await self._rescue(known, snapshot)
+        except Halt:
+            raise
+        except TallyError as error:
+            _log.warning("not claimed unread", code=error.code, cause=error.message)
+
     async def _rescue(self, known: Channel, snapshot: Snapshot) -> None:
         """Claim from a channel that cannot be read, wherever its constants stand: whoever finds one more
         way to hide a channel's history from us keeps no claim out by it.
@@ -333,12 +348,17 @@ class Treasury:
         if self._unread[vk] < UNREAD_LOOKS or _signed(known) - known.claimed < least:
             return
         consts = Terms.decode(known.terms).consts()
-        try:
-            for view in await self._finder.claimable(vk, consts.payout):
-                if view.consts == consts:
-                    await self._claim(known, view, snapshot, least)
-        except Fault as fault:  # the chain's door is away: the next look tries again
-            _log.warning("not claimed unread", code=fault.code, cause=fault.message)
+
+        def worth(view: ChannelView) -> int:
+            return takeable(snapshot, view, _signed(known))
+
+        found = await self._finder.claimable(vk, consts.payout)
+        good = [view for view in found if view.consts == consts and worth(view) >= least]
+        for view in sorted(good, key=worth, reverse=True)[:RESCUED_AT_ONCE]:
+            try:
+                await self._claim(known, view, snapshot, least)
+            except Fault as fault:  # the next one, or the next look, may do better
+                _log.warning("not claimed unread", code=fault.code, cause=fault.message)
 
     async def _build_on_tip(
         self,

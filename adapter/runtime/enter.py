@@ -1,6 +1,6 @@
 """Run a command inside a process workload, as its user.
 
-``python -m adapter.runtime.enter CGROUPS GROUP PID UID GID FOLDER COMMAND…`` as root, or with ``- -`` for UID
+``python -m adapter.runtime.enter CGROUPS GROUP DISK_MIB PID UID GID FOLDER COMMAND…`` as root, or with ``- -`` for UID
 and GID where the adapter is no root itself.  PID is bubblewrap's own first process inside (0: the workload has
 no namespaces), never one of the tenant's, who may have laid other programs over the host's in a mount
 namespace of its own.  And no file in there is looked up, loaded or run before the identity is the
@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Final
 
 from adapter.cgroup import Cgroups
+from adapter.runtime.shim import limit
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
 )  # fmt: skip
-_CAPBSET_DROP: Final = 24  # prctl(2)
+_PARENT_DEATH_SIGNAL: Final = 1  # prctl(2)
+_CAPBSET_DROP: Final = 24
 _NO_NEW_PRIVILEGES: Final = 38
 _CAP_AMBIENT, _CLEAR_ALL = 47, 4
 _CAPABILITIES: Final = 64  # as many as a set can hold; those that the kernel lacks are refused
@@ -60,8 +63,10 @@ def _become(uid: int, gid: int) -> None:
     _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
 
 
-def main(pid: int, owner: tuple[int, int] | None, folder: str, command: list[str]) -> int:
-    """The command's exit code."""
+def main(
+    pid: int, owner: tuple[int, int] | None, folder: str, command: list[str], disk_mib: int
+) -> int:
+    """The command's exit code. It ends with this process, whatever group it makes for itself."""
     try:
         if pid:
             _enter(pid, user=owner is None)
@@ -73,8 +78,10 @@ def main(pid: int, owner: tuple[int, int] | None, folder: str, command: list[str
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return code if code >= 0 else 128 - code
     try:
+        limit(disk_mib)
         if owner is not None:
             _become(*owner)
+        _check(_libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
         os.chdir(folder)
         os.execvpe(command[0], command, {**ENVIRONMENT, "HOME": folder})
     except OSError as error:
@@ -84,6 +91,9 @@ def main(pid: int, owner: tuple[int, int] | None, folder: str, command: list[str
 
 
 if __name__ == "__main__":
-    groups, group, first, uid, gid, home, *words = sys.argv[1:]
+    groups, group, mib, first, uid, gid, home, *words = sys.argv[1:]
     Cgroups(Path(groups)).join(group, os.getpid())
-    sys.exit(main(int(first), None if uid == "-" else (int(uid), int(gid)), home, words))
+    who = None if uid == "-" else (int(uid), int(gid))
+    os._exit(
+        main(int(first), who, home, words, int(mib))
+    )  # nothing is looked for in there any more

@@ -416,7 +416,9 @@ class ProcessRuntime:
         first = self._first_inside(handle) if confined else 0
         owner = [str(one) for one in owner_ids(about["user"])] if os.geteuid() == 0 else ["-", "-"]
         home = WORKSPACE if confined else str(Workspace(self.config.state, handle.lease).path)
-        group = [str(self.cgroups.root), handle.cgroup]
+        if self.cgroups.frozen(handle.cgroup):
+            raise RuntimeRefused(f"{handle.lease} is paused: nothing runs in it now")
+        group = [str(self.cgroups.root), handle.cgroup, str(about["disk_mib"])]
         module = [sys.executable, "-m", "adapter.runtime.enter"]
         line = [*module, *group, str(first), *owner, home, *command]
         with subprocess.Popen(

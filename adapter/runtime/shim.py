@@ -44,6 +44,17 @@ def write_status(folder: Path, **facts: object) -> None:
     disk.write_whole(folder / "status.json", json.dumps(facts).encode())
 
 
+def limit(disk_mib: int) -> None:
+    """This process's limits, and those of all that it starts: no core, few files, none beyond the disk's."""
+    files = min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    for what, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_FSIZE, disk_mib << 20),
+    ):
+        resource.setrlimit(what, (value, value))
+
+
 def _prepare(plan: dict[str, Any], groups: Cgroups) -> Callable[[], None]:
     """What the child does between fork and exec: limits, group, and its own identity."""
 
@@ -51,12 +62,7 @@ def _prepare(plan: dict[str, Any], groups: Cgroups) -> Callable[[], None]:
         os.setpgrp()
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         groups.join(plan["group"], os.getpid())
-        for what, value in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_NOFILE, min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
-            (resource.RLIMIT_FSIZE, plan["disk_mib"] << 20),
-        ):
-            resource.setrlimit(what, (value, value))
+        limit(plan["disk_mib"])
         if plan["uid"] is not None:
             os.setgroups([])
             os.setgid(plan["gid"])

@@ -171,6 +171,15 @@ class Proving(WebSocketsSansIOProtocol):
         """Parsed in slices; what comes while a message waits for its reader waits as well."""
         self._unparsed += data
         self._parse()
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.abort()  # a head that HTTP takes and a websocket does not: no event tells it
+
+    def shutdown(self) -> None:
+        """What has not shaken hands is let go of; the others are told."""
+        if self.handshake_initiated:
+            super().shutdown()
+        else:
+            self.transport.abort()
 
     def _parse(self) -> None:
         while self._unparsed and not self.read_paused and not self.transport.is_closing():
@@ -240,7 +249,8 @@ def listener(host: str, port: int) -> socket.socket:
     two parts, and otherwise the second waits for the client's delayed acknowledgement, 40 ms. asyncio
     sets it by itself only on a socket that names its protocol, which those of ``create_server`` do not.
     """
-    made = socket.create_server((host, port), reuse_port=False)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.create_server((host, port), family=family, reuse_port=False)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
@@ -269,5 +279,5 @@ def config(app: ASGIApp, **more: Any) -> Config:
         "h11_max_incomplete_event_size": HEAD_BYTES,
     }
     made = Config(app, **(settings | more))
-    made.lobby = Lobby(more.get("forwarded_allow_ips"))
+    made.lobby = Lobby(made.forwarded_allow_ips)
     return made

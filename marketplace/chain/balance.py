@@ -190,6 +190,11 @@ class Draft:
             raise FundsShort("no output of 5 ADA to pledge as collateral", missing=COLLATERAL)
         percent = self.snapshot.params.collateral_percent
         need = -(-fee * percent // 100)
+        if need > COLLATERAL:
+            raise TxRefused(
+                f"by its parameters the chain's door wants {need} lovelace as collateral; never is more"
+                f" than {COLLATERAL} forfeited: ask another door (--chain-url)"
+            )
         pledge: dict[str, Any] = {"collateral": [input_of(self.collateral.ref)]}
         if self.collateral.plain and self.collateral.lovelace <= COLLATERAL:
             if self.collateral.lovelace < need:

@@ -140,7 +140,7 @@ class ChannelFinder:
             stage = datum.read_stage(utxo.datum or b"")
             funding = Funding(stage.claimed + utxo.quantity(self._unit), 0)
             view = ChannelView(session_vk, utxo, stage, utxo, (funding,), 0, self._unit)
-            found += [view] if stage.consts.payout == payout else []
+            found += [view] if stage.consts.payout == payout and stage.claimed >= 0 else []
         return found
 
     async def find(
@@ -308,7 +308,12 @@ def takeable(snapshot: Snapshot, view: ChannelView, signed: int) -> int:
     """What a voucher over *signed* takes from the output of *view* now."""
     if view.unit and view.utxo.lovelace < reserve(snapshot, _out(view.utxo), view.unit):
         return 0
-    return max(0, min(signed, channel_capacity(snapshot, view).most) - view.claimed)
+    return max(
+        0,
+        min(
+            signed - view.claimed, channel_capacity(snapshot, view).most - view.claimed, view.amount
+        ),
+    )
 
 
 def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capacity:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marketplace.chain import address as addresses
-from marketplace.chain import datum, plutus, txbytes
+from marketplace.chain import datum, lax, plutus, txbytes
 from marketplace.chain.connect import ChainReader
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.utxo import OutRef, Utxo
@@ -98,7 +98,7 @@ def explain_resolved(tx: bytes, resolved: Mapping[OutRef, Utxo], own: Sequence[b
     if any(account[0] >> 4 != _SCRIPT_ACCOUNT for account in body.get(5) or {}):
         raise TxRefused("the transaction withdraws the rewards of a key")
     inputs = [resolved[ref] for ref in sorted(txbytes.inputs_of(tx))]
-    locked = [u for u in inputs if Address.parse(u.address).payment.is_script]
+    locked = [u for u in inputs if lax.is_locked(u.address)]
     outputs = txbytes.outputs_of(tx)
     mine = set(own)
     before = sum(u.lovelace for u in inputs if u.address in mine)
@@ -118,6 +118,8 @@ def _steps(tx: bytes, locked: Sequence[Utxo]) -> tuple[StepShown, ...]:
     if len(told) > 1:
         raise TxRefused("the transaction tells its steps several times over: one is a decoy")
     try:
+        for utxo in locked:
+            Address.parse(utxo.address)  # at no pointer: there is no channel of ours
         steps = datum.read_steps(plutus.decode(told[0])) if told else ()
         stages = [datum.read_stage(u.datum or b"") for u in locked]
     except Malformed as error:

@@ -72,15 +72,17 @@ class Mempool:
             return Ahead(view)
         path: dict[OutRef, bytes] = {}
         ends: list[ChannelView] = []
-        unread = [view]
+        unread, seen = [view], {view.utxo.ref}
         while unread:
             at = unread.pop()
             tx = spenders.get(at.utxo.ref)
             if tx is None:
                 ends.append(at)
-            elif at.utxo.ref not in path:
-                path[at.utxo.ref] = tx.tx_id
-                unread += _onward(at, tx)
+                continue
+            path[at.utxo.ref] = tx.tx_id
+            onward = [one for one in _onward(at, tx) if one.utxo.ref not in seen]
+            seen |= {one.utxo.ref for one in onward}
+            unread += onward
         best = max(ends, key=worth, default=view)
         return Ahead(best, tuple(path.items()), over=not ends)
 

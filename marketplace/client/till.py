@@ -182,10 +182,15 @@ class Till:
 
     async def shown(self, view: ChannelView | ChannelEnded) -> Voucher | None:
         """The own voucher with which the channel was claimed from last, read from that transaction's bytes;
-        None if the chain's door shows none that the session key signed. :class:`ChainFault`.
+        None if it shows none that the session key signed. :class:`ChainFault`, also from a door that
+        names a transaction and has no bytes of it: that proves nothing.
         """
-        raw = await self.chain.transaction_bytes(view.claimed_by) if view.claimed_by else None
-        return None if raw is None else shown.greatest_voucher(raw, view.session_vk)
+        if not view.claimed_by:
+            return None
+        raw = await self.chain.transaction_bytes(view.claimed_by)
+        if raw is None:
+            raise ChainFault(f"the chain's door names {view.claimed_by.hex()} and does not show it")
+        return shown.greatest_voucher(raw, view.session_vk)
 
     async def checked(self, terms: Terms, origin: OutRef) -> int:
         """The most that the channel can pay, once it was found to be exactly that of *terms*.

@@ -18,7 +18,7 @@ from marketplace.service.errors import DiskFull, RateLimited
 
 KEEP_FREE: Final = 1 << 30  # bytes of the disk that no file of a user takes
 AT_ONCE: Final = 8  # uploads of one account, or of all accounts at one address, at a time
-LOOK_EVERY: Final = 8 << 20  # bytes written between two looks at the disk
+LOOK_EVERY: Final = 8 << 20  # bytes written by all together between two looks at the disk
 AGAIN_MS: Final = 1_000
 
 
@@ -38,6 +38,7 @@ class Room:
         self.folder = folder
         self.keep_free = KEEP_FREE
         self._underway: list[Upload] = []
+        self._unseen = 0  # bytes that all of them wrote since the last look
 
     def promised(self, name: str) -> int:
         """Bytes promised to the uploads of account *name*."""
@@ -60,9 +61,12 @@ class Room:
             self._underway.remove(mine)
 
     def wrote(self, upload: Upload, size: int) -> None:
-        """*size* bytes more are written; :class:`DiskFull` when something else took the disk meanwhile."""
-        before, upload.written = upload.written, upload.written + size
-        if before // LOOK_EVERY != upload.written // LOOK_EVERY:
+        """*size* bytes more are written; :class:`DiskFull` when something else took the disk meanwhile,
+        another process of this market among it."""
+        upload.written += size
+        self._unseen += size
+        if self._unseen >= LOOK_EVERY:
+            self._unseen = 0
             self._look(0)
 
     def _look(self, size: int) -> None:

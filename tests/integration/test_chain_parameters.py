@@ -35,3 +35,27 @@ def test_a_door_that_asks_for_a_mad_fee_gets_no_signature(tmp_path: Path) -> Non
             assert await Till(me.purse, world.chain).balance() == before
 
     run(story)
+
+
+def test_a_door_that_asks_for_a_mad_pledge_gets_no_signature(tmp_path: Path) -> None:
+    """What is pledged is forfeited when somebody submits the transaction as one whose script failed."""
+
+    async def story(world: World) -> None:
+        me = Consumer.of(world, tmp_path)
+        live = await Till(me.purse, world.chain).open(me.terms, me.offered.amount)
+        world.devnet.mint()
+
+        def lies(_method, path, forward):
+            status, data, kind = forward()
+            if path.endswith("/epochs/latest/parameters"):
+                data = json.dumps({**json.loads(data), "collateral_percent": 100_000}).encode()
+            return status, data, kind
+
+        with door(world.served.url) as lying:
+            lying.keeper = lies
+            till = Till(me.purse, await connect(lying.url))
+            view = await till.look(me.terms.session_vk, live)
+            with pytest.raises(TxRefused, match="collateral"):
+                await till.close_view(view)
+
+    run(story)

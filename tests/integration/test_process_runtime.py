@@ -318,3 +318,23 @@ async def test_a_command_inside_is_never_root_whatever_a_tenant_lays_over_the_ho
         assert not proof.exists(), proof.read_text()
     finally:
         await runtime.remove(handle)
+
+
+async def test_a_command_inside_has_the_workloads_limits_and_ends_with_its_time(
+    runtime: ProcessRuntime,
+) -> None:
+    handle = await runtime.start(spec("import time; time.sleep(60)"))
+    try:
+        said = await runtime.exec(
+            handle, ("sh", "-c", "ulimit -f; ulimit -c; ulimit -n"), 20_000, 100
+        )
+        files, core, few = said.output.split()
+        assert int(files) * 512 == 32 << 20 and int(core) == 0 and int(few) <= 16_384
+        late = await runtime.exec(handle, ("setsid", "-w", "sleep", "4711"), 500, 100)
+        assert late.exit_code == 137
+        await runtime.pause(handle)
+        with pytest.raises(RuntimeRefused, match="paused"):
+            await runtime.exec(handle, ("true",), 5_000, 100)
+        await runtime.resume(handle)
+    finally:
+        await runtime.remove(handle)

@@ -411,3 +411,19 @@ def test_a_whole_64_of_ipv6_is_one_address_everywhere(tmp_path) -> None:
                     await connect(at, additional_headers=of("2001:db8:7::bb"))
 
     anyio.run(run)
+
+
+@pytest.mark.parametrize("odd", ["X-Long: " + "a" * 9_000, "\r\n".join(["X-Many: 1"] * 200)])
+def test_a_handshake_that_only_http_takes_ends_and_hinders_no_shutdown(odd: str, tmp_path) -> None:
+    async def run() -> None:
+        async with place(tmp_path) as (_, where, _):
+            head = (
+                "GET /v1/payer HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{odd}\r\n\r\n"
+            )
+            async with await anyio.connect_tcp(*where) as stream:
+                await stream.send(head.encode())
+                with anyio.fail_after(10):
+                    await until_closed(stream)
+
+    anyio.run(run)
