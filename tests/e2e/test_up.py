@@ -79,6 +79,11 @@ async def picture(env: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+async def all_ended(env: dict[str, str]) -> bool:
+    """Whether the market shows every channel as over."""
+    return {state for _, state in (await picture(env))["channels"]} == {"ENDED"}
+
+
 async def block(env: dict[str, str], which: str) -> dict[str, Any]:
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         return (await http.get(f"{env['TALLY_CHAIN_URL']}/blocks/{which}")).json()
@@ -100,6 +105,8 @@ def test_it_knows_everything_after_a_restart(tmp_path: Path) -> None:
             ran = await tally("job", "run", str(file), "--yes", "--json", env=env)
             assert ran.process.returncode == 0, str(ran)
             assert ran.last["reason"] == "COMPLETED" and ran.last["settled"] is True, str(ran)
+            # Its channel's end lies deep before the picture is taken: nothing of it changes any more.
+            await until_true(lambda: all_ended(env), "the channel's end, deep in the chain")
             before, tip = await picture(env), await block(env, "latest")
             assert before["bills"][0]["reconciled"] is True
             children = parts_of(running.process.pid)
