@@ -76,7 +76,7 @@ def payout_of(address: bytes) -> bytes:
     return hashlib.blake2b(b"\xd8\x79\x9f" + paid + staked + b"\xff", digest_size=28).digest()
 
 
-def _place(address: bytes) -> tuple[Any, ...]:
+def place(address: bytes) -> tuple[Any, ...]:
     """What an address is, equal for equal ones: a pointer's numbers can be written in many lengths."""
     stake = tuple(_pointer(address[29:])) if address[0] >> 4 in (4, 5) else address[29:]
     return address[:29], stake
@@ -248,7 +248,7 @@ def _continues(channel: _Channel, kind: int, tx: Tx, position: int) -> int | Non
         out.script
         or out.assets
         or out.inline_datum is None
-        or _place(out.address) != _place(channel.held.output.address)
+        or place(out.address) != place(channel.held.output.address)
     ):
         return None
     found, more = data(out.inline_datum), out.lovelace - channel.amount
@@ -273,7 +273,7 @@ def _refunds(channel: _Channel, kind: int, tx: Tx, position: int) -> int | None:
     plain = out.datum_hash is None and out.script is None and not out.assets
     taken = channel.amount - out.lovelace
     fits = taken > 0 if kind == FINISH_CLAIMING else taken == 0
-    return taken if plain and _place(out.address) == _place(home) and fits else None
+    return taken if plain and place(out.address) == place(home) and fits else None
 
 
 # --- a channel's life -----------------------------------------------------------------------
