@@ -63,7 +63,7 @@ prove: install docker packages
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
-	$(PYTEST) tests -n 2 --dist loadfile -m 'nightly and not gpu' --timeout 7200 -rs
+	$(PYTEST) tests -m 'nightly and not gpu' --timeout 10800 -rs  # one at a time: some of them keep time
 
 gpu: install
 	$(PYTEST) tests -m gpu

@@ -2,6 +2,9 @@
 
 A market in a process of its own, adapters and payers with real sockets and signatures in another, and the
 stranger in a third, at another address. A receipt without its voucher after two ticks is a pause.
+
+With ``make nightly``, which runs one test at a time: three processes that keep time on two cores share
+them with no other test.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ async def leases(folder: Path, serving: str = "marketplace.cli.bench_hub") -> As
         yield rig
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 def test_leases_tick_on_while_a_stranger_does_its_worst_in_every_way(tmp_path: Path) -> None:
     async def run() -> None:
         async with leases(tmp_path) as rig:
@@ -70,7 +73,7 @@ def test_leases_tick_on_while_a_stranger_does_its_worst_in_every_way(tmp_path: P
     anyio.run(run)
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 def test_leases_tick_on_whatever_a_stranger_sends_at_full_pace(tmp_path: Path) -> None:
     async def run() -> None:
         async with leases(tmp_path) as rig:
@@ -80,7 +83,7 @@ def test_leases_tick_on_whatever_a_stranger_sends_at_full_pace(tmp_path: Path) -
     anyio.run(run)
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 @pytest.mark.parametrize("kinds", [["held"], ["chunk", "subscribe"], ["keys"]])
 def test_without_the_limits_the_same_stranger_makes_leases_pause(
     tmp_path: Path, kinds: list[str]
