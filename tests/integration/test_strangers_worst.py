@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
-from marketplace.cli.bench_hub import Rig, ticking
+from marketplace.cli.bench_hub import LoadLost, Rig, ticking
 from marketplace.cli.bench_start import percentile
 from tests.integration.support_stranger import ASK, TALK
 
@@ -31,9 +31,9 @@ async def attacked(rig: Rig, kinds: Sequence[str], seconds: int) -> dict[str, An
     """What the leases had while a stranger sent *kinds*."""
     await rig.count()
     command = [sys.executable, "-m", "tests.integration.support_stranger", rig.url, str(seconds)]
-    done = await anyio.run_process([*command, *kinds], stderr=None)
+    done = await anyio.run_process([*command, *kinds], stderr=None, check=False)
     counted = await rig.counted()
-    print("+".join(kinds), done.stdout.decode().strip(), shown(counted))
+    print("+".join(kinds), done.returncode, done.stdout.decode().strip(), shown(counted))
     return counted
 
 
@@ -84,14 +84,12 @@ def test_leases_tick_on_whatever_a_stranger_sends_at_full_pace(tmp_path: Path) -
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kinds", [["held"], ["chunk", "subscribe"], ["keys"]])
-def test_without_the_limits_the_same_stranger_makes_leases_pause(
-    tmp_path: Path, kinds: list[str]
-) -> None:
-    """So the tests above can fail."""
+def test_without_the_limits_the_same_stranger_makes_leases_pause(tmp_path: Path) -> None:
+    """So the tests above can fail: 16,000 names of leases in a frame, answered one by one."""
 
     async def run() -> None:
         async with leases(tmp_path, "tests.integration.support_unpaced") as rig:
-            assert (await attacked(rig, kinds, 10))["late"], kinds
+            with pytest.raises((AssertionError, LoadLost)):
+                ticked_on(await attacked(rig, ["held"], 10), 10)
 
     anyio.run(run)
