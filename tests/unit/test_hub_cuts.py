@@ -13,6 +13,7 @@ from marketplace.domain import wire
 from marketplace.domain.conversation import Client, Numbering
 from marketplace.domain.keys import Signer
 from marketplace.hub.sockets import Closed, Connection, Hub
+from marketplace.service.paying import Paying
 from tests.fakes import FakeIds, until
 
 ADAPTER = Signer(b"a" * 32)
@@ -68,7 +69,7 @@ class Rig:
         self.done: list[str] = []
         ids = FakeIds()
         market: Any = SimpleNamespace(
-            settings=SimpleNamespace(magic=42), ids=ids, now=0, names=(AT,)
+            settings=SimpleNamespace(magic=42), ids=ids, now=0, names=(AT,), paying=Paying()
         )
         self.hub = Hub(market, "adapter", self.handle)
 
