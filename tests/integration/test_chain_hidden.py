@@ -17,10 +17,9 @@ from adapter.events import Settled, Sighted, Unread
 from adapter.state import ChannelStage
 from adapter.treasury import UNREAD_LOOKS
 from marketplace.chain import address as addresses
-from marketplace.chain import lax, plutus, txbytes, txs
+from marketplace.chain import plutus, txbytes, txs
 from marketplace.chain.actions import CLOSE_WITHIN_MS, pay
 from marketplace.chain.balance import assemble
-from marketplace.chain.connect import ChainReader, Moves
 from marketplace.chain.datum import stage_bytes
 from marketplace.chain.instance import scripts_for
 from marketplace.chain.ledger import ChainLedger
@@ -34,6 +33,7 @@ from marketplace.service.ports import Claimable
 from tests.integration.support_chain import ADA, Live, World, run
 from tests.integration.support_odd import rewritten
 from tests.integration.test_adapter_treasury import opened, signed
+from tests.integration.test_chain_decoys import Forgetful
 
 SHORT, LONG = b"\x01\x02\x03", b"\x80\x01\x02\x03"
 """One pointer twice: 1, 2 and 3, the first of them with a leading nought."""
@@ -96,21 +96,6 @@ def test_a_neighbour_whose_pointer_is_written_anew_hides_no_close(tmp_path: Path
         assert await world.balance(provider.payout_address) == 15 * ADA
 
     run(story)
-
-
-class Forgetful:
-    """A door that answers everything but how a channel moved on: as if its history could not be read."""
-
-    def __init__(self, chain: ChainReader) -> None:
-        self._chain = chain
-
-    def __getattr__(self, name: str) -> object:
-        return self._moves if name == "moves" else getattr(self._chain, name)
-
-    async def _moves(self, tx_id: bytes) -> Moves | None:
-        moves = await self._chain.moves(tx_id)
-        spent = moves is not None and any(lax.is_locked(one.address) for one in moves.inputs)
-        return None if spent else moves
 
 
 async def close(world: World, live: Live) -> None:
