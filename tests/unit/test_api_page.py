@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from marketplace.api import reference
+from tests.unit.support_golden import golden
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
@@ -16,3 +17,8 @@ def test_the_page_is_generated_from_the_openapi_document() -> None:
     )
     for path in openapi["paths"]:
         assert f" {path}`" in PAGE.read_text()
+
+
+def test_the_whole_document_is_pinned() -> None:
+    """What programs that others generated from it rely on."""
+    golden("openapi.json", reference.schema())
