@@ -190,7 +190,7 @@ def _proposed(turn: Turn, message: wire.LeaseProposed) -> None:
         return
     plan = check(turn.state, turn.own, message, turn.now)
     if isinstance(plan, Declined):
-        turn.send(wire.LeaseDeclined(message.lease, plan.code, plan.message))
+        turn.send(wire.LeaseDeclined(message.lease, plan.code, plan.message, plan.remedy))
         return
     signed = SignedTerms(message.terms, turn.own.signer.sign(message.terms))
     lease = Lease(message.lease, message.job, signed, plan.terms, plan.grant)

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from marketplace.domain import wire
-from marketplace.domain.conversation import Client, Phase
+from marketplace.domain.conversation import Client, MarketOlder, Phase
 from marketplace.domain.errors import Refusal
 
 WINDOW: Final = 1000
@@ -120,6 +120,8 @@ class Link:
                 await self._once()
             except (OSError, WebSocketException, TimeoutError) as error:
                 _log.info("market unreachable", url=self.url, cause=str(error)[:200])
+            except MarketOlder:
+                continue
             except Refusal as refusal:
                 _log.error("market refuses", code=refusal.code, cause=refusal.message)
             wait = FIRST_WAIT_S if self._welcomed else min(MOST_WAIT_S, wait * 2)

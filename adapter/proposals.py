@@ -30,10 +30,11 @@ MEMORY_LEAST_MIB: Final = 6  # the least that a container takes
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """No, with a stable code."""
+    """No, with a stable code, and what the consumer can do where somebody knows it."""
 
     code: str
     message: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
     try:
         terms = Terms.decode(proposal.terms)
     except Refusal as refusal:
-        return Declined(refusal.code, refusal.message)
+        return Declined(refusal.code, refusal.message, refusal.remedy)
     job = proposal.job
     for rules in (_identity, _bargain, _openness):
         for holds, code, why in rules(state, own, terms, proposal, now):
@@ -61,7 +62,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
     try:
         grant = grants.find(job, own.offer.host, terms)
     except Refusal as refusal:
-        return Declined("DEVICES_UNKNOWN", refusal.message)
+        return Declined("DEVICES_UNKNOWN", refusal.message, refusal.remedy)
     for rule in (_device_rules, _room_rules):
         for holds, code, why in rule(state, own, terms, grant):
             if not holds:
@@ -69,7 +70,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
     try:
         workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
-        return Declined(refusal.code, refusal.message)
+        return Declined(refusal.code, refusal.message, refusal.remedy)
     for holds, code, why in _channel_rules(state, terms):
         if not holds:
             return Declined(code, why)

@@ -24,6 +24,7 @@ from marketplace.domain import wire
 from marketplace.domain.conversation import (
     Client,
     HelloRefused,
+    MarketOlder,
     Numbering,
     Phase,
     subscribe_message,
@@ -104,6 +105,8 @@ class Link:
             before = self.opened_ms
             try:
                 await self._connection()
+            except MarketOlder:
+                continue
             except HelloRefused as error:
                 await refused(error)
             except (

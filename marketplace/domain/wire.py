@@ -1,15 +1,21 @@
-"""What adapters, payers and the market say to each other: a tagged union, versioned.
+"""What adapters, payers and the market say to each other: a tagged union, open to what comes later.
 
 A frame on a socket is CBOR ``[VERSION, kind, fields]``; ``kind`` is the class's
 name.  Signed things inside (terms, receipts, vouchers) carry their own canonical bytes, so a frame
 itself needs no signature: the connection is authenticated at hello (see ``conversation``).
+
+Programs of two ages understand each other (decision 0082): a field with a default is optional, and is
+not sent while it is at its default; unknown fields are skipped, and unknown numbered messages are
+acknowledged and dropped, but for those whose name begins with ``!``: who does not know such a one
+refuses. :data:`VERSION` counts breaks of these rules only. What is signed, paid or decided upon is in
+fields without a default.
 
 Over 400 lines: every message there is, in one list.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar, Final, cast, get_type_hints
 
@@ -26,6 +32,13 @@ from marketplace.domain.voucher import End, Voucher
 
 VERSION: Final = 1
 MAX_FRAME: Final = cbor.FRAME.length
+CRITICAL: Final = "!"
+"""Begins the name of a field or kind that may not be skipped."""
+SKIPS: Final = "skips"
+"""The capability of whoever skips what it does not know. Optional fields are sent to nobody else: earlier
+programs refuse them."""
+CAPABILITIES: Final[tuple[str, ...]] = (SKIPS,)
+"""Of this version, sorted: what its hello and its welcome state."""
 
 
 class WireRefused(Refusal):
@@ -33,6 +46,10 @@ class WireRefused(Refusal):
 
     code = "WIRE_REFUSED"
     remedy = "install the version of tally that this market speaks"
+
+
+class UnknownKind(WireRefused):
+    """A kind that this version does not know and may skip."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,8 @@ class Hello(Message):
     """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received, and
     the *market*'s origin as it dialled it (``site.origin_of``).
 
-    *session* names the client's process run: another one starts both sides' numbering anew.
+    *session* names the client's process run: another one starts both sides' numbering anew;
+    *capabilities*: what it can do beyond the first version, sorted.
     """
 
     role: str
@@ -63,6 +81,7 @@ class Hello(Message):
     magic: int
     software: str
     market: str
+    capabilities: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)
@@ -81,11 +100,14 @@ class Proof(Message):
 
 @dataclass(frozen=True)
 class Welcome(Message):
-    """Authenticated; the market has received up to *received* of this session; its clock is *now_ms*."""
+    """Authenticated; the market has received up to *received* of this session; its clock is *now_ms*.
+    Whoever stated *capabilities* is told the market's: both use what both have.
+    """
 
     received: int
     session: bytes
     now_ms: int
+    capabilities: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)
@@ -140,11 +162,12 @@ class LeaseAccepted(Message):
 
 @dataclass(frozen=True)
 class LeaseDeclined(Message):
-    """It did not, and why."""
+    """It did not, and why; *remedy* says what the consumer can do, where it can do something."""
 
     lease: str
     code: str
     message: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -340,20 +363,35 @@ class Subscribed(Message):
     session_vk: bytes
 
 
-def to_bytes(message: Message) -> bytes:
-    """One frame."""
-    body = {name: _plain(getattr(message, name)) for name in _names(type(message))}
+def to_bytes(message: Message, *, optional: bool = True) -> bytes:
+    """One frame; without its *optional* fields for a peer that would refuse them."""
+    body: dict[str, object] = {}
+    for name, default in _defaults(type(message)).items():
+        value = getattr(message, name)
+        if default is MISSING or (optional and value != default):
+            body[name] = _plain(value)
     return cbor2.dumps([VERSION, type(message).__name__, body])
 
 
 @cache
-def _names(kind: type[Message]) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
+def _defaults(kind: type[Message]) -> dict[str, object]:
+    """Every field and what it is where it is absent; ``MISSING`` for one that must be there."""
+    made = {f.name: f.default_factory for f in fields(kind)}
+    return {
+        f.name: f.default if made[f.name] is MISSING else cast(Any, made[f.name])()
+        for f in fields(kind)
+    }
+
+
+@cache
+def has_optional(kind: type[Message]) -> bool:
+    """Whether some peers get less of it than others."""
+    return any(default is not MISSING for default in _defaults(kind).values())
 
 
 def from_bytes(data: bytes, limits: cbor.Limits = cbor.FRAME) -> Message:
-    """The message of one frame; :class:`WireRefused` or :class:`Malformed`. *limits*: what its
-    sender may send by now."""
+    """The message of one frame; :class:`WireRefused`, :class:`UnknownKind` or :class:`Malformed`.
+    *limits*: what its sender may send by now; they hold for what is skipped as well."""
     if len(data) > limits.length:
         raise WireRefused(f"a frame has at most {limits.length} bytes here")
     frame = cbor.strict(data, limits)
@@ -362,23 +400,34 @@ def from_bytes(data: bytes, limits: cbor.Limits = cbor.FRAME) -> Message:
     version, kind, body = cast(list[Any], frame)
     if version != VERSION:
         raise WireRefused(f"version {str(version)[:60]} is not {VERSION}")
-    cls = Message.kinds.get(kind) if isinstance(kind, str) else None
+    if not isinstance(kind, str) or not isinstance(body, dict):
+        raise Malformed("a frame's kind is text, and its fields are a map")
+    cls = Message.kinds.get(kind)
     if cls is None:
-        raise WireRefused(f"unknown kind {str(kind)[:60]!r}")
-    if not isinstance(body, dict):
-        raise Malformed("a frame's fields are a map")
-    values = cast(dict[str, Any], body)
-    hints = _hints(cls)
+        refusal = WireRefused if kind.startswith(CRITICAL) else UnknownKind
+        raise refusal(f"unknown kind {kind[:60]!r}")
+    return _message(cls, cast(dict[str, Any], body))
+
+
+def _message(cls: type[Message], values: dict[str, Any]) -> Message:
+    hints, defaults = _hints(cls), _defaults(cls)
     if values.keys() != hints.keys():
-        raise Malformed(f"{kind} has the fields {', '.join(sorted(hints))}")
-    return cls(**{name: _typed(hint, values[name], name) for name, hint in hints.items()})
+        critical = [key for key in values if key.startswith(CRITICAL)]
+        if critical:
+            raise WireRefused(f"{cls.__name__} holds {critical[0][:60]!r}, which is not known here")
+        if any(d is MISSING and name not in values for name, d in defaults.items()):
+            needed = sorted(name for name, d in defaults.items() if d is MISSING)
+            raise Malformed(f"{cls.__name__} has the fields {', '.join(needed)}")
+    return cls(
+        **{name: _typed(hint, values[name], name) for name, hint in hints.items() if name in values}
+    )
 
 
 @cache
 def _hints(kind: type[Message]) -> dict[str, Any]:
     """What each field holds; evaluated once, as that costs more than reading a frame."""
     hints = get_type_hints(kind)
-    return {name: hints[name] for name in _names(kind)}
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def _plain(value: object) -> object:

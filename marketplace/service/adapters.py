@@ -80,8 +80,9 @@ class Adapters:
                 await self._held(provider, set(held))
             case wire.LeaseAccepted(lease, terms):
                 await self._accepted(provider, lease, terms.body, terms.adapter_signature)
-            case wire.LeaseDeclined(lease, code, text):
-                await self._declined(provider, lease, code, text)
+            case wire.LeaseDeclined(lease, code, text, remedy):
+                said = f"{text} — {remedy}" if remedy else text
+                await self._declined(provider, lease, code, said)
             case wire.LeaseProgress():
                 await self._progress(provider, message)
             case wire.ReceiptSent(lease, signed):

@@ -1,4 +1,5 @@
-"""A connection that breaks while one of its messages is being handled loses none."""
+"""A connection that breaks while one of its messages is being handled loses none, and one whose client
+says what this market does not know yet goes on."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import cbor2
 
 from marketplace.domain import wire
 from marketplace.domain.conversation import Client, Numbering
@@ -105,5 +107,29 @@ def test_what_was_being_handled_when_the_line_broke_is_done() -> None:
             await until(lambda: "lease_2" in rig.done)
             tasks.cancel_scope.cancel()
         assert rig.done == ["lease_1", "lease_2"]
+
+    anyio.run(story)
+
+
+def test_a_message_of_an_unknown_kind_is_acknowledged_and_the_next_is_handled() -> None:
+    async def story() -> None:
+        rig = Rig()
+        rig.leave.set()
+        client = Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16), AT)
+        async with anyio.create_task_group() as tasks:
+            line = Line(client)
+            line.send_hub.send_nowait(client.connected())
+            tasks.start_soon(rig.hub.serve, line)
+            await until(lambda: client.phase.name == "OPEN")
+            for seq, payload in (
+                (1, cbor2.dumps([wire.VERSION, "Later", {"x": 1}])),
+                (2, wire.to_bytes(note(2))),
+            ):
+                client.numbering.sent = seq
+                client.numbering.unacked.append((seq, payload))
+                line.send_hub.send_nowait(wire.to_bytes(wire.Data(seq, payload)))
+            await until(lambda: not client.numbering.unacked)
+            tasks.cancel_scope.cancel()
+        assert rig.done == ["lease_2"]
 
     anyio.run(story)

@@ -10,10 +10,15 @@ const SOFTWARE = "tally-console/0.1";
 
 export const frame = (kind, body) => encode([VERSION, kind, body]);
 
+/** `{kind, body}`: fields and numbered messages that are not known here are skipped, but not those whose name says that they may not be. */
 export function unframe(bytes) {
   const value = decode(bytes);
   if (!Array.isArray(value) || value.length !== 3 || value[0] !== VERSION) throw new Refused("WIRE_REFUSED", "not a frame of this version");
-  return { kind: value[1], body: value[2] instanceof Map ? {} : value[2] };
+  const [, kind, fields] = value;
+  const body = fields instanceof Map ? {} : fields;
+  const critical = [kind, ...Object.keys(body)].find((name) => String(name).startsWith("!"));
+  if (critical) throw new Refused("WIRE_REFUSED", `${critical} is not known here`);
+  return { kind, body };
 }
 
 export class Conversation {
