@@ -58,8 +58,7 @@ class Config:
     """Everything that the owner decides.  *chain_url*, *project_id*, *market*, *home*: where;
     *submit_urls*: further doors through which transactions are sent, too.
 
-    *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: auto (Docker if it answers, else
-    processes), docker, process or both;
+    *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: docker, process or both;
     *slices*: the MIG plan, from a GPU's UUID to its profiles;
     *unconfined*: lets the process runtime run without bubblewrap; *host_network*: gives processes the
     host's network, which open egress and ports need there; *egress*: jobs that ask may connect out;
@@ -79,7 +78,7 @@ class Config:
     down_kbit: int = 0
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     simulate: str = ""
-    runtime: str = "auto"
+    runtime: str = "docker"
     docker_host: str = ""
     gpu_request: str = "cdi"
     unconfined: bool = False
@@ -153,8 +152,8 @@ def check(config: Config) -> Config:
     """*config*, if nothing in it is impossible."""
     rules = (
         (
-            config.runtime in ("auto", "docker", "process", "both"),
-            "runtime is auto, docker, process or both",
+            config.runtime in ("docker", "process", "both"),
+            "runtime is docker (jobs run images), process (the host's own programs) or both",
         ),
         (config.gpu_request in ("cdi", "legacy"), "gpu_request is cdi or legacy"),
         (1000 <= config.tick_ms <= 60_000, "tick is 1 s to 60 s"),

@@ -47,7 +47,15 @@ from adapter.link import Link, Listener
 from adapter.meter import Subject
 from adapter.ports import Chain, Market, Parts
 from adapter.proposals import workload
-from adapter.runtime.base import Handle, Runtime, RuntimeFault, Status, Times, WorkloadGone
+from adapter.runtime.base import (
+    Handle,
+    Runtime,
+    RuntimeFault,
+    Status,
+    Times,
+    WorkloadGone,
+    runtime_for,
+)
 from adapter.shipping import Shipping, logged
 from adapter.state import Channel, Lease, Now, Own, State
 from adapter.telemetry import Gauges, telemetry
@@ -145,14 +153,13 @@ class Daemon:
         return any(one.awaits_money for one in self._state.on(session_vk))
 
     def runtime(self, lease: Lease) -> Runtime:
-        """Containers run images; what has none is a plain process."""
-        name = (
-            lease.handle.runtime if lease.handle else ("docker" if lease.job.image else "process")
-        )
-        try:
-            return self._parts.runtimes[name]
-        except KeyError:
-            raise RuntimeFault(f"this host has no {name} runtime") from None
+        """The one that its workload runs under; before it runs, the one that gives its isolation."""
+        asked, offered = lease.job.placement.isolation, self._own.offer.isolation
+        name = lease.handle.runtime if lease.handle else runtime_for(asked, offered)
+        found = self._parts.runtimes.get(name or "")
+        if found is None:
+            raise RuntimeFault(f"this host has no runtime for isolation {asked}")
+        return found
 
     def adopted(self, id_: str) -> Handle | None:
         """A workload of that lease that was found on the host."""

@@ -30,7 +30,7 @@ from adapter.latechain import LateChain
 from adapter.meter import Metering
 from adapter.nvml import Nvml, NvmlFault
 from adapter.ports import Chain, Parts
-from adapter.runtime.base import Runtime, RuntimeFault
+from adapter.runtime.base import Runtime, isolations
 from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
 from adapter.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
@@ -122,30 +122,24 @@ class Scrubber:
                 _log.error("quarantined", device=uuid, cause=failed.message)
 
 
-def runtimes(config: Config, adapter: str, state: State) -> dict[str, Runtime]:
-    """What can run workloads here, by name.
+def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
+    """What runs workloads here, by name: what the owner said, never less for want of it.
 
-    A Docker that does not answer while leases of *state* have containers is a fault: whoever
-    supervises the adapter starts it again until Docker is back.
+    A Docker that does not answer is a fault: whoever supervises the adapter starts it again until
+    Docker is back. Strangers' plain processes instead would be the owner's to allow.
     """
     found: dict[str, Runtime] = {}
-    contained = any(lease.job.image for lease in state.leases.values())
     folder = config.folder / "runtime"
-    if config.runtime in ("auto", "docker", "both"):
-        try:
-            connect(config.docker_host).close()
-            found["docker"] = DockerRuntime(
-                DockerConfig(
-                    folder, adapter, config.docker_host, config.limits.images,
-                    image_mib=config.limits.image_mib,
-                    gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
-                )
-            )  # fmt: skip
-        except RuntimeFault as fault:
-            if config.runtime != "auto" or contained:
-                raise
-            _log.warning("no Docker: plain processes instead", cause=fault.message)
-    if config.runtime in ("process", "both") or not found:
+    if config.runtime in ("docker", "both"):
+        connect(config.docker_host).close()
+        found["docker"] = DockerRuntime(
+            DockerConfig(
+                folder, adapter, config.docker_host, config.limits.images,
+                image_mib=config.limits.image_mib,
+                gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
+            )
+        )  # fmt: skip
+    if config.runtime in ("process", "both"):
         process = ProcessRuntime(
             ProcessConfig(folder, adapter, config.unconfined, config.host_network)
         )
@@ -175,7 +169,6 @@ def make_offer(
     config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int
 ) -> Offer:
     """The offer as of now.  Disk is told in steps, so that it does not change with every file."""
-    names = {"docker": "container", "process": "process"}
     steps = host.disk_mib // DISK_STEP_MIB * DISK_STEP_MIB
     shown = HostHardware(
         host.host, host.cpu, host.memory_mib, steps or host.disk_mib, host.gpus, host.region,
@@ -197,7 +190,7 @@ def make_offer(
         pause_limit_ms=config.pause_limit_ms,
         close_period_ms=config.close_period_ms,
         fee_bps=config.fee_bps,
-        isolation=tuple(names[name] for name in host.runtimes),
+        isolation=isolations(host.runtimes),
         region=config.region,
         labels=config.labels,
         allow_root=config.allow_root,
@@ -271,7 +264,7 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
     payout = payout_address(config, keys, magic)
     hands = await anyio.to_thread.run_sync(devices, config)
     await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
-    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16], state)
+    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16])
     inventory = Inventory(
         hands.nvml,
         config.folder,

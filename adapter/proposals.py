@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from adapter import debt, registries
+from adapter.runtime.base import runtime_for
 from adapter.state import ChannelStage, Now, Own, State
 from marketplace.domain import grant as grants
 from marketplace.domain import wire
@@ -68,6 +69,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
             if not holds:
                 return Declined(code, why)
     try:
+        job.check_isolation()
         workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message, refusal.remedy)
@@ -160,7 +162,7 @@ def _openness(
     yield not why, "IMAGE_REFUSED", why
     yield from _network(own, job)
     yield (
-        job.placement.isolation in own.offer.isolation,
+        runtime_for(job.placement.isolation, own.offer.isolation) is not None,
         "ISOLATION",
         f"this host offers {', '.join(own.offer.isolation)}",
     )
@@ -171,7 +173,7 @@ def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
 
     A plain process has the host's whole network or none, so its ports come with all of it.
     """
-    asked, contained = job.egress.mode, bool(job.image)
+    asked, contained = job.egress.mode, job.placement.isolation.takes_image
     shared = contained or own.limits.host_network
     yield (
         asked is EgressMode.NONE or (own.offer.egress and shared),

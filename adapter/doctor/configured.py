@@ -11,8 +11,7 @@ from adapter.nvml import Nvml
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
 
-_RUNTIMES = {"auto": ("docker",), "docker": ("docker",), "process": ("process",),
-             "both": ("docker", "process")}  # fmt: skip
+_RUNTIMES = {"docker": ("docker",), "process": ("process",), "both": ("docker", "process")}
 
 
 def judge(config: Config) -> DoctorConfig:

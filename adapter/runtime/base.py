@@ -15,12 +15,13 @@ that :meth:`Runtime.adopt` after a restart finds every workload as it was left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.workload import ExitReason, WorkloadSpec, WorkloadState
 
 
@@ -62,6 +63,21 @@ class RuntimeRefused(Refusal):
 
     code = "RUNTIME_REFUSED"
     remedy = "ask for another runtime, or drop what is named"
+
+
+RUNTIME_OF: Final = {Isolation.PROCESS: "process", Isolation.CONTAINER: "docker"}
+"""The runtime that gives each isolation; the others have none yet."""
+
+
+def isolations(runtimes: Collection[str]) -> tuple[Isolation, ...]:
+    """What a host with these *runtimes* offers, weakest first."""
+    return tuple(one for one in Isolation if RUNTIME_OF.get(one) in runtimes)
+
+
+def runtime_for(asked: Isolation, offered: Collection[Isolation]) -> str | None:
+    """The name of the runtime for a job that asks for *asked*, of what is *offered*; None for none."""
+    chosen = asked.among(offered)
+    return None if chosen is None else RUNTIME_OF.get(chosen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from marketplace.api.console_assets import Assets
 from marketplace.api.console_page import MaybeViewer, SignInFirst, page
 from marketplace.api.rendering import environment
 from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
 from marketplace.domain.jobfile import nominal_least
 from marketplace.domain.lease import LeaseState
@@ -85,8 +86,9 @@ async def offers(
 
 
 def _asked(
-    *, model: str, region: str, vram: int, rate: int, count: int = 1, isolation: str = "process"
-) -> JobSpec:
+    *, model: str, region: str, vram: int, rate: int, count: int = 1,
+    isolation: Isolation = Isolation.CONTAINER,
+) -> JobSpec:  # fmt: skip
     """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in lovelace."""
     need = GpuNeed(
         (model,) if model else (), Range(count, count), Range(nominal_least(vram * 1024))
@@ -94,7 +96,7 @@ def _asked(
     hour = 3_600_000
     budget = max(1, count) * (rate or 1_000_000) * hour // 1000 + 1  # no reason of its own
     return JobSpec(
-        "asked", "any", (), (Resources(gpu=need),),
+        "asked", "any" if isolation.takes_image else "", ("any",), (Resources(gpu=need),),
         placement=Placement((region,) if region else (), isolation),
         price=Price(rate * 1_000_000, 0, budget), policy=Policy(hour),
     )  # fmt: skip
@@ -110,19 +112,27 @@ async def explain(
     vram: Annotated[str, Query(max_length=6, pattern=r"^\d*$")] = "",
     rate: Annotated[str, Query(max_length=9, pattern=r"^\d*$")] = "",
     count: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "1",
-    isolation: Annotated[str, Query(max_length=20)] = "container",
+    isolation: Isolation = Isolation.CONTAINER,
 ) -> HTMLResponse:
     """What a job would be matched with; if nothing, why, and what would."""
     count = str(max(1, int(count or 1)))
     wanted = {"model": model, "region": region, "vram": vram, "rate": rate, "count": count,
-              "isolation": isolation}  # fmt: skip
+              "isolation": isolation.value}  # fmt: skip
     spec = _asked(
         model=model, region=region, vram=int(vram or 0), rate=int(rate or 0), count=int(count),
         isolation=isolation,
     )  # fmt: skip
     answer = jobs.explain(parts.market, spec, who.account if who else "")
     models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
-    return page(request, "explain", who, wanted=wanted, answer=answer, models=models)
+    return page(
+        request,
+        "explain",
+        who,
+        wanted=wanted,
+        answer=answer,
+        models=models,
+        isolations=[*Isolation],
+    )
 
 
 @router.get("/offers/{offer_id}")
@@ -205,7 +215,7 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
         }
         regions.add(one.region or one.host.region)
     return page(
-        request, "new", who, devices=devices, images=sorted(images.items()),
+        request, "new", who, devices=devices, images=sorted(images.items()), isolations=[*Isolation],
         regions=sorted(regions - {""}),
     )  # fmt: skip
 

@@ -44,7 +44,7 @@ def run(
     simulate: Annotated[
         str, typer.Option(help="Simulated GPUs, such as h100x2: devnets only.")
     ] = "",
-    runtime: Annotated[str, typer.Option(help="auto, docker, process or both.")] = "",
+    runtime: Annotated[str, typer.Option(help="docker, process or both.")] = "",
     state: State = None,
 ) -> None:
     """Offer this machine until Ctrl-C; workloads live on and are taken over by the next run."""

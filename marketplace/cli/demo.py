@@ -32,7 +32,8 @@ from marketplace.client.purse import Purse
 from marketplace.domain.channel import Credential
 from marketplace.domain.errors import Refusal
 from marketplace.domain.invoice import Invoice, Line
-from marketplace.domain.job import GpuNeed, JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.isolation import Isolation
+from marketplace.domain.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
 from marketplace.domain.metering import Cause
 from marketplace.domain.units import LOVELACE_PER_ADA, show_ada
 
@@ -138,13 +139,11 @@ async def _wait_for_offer(market: Market) -> None:
 
 def _spec(kind: str, place: Embedded) -> JobSpec:
     gpu = GpuNeed(count=Range(1, 1)) if kind == "gpu" else None
-    image = place.image or "process:none"
     return JobSpec(
         name=f"demo-{kind}",
-        image=image,
-        command=("python3", "-c", _SCRIPT, kind)
-        if place.image
-        else (sys.executable, "-c", _SCRIPT, kind),
+        image=place.image,
+        command=("python3", "-c", _SCRIPT, kind),
+        placement=Placement(isolation=Isolation.CONTAINER if place.image else Isolation.PROCESS),
         resources=(Resources(cpu=Range(500 if gpu else 1000), memory=Range(128), gpu=gpu),),
         price=Price(budget=5 * LOVELACE_PER_ADA),
         policy=Policy(max_duration_ms=120_000),

@@ -37,7 +37,7 @@ from marketplace.client.purse import Purse
 from marketplace.domain.errors import Refusal
 
 LOCAL_IMAGE: Final = "tally/python:local"
-PROCESS_ONLY: Final = ""  # no Docker answers: the process runtime needs no image
+PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which have no image
 _OPERATOR_ADA: Final = 200_000_000
 _HOT_ADA: Final = 50_000_000
 _LISTED_WITHIN_S: Final = 60
@@ -278,8 +278,9 @@ class Embedded:
 
     def _config(self, name: str) -> Path:
         path = self.home / f"{name}.toml"
-        lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', "unconfined = true",
-                 "egress = true"]  # fmt: skip
+        # Without Docker: whoever posts here is who started it, so his processes need no more leave.
+        runs = 'runtime = "docker"' if self.image else 'runtime = "process"\nunconfined = true'
+        lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', runs, "egress = true"]
         lines += [
             "[reserve]",
             "cores = 0",

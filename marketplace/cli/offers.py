@@ -25,6 +25,7 @@ from marketplace.cli.tables import device_text
 from marketplace.client.reader import Reader
 from marketplace.domain.errors import Malformed
 from marketplace.domain.grant import model_matches
+from marketplace.domain.isolation import want_isolation
 from marketplace.domain.jobfile import nominal_least
 from marketplace.domain.jobfile.nodes import nearest
 from marketplace.domain.units import Resource, parse_rate_micro, parse_size_mib, show_rate
@@ -47,6 +48,7 @@ class Field:
     read: Callable[[Row], Any]
     parse: Callable[[str], Any]
     words: bool = False
+    among: bool = False  # what is read is several, of which the value is one or not
 
 
 def _number(text: str) -> int:
@@ -78,6 +80,7 @@ FIELDS: Final[dict[str, Field]] = {
     "region": Field(lambda r: r["region"], str),
     "trust": Field(lambda r: r["trust"], _number),
     "provider": Field(lambda r: r["provider"], str),
+    "isolation": Field(lambda r: r["isolation"], want_isolation, among=True),
     "egress": Field(lambda r: "yes" if r["egress"] else "no", str),
     "simulated": Field(lambda r: "yes" if r["simulated"] else "no", str),
 }
@@ -95,6 +98,8 @@ class Term:
     def holds(self, row: Row) -> bool:
         """Whether *row* meets it."""
         found = self.field.read(row)
+        if self.field.among:
+            return (self.value in found) is (self.op == "=")
         if self.field.words and self.op in ("=", "!="):
             return model_matches(str(self.value), str(found)) is (self.op == "=")
         return _OPS[self.op](found, self.value)
@@ -111,7 +116,7 @@ def parse_query(query: str) -> list[Term]:
         field = FIELDS.get(name)
         if field is None:
             raise UsageError(f"unknown field {name!r}{nearest(name, FIELDS)}")
-        if op not in ("=", "!=") and field.parse is str:
+        if op not in ("=", "!=") and (field.parse is str or field.among):
             raise UsageError(f"{word!r}: {name} is compared with = or !=")
         try:
             terms.append(Term(word, field, op, field.parse(text)))
@@ -128,6 +133,7 @@ def rows_of(offer: Row) -> list[Row]:
         "region": offer.get("region") or "",
         "trust": offer.get("trust", 0),
         "egress": offer.get("egress", False),
+        "isolation": offer.get("isolation") or [],
         "cpu_milli": cast(Row, offer.get("cpu") or {}).get("milli", 0),
         "memory_mib": offer.get("memory_mib", 0),
         "disk_mib": offer.get("disk_mib", 0),

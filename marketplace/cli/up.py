@@ -131,9 +131,10 @@ def _welcome(place: Embedded) -> None:
     if place.simulate:
         out.print(f"GPUs are [yellow]SIMULATED[/] ({place.simulate}); cores are real")
     if not place.image:
-        out.print("[yellow]no Docker answers[/]: jobs run as plain processes, less contained")
+        out.print("[yellow]no Docker answers[/]: jobs are plain processes (isolation: process)")
     out.print("in another terminal:\n", markup=False)
     out.print(f"  source {env}", markup=False)
     out.print("  tally offers search", markup=False)
-    out.print("  tally job run examples/hello.yaml\n", markup=False)
+    example = "hello" if place.image else "process"
+    out.print(f"  tally job run examples/{example}.yaml\n", markup=False)
     out.print("Ctrl-C stops it; state is kept", markup=False)

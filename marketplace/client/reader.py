@@ -192,7 +192,7 @@ class Reader:
         from marketplace.client import images
 
         spec, name = job.spec, job.spec.image
-        if spec.placement.isolation == "process":
+        if not spec.placement.isolation.takes_image:
             return job  # the host's own programs run: nothing is pulled
         if (known := images.pinned(name)) is not None:
             return replace(job, spec=replace(spec, image=known))

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 from marketplace.domain import canonical
 from marketplace.domain.canonical import want_int, want_list, want_text
 from marketplace.domain.errors import Malformed
+from marketplace.domain.isolation import Isolation, want_isolation
 from marketplace.domain.machine import Machine
 from marketplace.domain.workload import MOST_TARGETS, NO_EGRESS, Egress, EgressMode
 
@@ -72,7 +73,7 @@ class Placement:
     """Where the job may run."""
 
     regions: tuple[str, ...] = ()
-    isolation: str = "container"
+    isolation: Isolation = Isolation.CONTAINER
     min_trust: int = 0
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     providers: tuple[str, ...] = ()
@@ -117,7 +118,10 @@ JobKind = Literal["job", "service"]
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as its file says, all ranges and units resolved; *resources* in order of preference."""
+    """A job as its file says, all ranges and units resolved; *resources* in order of preference.
+
+    *image* is "" where the isolation is a process's.
+    """
 
     name: str
     image: str
@@ -134,6 +138,10 @@ class JobSpec:
     policy: Policy = Policy()
     gang: Gang | None = None
     egress: Egress = NO_EGRESS
+
+    def check_isolation(self) -> None:
+        """:class:`IsolationRefused` where image and isolation contradict each other."""
+        self.placement.isolation.check(self.image, self.command)
 
     def members(self) -> tuple[JobSpec, ...]:
         """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0), with
@@ -181,7 +189,7 @@ class JobSpec:
             "outputs": list(self.outputs),
             "placement": {
                 "regions": list(place.regions),
-                "isolation": place.isolation,
+                "isolation": place.isolation.value,
                 "min_trust": place.min_trust,
                 "labels": dict(place.labels),
                 "providers": list(place.providers),
@@ -226,7 +234,7 @@ class JobSpec:
                 outputs=_texts(w["outputs"], "outputs", 64),
                 placement=Placement(
                     regions=_texts(place["regions"], "regions", 64),
-                    isolation=want_text(place["isolation"], "isolation", 40),
+                    isolation=want_isolation(place["isolation"]),
                     min_trust=want_int(place["min_trust"], "min_trust", 0, 100),
                     labels=_text_map(place["labels"], "labels", 32),
                     providers=_texts(place["providers"], "providers", 256),

@@ -13,6 +13,7 @@ from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.hardware import HostHardware
+from marketplace.domain.isolation import Isolation, want_isolation
 from marketplace.domain.machine import Machine
 from marketplace.domain.terms import MAX_FEE_BPS
 
@@ -117,7 +118,7 @@ class Offer:
     pause_limit_ms: int = 60_000
     close_period_ms: int = 86_400_000
     fee_bps: int = 50
-    isolation: tuple[str, ...] = ("container",)
+    isolation: tuple[Isolation, ...] = (Isolation.CONTAINER,)
     region: str = ""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     trust: int = 0
@@ -158,7 +159,7 @@ class Offer:
             "pause_limit_ms": self.pause_limit_ms,
             "close_period_ms": self.close_period_ms,
             "fee_bps": self.fee_bps,
-            "isolation": list(self.isolation),
+            "isolation": [one.value for one in self.isolation],
             "region": self.region,
             "labels": dict(self.labels),
             "trust": self.trust,
@@ -188,7 +189,7 @@ class Offer:
                 pause_limit_ms=want_int(w["pause_limit_ms"], "pause_limit_ms"),
                 close_period_ms=want_int(w["close_period_ms"], "close_period_ms"),
                 fee_bps=want_int(w["fee_bps"], "fee_bps"),
-                isolation=tuple(want_text(x, "isolation", 40) for x in _list(w["isolation"])),
+                isolation=tuple(want_isolation(x) for x in _list(w["isolation"])),
                 region=want_text(w["region"], "region", 40),
                 labels={
                     want_text(k, "label", 64): want_text(v, "label", 200)

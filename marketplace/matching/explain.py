@@ -29,7 +29,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "vram": {"vram_mib": 0, "vram_max_mib": None},
     "region": {"regions": frozenset[str]()},
     "labels": {"labels": frozenset[str]()},
-    "isolation": {"isolation": 0},
+    "isolation": {"isolation": frozenset[str]()},
     "trust": {"trust": 0},
     "network": {"upload_mbps": 0, "download_mbps": 0},
     "egress": {"egress": False},
@@ -43,6 +43,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Filter to the fields that free a request from it."""
 
+_CHOICES: Final = frozenset({"gpu_models", "regions", "labels", "isolation", "avoid", "egress"})
 _PATIENCE: Final = BIT["maintenance"] | BIT["draining"]
 _DEAR: Final = np.iinfo(np.int64).max // 64
 
@@ -155,7 +156,7 @@ def _relax(
     have: dict[str, Ints] = {}
     for field in loose:
         asked = getattr(request, field)
-        if field in ("gpu_models", "regions", "labels", "avoid", "egress"):
+        if field in _CHOICES:
             distance += CHOICE if asked else 0.0
         elif field == "gpu_count" and "gpu_milli" in loose:
             distance += (asked - 1) / asked
@@ -221,7 +222,6 @@ def _has(fleet: Fleet, request: Request, rows: Rows, fits: Bools, field: str) ->
                 "memory_mib": fleet.mem,
                 "disk_mib": fleet.disk,
                 "max_core_rate": fleet.core_rate,
-                "isolation": fleet.isolation,
                 "trust": fleet.trust,
                 "upload_mbps": fleet.upload,
                 "download_mbps": fleet.download,
@@ -241,6 +241,8 @@ def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> 
         told.append("more vram allowed")
     if relaxed.regions != request.regions:
         told.append(f"region {host.region or 'any'}")
+    if relaxed.isolation != request.isolation:
+        told.append("isolation " + (" or ".join(sorted(host.isolation)) or "none"))
     if relaxed.labels != request.labels:
         told.append("no " + ", ".join(sorted(request.labels - host.labels)))
     if relaxed.avoid != request.avoid:
@@ -259,7 +261,7 @@ def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> 
         told.append(f"disk {relaxed.disk_mib / 1024:.4g} GB")
     told += [
         f"{field.replace('_mbps', '')} {getattr(relaxed, field)}"
-        for field in ("isolation", "trust", "upload_mbps", "download_mbps")
+        for field in ("trust", "upload_mbps", "download_mbps")
         if getattr(relaxed, field) != getattr(request, field)
     ]
     for field, unit in (("max_gpu_rate", "GPU-second"), ("max_core_rate", "core-second")):

@@ -109,6 +109,12 @@ def _labelled(fleet: Fleet, rows: Rows, request: Request) -> Bools:
     return np.fromiter((h is not None and request.labels <= h.labels for h in hosts), np.bool_)
 
 
+def _isolated(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    if not request.isolation:
+        return _everything(rows)
+    return fleet.isolation[rows] & fleet.isolations(request.isolation) != 0
+
+
 def _network(fleet: Fleet, rows: Rows, request: Request) -> Bools:
     up = fleet.upload[rows] >= request.upload_mbps
     return up & (fleet.download[rows] >= request.download_mbps)
@@ -143,7 +149,7 @@ DEVICE_TERMS: Final[tuple[tuple[str, Term], ...]] = (
 HOST_TERMS: Final[tuple[tuple[str, Term], ...]] = (
     ("region", _in_region),
     ("labels", _labelled),
-    ("isolation", lambda fleet, rows, request: fleet.isolation[rows] >= request.isolation),
+    ("isolation", _isolated),
     ("trust", lambda fleet, rows, request: fleet.trust[rows] >= request.trust),
     ("network", _network),
     ("egress", lambda fleet, rows, request: fleet.egress[rows] | (not request.egress)),

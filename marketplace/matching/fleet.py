@@ -75,6 +75,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.models, self.regions, self.owners = Names(), Names(), Names()
+        self._isolations = Names()  # few: each is a bit
         self.hosts: list[Host | None] = []
         self.row_of: dict[str, int] = {}
         self.log, self.terms_log = ChangeLog(), ChangeLog(1 << 14)
@@ -187,6 +188,13 @@ class Fleet:
         for slot in range(len(host.gpus)):
             self.free_of_model[self.model[row, slot]] += sign * int(self.free[row, slot])
 
+    def _isolates(self, host: Host) -> int:
+        return sum(1 << self._isolations.number(name) for name in host.isolation)
+
+    def isolations(self, names: frozenset[str]) -> int:
+        """Those of *names* that any host ever offered, as bits of ``isolation``."""
+        return sum(1 << number for number in self._isolations.known(names))
+
     def _describe(self, row: int, host: Host) -> None:
         """Write what does not depend on who is there."""
         self.hosts[row] = host
@@ -195,7 +203,7 @@ class Fleet:
         self.alive[row] = True
         self.core_rate[row] = host.core_rate
         self.region[row] = self.regions.number(host.region)
-        self.isolation[row], self.trust[row] = host.isolation, host.trust
+        self.isolation[row], self.trust[row] = self._isolates(host), host.trust
         self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps
         self.egress[row] = host.egress
         self.count[row] = len(host.gpus)

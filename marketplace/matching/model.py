@@ -19,7 +19,7 @@ WORDS: Final = {
     "vram": "lack the device memory",
     "region": "in the wrong region",
     "labels": "lack a label",
-    "isolation": "isolate too weakly",
+    "isolation": "do not isolate as asked",
     "trust": "below the trust tier",
     "network": "too slow a network",
     "egress": "allow no egress",
@@ -55,7 +55,8 @@ class Gpu:
 class Host:
     """A provider's machine as offered: totals, not what is free.
 
-    ``isolation`` and ``trust`` are ranks (higher is stronger); a request names the least that it accepts.
+    ``isolation`` are the ways in which it holds a workload apart; a request names those that it accepts (none =
+    any). ``trust`` is a rank (higher is stronger), of which a request names the least.
     ``maintenance`` holds [start, end) windows in which no lease may run.
     """
 
@@ -67,7 +68,7 @@ class Host:
     core_rate: int = 0
     region: str = ""
     labels: frozenset[str] = frozenset()
-    isolation: int = 0
+    isolation: frozenset[str] = frozenset()
     trust: int = 0
     upload_mbps: int = 0
     download_mbps: int = 0
@@ -104,7 +105,7 @@ class Request:
     disk_mib: int = 0
     regions: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
-    isolation: int = 0
+    isolation: frozenset[str] = frozenset()
     trust: int = 0
     upload_mbps: int = 0
     download_mbps: int = 0

@@ -61,8 +61,7 @@ def check_shape(spec: JobSpec) -> None:
     """The same for one member of a gang."""
     if not spec.resources:
         raise Malformed("a job needs at least one resource block")
-    if not spec.image:
-        raise Malformed("a job needs an image")
+    spec.check_isolation()
     if spec.price.budget <= 0:
         raise OverBudget("the job's budget is zero")
     for block in spec.resources:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from marketplace.domain.errors import Malformed
 from marketplace.domain.grant import Grant, model_matches, of_block
 from marketplace.domain.hardware import Gpu as Device
 from marketplace.domain.hardware import Sharing
@@ -37,7 +36,6 @@ from marketplace.matching import (
 from marketplace.service.openstarts import Starts
 from marketplace.service.records import Lease, OfferRecord
 
-ISOLATION: Final = {"process": 0, "container": 1, "sandbox": 2, "gvisor": 2, "vm": 3}
 MOST_GPUS: Final = 64
 MOST_MEANT: Final = 1_000
 MOST_PRIORITY: Final = 100
@@ -380,9 +378,6 @@ class Matcher:
 
     def _request(self, spec: JobSpec, r: Resources, account: str, avoid: frozenset[str]) -> Request:
         place, price, need = spec.placement, spec.price, r.gpu
-        if place.isolation not in ISOLATION:
-            known = ", ".join(ISOLATION)
-            raise Malformed(f"isolation {place.isolation!r} is not one of {known}")
         labels = {f"{k}={v}" for k, v in place.labels.items()}
         gpu = need if need is not None and need.count.most > 0 else None
         if gpu is None:
@@ -399,7 +394,7 @@ class Matcher:
             vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
             regions=frozenset(place.regions),
             labels=frozenset(labels),
-            isolation=ISOLATION[place.isolation],
+            isolation=frozenset(place.isolation.accepted),
             trust=place.min_trust,
             egress=spec.egress.mode is not EgressMode.NONE,
             max_gpu_rate=price.max_gpu_rate or None if gpu else None,
@@ -524,7 +519,7 @@ def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         core_rate=offer.core_rate,
         region=offer.region or host.region,
         labels=frozenset(labels),
-        isolation=max((ISOLATION.get(x, 0) for x in offer.isolation), default=0),
+        isolation=frozenset(offer.isolation),
         trust=offer.trust,
         upload_mbps=host.up_kbit // 1000,
         download_mbps=host.down_kbit // 1000,

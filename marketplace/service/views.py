@@ -206,7 +206,7 @@ def offer_view(record: OfferRecord, free: dict[str, int] | None = None) -> dict[
         "state": "AWAY" if record.away_ms and record.state.name == "LISTED" else record.state.name,
         "region": offer.region or host.region,
         "labels": dict(offer.labels),
-        "isolation": list(offer.isolation),
+        "isolation": [one.value for one in offer.isolation],
         "trust": offer.trust,
         "core_rate_micro": offer.core_rate,
         "gpu_rates_micro": dict(offer.gpu_rates),

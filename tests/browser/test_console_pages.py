@@ -236,3 +236,19 @@ def test_pages_of_an_account_are_accessible_while_a_job_runs(
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     assert wallet.asked == ["signData", "signTx"]
     assert console.said == []
+
+
+def test_a_job_without_an_image_is_asked_for_as_a_plain_process(
+    running: Product, console: Console
+) -> None:
+    """This provider runs containers only: the form says so at once, and what would help."""
+    page = console.page
+    sign_in(console)
+    page.goto("/jobs/new")
+    expect(page.get_by_label("Image")).to_be_enabled()
+    page.get_by_label("Isolation").select_option("process")
+    expect(page.get_by_label("Image")).to_be_disabled()
+    estimate = page.locator("#estimate")
+    expect(estimate).to_contain_text("isolation container", timeout=30 * SECONDS)
+    page.get_by_label("Command").fill("")
+    expect(page.locator("#wrong, #estimate").filter(has_text="needs a command")).to_be_visible()

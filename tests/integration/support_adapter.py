@@ -40,6 +40,7 @@ from adapter.state import ChannelStage, Limits, Own
 from marketplace.domain import wire
 from marketplace.domain.conversation import Numbering, Phase, Server
 from marketplace.domain.hardware import Cpu, HostHardware
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import JobSpec
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import Offer
@@ -401,7 +402,7 @@ async def market_socket(market: FakeMarket) -> AsyncGenerator[str]:
 
 def host_offer(**changes: object) -> Offer:
     """The world's offer: cores at 10 lovelace a second."""
-    base = offer(host=HostInventory().take(), gpu_rates={}, isolation=("process", "container"))
+    base = offer(host=HostInventory().take(), gpu_rates={}, isolation=tuple(Isolation)[:2])
     return replace(base, **changes)  # pyright: ignore[reportArgumentType]
 
 

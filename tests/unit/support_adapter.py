@@ -23,7 +23,8 @@ from adapter.state import ChannelStage, Lease, Limits, Now, Own, State
 from marketplace.domain import wire
 from marketplace.domain.grant import of_block
 from marketplace.domain.hardware import Cpu, Gpu, HostHardware
-from marketplace.domain.job import GpuNeed, JobSpec, Policy, Range, Resources
+from marketplace.domain.isolation import Isolation
+from marketplace.domain.job import GpuNeed, JobSpec, Placement, Policy, Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering import Evidence, Phase, Reading
 from marketplace.domain.offer import Offer
@@ -57,7 +58,7 @@ def offer(**changes: object) -> Offer:
         host=host,
         gpu_rates={"NVIDIA H100": RATE},
         core_rate=10_000_000,
-        isolation=("container", "process"),
+        isolation=(Isolation.PROCESS, Isolation.CONTAINER),
     )
     return replace(base, **changes)  # pyright: ignore[reportArgumentType]  names are the caller's
 
@@ -72,7 +73,10 @@ def gpu_job(**changes: object) -> JobSpec:
 def core_job(**changes: object) -> JobSpec:
     """A job for two cores, without an image."""
     need = Resources(cpu=Range(2000, 2000))
-    base = JobSpec("job", "", ("sleep", "60"), (need,), policy=Policy(max_duration_ms=600_000))
+    base = JobSpec(
+        "job", "", ("sleep", "60"), (need,), placement=Placement(isolation=Isolation.PROCESS),
+        policy=Policy(max_duration_ms=600_000),
+    )  # fmt: skip
     return replace(base, **changes)  # pyright: ignore[reportArgumentType]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from marketplace.domain.hardware import Cpu, Gpu, HostHardware
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import JobSpec, Range
 from marketplace.domain.keys import Signer
 from marketplace.domain.offer import Offer
@@ -25,7 +26,7 @@ JOB: Final = filled(
         "egress": Egress(EgressMode.LIST, ("pypi.org:443",)),
         "share": 500, "auth": "public", "min_trust": 60, "retry_max": 3, "idle_gpu_below": 7,
         "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
-        "kind": "service",
+        "kind": "service", "isolation": Isolation.VM,
     },
 )  # fmt: skip
 GPU: Final = filled(Gpu, {"share": 500})
@@ -34,7 +35,7 @@ OFFER: Final = filled(
     {
         "HostHardware": filled(HostHardware, {"gpus": (GPU,), "Cpu": filled(Cpu)}),
         "provider": ADAPTER.verify_key.hex(), "magic": 42, "fee_bps": 33, "trust": 44,
-        "adapter_vkh": _HASH, "payout": _HASH[::-1],
+        "isolation": (Isolation.PROCESS, Isolation.VM), "adapter_vkh": _HASH, "payout": _HASH[::-1],
     },
 )  # fmt: skip
 TERMS: Final = filled(

@@ -11,6 +11,7 @@ from adapter.state import Limits, Own, Wish
 from marketplace.domain import wire
 from marketplace.domain.grant import of_block
 from marketplace.domain.hardware import Health, Sharing
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import FileIn, GpuNeed, JobSpec, Placement, Port, Range, Resources
 from marketplace.domain.offer import Offer, Window
 from marketplace.domain.voucher import End
@@ -101,7 +102,11 @@ def test_each_change_of_the_terms_has_its_code(changes: dict[str, object], code:
     ("job", "code"),
     [
         (gpu_job(image="ghcr.io/acme/train:latest"), "IMAGE_NOT_PINNED"),
-        (gpu_job(placement=Placement(isolation="vm")), "ISOLATION"),
+        (gpu_job(placement=Placement(isolation=Isolation.VM)), "ISOLATION"),
+        (gpu_job(placement=Placement(isolation=Isolation.PROCESS)), "ISOLATION"),
+        (gpu_job(image=""), "ISOLATION"),
+        (core_job(placement=Placement()), "ISOLATION"),
+        (core_job(command=()), "ISOLATION"),
         (gpu_job(env={"LD_PRELOAD": "x"}), "WORKLOAD_REFUSED"),
         (gpu_job(files=(FileIn("../etc/passwd", "0" * 64, 1),)), "WORKLOAD_REFUSED"),
         (core_job(ports=(Port(80),)), "PORTS_REFUSED"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -9,7 +10,7 @@ import pytest
 from blockfrost import BlockFrostApi
 
 from adapter import main
-from adapter.config import Config
+from adapter.config import Config, ConfigRefused, check
 from adapter.journal import Journal
 from adapter.latechain import LateChain
 from adapter.main import OtherNetwork
@@ -102,10 +103,11 @@ async def test_without_leases_the_chain_says_which_network_it_is(
     journal.close()
 
 
-def test_a_docker_that_is_away_is_waited_for_while_leases_have_containers(tmp_path: Path) -> None:
-    config = Config(
-        state=tmp_path, docker_host=f"unix://{tmp_path}/no.sock", unconfined=True, runtime="auto"
-    )
-    assert set(main.runtimes(config, "adapter", State())) == {"process"}
-    with pytest.raises(RuntimeFault):
-        main.runtimes(config, "adapter", Bench().running().state)
+def test_a_docker_that_is_away_is_waited_for_and_nothing_else_runs_instead(tmp_path: Path) -> None:
+    away = Config(state=tmp_path, docker_host=f"unix://{tmp_path}/no.sock")
+    for runtime in ("docker", "both"):
+        with pytest.raises(RuntimeFault):
+            main.runtimes(replace(away, runtime=runtime), "adapter")
+    assert set(main.runtimes(replace(away, runtime="process"), "adapter")) == {"process"}
+    with pytest.raises(ConfigRefused, match="runtime is docker"):
+        check(replace(away, runtime="auto"))

@@ -77,7 +77,7 @@ def test_a_cap_refuses_what_is_dearer_and_says_by_how_much():
         ({"vram_mib": 81_920}, "vram"),
         ({"regions": frozenset({"US"})}, "region"),
         ({"labels": frozenset({"nvlink"})}, "labels"),
-        ({"isolation": 2}, "isolation"),
+        ({"isolation": frozenset({"vm", "sandbox"})}, "isolation"),
         ({"trust": 3}, "trust"),
         ({"upload_mbps": 900}, "network"),
         ({"egress": True}, "egress"),
@@ -86,7 +86,7 @@ def test_a_cap_refuses_what_is_dearer_and_says_by_how_much():
     ],
 )
 def test_each_term_is_a_filter_whose_relaxation_works(terms: dict[str, object], why: str):
-    found = market(host("only", A100, isolation=1, trust=1, upload_mbps=100))
+    found = market(host("only", A100, isolation=frozenset({"container"}), trust=1, upload_mbps=100))
     answer = refused(found.place(gpu(**terms)))
     assert answer.reasons == {why: 1}
     way = answer.relaxations[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from marketplace.domain import canonical
-from marketplace.domain.job import GpuNeed, Range, Resources
+from marketplace.domain.isolation import Isolation
+from marketplace.domain.job import GpuNeed, Placement, Range, Resources
 from marketplace.domain.offer import OfferState
 from marketplace.matching import NoMatch
 from marketplace.service import matcher as module
@@ -58,3 +61,27 @@ def test_made_up_models_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
         assert answer(market, f"made up {number}") == {"model": 1}
     assert answer(market, "T4") == "NVIDIA T4"
     assert len(market._meant) <= 10
+
+
+def test_an_isolation_that_no_host_has_is_the_reason_and_the_nearest_other_is_named():
+    market = Matcher()
+    market.set_offer(listed("one"))
+    for asked in (Isolation.PROCESS, Isolation.SANDBOX, Isolation.VM):
+        job = spec(placement=Placement(isolation=asked))
+        found = market.quote(job, "acc", frozenset(), NOW)
+        assert isinstance(found, NoMatch)
+        assert dict(found.reasons) == {"isolation": 1} and "do not isolate as asked" in str(found)
+        [way] = found.relaxations
+        assert (way.change, way.hosts) == ("isolation container", 1)
+    assert not isinstance(market.quote(spec(), "acc", frozenset(), NOW), NoMatch)
+
+
+def test_a_container_job_is_never_placed_on_a_host_of_plain_processes():
+    market = Matcher()
+    plain = replace(offer(seed("plain")), isolation=(Isolation.PROCESS,))
+    body = canonical.encode(plain.to_wire())
+    listed_plain = module.OfferRecord(plain.id, plain.provider, OfferState.LISTED, body, 0, 0, "p")
+    market.set_offer(listed_plain)
+    assert isinstance(market.quote(spec(), "acc", frozenset(), NOW), NoMatch)
+    process = spec(image="", placement=Placement(isolation=Isolation.PROCESS))
+    assert not isinstance(market.quote(process, "acc", frozenset(), NOW), NoMatch)

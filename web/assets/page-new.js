@@ -38,6 +38,9 @@ export async function start({ account }) {
   const reach = () => { document.getElementById("reach").hidden = form.egress.value !== "list"; };
   form.egress.addEventListener("change", reach);
   reach();
+  const plain = () => { form.image.disabled = form.isolation.value === "process"; };
+  form.isolation.addEventListener("change", plain);
+  plain();
   if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
   if (!account) return;
   document.getElementById("post").disabled = false;

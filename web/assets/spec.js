@@ -65,8 +65,10 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
   if (!budget) throw new FormFault("budget", "the budget is an amount of ADA, such as 10 or 2.5");
   const duration = parseDuration(form.duration.value);
   if (!duration) throw new FormFault("duration", "the longest time is written as 90s, 15m, 6h or 2d");
-  const image = form.image.value.trim();
-  if (!image) throw new FormFault("image", "a job needs an image");
+  const plain = form.isolation.value === "process"; // the host's own programs: no image
+  const image = plain ? "" : form.image.value.trim();
+  if (!plain && !image) throw new FormFault("image", "a job needs an image; only isolation: process has none");
+  if (plain && !form.command.value.trim()) throw new FormFault("command", "a process needs a command");
   const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
   const cores = form.model.value === "-";
   const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [form.vram.value.trim() ? nominalLeast(whole(form, "vram")) : 0, OPEN_END], 1000];

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import (
     MOST_MEMBERS,
     FileIn,
@@ -100,23 +101,25 @@ def parse(root: Node, name: str = "") -> JobFile:
     kind: Literal["job", "service"] = (
         "service" if top.take("kind", choice("job", "service"), "job") == "service" else "job"
     )
+    placement = _placement(top)
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
         kind=kind,
-        image=top.need("image", _image, "", "write e.g. image: python:3.11"),
+        image=top.take("image", _image, ""),
         command=top.take("command", _command, ()),
         resources=_blocks(top),
         env=_env(top),
         secrets=_secrets(top),
         ports=top.take("ports", many(_port, 16), ()),
         outputs=top.take("outputs", many(_inside, 64), ()),
-        placement=_placement(top),
+        placement=placement,
         price=_price(top),
         policy=_policy(top),
         gang=top.take("gang", _gang, None),
         egress=top.take("egress", _egress, NO_EGRESS),
     )
+    _isolation_rules(top, placement.isolation)
     _gang_rules(top)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
@@ -282,7 +285,7 @@ def _placement(top: Section) -> Placement:
     provider = matching(r"[0-9a-f]{64}", "a provider's id: 64 hex digits")
     return Placement(
         regions=s.take("regions", many(_word, 64), ()),
-        isolation=s.take("isolation", choice("container", "process", "vm"), "container"),
+        isolation=Isolation(s.take("isolation", choice(*reversed(Isolation)), Isolation.CONTAINER)),
         min_trust=s.take("min_trust", whole(0, 100), 0),
         labels=_text_map(top.notes, s.get("labels"), "placement.labels", 32),
         providers=s.take("providers", many(provider, 256), ()),
@@ -328,6 +331,22 @@ def _gang(notes: Notes, node: Node, path: str) -> Gang | None:
         spread=s.take("spread", values.flag, False),
         same_region=s.take("same_region", values.flag, False),
     )
+
+
+def _isolation_rules(top: Section, wanted: Isolation) -> None:
+    """An image, or the host's own programs: a file that says both, or neither, leaves open what runs."""
+    image = top.get("image")
+    if wanted.takes_image:
+        if image is None:
+            top.lacks("image", "write e.g. image: python:3.11, or placement: {isolation: process}")
+        return
+    if image is not None:
+        why = (
+            "isolation: process runs the host's own programs and no image: leave out one of the two"
+        )
+        top.notes.add(BadValue, image, "image", why)
+    if top.get("command") is None:
+        top.lacks("command", "isolation: process has no image whose own would run")
 
 
 def _gang_rules(top: Section) -> None:

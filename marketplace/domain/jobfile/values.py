@@ -79,9 +79,13 @@ class Section:
     def need(self, key: str, read: Callable[[Notes, Node, str], T], default: T, hint: str) -> T:
         """*key* by *read*; a problem when it is absent."""
         if self.get(key) is None:
-            place = self.table or Scalar("", "null", 1, 1)
-            self.notes.add(MissingKey, place, self.at(key), f"is missing, {hint}")
+            self.lacks(key, hint)
         return self.take(key, read, default)
+
+    def lacks(self, key: str, hint: str) -> None:
+        """Note that *key* is not there."""
+        place = self.table or Scalar("", "null", 1, 1)
+        self.notes.add(MissingKey, place, self.at(key), f"is missing, {hint}")
 
 
 def join(path: str, key: str) -> str:
