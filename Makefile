@@ -16,7 +16,7 @@ test: install docker packages lint unit integration e2e
 # ---- what is needed ---------------------------------------------------------------------------
 install: .venv/installed
 
-.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json
+.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/lint/package-lock.json
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
 	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
@@ -25,6 +25,7 @@ install: .venv/installed
 	npm ci --silent --no-audit --no-fund --prefix tests/contracts/aiken
 	npm ci --silent --no-audit --no-fund --prefix tests/browser
 	npm ci --silent --no-audit --no-fund --prefix tests/ledger
+	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/lint
 	# Not ci: it wants the lock to hold prebuilt binaries for every platform, and not all are published.
 	npm install --no-save --omit=optional --silent --no-audit --no-fund --ignore-scripts --prefix tests/clients
 	touch $@
@@ -44,6 +45,8 @@ lint: install
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/pyright
+	tests/lint/node_modules/.bin/eslint --config tests/lint/eslint.config.js web/assets
+	tests/lint/node_modules/.bin/tsc --project tests/lint
 
 RETRY := --reruns 2 --reruns-delay 2
 
@@ -69,4 +72,4 @@ gpu: install
 	$(PYTEST) tests -m gpu
 
 clean:
-	rm -rf .venv contracts/devnet/node_modules tests/contracts/aiken/node_modules
+	rm -rf .venv contracts/devnet/node_modules tests/contracts/aiken/node_modules tests/lint/node_modules

@@ -181,7 +181,7 @@ def _read(tx: bytes) -> _Tx:
         raise Malformed("an input twice, or none")
     rows = list(txbytes.map_items(parts.witnesses))
     outputs = txbytes.outputs_of(tx)
-    int(body[2])
+    want_int(body[2], "fee")
     odd = frozenset(n for n, raw in enumerate(body[1]) if _is_odd(raw))
     return _Tx(body, dict(rows), inputs, outputs, odd)
 

@@ -102,7 +102,8 @@ def test_the_verifier_of_the_browser_answers_the_golden_vectors(
     cases = json.loads(GOLDEN.read_text())
     answers = page.evaluate(
         """async (cases) => {
-          const {readEvidence, reconcile} = await import("/assets/verify.js");
+          const {readEvidence} = await import("/assets/evidence.js");
+          const {reconcile} = await import("/assets/verify.js");
           const answers = [];
           for (const {evidence, ledger} of cases) {
             try {

@@ -235,6 +235,7 @@ def test_a_market_that_helps_the_thief_earns_nothing(
         await at.tick(1000)
         next_one = adapter.receipt(lease, 1000, wall_ms=1_900_000_000_000)
         gap = adapter.receipt(lease, 1000, seq=9)
+        far = adapter.receipt(lease, 1000, seq=2**62)  # a gap that nobody walks through
         strange = SignedReceipt.sign(
             replace(next_one.receipt, lease="lease_nobody"), adapter.signer
         )
@@ -242,6 +243,7 @@ def test_a_market_that_helps_the_thief_earns_nothing(
             ("RECEIPT_FORGED", SignedReceipt(next_one.body, os.urandom(64))),
             ("RECEIPT_FORGED", SignedReceipt.sign(next_one.receipt, seed("somebody"))),
             ("RECEIPT_REORDERED", gap),
+            ("RECEIPT_REORDERED", far),
             ("RECEIPT_FOREIGN", strange),
         ):
             count = len(_refusals(at))

@@ -16,7 +16,8 @@ ASSETS = Path(__file__).parents[2] / "web" / "assets"
 SCRIPT = """
 import { createInterface } from "node:readline";
 import { write } from "./strictjson.js";
-import { readEvidence, reconcile } from "./verify.js";
+import { readEvidence } from "./evidence.js";
+import { reconcile } from "./verify.js";
 for await (const line of createInterface({ input: process.stdin })) {
   const { text, ledger } = JSON.parse(line);
   let answer;

@@ -182,6 +182,7 @@ _COMMON: dict[str, tuple[Change, list[str]]] = {
         lambda body: (body[1][1].__setitem__(1, body[1][1][1] + body[2]), body.__setitem__(2, 0)),
         ["FEE"],
     ),
+    "a fee in letters": (lambda body: body.__setitem__(2, str(body[2])), ["BYTES"]),
 }  # fmt: skip
 
 _OPEN: dict[str, tuple[Change, list[str]]] = {

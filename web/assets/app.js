@@ -1,9 +1,13 @@
 // Every page: theme, session, live parts, the payer, and the page's own module.
 
 import { token } from "./api.js";
+import { byId } from "./dom.js";
 import { keepFresh, keepTimes, localTimes, reveal } from "./live.js";
 import { startPayer } from "./paying.js";
 
+/** @import { Reader } from "./dom.js" */
+
+/** @type {{[page: string]: () => Promise<{start: (reader: Reader) => unknown}>}} */
 const PAGES = {
   "sign-in": () => import("./page-sign-in.js"),
   new: () => import("./page-new.js"),
@@ -14,12 +18,13 @@ const PAGES = {
   keys: () => import("./page-keys.js"),
   webhooks: () => import("./page-webhooks.js"),
 };
+/** @type {{[page: string]: number}} */
 const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, keys: 15_000 };
 
-const { page, account, magic } = document.body.dataset;
+const { page = "", account = "", magic } = document.body.dataset;
 
 function theme() {
-  const button = document.getElementById("theme");
+  const button = byId("theme");
   button.hidden = false;
   button.addEventListener("click", () => {
     const root = document.documentElement;
@@ -32,8 +37,9 @@ function theme() {
 theme();
 localTimes();
 keepTimes();
-if (FRESH_MS[page]) keepFresh(FRESH_MS[page]);
+const fresh = FRESH_MS[page];
+if (fresh) keepFresh(fresh);
 if (account && token()) startPayer(Number(magic));
-const module = PAGES[page] ? await PAGES[page]() : null;
-module?.start(document.body.dataset);
+const module = await PAGES[page]?.();
+module?.start({ account, magic: Number(magic) });
 reveal(); // what a click would do is ready before it can be clicked

@@ -6,44 +6,69 @@ import { make } from "./live.js";
 import { FormFault } from "./spec.js";
 import { size } from "./units.js";
 
+/** @import { FileRow } from "./spec.js" */
+
+/**
+ * A file that goes along; one without *file* was uploaded before.
+ * @typedef {object} Entry
+ * @property {string} dst
+ * @property {string} sha256
+ * @property {number} size
+ * @property {File} [file]
+ * @property {boolean} [sent]
+ */
+
 const FILE_MOST = 256 * 2 ** 20; // read into memory to be hashed; the command line takes more
 const MODE = 0o644;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/; // the adapter's rule
 const RESERVED = /^(LD_|NVIDIA_|CUDA_MPS_|DYLD_)/; // set by the adapter only
 
+/** @type {(what: string, remove: () => void) => HTMLButtonElement} */
 const removeButton = (what, remove) => make("button", { type: "button", class: "quiet icon-only", "aria-label": `Remove ${what}`, onclick: remove }, "✕");
 
 /** Rows of a name and a value that is never shown, stored in clear, or sent unsealed. */
 export class Secrets {
+  /**
+   * @param {HTMLElement} list
+   * @param {() => void} changed
+   */
   constructor(list, changed) {
-    Object.assign(this, { list, changed });
+    this.list = list;
+    this.changed = changed;
+    /** @type {Map<HTMLElement, [name: HTMLInputElement, value: HTMLInputElement]>} */
+    this.inputs = new Map();
   }
 
   add(name = "") {
-    const row = make("li", {},
-      make("label", {}, "Name", make("input", { name: "secret-name", class: "long", value: name, placeholder: "HF_TOKEN", maxlength: 128, autocomplete: "off", spellcheck: "false" })),
-      make("label", {}, "Value", make("input", { name: "secret-value", type: "password", autocomplete: "off" })),
-      removeButton("this secret", () => this.drop(row)));
+    const called = make("input", { name: "secret-name", class: "long", value: name, placeholder: "HF_TOKEN", maxlength: 128, autocomplete: "off", spellcheck: "false" });
+    const value = make("input", { name: "secret-value", type: "password", autocomplete: "off" });
+    const row = make("li", {}, make("label", {}, "Name", called), make("label", {}, "Value", value), removeButton("this secret", () => this.drop(row)));
+    this.inputs.set(row, [called, value]);
     this.list.append(row);
-    row.querySelector(name ? "[type=password]" : "input").focus();
+    (name ? value : called).focus();
     this.changed();
   }
 
+  /** @param {HTMLElement} row */
   drop(row) {
+    this.inputs.delete(row);
     row.remove();
     this.changed();
   }
 
   rows() {
-    return [...this.list.children].map((row) => [...row.querySelectorAll("input")]).filter(([name, value]) => name.value.trim() || value.value);
+    return [...this.inputs.values()].filter(([name, value]) => name.value.trim() || value.value);
   }
 
   /** Their names; FormFault for one that no adapter takes. */
   names() {
-    const names = this.rows().map(([name]) => name.value.trim());
-    for (const [i, name] of names.entries()) {
-      const fault = !NAME.test(name) ? "is letters, digits and underscores, such as HF_TOKEN" : RESERVED.test(name) ? "is a name that only the provider sets" : names.indexOf(name) !== i ? "is there twice" : "";
-      if (fault) throw new FormFault(this.rows()[i][0], `the secret ${name || "without a name"} ${fault}`);
+    /** @type {string[]} */
+    const names = [];
+    for (const [input] of this.rows()) {
+      const name = input.value.trim();
+      const fault = !NAME.test(name) ? "is letters, digits and underscores, such as HF_TOKEN" : RESERVED.test(name) ? "is a name that only the provider sets" : names.includes(name) ? "is there twice" : "";
+      if (fault) throw new FormFault(input, `the secret ${name || "without a name"} ${fault}`);
+      names.push(name);
     }
     return names;
   }
@@ -59,10 +84,18 @@ export class Secrets {
 
 /** Files of the form: hashed when they are chosen, uploaded when the job is posted. */
 export class Files {
+  /**
+   * @param {HTMLElement} list
+   * @param {() => void} changed
+   */
   constructor(list, changed) {
-    Object.assign(this, { list, changed, kept: new Map() });
+    this.list = list;
+    this.changed = changed;
+    /** @type {Map<HTMLElement, Entry & {place: HTMLInputElement}>} */
+    this.kept = new Map();
   }
 
+  /** @param {Iterable<File>} chosen */
   async take(chosen) {
     for (const file of chosen) {
       if (file.size > FILE_MOST) throw new FormFault("files", `${file.name} has ${size(file.size)}; from a browser a file has at most ${size(FILE_MOST)}: tally job run takes more`);
@@ -72,7 +105,10 @@ export class Files {
     this.changed();
   }
 
-  /** A file that is chosen now, or one that an earlier job of this account took along. */
+  /**
+   * A file that is chosen now, or one that an earlier job of this account took along.
+   * @param {Entry} entry
+   */
   row(entry) {
     const place = make("input", { name: "file-path", class: "long", value: entry.dst, maxlength: 1000, autocomplete: "off", spellcheck: "false" });
     const said = make("small", {}, `${size(entry.size)}, sha256 ${entry.sha256.slice(0, 12)}…${entry.file ? "" : ", uploaded before"}`);
@@ -87,11 +123,14 @@ export class Files {
 
   /** As a job's specification names them; FormFault for a path outside of the workspace. */
   spec() {
-    const files = [...this.kept.values()].map((entry) => [entry.place.value.trim(), entry.sha256, entry.size, MODE]);
-    for (const [i, [dst]] of files.entries()) {
+    /** @type {FileRow[]} */
+    const files = [];
+    for (const { place, sha256, size: bytes } of this.kept.values()) {
+      const dst = place.value.trim();
       const inner = dst.replace(/^\/workspace\//, "");
-      const fault = !inner || inner.startsWith("/") || inner.split("/").includes("..") ? "does not lie under /workspace" : files.findIndex(([other]) => other === dst) !== i ? "is there twice" : "";
-      if (fault) throw new FormFault([...this.kept.values()][i].place, `${dst || "a file without a path"} ${fault}`);
+      const fault = !inner || inner.startsWith("/") || inner.split("/").includes("..") ? "does not lie under /workspace" : files.some(([other]) => other === dst) ? "is there twice" : "";
+      if (fault) throw new FormFault(place, `${dst || "a file without a path"} ${fault}`);
+      files.push([dst, sha256, bytes, MODE]);
     }
     return files;
   }
@@ -112,7 +151,10 @@ export class Files {
   }
 }
 
-/** fetch tells nothing of an upload's progress. */
+/**
+ * fetch tells nothing of an upload's progress.
+ * @type {(path: string, file: File, progress: (sent: number) => void) => Promise<void>}
+ */
 function put(path, file, progress) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();

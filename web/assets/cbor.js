@@ -5,11 +5,22 @@
 // that what is signed here has the very bytes that the other side expects. What is read is limited in
 // length, depth and count, as the other side's `marketplace/domain/cbor.py` limits what it reads.
 
-import { concat, toHex, utf8 } from "./bytes.js";
+import { nth, concat, toHex, utf8 } from "./bytes.js";
+
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @typedef {number | bigint} Whole an integer: BigInt beyond 2^53, so it is reckoned with as BigInt
+ * @typedef {null | boolean | Whole | string | Bytes | Tag | unknown[] | Map<unknown, unknown> | {[key: string]: unknown}} Cbor
+ * a value; what it holds is looked at in its turn
+ */
 
 export class CborError extends Error {}
 
 export class Tag {
+  /**
+   * @param {Whole} number
+   * @param {unknown} value
+   */
   constructor(number, value) {
     this.number = number;
     this.value = value;
@@ -20,9 +31,10 @@ const DEEPEST = 64;
 const LONGEST = 1 << 20; // bytes
 const MOST_ITEMS = 1 << 14; // values, keys and tags together
 const MOST_ENTRIES = 1024; // of one map
-const BREAK = Symbol("break");
+const BREAK = 0xff;
 
 class Reader {
+  /** @param {Bytes} bytes */
   constructor(bytes) {
     if (bytes.length > LONGEST) throw new CborError("CBOR is too long");
     this.bytes = bytes;
@@ -31,12 +43,14 @@ class Reader {
     this.at = 0;
   }
 
+  /** @param {number} size */
   take(size) {
     if (size > this.bytes.length - this.at) throw new CborError("CBOR ends early");
     this.at += size;
     return this.bytes.subarray(this.at - size, this.at);
   }
 
+  /** @param {number} info */
   number(info) {
     if (info < 24) return info;
     if (info > 27) throw new CborError("a CBOR head is not one");
@@ -48,34 +62,47 @@ class Reader {
     return small(this.view.getBigUint64(from));
   }
 
+  /** @param {number} info */
   length(info) {
     const size = this.number(info);
     if (typeof size === "bigint" || size > this.bytes.length) throw new CborError("CBOR ends early");
     return size;
   }
 
+  /** @param {number} major */
   pieces(major) {
+    /** @type {Bytes[]} */
     const found = [];
     for (;;) {
-      const head = this.take(1)[0];
-      if (head === 0xff) return concat(...found);
+      const head = nth(this.take(1), 0);
+      if (head === BREAK) return concat(...found);
       if (head >> 5 !== major || (head & 31) === 31) throw new CborError("an open string has strange pieces");
       found.push(this.take(this.length(head & 31)));
     }
   }
 
+  /**
+   * @param {number} info
+   * @param {number} depth
+   * @param {(item: Cbor) => void} each
+   */
   items(info, depth, each) {
     if (info !== 31) {
       for (let left = this.length(info); left > 0; left--) each(this.value(depth + 1));
       return;
     }
-    for (let item = this.value(depth + 1, true); item !== BREAK; item = this.value(depth + 1, true)) each(item);
+    while (this.bytes[this.at] !== BREAK) each(this.value(depth + 1));
+    this.at += 1;
   }
 
-  value(depth = 0, mayBreak = false) {
+  /**
+   * @param {number} depth
+   * @returns {Cbor}
+   */
+  value(depth = 0) {
     if (depth > DEEPEST) throw new CborError("CBOR is nested too deeply");
     if (--this.left < 0) throw new CborError("CBOR holds too many items");
-    const head = this.take(1)[0];
+    const head = nth(this.take(1), 0);
     const [major, info] = [head >> 5, head & 31];
     switch (major) {
       case 0:
@@ -91,6 +118,7 @@ class Reader {
         return utf8Text(text);
       }
       case 4: {
+        /** @type {Cbor[]} */
         const list = [];
         this.items(info, depth, (item) => list.push(item));
         return list;
@@ -100,38 +128,39 @@ class Reader {
       case 6:
         return tagged(this.number(info), this.value(depth + 1));
       default:
-        return this.simple(info, mayBreak);
+        return simple(info);
     }
   }
 
+  /**
+   * @param {number} info
+   * @param {number} depth
+   * @returns {Cbor}
+   */
   map(info, depth) {
-    const pairs = [];
-    let key;
-    let half = false;
-    const each = (item) => {
-      if (half) pairs.push([key, item]);
-      else key = item;
-      half = !half;
-    };
-    if (info === 31) this.items(31, depth, each);
-    else for (let left = 2 * this.length(info); left > 0; left--) each(this.value(depth + 1));
-    if (half) throw new CborError("a map has a key without a value");
+    /** @type {Cbor[]} */
+    const found = []; // keys and values in turn
+    if (info === 31) this.items(31, depth, (item) => found.push(item));
+    else for (let left = 2 * this.length(info); left > 0; left--) found.push(this.value(depth + 1));
+    if (found.length % 2) throw new CborError("a map has a key without a value");
+    const pairs = Array.from({ length: found.length / 2 }, (_, i) => /** @type {const} */ ([nth(found, 2 * i), nth(found, 2 * i + 1)]));
     if (pairs.length > MOST_ENTRIES) throw new CborError("a map has too many entries");
     const texts = pairs.every(([k]) => typeof k === "string");
     const names = new Set(pairs.map(([k]) => (k instanceof Uint8Array ? `h${toHex(k)}` : k)));
     if (names.size !== pairs.length) throw new CborError("a map has one key twice");
     return texts && pairs.length ? Object.fromEntries(pairs) : new Map(pairs);
   }
-
-  simple(info, mayBreak) {
-    if (info === 31 && mayBreak) return BREAK;
-    if (info === 20) return false;
-    if (info === 21) return true;
-    if (info === 22) return null;
-    throw new CborError("floats and simple values have no place here");
-  }
 }
 
+/** @type {(info: number) => Cbor} */
+function simple(info) {
+  if (info === 20) return false;
+  if (info === 21) return true;
+  if (info === 22) return null;
+  throw new CborError("floats, simple values and a stray break have no place here");
+}
+
+/** @type {(bytes: Bytes) => string} */
 function utf8Text(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -140,8 +169,10 @@ function utf8Text(bytes) {
   }
 }
 
+/** @type {(n: bigint) => Whole} */
 const small = (n) => (n <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(n) : n);
 
+/** @type {(number: Whole, value: Cbor) => Cbor} */
 function tagged(number, value) {
   if ((number === 2 || number === 3) && value instanceof Uint8Array) {
     const n = BigInt(`0x0${toHex(value)}`);
@@ -150,7 +181,10 @@ function tagged(number, value) {
   return new Tag(number, value);
 }
 
-/** The one value of *bytes*; CborError for anything else. */
+/**
+ * The one value of *bytes*; CborError for anything else.
+ * @param {Bytes} bytes
+ */
 export function decode(bytes) {
   const reader = new Reader(bytes);
   const value = reader.value();
@@ -158,10 +192,13 @@ export function decode(bytes) {
   return value;
 }
 
-/** The top-level array's items as their exact bytes: what a wallet signs must never be re-encoded. */
+/**
+ * The top-level array's items as their exact bytes: what a wallet signs must never be re-encoded.
+ * @param {Bytes} bytes
+ */
 export function rawItems(bytes) {
   const reader = new Reader(bytes);
-  const head = reader.take(1)[0];
+  const head = nth(reader.take(1), 0);
   if (head >> 5 !== 4 || (head & 31) === 31) throw new CborError("not an array");
   const found = [];
   for (let left = reader.length(head & 31); left > 0; left--) {
@@ -173,10 +210,12 @@ export function rawItems(bytes) {
   return found;
 }
 
-function head(major, n) {
+/** @type {(major: number, n: Whole) => Bytes} */
+function headOf(major, n) {
   const value = BigInt(n);
   if (value < 24n) return Uint8Array.of((major << 5) | Number(value));
-  for (const [code, size] of [[24, 1], [25, 2], [26, 4], [27, 8]]) {
+  for (const code of [24, 25, 26, 27]) {
+    const size = 1 << (code - 24);
     if (value < 1n << BigInt(8 * size)) {
       const out = new Uint8Array(1 + size);
       out[0] = (major << 5) | code;
@@ -187,26 +226,32 @@ function head(major, n) {
   throw new CborError("an integer above 64 bits");
 }
 
+/** @type {(a: Bytes, b: Bytes) => number} */
 const order = (a, b) => a.length - b.length || (toHex(a) < toHex(b) ? -1 : 1);
 
-/** *value* as canonical CBOR; undefined, floats and functions are refused. */
+/**
+ * *value* as canonical CBOR; undefined, floats and functions are refused.
+ * @param {unknown} value
+ * @returns {Bytes}
+ */
 export function encode(value) {
   if (value === null) return Uint8Array.of(0xf6);
   if (typeof value === "boolean") return Uint8Array.of(value ? 0xf5 : 0xf4);
-  if (typeof value === "bigint" || Number.isInteger(value)) {
-    return value >= 0 ? head(0, value) : head(1, -1n - BigInt(value));
+  if (typeof value === "bigint" || (typeof value === "number" && Number.isInteger(value))) {
+    return value >= 0 ? headOf(0, value) : headOf(1, -1n - BigInt(value));
   }
   if (typeof value === "string") {
     const text = utf8(value);
-    return concat(head(3, text.length), text);
+    return concat(headOf(3, text.length), text);
   }
-  if (value instanceof Uint8Array) return concat(head(2, value.length), value);
-  if (Array.isArray(value)) return concat(head(4, value.length), ...value.map(encode));
-  if (value instanceof Tag) return concat(head(6, value.number), encode(value.value));
+  if (value instanceof Uint8Array) return concat(headOf(2, value.length), value);
+  if (Array.isArray(value)) return concat(headOf(4, value.length), ...value.map(encode));
+  if (value instanceof Tag) return concat(headOf(6, value.number), encode(value.value));
   const pairs = value instanceof Map ? [...value] : isPlain(value) ? Object.entries(value) : null;
   if (pairs === null) throw new CborError(`${typeof value} cannot be encoded`);
-  const coded = pairs.map(([k, v]) => [encode(k), encode(v)]).sort(([a], [b]) => order(a, b));
-  return concat(head(5, coded.length), ...coded.flat());
+  const coded = pairs.map(([k, v]) => /** @type {const} */ ([encode(k), encode(v)])).sort(([a], [b]) => order(a, b));
+  return concat(headOf(5, coded.length), ...coded.flat());
 }
 
-const isPlain = (value) => typeof value === "object" && Object.getPrototypeOf(value) === Object.prototype;
+/** @type {(value: unknown) => value is {[key: string]: unknown}} */
+const isPlain = (value) => typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;

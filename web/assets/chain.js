@@ -1,12 +1,39 @@
 // What the ledger says of a channel, read by this browser from a Blockfrost-compatible face.
 
-import { toHex } from "./bytes.js";
+import { nth, toHex } from "./bytes.js";
 import { isLocked, landing, movesOf, outputsOf, Unread, unspentOf } from "./descent.js";
 import { headersFor } from "./door.js";
 import { readStage } from "./lax.js";
 import { constsOf } from "./records.js";
-import { SCRIPTS } from "./scripts.js";
-import { Broken } from "./verify.js";
+import { ADA_SCRIPTS, SCRIPTS } from "./scripts.js";
+import { Broken } from "./evidence.js";
+
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { Moves, TxAnswer, Utxo } from "./descent.js"
+ * @import { Stage } from "./lax.js"
+ * @import { ChannelPart } from "./evidence.js"
+ */
+
+/** @typedef {Stage & {ref: string, address: Bytes, text: string, lovelace: bigint, first: string}} Standing a channel as it stands */
+
+/**
+ * The life of a channel, from the output *first*; *refund* is its last output once it has ended.
+ * @typedef {{first: Utxo, at: Utxo, stage: Stage, funded: bigint, refund: Utxo | null, txs: string[]}} Life
+ */
+
+/**
+ * What the ledger says of a channel of a bill.
+ * @typedef {object} Facts
+ * @property {string} session_vk
+ * @property {string[]} consts
+ * @property {bigint} funded
+ * @property {bigint} claimed
+ * @property {bigint} refunded
+ * @property {bigint} held
+ * @property {boolean} ended
+ * @property {string[]} txs
+ */
 
 export class Unreachable extends Error {}
 
@@ -14,6 +41,11 @@ const MOST_STEPS = 10_000;
 const MOST_BACK = 200;
 const PAGE = 100; // rows of one answer
 
+/**
+ * @param {string} url
+ * @param {string} path
+ * @returns {Promise<any>} of the type that its caller states; null for what is not there
+ */
 async function ask(url, path) {
   let answer;
   try {
@@ -27,63 +59,84 @@ async function ask(url, path) {
   return answer.json();
 }
 
+/** @type {(url: string, tx: string) => Promise<TxAnswer | null>} */
 const utxosOf = (url, tx) => ask(url, `/txs/${tx}/utxos`);
 
-/** What *tx* spent and made; Unread if no block shows it, where the chain itself named it. */
+/**
+ * What *tx* spent and made; Unread if no block shows it, where the chain itself named it.
+ * @type {(url: string, tx: string) => Promise<Moves>}
+ */
 async function movesIn(url, tx) {
   const answer = await utxosOf(url, tx);
   if (!answer) throw new Unread(`the chain's face names transaction ${tx} and does not show it yet`);
   return movesOf(tx, answer);
 }
 
-/** The outputs of *tx*; null if it is in no block. */
+/**
+ * The outputs of *tx*; null if it is in no block.
+ * @type {(url: string, tx: string) => Promise<Utxo[] | null>}
+ */
 async function outputsIn(url, tx) {
   const answer = await utxosOf(url, tx);
   return answer && outputsOf(tx, answer);
 }
 
-const isOf = (output, id) => output.datum !== null && toHex(readStage(output.datum)?.consts.session_vk ?? []) === id;
+/** @type {(output: Utxo) => Stage | null} */
+const stageOf = ({ datum }) => datum && readStage(datum);
+/** @type {(output: Utxo, id: string) => boolean} */
+const isOf = (output, id) => toHex(stageOf(output)?.consts.session_vk ?? []) === id;
+/** @type {(output: Utxo, stub: string | undefined) => boolean} */
 const atScript = ({ address }, stub) => isLocked(address) && (!stub || toHex(address.slice(1, 29)) === stub);
 
 /**
- * The life of the channel that began as output *first*: `{first, at, stage, funded, refund, txs}`, *refund* its
- * last output once it has ended. It is followed by position, so that no copy counts (descent.js); Unread where that
- * cannot be done.
+ * The life of the channel that began as output *first*. It is followed by position, so that no copy counts
+ * (descent.js); Unread where that cannot be done.
+ * @type {(url: string, first: Utxo) => Promise<Life>}
  */
 async function follow(url, first) {
-  const life = { first, at: first, stage: readStage(first.datum), funded: first.lovelace, refund: null, txs: [first.tx] };
+  const began = stageOf(first);
+  if (!began) throw new Unread("what opened the channel holds no channel");
+  /** @type {Life} */
+  const life = { first, at: first, stage: began, funded: first.lovelace, refund: null, txs: [first.tx] };
   while (life.at.spentBy && !life.refund) {
     if (life.txs.length > MOST_STEPS) throw new Unread("the channel's history does not end");
     await step(url, life, life.at.spentBy);
   }
-  const { claimed } = readStage(first.datum);
-  if (!life.refund && life.funded - (life.stage.claimed - claimed) !== life.at.lovelace) throw new Unread("the chain's face does not tell all of the channel's history");
+  if (!life.refund && life.funded - (life.stage.claimed - began.claimed) !== life.at.lovelace) throw new Unread("the chain's face does not tell all of the channel's history");
   return life;
 }
 
-/** One transaction onward. */
+/**
+ * One transaction onward.
+ * @type {(url: string, life: Life, tx: string) => Promise<void>}
+ */
 async function step(url, life, tx) {
   const made = await movesIn(url, tx);
   const { position, ended } = landing(life.at.ref, tx, made);
-  const next = made.outputs[position];
+  const next = nth(made.outputs, position);
   life.txs.push(tx);
   if (ended) {
     life.refund = next;
     return;
   }
-  const stage = readStage(next.datum);
+  const stage = stageOf(next);
   if (!stage || constsOf(stage.consts) !== constsOf(life.stage.consts)) throw new Unread(`the channel's constants changed in transaction ${tx}`);
   life.funded += next.lovelace - life.at.lovelace + stage.claimed - life.stage.claimed;
   Object.assign(life, { at: next, stage });
 }
 
 /**
- * The channel as it stands: `{ref, address, text, lovelace, claimed, open, consts, first}`; null while no block
+ * The channel as it stands; null while no block
  * shows it, or once it has ended. *homes*: hex of the addresses where it can be, all where none are given. Unread:
  * sign nothing.
+ * @param {string} url
+ * @param {string} id hex of its session key
+ * @param {string} openTx
+ * @param {Set<string>} [homes]
+ * @returns {Promise<Standing | null>}
  */
 export async function standing(url, id, openTx, homes) {
-  const isHere = (output) => atScript(output, SCRIPTS[""].stub) && (!homes || homes.has(toHex(output.address)));
+  const isHere = (/** @type {Utxo} */ output) => atScript(output, ADA_SCRIPTS.stub) && (!homes || homes.has(toHex(output.address)));
   const [first, another] = (await outputsIn(url, openTx))?.filter((output) => isHere(output) && isOf(output, id)) ?? [];
   if (!first) return null;
   if (another) throw new Unread(`transaction ${openTx} opened two channels of this key`);
@@ -96,13 +149,20 @@ export async function standing(url, id, openTx, homes) {
 /**
  * Further unspent outputs of the key at the *channel*'s address which one of *payers* (payment keys' hashes, hex)
  * paid for; of anybody's copies none. As marketplace/client/oneopen.py has it.
+ * @param {string} url
+ * @param {string} id hex of the session key
+ * @param {Standing} channel
+ * @param {Set<string>} payers
  */
 export async function seconds(url, id, channel, payers) {
+  /** @type {Map<string, Moves>} */
   const seen = new Map();
-  const read = async (tx) => {
-    if (!seen.has(tx)) seen.set(tx, await movesIn(url, tx));
-    return seen.get(tx);
+  const read = async (/** @type {string} */ tx) => {
+    const moves = seen.get(tx) ?? (await movesIn(url, tx));
+    seen.set(tx, moves);
+    return moves;
   };
+  /** @type {string[]} */
   const found = [];
   for (const output of await unspentAt(url, channel.text)) {
     if (output.ref === channel.ref || !isOf(output, id)) continue;
@@ -113,7 +173,9 @@ export async function seconds(url, id, channel, payers) {
   return [...new Set(found)];
 }
 
+/** @type {(url: string, text: string) => Promise<Utxo[]>} */
 async function unspentAt(url, text) {
+  /** @type {Utxo[]} */
   const found = [];
   for (let page = 1; ; page++) {
     const rows = unspentOf((await ask(url, `/addresses/${text}/utxos?count=${PAGE}&page=${page}`)) ?? []);
@@ -122,11 +184,15 @@ async function unspentAt(url, text) {
   }
 }
 
-/** Where *output* began: backwards over every input that was a channel of the key, for a settlement may move two. */
+/**
+ * Where *output* began: backwards over every input that was a channel of the key, for a settlement may move two.
+ * @type {(read: (tx: string) => Promise<Moves>, output: Utxo, id: string) => Promise<Utxo[]>}
+ */
 async function origins(read, output, id) {
-  const [begun, seen, todo] = [[], new Set([output.ref]), [output]];
-  while (todo.length && seen.size <= MOST_BACK) {
-    const at = todo.pop();
+  /** @type {Utxo[]} */
+  const begun = [];
+  const [seen, todo] = [new Set([output.ref]), [output]];
+  for (let at = todo.pop(); at && seen.size <= MOST_BACK; at = todo.pop()) {
     const earlier = (await read(at.tx)).inputs.filter((input) => isLocked(input.address) && isOf(input, id));
     if (!earlier.length) begun.push(at);
     todo.push(...earlier.filter(({ ref }) => !seen.has(ref)));
@@ -135,21 +201,32 @@ async function origins(read, output, id) {
   return begun;
 }
 
-/** The payment key's hash of an output that a key locks. */
+/**
+ * The payment key's hash of an output that a key locks.
+ * @type {(output: Utxo) => string}
+ */
 const keyOf = ({ address }) => (address.length && !isLocked(address) ? toHex(address.slice(1, 29)) : "");
 
-/** The hash of the script at each of *refs* (`txid#index`), as far as the chain shows one. */
+/**
+ * The hash of the script at each of *refs* (`txid#index`), as far as the chain shows one.
+ * @param {string} url
+ * @param {string[]} refs
+ * @returns {Promise<Map<string, string>>}
+ */
 export async function scriptsAt(url, refs) {
   const found = new Map();
   for (const ref of refs) {
-    const [tx, index] = ref.split("#");
+    const [tx = "", index] = ref.split("#");
     const output = (await utxosOf(url, tx))?.outputs.find((one) => !one.collateral && one.output_index === Number(index));
     if (output?.reference_script_hash) found.set(ref, output.reference_script_hash);
   }
   return found;
 }
 
-/** I2: what opened the channel is what the evidence names, at the channel's script. */
+/**
+ * I2: what opened the channel is what the evidence names, at the channel's script.
+ * @type {(outputs: Utxo[] | null, channel: ChannelPart, asset: string) => Utxo}
+ */
 function opened(outputs, { session_vk: id, open_tx: tx, index = 0 }, asset) {
   const first = outputs?.find((output) => output.index === Number(index));
   if (first && isOf(first, id) && atScript(first, SCRIPTS[asset]?.stub)) return first;
@@ -158,9 +235,14 @@ function opened(outputs, { session_vk: id, open_tx: tx, index = 0 }, asset) {
 }
 
 /**
- * `{session_vk, consts, funded, claimed, refunded, held, ended, txs}` of the evidence's *channel*; null
+ * What the ledger says of the evidence's *channel*; null
  * while it may still be opened: nothing was delivered on it, or its job is not *over* and no block shows
  * its open. Broken for an open that is another's, Unread for one that cannot be followed.
+ * @param {string} url
+ * @param {ChannelPart} channel
+ * @param {string} asset
+ * @param {boolean} over
+ * @returns {Promise<Facts | null>}
  */
 export async function facts(url, channel, asset, over) {
   const { session_vk: id, open_tx: openTx, receipts, voucher } = channel;
@@ -174,6 +256,7 @@ export async function facts(url, channel, asset, over) {
   const { stage, funded, txs, at, refund } = await follow(url, first);
   const consts = [stage.consts.session_vk, stage.consts.adapter_vkh, stage.consts.payout, stage.consts.consumer_vkh].map(toHex)
     .concat([stage.consts.close_period_ms, stage.consts.fee_bps].map(String));
+  /** @type {Facts} */
   const found = { session_vk: id, consts, funded, claimed: stage.claimed, refunded: 0n, held: at.lovelace, ended: false, txs };
   if (!refund) return found;
   return { ...found, claimed: stage.claimed + at.lovelace - refund.lovelace, refunded: refund.lovelace, held: 0n, ended: true };

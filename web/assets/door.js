@@ -6,7 +6,10 @@ import { SLOT_ZERO_S } from "./scripts.js";
 
 const CHOSEN = "tally-chain";
 
-/** `{url, project}` that was chosen here, or null. */
+/**
+ * `{url, project}` that was chosen here, or null.
+ * @returns {{url: string, project: string} | null}
+ */
 export function chosenDoor() {
   const [url, project = ""] = (localStorage.getItem(CHOSEN) ?? "").split(" ");
   return url ? { url, project } : null;
@@ -15,6 +18,7 @@ export function chosenDoor() {
 /**
  * Choose a Blockfrost-compatible address, with its project id where it wants one; empty for the market's.
  * The market lets this browser's pages connect there (its content security policy) by a cookie.
+ * @param {string} url
  */
 export function chooseDoor(url, project = "") {
   const clean = url.trim().replace(/\/+$/, "");
@@ -29,21 +33,33 @@ export function chooseDoor(url, project = "") {
   document.cookie = `tally_chain=${origin}; path=/; max-age=31536000; samesite=strict${location.protocol === "https:" ? "; secure" : ""}`;
 }
 
-/** `{url, own}`: where to ask, and whether its owner chose it; null where nobody names any. */
+/**
+ * `{url, own}`: where to ask, and whether its owner chose it; null where nobody names any.
+ * @returns {Promise<{url: string, own: boolean} | null>}
+ */
 export async function door() {
   const chosen = chosenDoor();
   if (chosen) return { url: chosen.url, own: true };
+  /** @type {{chain_url: string}} */
   const { chain_url: url } = await get("/v1/network");
   return url ? { url, own: false } : null;
 }
 
-/** What a request to *url* carries: the project id goes to the door that it was given for alone. */
+/**
+ * What a request to *url* carries: the project id goes to the door that it was given for alone.
+ * @param {string} url
+ * @returns {{[name: string]: string}}
+ */
 export function headersFor(url) {
   const chosen = chosenDoor();
   return chosen?.project && url.startsWith(`${chosen.url}/`) ? { project_id: chosen.project } : {};
 }
 
-/** `{slot, nowMs}`: by this computer's clock on public networks, else as the door says; slot null if nobody knows. */
+/**
+ * `{slot, nowMs}`: by this computer's clock on public networks, else as the door says; slot null if nobody knows.
+ * @param {number} magic
+ * @returns {Promise<{slot: number | null, nowMs: number}>}
+ */
 export async function moment(magic) {
   const [zero, nowMs] = [SLOT_ZERO_S[magic], Date.now()];
   if (zero) return { slot: Math.floor(nowMs / 1000) - zero, nowMs };

@@ -5,144 +5,105 @@
 // What is believed: the wallet's own list of its outputs and addresses, the terms that were agreed, the
 // scripts' hashes of this page, and for a channel that is open what the chain door shows. Nothing else.
 
-import { blake2b } from "./blake2b.js";
-import { concat, fromHex, same, toHex } from "./bytes.js";
-import { decode, encode, rawItems, Tag } from "./cbor.js";
-import { SCRIPTS } from "./scripts.js";
+import { concat, fromHex, nth, same, toHex } from "./bytes.js";
+import { decode, encode, Tag } from "./cbor.js";
+import { ADA_SCRIPTS } from "./scripts.js";
+import { asMap, big, items, readOutput, readTx, refOf, row } from "./transaction.js";
+
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { Whole } from "./cbor.js"
+ * @import { Consts } from "./records.js"
+ * @import { Output, Tx } from "./transaction.js"
+ */
+
+/** @typedef {{ref: string, address: Bytes, lovelace: bigint, claimed: bigint, open: boolean}} ChannelOutput as the chain shows it */
+
+/**
+ * What a transaction is held against.
+ * @typedef {object} Asked
+ * @property {boolean} mainnet
+ * @property {Bytes[]} own the wallet's addresses
+ * @property {Map<string, Output>} utxos its outputs by `txid#index`
+ * @property {Consts} consts of the terms
+ * @property {bigint} least lovelace that go into the channel
+ * @property {bigint} most
+ * @property {number | null} slot of now, or null where nobody knows it
+ * @property {number} nowMs
+ * @property {Map<string, string>} references hash by ref, as the chain shows them
+ */
+
+/** @typedef {Asked & ({step: "open", channel: null} | {step: "topup" | "close", channel: ChannelOutput})} Step */
+/** @typedef {{code: string, ok: boolean, text: string, wrong: string}} Check *text* says what holds, *wrong* what does not */
+/** @typedef {{id: string, fee: bigint, amount: bigint, checks: Check[], ok: boolean}} Judged *amount* goes into the channel */
+
+/**
+ * Where things stand in the transaction.
+ * @typedef {object} Place
+ * @property {Set<string>} mine hex of the wallet's addresses
+ * @property {Set<string>} homes hex of where its channels can be
+ * @property {Output | undefined} first the channel
+ * @property {Output[]} others
+ * @property {string[]} foreign inputs that are the channel
+ * @property {bigint} amount
+ */
+
+/** @typedef {[code: string, text: string, fault: (tx: Tx, wanted: Step, at: Place) => string | null]} Rule */
 
 const FEE_MOST = 2_000_000n;
 const FORFEIT_MOST = 5_000_000n;
 const LIVES_S = 3600; // the longest that a transaction may wait for its block
+/** @type {unknown[]} */
 const PLAIN = [0, 1, 2, 3, 8, 15]; // inputs, outputs, fee, bounds, network id
 const SCRIPTED = [...PLAIN, 5, 11, 13, 14, 16, 17, 18]; // and settle's account, script data, collateral, signers, references
+/** @type {{[field: string]: string}} */
 const NAMES = {
   4: "a certificate", 5: "a withdrawal of rewards", 6: "a protocol update", 7: "attached data", 9: "a mint", 11: "script data",
   13: "collateral", 14: "required signers", 16: "a collateral return", 17: "collateral", 18: "reference inputs", 19: "a vote",
   20: "a proposal", 21: "a treasury value", 22: "a donation",
 };
 const ADA = 1_000_000n;
-const big = BigInt;
-const theMap = (value) => {
-  if (!(value instanceof Map)) throw new Error("no map");
-  return value;
-};
-const items = (value = []) => {
-  const list = value instanceof Tag && value.number === 258 ? value.value : value;
-  if (!Array.isArray(list)) throw new Error("no list");
-  return list;
-};
+const REDEEMERS = 5; // of the witness set
+/** @type {(lovelace: bigint) => string} */
 const money = (lovelace) => `₳${lovelace / ADA}.${String(lovelace % ADA < 0n ? -(lovelace % ADA) : lovelace % ADA).padStart(6, "0")}`;
+/**
+ * @template T
+ * @param {T[]} list
+ * @param {(one: T) => bigint} of
+ */
 const sum = (list, of) => list.reduce((total, one) => total + of(one), 0n);
-const asMap = (value = new Map()) => theMap(value);
-const row = (value, length) => {
-  if (!Array.isArray(value) || value.length !== length) throw new Error("no row");
-  return value;
-};
-const refOf = (value) => {
-  const [id, index] = row(value, 2);
-  if (!(id instanceof Uint8Array) || id.length !== 32 || !Number.isInteger(index) || index < 0) throw new Error("no input");
-  return `${toHex(id)}#${index}`;
-};
-
-/** Whether every head of *bytes* is in its shortest form and of known length, and no map has a key twice: one way to write, and to read, each thing. */
-function isPlain(bytes) {
-  let at = 0;
-  const item = (depth) => {
-    if (depth > 32 || at >= bytes.length) return false;
-    const head = bytes[at++];
-    const [major, info] = [head >> 5, head & 31];
-    if (major === 7) return info >= 20 && info <= 22;
-    if (info > 27) return false;
-    let n = big(info);
-    if (info >= 24) {
-      const size = 1 << (info - 24);
-      if (at + size > bytes.length) return false;
-      n = big(`0x${toHex(bytes.subarray(at, at + size))}`);
-      at += size;
-      if (n < (size === 1 ? 24n : 1n << big(4 * size))) return false;
-    }
-    if (major <= 1) return true;
-    if (major === 6) return item(depth + 1);
-    if (n > big(bytes.length)) return false;
-    if (major <= 3) return (at += Number(n)) <= bytes.length;
-    const keys = new Set();
-    for (let turn = 0; turn < Number(n) * (major === 5 ? 2 : 1); turn++) {
-      const begun = at;
-      if (!item(depth + 1)) return false;
-      if (major !== 5 || turn % 2) continue;
-      const key = toHex(bytes.subarray(begun, at));
-      if (keys.has(key)) return false;
-      keys.add(key);
-    }
-    return true;
-  };
-  return item(0) && at === bytes.length;
-}
-
-const encoded = (value) => {
-  if (!(value instanceof Tag && value.number === 24 && value.value instanceof Uint8Array)) throw new Error("no encoded data");
-  return value.value;
-};
-
-/** `{address, lovelace, tokens, strange, datum}`; *strange*: a script, a datum's hash, anything beside. */
-export function readOutput(output) {
-  const legacy = Array.isArray(output);
-  const [address, value] = legacy ? output : [output.get(0), output.get(1)];
-  const lovelace = big(Array.isArray(value) ? value[0] : value);
-  const option = legacy ? undefined : output.get(2);
-  const beside = legacy ? output.length > 2 : [...output.keys()].some((key) => ![0, 1, 2].includes(key));
-  const [kind, data] = option === undefined ? [] : row(option, 2);
-  const inline = kind === 1 ? encoded(data) : null;
-  if (!(address instanceof Uint8Array) || lovelace < 0n) throw new Error("no output");
-  return { address, lovelace, tokens: Array.isArray(value), strange: beside || Boolean(option && !inline), datum: inline };
-}
-
-/** The parts of an unsigned transaction; throws for anything that is none in its plain form. */
-export function readTx(bytes) {
-  const parts = rawItems(bytes);
-  if (parts.length !== 4 || !parts.every(isPlain)) throw new Error("four plain parts");
-  const [raw, witnesses, valid, attached] = parts;
-  const body = decode(raw);
-  if (!(body instanceof Map) || valid[0] !== 0xf5 || attached[0] !== 0xf6) throw new Error("a valid body, nothing attached");
-  const inputs = items(body.get(0)).map(refOf);
-  if (new Set(inputs).size !== inputs.length) throw new Error("an input twice");
-  return {
-    id: toHex(blake2b(raw)), body, inputs, witnesses: theMap(decode(witnesses)),
-    outputs: items(body.get(1)).map(readOutput), fee: big(body.get(2)), fields: [...body.keys()],
-  };
-}
-
-/** What a transaction refers to, `txid#index`; nothing for one that cannot be read. */
-export function referencesOf(bytes) {
-  try {
-    return items(readTx(bytes).body.get(18)).map(refOf).slice(0, 8);
-  } catch {
-    return [];
-  }
-}
-
-/** Where a consumer's channels are: the stub with the stake part of the wallet's address. */
+/**
+ * Where a consumer's channels are: the stub with the stake part of the wallet's address.
+ * @param {Bytes} stubHash
+ * @param {Bytes} wallet address
+ * @param {boolean} mainnet
+ */
 export function channelAddress(stubHash, wallet, mainnet) {
-  const kind = wallet[0] >> 4;
+  const kind = (wallet[0] ?? 0xff) >> 4;
   const based = kind <= 3 && wallet.length === 57;
   const header = (based ? (kind >= 2 ? 3 : 1) : 7) << 4;
   return concat(Uint8Array.of(header | (mainnet ? 1 : 0)), stubHash, based ? wallet.slice(29) : new Uint8Array());
 }
 
-/** The datum of a channel: Open, or Closing where *expireAt* is given. */
+/**
+ * The datum of a channel: Open, or Closing where *expireAt* is given.
+ * @param {Consts} consts
+ * @param {Whole} claimed
+ * @param {Whole} [expireAt]
+ */
 export function stageDatum(consts, claimed, expireAt) {
   const list = [consts.session_vk, consts.adapter_vkh, consts.payout, consts.consumer_vkh, consts.close_period_ms, consts.fee_bps];
   return encode(expireAt === undefined ? new Tag(121, [list, claimed]) : new Tag(122, [list, claimed, expireAt]));
 }
 
+/** @type {(address: Bytes) => string} */
 const shown = (address) => `${toHex(address).slice(0, 16)}…${toHex(address).slice(-8)}`;
 
 /**
- * Each rule as `{code, ok, text, wrong}`: *text* says what holds, *wrong* what does not. *wanted*:
- * `step` open, topup or close; `mainnet`; `own` the wallet's addresses; `utxos` its outputs by
- * `txid#index`; `consts` of the terms; `least` and `most` lovelace that go into the channel;
- * `channel` `{ref, address, lovelace, claimed, open}` as the chain shows it, or null to open one;
- * `slot` of now, or null where nobody knows it; `nowMs`; `references` hash by ref, as the chain shows them.
+ * Each rule, with its word on this transaction.
+ * @param {Bytes} bytes
+ * @param {Step} wanted
+ * @returns {Judged}
  */
 export function judge(bytes, wanted) {
   let tx;
@@ -151,54 +112,65 @@ export function judge(bytes, wanted) {
   } catch {
     return { id: "", fee: 0n, amount: 0n, checks: [{ code: "BYTES", ok: false, text: "its bytes are plain", wrong: "its bytes are not those of a plain, unsigned transaction" }], ok: false };
   }
-  const checks = [];
-  const rule = (code, text, work) => {
-    let wrong;
-    try {
-      wrong = work();
-    } catch {
-      wrong = "it is not readable there";
-    }
-    checks.push({ code, ok: !wrong, text, wrong: wrong || "" });
-  };
-  checks.push({ code: "BYTES", ok: true, text: "its bytes are plain", wrong: "" });
   const at = place(tx, wanted);
-  for (const [code, text, work] of RULES) rule(code, text, () => work(tx, wanted, at));
+  const checks = [{ code: "BYTES", ok: true, text: "its bytes are plain", wrong: "" }, ...RULES.map((rule) => check(rule, tx, wanted, at))];
   return { id: tx.id, fee: tx.fee, amount: at.amount, checks, ok: checks.every(({ ok }) => ok) };
 }
 
-/** What was wrong, for a person; empty if nothing was. */
+/** @type {(rule: Rule, tx: Tx, wanted: Step, at: Place) => Check} */
+function check([code, text, fault], tx, wanted, at) {
+  let wrong;
+  try {
+    wrong = fault(tx, wanted, at);
+  } catch {
+    wrong = "it is not readable there";
+  }
+  return { code, ok: !wrong, text, wrong: wrong || "" };
+}
+
+/**
+ * What was wrong, for a person; empty if nothing was.
+ * @type {(judged: Judged) => string}
+ */
 export const faultOf = ({ checks }) => checks.find(({ ok }) => !ok)?.wrong ?? "";
 
+/** @type {(tx: Tx, wanted: Step) => Place} */
 function place(tx, { channel, step, mainnet, own }) {
-  const stub = fromHex(SCRIPTS[""].stub);
+  const stub = fromHex(ADA_SCRIPTS.stub);
   const mine = new Set(own.map(toHex));
   const homes = new Set(own.map((address) => toHex(channelAddress(stub, address, mainnet))));
-  const [first, ...others] = step === "open" ? split(tx.outputs, homes) : tx.outputs;
+  const [first, others] = step === "open" ? split(tx.outputs, homes) : [tx.outputs[0], tx.outputs.slice(1)];
   const foreign = tx.inputs.filter((ref) => ref === channel?.ref);
   return { mine, homes, first, others, foreign, amount: first?.lovelace ?? 0n };
 }
 
-/** The channel first, wherever it stands; the others in their order. */
+/**
+ * The channel first, wherever it stands; the others in their order.
+ * @type {(outputs: Output[], homes: Set<string>) => [Output | undefined, Output[]]}
+ */
 function split(outputs, homes) {
   const at = Math.max(0, outputs.findIndex((output) => homes.has(toHex(output.address))));
-  return [outputs[at], ...outputs.filter((_, i) => i !== at)];
+  return [outputs[at], outputs.filter((_, i) => i !== at)];
 }
 
+/** @type {(refs: string[], utxos: Map<string, Output>) => bigint} */
 const lovelaceOf = (refs, utxos) => sum(refs, (ref) => utxos.get(ref)?.lovelace ?? 0n);
 
-/** In the order in which they are asked; each null, or what is wrong. */
+/**
+ * In the order in which they are asked; each null, or what is wrong.
+ * @type {Rule[]}
+ */
 const RULES = [
   ["FIELDS", "it does nothing else", (tx, { step }) => {
     const known = step === "open" ? PLAIN : SCRIPTED;
     const odd = tx.fields.find((field) => !known.includes(field));
-    if (odd !== undefined) return `it carries ${NAMES[odd] ?? `a part that no step of a channel needs (${odd})`}`;
+    if (odd !== undefined) return `it carries ${NAMES[String(odd)] ?? `a part that no step of a channel needs (${String(odd)})`}`;
     return tx.fields.includes(2) && tx.fields.includes(3) ? null : "it has no fee or never expires";
   }],
   ["NETWORK", "it is for this network", (tx, { mainnet }) => {
     const network = tx.body.get(15);
     if (network !== undefined && network !== (mainnet ? 1 : 0)) return "it is for another network";
-    return tx.outputs.every(({ address }) => (address[0] & 15) === (mainnet ? 1 : 0)) ? null : "it pays an address of another network";
+    return tx.outputs.every(({ address }) => (nth(address, 0) & 15) === (mainnet ? 1 : 0)) ? null : "it pays an address of another network";
   }],
   ["INPUTS", "it spends nothing but your own outputs and this channel", (tx, { utxos, channel }, { foreign }) => {
     if (channel && foreign.length !== 1) return "it does not spend this channel, as the chain shows it";
@@ -214,8 +186,9 @@ const RULES = [
   ["DATUM", "its rules are those of the signed terms", (tx, { step, consts, channel, nowMs }, { first }) => {
     if (!first?.datum) return "the channel would have no rules";
     if (step !== "close") return same(first.datum, stageDatum(consts, step === "open" ? 0 : channel.claimed)) ? null : "the channel's rules would not be those of the terms";
-    const expire = decode(first.datum)?.value?.[2];
-    if (!same(first.datum, stageDatum(consts, channel.claimed, expire ?? 0))) return "the channel would not be closing under the rules of the terms";
+    const stage = decode(first.datum);
+    const expire = stage instanceof Tag && Array.isArray(stage.value) && stage.value.length === 3 ? big(stage.value[2]) : 0n;
+    if (!same(first.datum, stageDatum(consts, channel.claimed, expire))) return "the channel would not be closing under the rules of the terms";
     const rest = Number(expire) - Number(consts.close_period_ms) - nowMs;
     return Math.abs(rest) <= LIVES_S * 1000 ? null : "the close period would not be that of the terms";
   }],
@@ -238,7 +211,7 @@ const RULES = [
   }],
   ["EXPIRY", "it is void within the hour", (tx, { slot }) => {
     const until = tx.body.get(3);
-    if (!Number.isInteger(until) || (tx.body.get(8) ?? 0) > until) return "its bounds in time are none";
+    if (typeof until !== "number" || big(tx.body.get(8) ?? 0) > until) return "its bounds in time are none";
     return slot === null || until <= slot + LIVES_S ? null : "it could be sent long after today";
   }],
   ["COLLATERAL", "nothing more can be forfeited than 5 ADA of your own", (tx, { utxos }, { mine }) => {
@@ -252,44 +225,59 @@ const RULES = [
   }],
   ["SIGNERS", "it needs no signature but yours", (tx, { own }) => {
     const mine = new Set(own.map((address) => toHex(address.slice(1, 29))));
-    return items(tx.body.get(14)).every((hash) => mine.has(toHex(hash))) ? null : "it is made for another signer beside you";
+    return items(tx.body.get(14)).every((hash) => hash instanceof Uint8Array && mine.has(toHex(hash))) ? null : "it is made for another signer beside you";
   }],
   ["WITHDRAWAL", "no rewards are withdrawn but the script's own", (tx, { step, mainnet }) => {
-    const account = `${mainnet ? "f1" : "f0"}${SCRIPTS[""].settle}`;
-    const accounts = [...asMap(tx.body.get(5)).keys()].map(toHex);
+    const account = `${mainnet ? "f1" : "f0"}${ADA_SCRIPTS.settle}`;
+    const accounts = [...asMap(tx.body.get(5)).keys()].map((key) => (key instanceof Uint8Array ? toHex(key) : ""));
     if (step === "open") return accounts.length ? "it withdraws rewards" : null;
     return accounts.length === 1 && accounts[0] === account ? null : "it withdraws rewards of another account than the script's";
   }],
-  ["STEPS", "it takes this one step", (tx, wanted, { foreign }) => stepsFault(tx, wanted, foreign)],
+  ["STEPS", "it takes this one step", (tx, wanted) => stepsFault(tx, wanted)],
   ["REFERENCES", "it refers to the channel's scripts alone", (tx, { references }) => {
-    const known = Object.values(SCRIPTS[""]);
-    const odd = items(tx.body.get(18)).map(refOf).find((ref) => !known.includes(references.get(ref)));
+    const known = Object.values(ADA_SCRIPTS);
+    const odd = items(tx.body.get(18)).map(refOf).find((ref) => !known.includes(references.get(ref) ?? ""));
     return odd ? `it refers to ${odd.slice(0, 12)}…, which is not the channel's script` : null;
   }],
 ];
 
-/** Redeemers of a witness set in either form, `[tag, index, data]`. */
+/**
+ * Redeemers of a witness set in either form, `[tag, index, data]`.
+ * @type {(value: unknown) => unknown[][]}
+ */
 function redeemersOf(value) {
   if (value instanceof Map) return [...value].map(([at, told]) => [...row(at, 2), row(told, 2)[0]]);
   return items(value).map((one) => row(one, 4).slice(0, 3));
 }
 
-function stepsFault(tx, { step, least }, foreign) {
-  const others = [...tx.witnesses.keys()].filter((key) => key !== 5);
-  if (others.length || (step === "open" && tx.witnesses.size)) return "it brings scripts, data or signatures of somebody else's";
+/**
+ * What else the transaction tells the scripts.
+ * @type {(tx: Tx, wanted: Step) => string | null}
+ */
+function stepsFault(tx, { step, channel, least }) {
+  const others = [...tx.witnesses.keys()].filter((key) => step === "open" || key !== REDEEMERS);
+  if (others.length) return "it brings scripts, data or signatures of somebody else's";
   if (step === "open") return null;
-  const rows = redeemersOf(tx.witnesses.get(5));
+  const rows = redeemersOf(tx.witnesses.get(REDEEMERS));
   const names = rows.map(([tag, index]) => `${tag}.${index}`);
   if (new Set(names).size !== names.length) return "it tells the script two things at once";
-  const spent = [...tx.inputs].sort((a, b) => inOrder(a, b)).indexOf(foreign[0]);
+  const spent = [...tx.inputs].sort((a, b) => inOrder(a, b)).indexOf(channel.ref);
   if (names.length !== 2 || !names.includes(`0.${spent}`)) return "it runs another script than this channel's";
-  const steps = rows.find(([tag, index]) => tag === 3 && index === 0)?.[2];
-  const [only] = Array.isArray(steps) && steps.length === 1 ? steps : [];
-  const taken = !(only instanceof Tag && Array.isArray(only.value)) ? "" : only.number === 124 && only.value.length === 1 && big(only.value[0]) === least ? "topup" : only.number === 125 && only.value.length === 0 ? "close" : "";
-  return taken === step ? null : "it takes another step than you asked for";
+  return takes(step, least, rows.find(([tag, index]) => tag === 3 && index === 0)?.[2]) ? null : "it takes another step than you asked for";
 }
 
+/**
+ * Whether *steps*, as settle is told them, are this one alone.
+ * @type {(step: "topup" | "close", added: bigint, steps: unknown) => boolean}
+ */
+function takes(step, added, steps) {
+  const [only] = Array.isArray(steps) && steps.length === 1 ? steps : [];
+  const [number, asked] = only instanceof Tag && Array.isArray(only.value) ? [only.number, only.value] : [null, []];
+  return step === "topup" ? number === 124 && asked.length === 1 && big(asked[0]) === added : number === 125 && asked.length === 0;
+}
+
+/** @type {(a: string, b: string) => number} */
 const inOrder = (a, b) => {
-  const [[one, i], [other, j]] = [a.split("#"), b.split("#")];
+  const [[one = "", i], [other = "", j]] = [a.split("#"), b.split("#")];
   return one === other ? Number(i) - Number(j) : one < other ? -1 : 1;
 };

@@ -2,6 +2,7 @@
 
 import { get, post } from "./api.js";
 import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, warmth } from "./agree.js";
+import { byId } from "./dom.js";
 import { faultOf } from "./judge.js";
 import { make, refresh, wrong } from "./live.js";
 import { Refused } from "./records.js";
@@ -9,17 +10,38 @@ import { ada, duration, parseAda, rate } from "./units.js";
 import * as vault from "./vault.js";
 import { walletSaid } from "./wallet.js";
 
+/**
+ * @import { Agreed, Begun, Ready } from "./agree.js"
+ * @import { Check } from "./judge.js"
+ * @import { JobView } from "./answers.js"
+ * @import { Paying, Stored } from "./vault.js"
+ * @typedef {Node | string} Text
+ */
+
 const SETTLE_MS = 400; // after the last key
 
+/** @type {(name: string, value: Text, hint?: string, class_?: string) => HTMLElement} */
 const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
-const check = ({ ok, text, wrong }) => make("li", { class: ok ? "ok" : "no" }, ok ? text : wrong);
+/** @type {(check: Check) => HTMLElement} */
+const check = ({ ok, text, wrong: not }) => make("li", { class: ok ? "ok" : "no" }, ok ? text : not);
 
 export class Offer {
-  /** *onPaid* is called once the job is paid for. */
+  /**
+   * *onPaid* is called once the job is paid for.
+   * @param {string} job
+   * @param {number} magic
+   * @param {() => Promise<void>} onPaid
+   */
   constructor(job, magic, onPaid) {
-    Object.assign(this, { job, magic, onPaid, agreedAlready: false, keep: false, extra: 0n });
-    this.section = document.getElementById("pay");
-    this.body = document.getElementById("pay-body");
+    this.job = job;
+    this.magic = magic;
+    this.onPaid = onPaid;
+    this.agreedAlready = false;
+    this.keep = false;
+    this.section = byId("pay");
+    this.body = byId("pay-body");
+    this.button = make("button", { type: "button", id: "pay-now" });
+    this.work = async () => {};
   }
 
   hide() {
@@ -28,27 +50,28 @@ export class Offer {
 
   /** Read the quote, and ask. `agreedAlready`: the click that asked for this quote was the consent. */
   async show() {
+    /** @type {JobView} */
     const view = await get(`/v1/jobs/${this.job}`);
     if (!view.quote) return;
     this.section.hidden = false;
     this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Reading the terms and the transaction …"));
     try {
       const agreed = await examine(view, this.magic);
-      if (agreed.mine.begun) return await this.goOn(agreed.mine);
+      if (agreed.mine.begun) return await this.goOn(agreed.mine, agreed.mine.begun);
       if (missingSecrets(agreed).length) return this.askSecrets(agreed);
-      if (agreed.warm) this.warm(agreed);
+      if (agreed.warm) this.warm({ ...agreed, warm: agreed.warm });
       else await this.fresh(agreed);
-      if (this.agreedAlready && !this.button.disabled) await this.button.onclick();
+      if (this.agreedAlready && !this.button.disabled) await this.work();
       this.agreedAlready = false;
     } catch (error) {
       this.refused(error);
     }
   }
 
+  /** @param {unknown} error */
   refused(error) {
-    const ours = error instanceof Refused;
-    this.body.replaceChildren(make("p", { class: "problem", role: "alert" }, ours ? error.message : walletSaid(error)));
-    if (ours) return;
+    this.body.replaceChildren(make("p", { class: "problem", role: "alert" }, error instanceof Refused ? error.message : walletSaid(error)));
+    if (error instanceof Refused) return;
     this.body.append(make("p", { class: "actions" },
       make("button", { type: "button", onclick: () => this.show() }, "Try again"),
       make("a", { href: `/sign-in?to=/jobs/${this.job}`, class: "button plain" }, "Connect the wallet")));
@@ -56,27 +79,26 @@ export class Offer {
 
   // ---- a channel that the wallet opens -------------------------------------------------------
 
+  /** @param {Agreed} agreed */
   async fresh(agreed) {
     const ready = await prepare(agreed, this.magic);
     const reserve = ready.checked.reserve;
     const place = make("div", {});
-    const draw = (now) => place.replaceChildren(...this.opening(agreed, now));
-    draw(ready);
-    this.button = this.go("Sign and start", () => this.pay(agreed, () => accept(agreed, this.ready, this.keep)));
-    this.set(ready);
+    let now = ready;
+    const set = (/** @type {Ready} */ given) => {
+      now = given;
+      place.replaceChildren(...this.opening(agreed, given));
+      this.button.disabled = !given.checked.ok;
+    };
+    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(agreed, now, this.keep)));
+    set(ready);
     this.body.replaceChildren(place, this.keeping(async (extra) => {
       this.button.disabled = true;
-      const again = await prepare(agreed, this.magic, extra, reserve);
-      draw(again);
-      this.set(again);
+      set(await prepare(agreed, this.magic, extra, reserve));
     }), this.actions(agreed));
   }
 
-  set(ready) {
-    this.ready = ready;
-    this.button.disabled = !ready.checked.ok;
-  }
-
+  /** @type {(agreed: Agreed, ready: Ready) => Text[]} */
   opening({ terms }, { checked, extra }) {
     return [
       checked.ok
@@ -93,9 +115,12 @@ export class Offer {
     ];
   }
 
-  /** The choice to keep the channel for a next job, and what to put aside in it. */
+  /**
+   * The choice to keep the channel for a next job, and what to put aside in it.
+   * @param {(extra: bigint) => Promise<void>} change
+   */
   keeping(change) {
-    let timer;
+    let timer = 0;
     const amount = make("input", { name: "extra", inputmode: "decimal", value: "0", autocomplete: "off", size: 8 });
     const more = make("label", { hidden: true, class: "short" }, "Put aside for later jobs (₳)", amount);
     const box = make("input", { type: "checkbox", name: "keep" });
@@ -120,10 +145,11 @@ export class Offer {
 
   // ---- a channel that is open ----------------------------------------------------------------
 
+  /** @param {Agreed & {warm: Paying}} agreed */
   warm(agreed) {
-    const { left, lacking } = warmth(agreed);
-    const { terms } = agreed;
-    this.button = this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, () => acceptWarm(agreed)));
+    const { terms, warm } = agreed;
+    const { left, lacking } = warmth(warm, terms);
+    this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm(agreed)));
     this.body.replaceChildren(
       make("p", { id: "warm" }, lacking
         ? `You have an open channel to this provider. Your wallet adds ${ada(lacking)} to it: one signature.`
@@ -141,27 +167,37 @@ export class Offer {
 
   // ---- both ----------------------------------------------------------------------------------
 
+  /**
+   * The button that agrees, and what it does.
+   * @param {string} text
+   * @param {() => Promise<void>} work
+   */
   go(text, work) {
-    const button = make("button", { type: "button", id: "pay-now" }, text);
-    button.onclick = () => work().catch((error) => wrong(walletSaid(error)));
-    return button;
+    this.work = () => work().catch((error) => wrong(walletSaid(error)));
+    this.button = make("button", { type: "button", id: "pay-now", onclick: () => this.work() }, text);
   }
 
+  /** @param {Agreed} agreed */
   actions({ terms }) {
     return make("p", { class: "actions" }, this.button, make("button", { type: "button", class: "plain", onclick: () => this.decline(terms.lease) }, "Decline"));
   }
 
-  async pay(agreed, work) {
+  /**
+   * @param {Agreed} agreed
+   * @param {string} meanwhile
+   * @param {() => Promise<unknown>} work
+   */
+  async pay(agreed, meanwhile, work) {
     const button = this.button;
     const before = button.textContent;
     button.disabled = true;
     button.setAttribute("aria-busy", "true");
-    button.textContent = agreed.warm && !warmth(agreed).lacking ? "Starting …" : "Waiting for the wallet …";
+    button.textContent = meanwhile;
     wrong("");
     try {
       await work();
       this.hide();
-      document.getElementById("main").focus();
+      byId("main").focus();
       await refresh();
       await this.onPaid();
     } catch (error) {
@@ -169,7 +205,7 @@ export class Offer {
       button.textContent = before;
       if ((await vault.load(agreed.mine.id))?.begun) {
         button.textContent = "Try again";
-        button.onclick = () => location.reload();
+        this.work = async () => location.reload();
       }
       button.disabled = false;
     } finally {
@@ -177,7 +213,10 @@ export class Offer {
     }
   }
 
-  /** Values that this browser does not have: the job was posted elsewhere, or they were sealed before. */
+  /**
+   * Values that this browser does not have: the job was posted elsewhere, or they were sealed before.
+   * @param {Agreed} agreed
+   */
   askSecrets(agreed) {
     const inputs = missingSecrets(agreed).map((name) => make("input", { type: "password", name, autocomplete: "off", required: true }));
     const form = make("form", {},
@@ -192,15 +231,20 @@ export class Offer {
     this.body.replaceChildren(form);
   }
 
-  /** The wallet has signed already, and the market did not hear all of it: no second signature. */
-  async goOn(book) {
+  /**
+   * The wallet has signed already, and the market did not hear all of it: no second signature.
+   * @param {Stored} book
+   * @param {Begun} begun
+   */
+  async goOn(book, begun) {
     this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Going on where it stopped: the wallet has signed already …"));
-    await finish(book);
+    await finish(book, begun);
     this.hide();
     await refresh();
     await this.onPaid();
   }
 
+  /** @param {string} lease */
   async decline(lease) {
     await post(`/v1/leases/${lease}/decline`).catch((error) => wrong(error.message));
     this.hide();

@@ -4,8 +4,20 @@
 import { fromHex } from "./bytes.js";
 import { readReceipt, readTerms } from "./records.js";
 
-/** What *books* know of the evidence's job and it lacks, a text for each lease. The evidence was judged before. */
+/**
+ * @import { Whole } from "./cbor.js"
+ * @import { Stored } from "./vault.js"
+ * @import { Evidence } from "./evidence.js"
+ */
+
+/**
+ * What *books* know of the evidence's job and it lacks, a text for each lease. The evidence was judged before.
+ * @param {Evidence} evidence
+ * @param {Stored[]} books
+ * @returns {string[]}
+ */
 export function lackingIn(evidence, books) {
+  /** @type {Map<string, Whole>} */
   const told = new Map();
   for (const channel of evidence.channels) {
     for (const row of channel.receipts) {
@@ -13,6 +25,7 @@ export function lackingIn(evidence, books) {
       told.set(`${channel.session_vk} ${receipt.lease}`, receipt.seq);
     }
   }
+  /** @type {string[]} */
   const lacking = [];
   for (const book of books) {
     for (const [name, lease] of Object.entries(book.leases ?? {})) {

@@ -1,18 +1,22 @@
 // The account: what this browser keeps of it, and the way out.
 
 import { dropToken, post } from "./api.js";
+import { messageOf } from "./bytes.js";
+import { byId, hit, the } from "./dom.js";
 import { chooseDoor, door } from "./door.js";
 import { copy, make } from "./live.js";
 import { left, living } from "./payer.js";
 import { ada } from "./units.js";
 import * as vault from "./vault.js";
 
-export async function start({ account }) {
-  document.addEventListener("click", ({ target }) => {
-    const button = target.closest?.("[data-copy]");
-    if (button) copy(button, button.dataset.copy).catch(() => {});
+/** @import { Reader } from "./dom.js" */
+
+export async function start(/** @type {Reader} */ { account }) {
+  document.addEventListener("click", (event) => {
+    const button = hit(event, "[data-copy]");
+    if (button) copy(button, button.dataset.copy ?? "").catch(() => {});
   });
-  const out = document.getElementById("sign-out");
+  const out = byId("sign-out");
   out.hidden = false;
   out.addEventListener("click", signOut);
   await keys(account);
@@ -21,10 +25,10 @@ export async function start({ account }) {
 
 /** Which chain's face is read, and the choice of another. */
 async function chain() {
-  const form = document.getElementById("chain-form");
+  const form = the("chain-form", HTMLFormElement);
   const say = async () => {
     const at = await door();
-    document.getElementById("chain-now").textContent = !at ? "Nowhere: this market names no chain. Channels can be neither topped up nor closed here until you choose one." : at.own ? `At ${at.url}, which you chose.` : `At ${at.url}, which the market named.`;
+    byId("chain-now").textContent = !at ? "Nowhere: this market names no chain. Channels can be neither topped up nor closed here until you choose one." : at.own ? `At ${at.url}, which you chose.` : `At ${at.url}, which the market named.`;
   };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -32,10 +36,10 @@ async function chain() {
       chooseDoor(form.url.value, form.project.value);
       location.reload(); // the page may connect there only once it is loaded again
     } catch (error) {
-      document.getElementById("chain-now").textContent = `That is no address: ${error.message}`;
+      byId("chain-now").textContent = `That is no address: ${messageOf(error)}`;
     }
   });
-  document.getElementById("chain-reset").addEventListener("click", () => {
+  byId("chain-reset").addEventListener("click", () => {
     chooseDoor("");
     location.reload();
   });
@@ -49,12 +53,12 @@ async function signOut() {
   location.assign("/");
 }
 
-async function keys(account) {
-  const books = (await vault.all()).filter((book) => book.account === account && book.state === "OPEN");
+async function keys(/** @type {string} */ account) {
+  const books = (await vault.open()).filter((book) => book.account === account);
   const paying = books.filter(living);
   const kept = books.filter((book) => !living(book));
-  const fact = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
-  document.getElementById("vault").replaceChildren(
+  const fact = (/** @type {string} */ name, /** @type {string} */ value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+  byId("vault").replaceChildren(
     make("dl", { class: "facts" },
       fact("Channels it pays now", String(paying.length)),
       fact("Channels kept for later jobs", String(kept.length)),

@@ -1,5 +1,6 @@
 // Channels: finish, top up, close. The wallet signs only what was read here.
 
+import { byId, hit } from "./dom.js";
 import { door } from "./door.js";
 import { busy, make, refresh } from "./live.js";
 import { left, living } from "./payer.js";
@@ -13,14 +14,15 @@ import { walletSaid } from "./wallet.js";
 const LOOK_MS = 3000;
 
 export function start() {
-  document.addEventListener("click", ({ target }) => {
-    const button = target.closest?.("button[data-action]");
-    if (!button) return;
+  document.addEventListener("click", (event) => {
+    const button = hit(event, "button[data-action]");
+    const action = ACTIONS[button?.dataset.action ?? ""];
+    if (!button || !action) return;
     busy(button, async () => {
       try {
-        await ACTIONS[button.dataset.action](button.dataset.channel);
+        await action(button.dataset.channel ?? "");
       } catch (error) {
-        throw new Error(walletSaid(error)); // with what helps
+        throw new Error(walletSaid(error), { cause: error }); // with what helps
       }
       button.blur();
       await refresh();
@@ -37,7 +39,7 @@ export function start() {
 async function tellDoor() {
   const at = await door().catch(() => null);
   if (at?.own || !document.querySelector("[data-action=close]")) return;
-  const place = document.getElementById("door");
+  const place = byId("door");
   place.replaceChildren(at ? `Channels are looked up at ${at.url}, which this market named: its own word. ` : "This market names no chain, so channels can be neither topped up nor closed from here. ",
     make("a", { href: "/account#chain" }, "Choose where to read the chain"));
   place.hidden = false;
@@ -54,8 +56,11 @@ async function kept() {
   }
 }
 
-const say = (text) => (document.getElementById("said").textContent = text);
+const say = (/** @type {string} */ text) => {
+  byId("said").textContent = text;
+};
 
+/** @type {{[action: string]: (id: string) => Promise<void>}} */
 const ACTIONS = {
   finish: async (id) => {
     if (!(await vault.load(id))?.privateKey) throw new Refused("ELSEWHERE", "the key of this channel is in another browser or purse; close it with the wallet instead");
@@ -63,7 +68,8 @@ const ACTIONS = {
     say("Asked the provider to settle and send the rest home.");
   },
   topup: async (id) => {
-    const amount = parseAda(document.querySelector(`[data-amount="${id}"]`).value);
+    const input = document.querySelector(`[data-amount="${id}"]`);
+    const amount = input instanceof HTMLInputElement && parseAda(input.value);
     if (!amount) throw new Error("the amount is ADA, such as 5 or 2.5");
     const tx = await signedStep(id, "topup", amount);
     if ((await vault.load(id))?.state === "OPEN") await order({ do: "topped", id, amount });

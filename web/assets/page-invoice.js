@@ -1,18 +1,28 @@
 // The invoice page verifies itself: signatures, hash chain, sums, and the ledger.
 
-import { getText, token } from "./api.js";
+import { getText, pause, token } from "./api.js";
 import { facts, Unreachable } from "./chain.js";
 import { Unread } from "./descent.js";
 import { door } from "./door.js";
 import { fromHex } from "./bytes.js";
+import { byId } from "./dom.js";
+import { asked, Broken, readEvidence } from "./evidence.js";
 import { make } from "./live.js";
 import { lackingIn } from "./ownbooks.js";
 import { readReceipt, readTerms } from "./records.js";
 import { ada, duration, rate, short } from "./units.js";
 import { parse, write } from "./strictjson.js";
 import { all } from "./vault.js";
-import { asked, Broken, readEvidence, reconcile } from "./verify.js";
+import { reconcile } from "./verify.js";
 
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { Facts } from "./chain.js"
+ * @import { ChannelPart, Evidence, LeasePart } from "./evidence.js"
+ * @import { Bill } from "./verify.js"
+ */
+
+/** @type {{[rule: string]: string}} */
 const RULES = {
   I1: "both sides signed the terms",
   I2: "the channel is the one of the terms",
@@ -27,7 +37,7 @@ const RULES = {
   MALFORMED: "the evidence can be read in one way only",
 };
 const AGAIN_MS = 2500;
-const job = document.getElementById("invoice")?.dataset.job;
+const job = byId("invoice").dataset.job ?? "";
 
 export async function start() {
   if (!token()) return;
@@ -37,88 +47,121 @@ export async function start() {
       return false;
     });
     if (settled) return;
-    await new Promise((done) => setTimeout(done, AGAIN_MS));
+    await pause(AGAIN_MS);
   }
 }
 
-const say = (...parts) => document.getElementById("verdict").replaceChildren(...parts);
+const say = (/** @type {Node[]} */ ...parts) => byId("verdict").replaceChildren(...parts);
 
-/** What does not decode names nothing: the rules refuse it where it stands. */
-function nameIn(read, body, field = "lease") {
+/**
+ * What does not decode names nothing: the rules refuse it where it stands.
+ * @type {(read: (bytes: Bytes) => {lease: string}, body: string) => string | null}
+ */
+function leaseIn(read, body) {
   try {
-    return read(fromHex(body))[field];
+    return read(fromHex(body)).lease;
   } catch {
     return null;
   }
 }
 
-/** What a channel is paid in. */
-const assetOf = (evidence, { session_vk }) => nameIn(readTerms, evidence.leases.find((row) => row.channel === session_vk)?.terms ?? "", "asset");
+/**
+ * What a channel is paid in; as above.
+ * @type {(evidence: Evidence, channel: ChannelPart) => string | null}
+ */
+function assetOf(evidence, { session_vk }) {
+  try {
+    return readTerms(fromHex(evidence.leases.find((lease) => lease.channel === session_vk)?.terms)).asset;
+  } catch {
+    return null;
+  }
+}
 
 /** Terms of other jobs' leases whose receipts are in the same chain. */
-async function whole(evidence) {
-  const known = new Set(evidence.leases.map((row) => nameIn(readTerms, row.terms)));
-  const named = new Set(evidence.channels.flatMap((channel) => channel.receipts.map((row) => nameIn(readReceipt, row.body))));
+async function whole(/** @type {Evidence} */ evidence) {
+  const known = new Set(evidence.leases.map(({ terms }) => leaseIn(readTerms, terms)));
+  const named = new Set(evidence.channels.flatMap((channel) => channel.receipts.map(({ body }) => leaseIn(readReceipt, body))));
   for (const lease of named) {
-    if (lease !== null && !known.has(lease)) evidence.leases.push(parse(await getText(`/v1/leases/${encodeURIComponent(lease)}`)));
+    if (lease !== null && !known.has(lease)) evidence.leases.push(await leaseOf(lease));
   }
   return evidence;
 }
 
+/** @type {(lease: string) => Promise<LeasePart>} */
+async function leaseOf(lease) {
+  const told = parse(await getText(`/v1/leases/${encodeURIComponent(lease)}`));
+  return /** @type {LeasePart} */ (told); // `reconcile` looks at each of its fields before it reads one
+}
+
+/** Whether all is said: the bill is settled, or can be compared with nothing. */
 async function check() {
-  let evidence;
-  let at;
   try {
     const given = getText(`/v1/jobs/${job}/invoice`).then((text) => whole(asked(readEvidence(text), job)));
-    [evidence, at] = await Promise.all([given, door()]);
+    const [evidence, at] = await Promise.all([given, door()]);
+    return await judged(evidence, at?.url ?? "");
   } catch (error) {
-    if (!(error instanceof Broken)) throw error;
-    return broken(error);
+    if (error instanceof Broken) return broken(error);
+    throw error;
   }
+}
+
+/** @type {(evidence: Evidence, url: string) => Promise<boolean>} */
+async function judged(evidence, url) {
   offerToSave(evidence);
   if (!evidence.leases.length) {
     say(make("p", {}, "Nothing was agreed, so nothing is owed."));
     return evidence.state === "ENDED";
   }
-  let trouble = at ? "" : "this market names no public chain to compare with: choose one on the Account page";
+  const over = evidence.state === "ENDED";
+  const { ledger, elsewhere, trouble } = await ask(evidence, url, over);
+  const invoice = await reconcile(evidence, ledger);
+  if (elsewhere) return broken(elsewhere);
+  const lacking = lackingIn(evidence, await all());
+  if (lacking.length) return incomplete(lacking);
+  verdict(invoice, ledger, trouble);
+  bill(invoice);
+  return invoice.reconciled || Boolean(trouble && over);
+}
+
+/**
+ * What the chain at *url* shows of each channel; *elsewhere* is an open that is another's: what was signed is
+ * judged before it.
+ * @type {(evidence: Evidence, url: string, over: boolean) =>
+ *   Promise<{ledger: (Facts | null)[], elsewhere: Broken | null, trouble: string}>}
+ */
+async function ask(evidence, url, over) {
+  let trouble = url ? "" : "this market names no public chain to compare with: choose one on the Account page";
+  /** @type {(Facts | null)[]} */
   const ledger = [];
-  const elsewhere = []; // what was signed is judged before it
+  /** @type {Broken | null} */
+  let elsewhere = null;
   for (const channel of evidence.channels) {
+    const asset = assetOf(evidence, channel);
     try {
-      ledger.push(at ? await facts(at.url, channel, assetOf(evidence, channel), evidence.state === "ENDED") : null);
+      ledger.push(url && asset !== null ? await facts(url, channel, asset, over) : null);
     } catch (error) {
-      if (error instanceof Broken) elsewhere.push(error);
+      if (error instanceof Broken) elsewhere ??= error;
       else if (error instanceof Unreachable || error instanceof Unread) trouble = error.message;
       else throw error;
       ledger.push(null);
     }
   }
-  try {
-    const invoice = await reconcile(evidence, ledger);
-    if (elsewhere.length) return broken(elsewhere[0]);
-    const lacking = lackingIn(evidence, await all());
-    if (lacking.length) return incomplete(lacking);
-    verdict(invoice, ledger, trouble);
-    bill(invoice);
-    return invoice.reconciled || Boolean(trouble && evidence.state === "ENDED");
-  } catch (error) {
-    if (!(error instanceof Broken)) throw error;
-    return broken(error);
-  }
+  return { ledger, elsewhere, trouble };
 }
 
-function broken(error) {
+function broken(/** @type {Broken} */ error) {
   say(make("p", { class: "problem", role: "alert" }, `This bill does not hold (${error.rule}: ${RULES[error.rule]}). ${error.message}.`),
     make("p", {}, "Save the evidence: it shows what was signed."));
   return false;
 }
 
-function incomplete(lacking) {
+function incomplete(/** @type {string[]} */ lacking) {
   say(make("p", { class: "problem", role: "alert" }, `This bill is not the whole one: ${lacking.join("; ")}.`),
     make("p", {}, "Save the evidence: this browser's books show what it lacks."));
   return false;
 }
 
+/** @type {(invoice: Bill, ledger: (Facts | null)[], trouble: string) => void} */
 function verdict(invoice, ledger, trouble) {
   const told = ledger.some(Boolean);
   const rows = Object.entries(RULES).filter(([rule]) => rule !== "MALFORMED").map(([rule, text]) => {
@@ -132,12 +175,15 @@ function verdict(invoice, ledger, trouble) {
   say(line, make("ul", { class: "checks" }, ...rows));
 }
 
+/** @type {(name: string, value: string, hint?: string) => HTMLElement} */
 const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, hint) : ""));
+/** @type {(name: string, value: string, hint?: string, class_?: string) => HTMLElement} */
 const row = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
 
-function bill(invoice) {
-  const place = document.getElementById("bill");
+function bill(/** @type {Bill} */ invoice) {
+  const place = byId("bill");
   place.hidden = false;
+  /** @type {HTMLElement[]} */
   const rows = [];
   for (const line of invoice.lines) {
     rows.push(row(`Lease ${short(line.lease, 14)}`, ada(line.owed), `${duration(line.unit_ms)} of ${line.resource === "gpu" ? "GPU" : "cores"} at ${rate(line.rate_micro)}, ${line.ticks} ticks`));
@@ -154,8 +200,8 @@ function bill(invoice) {
   place.replaceChildren(...parts);
 }
 
-function offerToSave(evidence) {
-  const button = document.getElementById("save");
+function offerToSave(/** @type {Evidence} */ evidence) {
+  const button = byId("save");
   button.hidden = false;
   button.onclick = () => {
     const blob = new Blob([write(evidence)], { type: "application/json" });

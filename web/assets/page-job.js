@@ -1,41 +1,49 @@
 // One job, live: its quote and payment, state, log, charts, and its end.
 
 import { events, get, pause, post, token } from "./api.js";
-import { Line, Stick } from "./charts.js";
+import { Chart, Line, Stick } from "./charts.js";
 import { toHex } from "./bytes.js";
 import { newKey } from "./crypto.js";
+import { byId, hit, the } from "./dom.js";
 import { inWords, make, refresh, wrong } from "./live.js";
 import { Offer } from "./offer.js";
 import { hear, order, payingFor } from "./paying.js";
 import { ada, duration, owed, unitMs } from "./units.js";
 import * as vault from "./vault.js";
 
+/**
+ * @import { JobView, ReceiptRow, Sample, TickEvent } from "./answers.js"
+ * @import { Reader } from "./dom.js"
+ * @import { Said } from "./orders.js"
+ */
+
 const LOG_KEPT = 400_000;
 const LIVE = new Set(["STARTING", "RUNNING", "PAUSED", "ENDING"]);
-const page = document.getElementById("job");
-const job = page?.dataset.job;
-const charts = {};
-const acting = { offer: null };
-let state = page?.dataset.state;
+const page = byId("job");
+const job = page.dataset.job ?? "";
+const money = new Chart("cost", (svg) => new Line(svg));
+const use = new Chart("gpu", (svg) => new Line(svg, { most: 1000 }));
+const ticks = new Chart("ticks", (svg) => new Stick(svg));
+let state = page.dataset.state ?? "";
 
-export async function start({ magic }) {
+export async function start(/** @type {Reader} */ { magic }) {
   if (!token()) return;
-  document.addEventListener("click", act);
+  const offer = new Offer(job, magic, showAway);
+  document.addEventListener("click", (event) => act(event, offer));
   hear(heard);
   earlier().catch(() => {}).finally(follow);
   followLog();
   showAway();
-  const offer = new Offer(job, magic, showAway);
-  acting.offer = offer;
   if (["POSTED", "QUEUED", "QUOTED"].includes(state)) await offer.show();
   setInterval(() => look(offer), 2500); // what no event told: confirmations, a settlement after the end
 }
 
-async function look(offer) {
+async function look(/** @type {Offer} */ offer) {
   if (document.visibilityState !== "visible") return;
   const before = state;
   await refresh().catch(() => {});
   if (state === "ENDED") return;
+  /** @type {JobView | null} */
   const view = await get(`/v1/jobs/${job}`).catch(() => null);
   if (!view) return;
   state = view.state;
@@ -75,18 +83,13 @@ async function tidy() {
   for (const book of await vault.all()) if (book.job === job && book.state === "NEW") await vault.forget(book.id);
 }
 
-let planned;
+let planned = 0;
 function soon() {
   clearTimeout(planned);
   planned = setTimeout(() => refresh().catch(() => {}), 120);
 }
 
-function chart(name, made) {
-  document.getElementById("charts").hidden = false;
-  charts[name] ??= made(document.getElementById(`chart-${name}`));
-  return charts[name];
-}
-
+/** @type {(id: string, text: string) => void} */
 const put = (id, text) => {
   const el = document.getElementById(id);
   if (el && el.textContent !== text) el.textContent = text;
@@ -94,44 +97,50 @@ const put = (id, text) => {
 
 /** What the charts would show had this page been open from the start. */
 async function earlier() {
+  /** @type {[{items: Sample[]}, ReceiptRow[]]} */
   const [samples, receipts] = await Promise.all([
     get(`/v1/jobs/${job}/telemetry`).catch(() => ({ items: [] })),
     LIVE.has(state) || state === "ENDED" ? receiptsOf().catch(() => []) : [],
   ]);
   for (const row of receipts) cost(row.at_ms, row.lease_owed);
-  if (receipts.length > (charts.ticks?.seen ?? 0)) chart("ticks", (svg) => new Stick(svg)).show(receipts.length, false);
+  if (receipts.length > (ticks.drawn?.seen ?? 0)) ticks.shown().show(receipts.length, false);
   samples.items.forEach(sample);
 }
 
 async function receiptsOf() {
+  /** @type {ReceiptRow[]} */
   const rows = [];
-  for (let cursor = ""; cursor !== null && rows.length < 4000; ) {
-    const page_ = await get(`/v1/jobs/${job}/receipts?${new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) })}`);
-    rows.push(...page_.items);
-    cursor = page_.next || null;
+  /** @type {string | null} */
+  let cursor = "";
+  while (cursor !== null && rows.length < 4000) {
+    /** @type {{items: ReceiptRow[], next: string | null}} */
+    const part = await get(`/v1/jobs/${job}/receipts?${new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) })}`);
+    rows.push(...part.items);
+    cursor = part.next || null;
   }
   const newest = rows.at(-1)?.lease;
   return rows.filter((row) => row.lease === newest);
 }
 
+/** @type {(at: number, lovelace: number) => void} */
 function cost(at, lovelace) {
-  const line = chart("cost", (svg) => new Line(svg));
+  const line = money.shown();
   line.add(at, lovelace);
   put("cost-now", ada(lovelace));
   put("cost-top", line.top ? `${ada(Math.round(line.top))} at the top` : "");
   put("cost-span", line.span ? `${duration(line.span)} shown` : "");
 }
 
-function tick({ tick: number, unit_ms, spent, owed: due, at_ms }) {
-  chart("ticks", (svg) => new Stick(svg)).show(number);
+function tick(/** @type {TickEvent} */ { tick: number, unit_ms, spent, owed: due, at_ms }) {
+  ticks.shown().show(number);
   cost(at_ms, due ?? spent);
   const texts = { spent: ada(spent), ticks: String(number), delivered: duration(unit_ms), "tick-now": String(number) };
   for (const [id, text] of Object.entries(texts)) put(id, text);
 }
 
-function sample({ at_ms, util_permille, memory_mib, temperature_c }) {
+function sample(/** @type {Sample} */ { at_ms, util_permille, memory_mib, temperature_c }) {
   if (util_permille === undefined) return;
-  const line = chart("gpu", (svg) => new Line(svg, { most: 1000 }));
+  const line = use.shown();
   line.add(at_ms, util_permille);
   put("gpu-now", `${Math.round(util_permille / 10)} %`);
   put("gpu-span", line.span ? `${duration(line.span)} shown` : "");
@@ -140,7 +149,7 @@ function sample({ at_ms, util_permille, memory_mib, temperature_c }) {
 }
 
 async function followLog() {
-  const place = document.getElementById("log");
+  const place = byId("log");
   let lease = page.dataset.logLease;
   let at = Number(page.dataset.logEnd);
   for (let attempt = 0; ; attempt++) {
@@ -160,33 +169,36 @@ async function followLog() {
   }
 }
 
+/** @type {(place: HTMLElement, text: string) => void} */
 function append(place, text) {
   const atEnd = place.scrollHeight - place.scrollTop - place.clientHeight < 40;
   place.append(text);
-  while (place.textContent.length > LOG_KEPT && place.firstChild !== place.lastChild) place.firstChild.remove();
+  while ((place.textContent ?? "").length > LOG_KEPT && place.firstChild !== place.lastChild) place.firstChild?.remove();
   if (atEnd) place.scrollTop = place.scrollHeight;
 }
 
-function heard(message) {
-  if (message.job === job && ["stage", "end"].includes(message.what)) soon();
+function heard(/** @type {Said} */ message) {
+  if (message.what === "end" || (message.what === "stage" && message.job === job)) soon();
   if (message.what === "paying") showAway();
 }
 
 // ---- acting --------------------------------------------------------------------------------
 
-async function act({ target }) {
-  const button = target.closest?.("button[data-action]");
-  if (!button) return;
+/** @type {(event: Event, offer: Offer) => Promise<void>} */
+async function act(event, offer) {
+  const button = hit(event, "button[data-action]");
+  if (!(button instanceof HTMLButtonElement)) return;
   wrong("");
   button.disabled = true;
   try {
-    await ACTIONS[button.dataset.action]?.(button);
+    await ACTIONS[button.dataset.action ?? ""]?.(button, offer);
   } catch (error) {
     button.disabled = false;
     wrong(inWords(error));
   }
 }
 
+/** @type {{[action: string]: (button: HTMLButtonElement, offer: Offer) => Promise<void>}} */
 const ACTIONS = {
   /** The provider stops it and sends the last receipt; the payer answers it and ends the channel. */
   stop: async (button) => {
@@ -194,19 +206,21 @@ const ACTIONS = {
     button.blur();
     await refresh();
   },
-  resume: async () => {
+  resume: async (_button, offer) => {
     const key = await newKey();
     const id = toHex(key.verifyKey);
     const before = (await vault.all()).find((book) => book.job === job);
-    if (!before) throw new Error("this job was posted from another browser: resume it there");
+    if (!before?.spec) throw new Error("this job was posted from another browser: resume it there");
     await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account: before.account, job, spec: before.spec });
-    acting.offer.agreedAlready = true;
-    state = (await post(`/v1/jobs/${job}/resume`, { session_vk: id }, { once: id })).state;
+    offer.agreedAlready = true;
+    /** @type {JobView} */
+    const view = await post(`/v1/jobs/${job}/resume`, { session_vk: id }, { once: id });
+    state = view.state;
     await refresh();
-    if (state === "QUOTED") await acting.offer.show();
+    if (state === "QUOTED") await offer.show();
   },
   download: async (button) => {
-    const { sha256, path } = button.dataset;
+    const { sha256 = "", path = "" } = button.dataset;
     const answer = await fetch(`/v1/jobs/${job}/outputs/${sha256}`, { headers: { Authorization: `Bearer ${token()}` } });
     if (!answer.ok) throw new Error(`the output cannot be had now (${answer.status})`);
     const bytes = await answer.arrayBuffer();
@@ -223,17 +237,17 @@ const ACTIONS = {
 
 async function showAway() {
   const paid = await payingFor(job);
-  const section = document.getElementById("away");
+  const section = byId("away");
   section.hidden = !paid || ["ENDED", "ENDING"].includes(state);
-  if (section.hidden) return;
+  if (!paid || section.hidden) return;
   const { book, lease, terms } = paid;
-  const select = document.getElementById("ahead-for");
+  const select = the("ahead-for", HTMLSelectElement);
   const amount = () => {
     const most = lease.cap - lease.approved;
     const wanted = owed(unitMs(Number(select.value), terms.units_milli), terms.rate_micro);
-    document.getElementById("ahead-amount").textContent = ada(wanted < most ? wanted : most);
+    byId("ahead-amount").textContent = ada(wanted < most ? wanted : most);
   };
   amount();
   select.onchange = amount;
-  document.getElementById("ahead").onclick = () => order({ do: "ahead", id: book.id, lease: terms.lease, ms: Number(select.value) }).catch((error) => wrong(error.message));
+  byId("ahead").onclick = () => order({ do: "ahead", id: book.id, lease: terms.lease, ms: Number(select.value) }).catch((error) => wrong(error.message));
 }

@@ -3,28 +3,38 @@
 import { reusable } from "./agree.js";
 import { get, post } from "./api.js";
 import { Files, Secrets } from "./attach.js";
-import { toHex } from "./bytes.js";
+import { nth, toHex } from "./bytes.js";
 import { newKey } from "./crypto.js";
+import { byId, control, the } from "./dom.js";
 import { inWords, make, wrong } from "./live.js";
 import { lock } from "./seal.js";
 import { FormFault, readForm } from "./spec.js";
 import { ada, duration, rate, short } from "./units.js";
 import * as vault from "./vault.js";
 
+/**
+ * @import { Estimate, Explained, JobView, NoMatch } from "./answers.js"
+ * @import { Reader } from "./dom.js"
+ * @import { JobSpec } from "./spec.js"
+ */
+
+/** @typedef {{secrets: Secrets, files: Files}} Along */
+/** @typedef {{[image: string]: string | undefined}} Digests */
+
 const SETTLE_MS = 350; // after the last key
 const CHANNELS_MOST = 100; // as many as a job may name
 
-export async function start({ account }) {
-  const form = document.getElementById("new");
-  const digests = Object.fromEntries([...document.querySelectorAll("#images option")].map((o) => [o.value, o.dataset.digest]));
-  let timer;
+export async function start(/** @type {Reader} */ { account }) {
+  const form = the("new", HTMLFormElement);
+  const digests = Object.fromEntries([...the("images", HTMLDataListElement).options].map((o) => [o.value, o.dataset.digest]));
+  let timer = 0;
   let estimate = () => {};
   const soon = () => {
     clearTimeout(timer);
     timer = setTimeout(() => estimate(), SETTLE_MS);
   };
-  const along = { secrets: new Secrets(document.getElementById("secrets"), soon), files: new Files(document.getElementById("files"), soon) };
-  document.getElementById("add-secret").onclick = () => along.secrets.add();
+  const along = { secrets: new Secrets(byId("secrets"), soon), files: new Files(byId("files"), soon) };
+  byId("add-secret").onclick = () => along.secrets.add();
   form.files.addEventListener("change", async () => {
     wrong("");
     await along.files.take(form.files.files).catch((error) => refuse(form, error));
@@ -35,7 +45,7 @@ export async function start({ account }) {
     submit(form, digests, along, account);
   });
   await fillIn(form, along);
-  const reach = () => { document.getElementById("reach").hidden = form.egress.value !== "list"; };
+  const reach = () => { byId("reach").hidden = form.egress.value !== "list"; };
   form.egress.addEventListener("change", reach);
   reach();
   const plain = () => { form.image.disabled = form.isolation.value === "process"; };
@@ -43,14 +53,16 @@ export async function start({ account }) {
   plain();
   if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
   if (!account) return;
-  document.getElementById("post").disabled = false;
+  the("post", HTMLButtonElement).disabled = false;
   estimate = estimator(form, digests, along);
   form.addEventListener("input", soon);
   estimate();
 }
 
+/** @type {(form: HTMLFormElement, digests: Digests, along: Along) => JobSpec} */
 const specOf = (form, digests, along) => readForm(form, digests, { secrets: along.secrets.names(), files: along.files.spec() });
 
+/** @type {(form: HTMLFormElement, along: Along) => Promise<void>} */
 async function fillIn(form, along) {
   const asked = new URLSearchParams(location.search);
   if (asked.get("provider")) form.provider.value = asked.get("provider");
@@ -58,16 +70,21 @@ async function fillIn(form, along) {
   if (model) form.model.value = [...form.model.options].find((o) => o.value.includes(model))?.value ?? "";
   for (const name of ["count", "vram", "region", "rate"]) if (asked.get(name)) form[name].value = asked.get(name);
   if (asked.get("queue")) form.queue.checked = true;
-  if (asked.get("again")) {
-    const { spec, reason, spent } = await get(`/v1/jobs/${encodeURIComponent(asked.get("again"))}`).catch(() => ({}));
-    if (spec) repeat(form, along, spec, reason === "PROVIDER_LOST" ? spent : 0);
+  const again = asked.get("again");
+  if (again) {
+    /** @type {JobView | null} */
+    const job = await get(`/v1/jobs/${encodeURIComponent(again)}`).catch(() => null);
+    if (job) repeat(form, along, job.spec, job.reason === "PROVIDER_LOST" ? job.spent : 0);
   }
 }
 
-/** *spent*: what a job that lost its provider has cost already; it comes off the budget. */
+/**
+ * *spent*: what a job that lost its provider has cost already; it comes off the budget.
+ * @type {(form: HTMLFormElement, along: Along, spec: JobSpec, spent: number) => void}
+ */
 function repeat(form, along, spec, spent) {
-  const [cpu, memory, disk, gpu] = spec.resources[0];
-  form.name.value = spec.name;
+  const [cpu, memory, disk, gpu] = nth(spec.resources, 0);
+  control(form, "name").value = spec.name;
   form.image.value = spec.image;
   form.command.value = spec.command.map((word) => (/[\s"'\\]/.test(word) ? `"${word.replace(/(["\\$`])/g, "\\$1")}"` : word)).join(" ");
   form.env.value = Object.entries(spec.env).map(([k, v]) => `${k}=${v}`).join("\n");
@@ -88,42 +105,52 @@ function repeat(form, along, spec, spent) {
   if (Array.isArray(spec.egress)) form.reach.value = spec.egress.join(" ");
 }
 
+/** @type {(form: HTMLFormElement, fault: unknown) => HTMLElement | null} */
 function mark(form, fault) {
   for (const el of form.elements) el.removeAttribute("aria-invalid");
-  const field = fault instanceof FormFault && (typeof fault.field === "string" ? form[fault.field] : fault.field);
-  if (field instanceof Element) field.setAttribute("aria-invalid", "true");
-  return field instanceof Element ? field : null;
+  const field = fault instanceof FormFault && (typeof fault.field === "string" ? control(form, fault.field) : fault.field);
+  if (!(field instanceof HTMLElement)) return null;
+  field.setAttribute("aria-invalid", "true");
+  return field;
 }
 
-/** Say it, mark its field, and go there. */
+/**
+ * Say it, mark its field, and go there.
+ * @type {(form: HTMLFormElement, error: unknown) => void}
+ */
 function refuse(form, error) {
   const field = mark(form, error);
   wrong(inWords(error));
   field?.focus();
 }
 
+/** @type {(form: HTMLFormElement, digests: Digests, along: Along) => () => Promise<void>} */
 function estimator(form, digests, along) {
+  /** @type {AbortController | undefined} */
   let asking;
   return async () => {
     asking?.abort();
     asking = new AbortController();
-    const place = document.getElementById("estimate");
+    const place = byId("estimate");
     try {
       const spec = specOf(form, digests, along);
       mark(form, null);
+      /** @type {Explained} */
       const answer = await post("/v1/explain", { spec }, { signal: asking.signal });
       place.replaceChildren(...(answer.matches ? price(answer.quote, spec) : reasons(answer.explain)));
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error instanceof DOMException && error.name === "AbortError") return;
       mark(form, error);
       place.replaceChildren(make("p", { class: "hint" }, inWords(error)));
     }
   };
 }
 
+/** @type {(name: string, ...value: (Node | string)[]) => HTMLElement} */
 const fact = (name, ...value) => make("div", {}, make("dt", {}, name), make("dd", {}, ...value));
 const simulated = () => make("span", { class: "badge simulated" }, "SIMULATED");
 
+/** @type {(quote: Estimate, spec: JobSpec) => HTMLElement[]} */
 function price(quote, spec) {
   const perSecond = (BigInt(quote.rate_micro) * BigInt(quote.units_milli)) / 1000n;
   return [
@@ -140,9 +167,9 @@ function price(quote, spec) {
   ];
 }
 
-const hosts = (count) => `${count} host${count === 1 ? "" : "s"}`;
+const hosts = (/** @type {number} */ count) => `${count} host${count === 1 ? "" : "s"}`;
 
-function reasons(no) {
+function reasons(/** @type {NoMatch} */ no) {
   return [
     make("p", { class: "notice" }, no.text),
     make("ul", { class: "reasons", "aria-label": "What rules hosts out" }, ...Object.entries(no.reasons).map(([name, count]) =>
@@ -152,8 +179,9 @@ function reasons(no) {
   ];
 }
 
+/** @type {(form: HTMLFormElement, digests: Digests, along: Along, account: string) => Promise<void>} */
 async function submit(form, digests, along, account) {
-  const button = document.getElementById("post");
+  const button = the("post", HTMLButtonElement);
   wrong("");
   button.disabled = true;
   button.setAttribute("aria-busy", "true");
@@ -165,6 +193,7 @@ async function submit(form, digests, along, account) {
     const id = toHex(key.verifyKey);
     const channels = (await reusable(account)).map((book) => book.id).slice(0, CHANNELS_MOST);
     const body = { spec, session_vk: id, consumer_vkh: account, channels };
+    /** @type {JobView} */
     const job = await post("/v1/jobs", body, { once: id });
     const locked = spec.secrets.length ? await lock(secrets) : null;
     await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account, job: job.id, spec, locked });

@@ -1,21 +1,25 @@
 // Sign in with a wallet: one signature.
 
+import { byId } from "./dom.js";
 import { make, wrong } from "./live.js";
 import { signIn, wallets, walletSaid } from "./wallet.js";
+
+/** @import { Reader } from "./dom.js" */
 
 const WAIT_MS = 150;
 const TRIES = 12; // extensions inject themselves late
 
-export function start({ magic }) {
-  const place = document.getElementById("wallets");
-  const to = place.dataset.to;
+export function start(/** @type {Reader} */ { magic }) {
+  const place = byId("wallets");
+  const to = place.dataset.to ?? "/";
   look(place, TRIES, (key, name) => choose(key, name, magic, to));
 }
 
-function look(place, left, choose) {
+/** @type {(place: HTMLElement, left: number, taken: (key: string, name: string) => void) => void} */
+function look(place, left, taken) {
   const found = wallets();
   if (!found.length && left) {
-    setTimeout(() => look(place, left - 1, choose), WAIT_MS);
+    setTimeout(() => look(place, left - 1, taken), WAIT_MS);
     return;
   }
   place.setAttribute("aria-busy", "false");
@@ -28,11 +32,12 @@ function look(place, left, choose) {
     return;
   }
   place.replaceChildren(make("ul", { class: "wallets" }, ...found.map(({ key, name, icon }) =>
-    make("li", {}, make("button", { type: "button", onclick: () => choose(key, name) }, icon && make("img", { src: icon, alt: "" }), name)))));
+    make("li", {}, make("button", { type: "button", onclick: () => taken(key, name) }, icon ? make("img", { src: icon, alt: "" }) : "", name)))));
 }
 
+/** @type {(key: string, name: string, magic: number, to: string) => Promise<void>} */
 async function choose(key, name, magic, to) {
-  const said = document.getElementById("said");
+  const said = byId("said");
   wrong("");
   said.textContent = `Waiting for ${name} …`;
   try {

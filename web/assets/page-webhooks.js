@@ -1,25 +1,29 @@
 // Webhooks: made here, their secret shown once, rotated, deleted.
 
 import { call, post } from "./api.js";
+import { byId, hit, submitOf, the } from "./dom.js";
 import { busy, refresh, showOnce, sure, wrong } from "./live.js";
 
 export function start() {
-  const form = document.getElementById("new-hook");
+  const form = the("new-hook", HTMLFormElement);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     create(form);
   });
-  document.addEventListener("click", ({ target }) => {
-    const button = target.closest?.("button[data-action]");
-    const work = ACTIONS[button?.dataset.action];
-    if (work && sure(button, work.question)) busy(button, () => work.run(button.dataset));
+  document.addEventListener("click", (event) => {
+    const button = hit(event, "button[data-action]");
+    const work = ACTIONS[button?.dataset.action ?? ""];
+    const { hook = "", url = "" } = button?.dataset ?? {};
+    if (button && work && sure(button, work.question)) busy(button, () => work.run({ hook, url }));
   });
 }
 
-const say = (text) => (document.getElementById("said").textContent = text);
-const path = (hook, rest = "") => `/v1/webhooks/${encodeURIComponent(hook)}${rest}`;
+const say = (/** @type {string} */ text) => {
+  byId("said").textContent = text;
+};
+const path = (/** @type {string} */ hook, rest = "") => `/v1/webhooks/${encodeURIComponent(hook)}${rest}`;
 
-function create(form) {
+function create(/** @type {HTMLFormElement} */ form) {
   const url = form.url.value.trim();
   form.url.removeAttribute("aria-invalid");
   if (!URL.canParse(url)) {
@@ -28,8 +32,8 @@ function create(form) {
     form.url.focus();
     return;
   }
-  const kinds = [...form.querySelectorAll("[name=kinds]:checked")].map((box) => box.value);
-  busy(form.querySelector("[type=submit]"), async () => {
+  const kinds = new FormData(form).getAll("kinds");
+  busy(submitOf(form), async () => {
     const made = await post("/v1/webhooks", { url, kinds });
     showOnce(made.secret);
     form.reset();
@@ -37,6 +41,7 @@ function create(form) {
   });
 }
 
+/** @type {{[action: string]: {question: string, run: (hook: {hook: string, url: string}) => Promise<void>}}} */
 const ACTIONS = {
   rotate: {
     question: "Rotate it?",
@@ -51,7 +56,7 @@ const ACTIONS = {
     run: async ({ hook, url }) => {
       await call("DELETE", path(hook));
       say(`${url} is told nothing more.`);
-      document.activeElement?.blur();
+      if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
       await refresh();
     },
   },

@@ -1,38 +1,57 @@
 // The payer of this browser: answers receipts for every channel in the vault. One tab pays at a time
 // (a Web Lock); the others take over when it closes.
 //
-// In:  {do: "start", magic, token}, {do: "watch", id}, {do: "lease", id, lease, …}, {do: "over", id, lease},
-//      {do: "cap", job, lease, most}, {do: "topped", id, amount}, {do: "ahead", id, lease, ms}, {do: "finish", id},
-//      {do: "twice", id}
-// Out: {what: "paying", …}, {what: "took", name}, {what: "tick", …}, {what: "note", …}, {what: "stage", …},
-//      {what: "link", up}
+// What it is told and what it says is in orders.js; its own page starts it with {do: "start", magic, token}.
 //
 // A channel that is *kept* is not ended with its last lease: the next job of this browser at the same
 // provider is paid from it.
 
-import { fromHex } from "./bytes.js";
+import { fromHex, messageOf } from "./bytes.js";
+import { pause } from "./api.js";
 import { Conversation } from "./conversation.js";
 import { newKey, random, sign } from "./crypto.js";
 import * as payer from "./payer.js";
 import { endMessage, readReceipt, readTerms, Refused, voucherMessage } from "./records.js";
 import * as vault from "./vault.js";
 
-const PAUSES = [200, 500, 1000, 2000, 5000];
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { Sent, Told } from "./conversation.js"
+ * @import { ChannelView, LeaseView, ReceiptRow } from "./answers.js"
+ * @import { Named, Said } from "./orders.js"
+ * @import { Note, PaidLease } from "./payer.js"
+ * @import { Paying } from "./vault.js"
+ */
+
+const PAUSES = [200, 500, 1000, 2000];
+const PAUSE_MOST = 5000;
+/** @type {Set<unknown>} */
+const DELIVERED = new Set(["COMPLETED", "CANCELLED"]); // ends of a lease that had begun
 const now = () => performance.timeOrigin + performance.now(); // monotonic within this page's life
 const told = new BroadcastChannel("tally-payer");
 
+/** @type {Conversation} */
 let talk;
+/** @type {WebSocket} */
 let socket;
 let credentials = "";
 let ready = false; // this tab pays, and has read its books
+/** @type {Map<string, Paying>} */
 const books = new Map();
+/** @type {Promise<unknown>} */
 let turn = Promise.resolve();
 
-const say = (message) => told.postMessage(message);
-/** One thing at a time: a book is read, decided, written and answered without another in between. */
-const inTurn = (work) => (turn = turn.then(work).catch((error) => say({ what: "fault", message: String(error.message || error) })));
+const say = (/** @type {Said} */ message) => told.postMessage(message);
+/**
+ * One thing at a time: a book is read, decided, written and answered without another in between.
+ * @param {() => Promise<unknown>} work
+ */
+function inTurn(work) {
+  turn = turn.then(work).catch((error) => say({ what: "fault", message: messageOf(error) }));
+  return turn;
+}
 
-self.onmessage = ({ data }) => {
+self.onmessage = (/** @type {MessageEvent<{do: "start", magic: number, token: string}>} */ { data }) => {
   if (data.do === "start") {
     credentials = data.token;
     navigator.locks.request("tally-payer", () => pay(data.magic)).catch((error) => say({ what: "fault", message: String(error) }));
@@ -41,30 +60,48 @@ self.onmessage = ({ data }) => {
 // Another tab of this browser may be the one that pays: orders go to whoever does.
 const orders = new BroadcastChannel("tally-orders");
 const taken = new Set();
-orders.onmessage = ({ data }) => {
+orders.onmessage = (/** @type {MessageEvent<Named>} */ { data }) => {
   if (!ready || taken.has(data.name)) return; // it is said again
   taken.add(data.name);
   inTurn(() => order(data)).then(() => say({ what: "took", name: data.name }));
 };
 
-async function order({ do: what, id, lease, ms, amount, token, terms, adapterSignature, cap, job, most }) {
-  if (token) credentials = token;
-  if (what === "cap") for (const book of payer.capped([...books.values()], job, lease, most)) await keep(book);
-  if (what === "watch" || what === "lease") await take(id);
-  if (!books.has(id)) return;
-  if (what === "lease") await agree(books.get(id), lease, payer.newLease(terms, adapterSignature, cap));
-  if (what === "over") await giveUp(id, lease);
-  if (what === "finish") await end(id);
-  if (what === "twice") await twice(id);
-  if (what === "topped") await keep({ ...books.get(id), capacity: books.get(id).capacity + BigInt(amount) });
-  if (what === "ahead") {
-    const { book, sign: signed } = payer.ahead(books.get(id), lease, ms);
-    await keep(book);
-    await voucher(id, lease, signed);
-    say({ what: "ahead", id, lease, signed });
+/** @type {(said: Named) => Promise<void>} */
+async function order(said) {
+  if (said.token) credentials = said.token;
+  if (said.do === "cap") {
+    for (const book of payer.capped([...books.values()], said.job, said.lease, said.most)) await keep(book);
+    return;
+  }
+  if (said.do === "watch" || said.do === "lease") await take(said.id);
+  const book = books.get(said.id);
+  if (!book) return;
+  switch (said.do) {
+    case "lease":
+      return agree(book, said.lease, payer.newLease(said.terms, said.adapterSignature, said.cap));
+    case "over":
+      return giveUp(book, said.lease);
+    case "finish":
+      return end(book);
+    case "twice":
+      return twice(book);
+    case "topped":
+      return keep({ ...book, capacity: book.capacity + BigInt(said.amount) });
+    case "ahead":
+      return signAhead(book, said.lease, said.ms);
+    default: // watch: it is taken
   }
 }
 
+/** @type {(book: Paying, lease: string, ms: number) => Promise<void>} */
+async function signAhead(held, lease, ms) {
+  const { book, sign: signed } = payer.ahead(held, lease, ms);
+  await keep(book);
+  await voucher(book, lease, signed);
+  say({ what: "ahead", id: book.id, lease, signed });
+}
+
+/** @type {(magic: number) => Promise<never>} */
 async function pay(magic) {
   talk = new Conversation(await newKey(), random(16), magic, location.origin);
   for (const book of await vault.open()) books.set(book.id, book);
@@ -73,31 +110,40 @@ async function pay(magic) {
   count();
   for (let attempt = 0; ; attempt++) {
     const before = now();
-    await connection().catch((error) => error instanceof Refused && say({ what: "refused", code: error.code, message: error.message }));
+    await connection().catch((error) => {
+      if (error instanceof Refused) say({ what: "refused", code: error.code, message: error.message });
+    });
     say({ what: "link", up: false });
     if (now() - before > 10_000) attempt = 0;
-    await new Promise((done) => setTimeout(done, PAUSES[Math.min(attempt, PAUSES.length - 1)]));
+    await pause(PAUSES[attempt] ?? PAUSE_MOST);
   }
 }
 
 const count = () => say({ what: "paying", channels: [...books.values()].filter(payer.living).length });
 
-/** Add a lease to an open channel; written down before the market hears that its terms are signed. */
+/**
+ * Add a lease to an open channel; written down before the market hears that its terms are signed.
+ * @type {(book: Paying, name: string, lease: PaidLease) => Promise<void>}
+ */
 async function agree(book, name, lease) {
   if (!book.leases[name]) await keep({ ...book, leases: { ...book.leases, [name]: lease } });
   count();
 }
 
-/** A lease that will have no receipt: its quote lapsed, or its provider was lost. */
-async function giveUp(id, name, lost = false) {
-  const book = books.get(id);
+/**
+ * A lease that will have no receipt: its quote lapsed, or its provider was lost.
+ * @type {(book: Paying, name: string, lost?: boolean) => Promise<void>}
+ */
+async function giveUp(book, name, lost = false) {
   const lease = book.leases[name];
   if (!lease) return;
-  await keep({ ...book, leases: { ...book.leases, [name]: { ...lease, over: true, cap: lost ? payer.late(lease) : lease.cap } } });
-  if (payer.over(books.get(id)) && (lost || !book.keep)) await end(id);
+  const next = { ...book, leases: { ...book.leases, [name]: { ...lease, over: true, cap: lost ? payer.late(lease) : lease.cap } } };
+  await keep(next);
+  if (payer.over(next) && (lost || !book.keep)) await end(next);
   count();
 }
 
+/** @type {(path: string) => Promise<any>} */ // of the type that its caller states
 const read = async (path) => {
   const answer = await fetch(path, { headers: { Authorization: `Bearer ${credentials}` } });
   return answer.ok ? answer.json() : null;
@@ -106,22 +152,29 @@ const read = async (path) => {
 /** What ended while no page was open: the market's word is enough to stop signing. */
 async function bury() {
   if (!books.size || !credentials) return;
-  for (const { session_vk: id, state } of (await read("/v1/channels"))?.items ?? []) {
-    if (state === "ENDED" && books.has(id)) await ended(id);
+  /** @type {{items: ChannelView[]} | null} */
+  const channels = await read("/v1/channels");
+  for (const { session_vk: id, state } of channels?.items ?? []) {
+    const book = books.get(id);
+    if (state === "ENDED" && book) await ended(book);
   }
-  for (const book of [...books.values()]) {
-    for (const name of payer.unfinished(book)) {
+  for (const { id, leases } of [...books.values()]) {
+    for (const [name] of payer.unfinished({ leases })) {
+      /** @type {LeaseView | null} */
       const lease = await read(`/v1/leases/${name}`);
-      if (lease?.state === "ENDED") await giveUp(book.id, name, lease.reason === "PROVIDER_LOST");
+      const book = books.get(id);
+      if (book && lease?.state === "ENDED") await giveUp(book, name, lease.reason === "PROVIDER_LOST");
     }
   }
 }
 
-async function ended(id) {
-  await vault.keep({ ...books.get(id), state: "ENDED" });
-  books.delete(id);
+/** @type {(book: Paying) => Promise<void>} */
+async function ended(book) {
+  await vault.keep({ ...book, state: "ENDED" });
+  books.delete(book.id);
 }
 
+/** @type {() => Promise<void>} */
 function connection() {
   return new Promise((done, failed) => {
     const scheme = self.location.protocol === "https:" ? "wss" : "ws";
@@ -134,6 +187,7 @@ function connection() {
   });
 }
 
+/** @type {(bytes: Bytes) => Promise<void>} */
 async function step(bytes) {
   const before = talk.received;
   const { answers, message, opened } = await talk.receive(bytes);
@@ -147,40 +201,53 @@ async function step(bytes) {
   if (talk.received !== before) socket.send(talk.acknowledgement());
 }
 
-/** The key has a second output: nothing more is signed for either, and the end of this one is asked for. */
-async function twice(id) {
-  const book = { ...books.get(id), stopped: "CHANNEL_TWICE" };
+/**
+ * The key has a second output: nothing more is signed for either, and the end of this one is asked for.
+ * @type {(held: Paying) => Promise<void>}
+ */
+async function twice(held) {
+  const book = { ...held, stopped: "CHANNEL_TWICE" };
   await keep(book);
-  for (const lease of payer.unfinished(book)) send("StopAsked", { lease, reason: "CHANNEL_TWICE" });
-  await end(id);
+  for (const [lease] of payer.unfinished(book)) send("StopAsked", { lease, reason: "CHANNEL_TWICE" });
+  await end(book);
 }
 
+/**
+ * @template {keyof Sent} K
+ * @param {K} kind
+ * @param {Sent[K]} body
+ */
 function send(kind, body) {
   const bytes = talk.wrap(kind, body);
   if (talk.open && socket.readyState === WebSocket.OPEN) socket.send(bytes);
 }
 
+/** @type {(book: Paying) => Promise<void>} */
 async function subscribe(book) {
   const bytes = await talk.subscribe({ sessionVk: fromHex(book.id), privateKey: book.privateKey });
   if (bytes && talk.open && socket.readyState === WebSocket.OPEN) socket.send(bytes);
 }
 
+/** @type {(id: string) => Promise<void>} */
 async function take(id) {
   if (books.has(id)) return;
   const book = await vault.load(id);
-  if (!book || book.state !== "OPEN") return;
+  if (!vault.isOpen(book)) return;
   books.set(id, book);
   if (talk.open) await subscribe(book);
   count();
 }
 
+/** @type {(book: Paying) => Promise<void>} */
 async function keep(book) {
   await vault.keep(book);
   books.set(book.id, book);
 }
 
+/** @type {(lease: string) => Paying | undefined} */
 const holder = (lease) => [...books.values()].find((book) => lease in book.leases);
 
+/** @type {(message: Told) => Promise<void>} */
 async function handle({ kind, body }) {
   if (kind === "ReceiptSent") {
     const book = holder(body.lease);
@@ -193,89 +260,123 @@ async function handle({ kind, body }) {
   }
 }
 
+/** @type {(book: Paying, body: Bytes, signature: Bytes, gapAllowed: boolean) => Promise<void>} */
 async function receipt(book, body, signature, gapAllowed) {
+  const latest = () => books.get(book.id) ?? book;
   try {
     let outcome = await payer.decide(book, body, signature, now());
     if (outcome.missing && gapAllowed) {
       await fill(book, outcome.missing, readReceipt(body).lease);
-      book = books.get(book.id);
-      outcome = await payer.decide(book, body, signature, now());
+      outcome = await payer.decide(latest(), body, signature, now());
     }
     if (outcome.missing) throw new Refused("RECEIPT_REORDERED", `receipt ${outcome.missing[0]} is missing`);
-    await answer(outcome, body);
+    await reply(outcome.book, outcome.note, body);
   } catch (error) {
     if (!(error instanceof Refused) || error.code === "RECEIPT_REPLAYED") return;
     if (error.stop) {
-      const guilty = { ...books.get(book.id), stopped: error.code, evidence: { body, signature } };
-      await keep(guilty);
+      await keep({ ...latest(), stopped: error.code, evidence: { body, signature } });
       send("StopAsked", { lease: readReceipt(body).lease, reason: "PROVIDER_FAULT" });
     }
     say({ what: "note", id: book.id, code: error.code, message: error.message });
   }
 }
 
-async function answer({ book, note }, body) {
-  const read = readReceipt(body);
+/** @type {(book: Paying, note: Note | null, body: Bytes) => Promise<void>} */
+async function reply(book, note, body) {
+  const given = readReceipt(body);
   await keep(book);
   // A tick in which nothing was delivered is answered too: the market then asks no more.
-  await voucher(book.id, read.lease, book.signed);
-  const lease = book.leases[read.lease];
-  say({ what: "tick", id: book.id, lease: read.lease, job: readTerms(lease.terms).job, seq: read.seq, unitMs: read.unit_ms_total, approved: lease.approved, signed: book.signed });
+  await voucher(book, given.lease, book.signed);
+  const { job, approved } = leaseIn(book, given.lease);
+  say({ what: "tick", id: book.id, lease: given.lease, job, seq: given.seq, unitMs: given.unit_ms_total, approved, signed: book.signed });
   if (note) say({ what: "note", id: book.id, code: note.code, kept: note.kept });
-  if (payer.over(book) && !book.keep) await end(book.id);
-  if (read.final) count();
+  if (payer.over(book) && !book.keep) await end(book);
+  if (given.final) count();
 }
 
-async function voucher(id, lease, cumulative) {
-  const { privateKey } = books.get(id);
+/** @type {(book: Paying, lease: string, cumulative: bigint) => Promise<void>} */
+async function voucher({ id, privateKey }, lease, cumulative) {
   const signature = await sign(privateKey, voucherMessage(cumulative));
   send("VoucherSent", { lease, voucher: [fromHex(id), cumulative, signature] });
 }
 
-/** Read what was missed while no page was open, and handle it in order. */
+/** A lease that the channel has, and its job. */
+function leaseIn(/** @type {Paying} */ book, /** @type {string} */ name) {
+  const lease = book.leases[name];
+  if (!lease) throw new Error(`the channel has no lease ${name}`);
+  return { ...lease, job: readTerms(lease.terms).job };
+}
+
+/**
+ * Read what was missed while no page was open, and handle it in order.
+ * @type {(book: Paying, gap: [first: bigint, last: bigint], lease: string) => Promise<void>}
+ */
 async function fill(book, [first, last], lease) {
-  const jobOf = (name) => readTerms(book.leases[name].terms).job;
+  /** @type {Map<number, ReceiptRow>} */
   const found = new Map();
   // A kept channel has receipts of several jobs in one chain: the lease's own job is asked first.
-  for (const job of new Set([jobOf(lease), ...Object.keys(book.leases).map(jobOf)])) {
-    for (let cursor = ""; cursor !== null; ) {
-      const query = new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) });
-      const page = await read(`/v1/jobs/${job}/receipts?${query}`);
-      for (const row of page?.items ?? []) if (row.seq >= first && row.seq <= last && isOf(row, book)) found.set(row.seq, row);
-      cursor = page?.next || null;
-    }
-    if (found.size === last - first + 1) break;
+  for (const job of new Set([lease, ...Object.keys(book.leases)].map((name) => leaseIn(book, name).job))) {
+    for await (const row of receiptsOf(job)) if (row.seq >= first && row.seq <= last && row.lease in book.leases) found.set(row.seq, row);
+    if (BigInt(found.size) === last - first + 1n) break;
   }
-  for (let seq = first; seq <= last; seq++) {
-    const row = found.get(seq);
-    if (row) await receipt(books.get(book.id), fromHex(row.body), fromHex(row.signature), false);
+  // What there is, in order: how wide the gap is was said by a receipt, and may be anything.
+  for (const row of [...found.values()].sort((a, b) => a.seq - b.seq)) {
+    await receipt(books.get(book.id) ?? book, fromHex(row.body), fromHex(row.signature), false);
   }
 }
 
-/** A job that was tried again has receipts of two channels. */
-const isOf = (row, book) => row.lease in book.leases;
+/**
+ * As the market kept them; of a job that was tried again, those of each of its channels.
+ * @param {string} job
+ * @returns {AsyncGenerator<ReceiptRow>}
+ */
+async function* receiptsOf(job) {
+  for (let cursor = ""; ; ) {
+    const query = new URLSearchParams({ limit: "1000", ...(cursor && { cursor }) });
+    /** @type {{items: ReceiptRow[], next: string | null} | null} */
+    const page = await read(`/v1/jobs/${job}/receipts?${query}`);
+    yield* page?.items ?? [];
+    if (!page?.next) return;
+    cursor = page.next;
+  }
+}
 
+/**
+ * @param {Paying} book
+ * @param {Extract<Told, {kind: "LeaseProgress"}>["body"]} told
+ */
 async function progress(book, { lease, stage, detail }) {
   let next = payer.staged(book, lease, stage, now());
+  const { job, ...one } = leaseIn(next, lease);
   // A start that failed has no receipts to come; what was delivered has its final receipt.
-  const never = stage === "FINISHED" && next.leases[lease].last === null && !["COMPLETED", "CANCELLED"].includes(detail?.reason);
-  if (never) next = { ...next, leases: { ...next.leases, [lease]: { ...next.leases[lease], over: true } } };
+  const never = stage === "FINISHED" && one.last === null && !DELIVERED.has(detail?.reason);
+  if (never) next = { ...next, leases: { ...next.leases, [lease]: { ...one, over: true } } };
   if (next !== book) await keep(next);
-  say({ what: "stage", id: book.id, lease, job: readTerms(next.leases[lease].terms).job, stage });
-  if (never && payer.over(next) && !next.keep) await end(book.id);
-  // A lease of a kept channel is settled when its voucher is in; the channel is once it ended on chain.
-  if (stage === "SETTLED" && (books.get(book.id).endSent || detail?.tx)) await ended(book.id);
-  if (never || stage === "SETTLED") count();
+  say({ what: "stage", id: book.id, lease, job, stage });
+  if (never && payer.over(next) && !next.keep) await end(next);
+  if (stage === "SETTLED") await settled(books.get(book.id) ?? next, detail?.tx);
+  if (never) count();
 }
 
-async function end(id) {
-  const book = { ...books.get(id), endSent: true };
-  await keep(book);
-  await sendEnd(book);
-  say({ what: "end", id, signed: book.signed });
+/**
+ * A lease of a kept channel is settled when its voucher is in; the channel is once it ended on chain, in *tx*.
+ * @type {(book: Paying, tx: string | undefined) => Promise<void>}
+ */
+async function settled(book, tx) {
+  if (book.endSent || tx) await ended(book);
   count();
 }
 
+/** @type {(held: Paying) => Promise<void>} */
+async function end(held) {
+  const book = { ...held, endSent: true };
+  await keep(book);
+  await sendEnd(book);
+  say({ what: "end", id: book.id, signed: book.signed });
+  count();
+}
+
+/** @type {(book: Paying) => Promise<void>} */
 async function sendEnd(book) {
   const signature = await sign(book.privateKey, endMessage(fromHex(book.id), book.signed));
   send("EndSent", { end: [fromHex(book.id), book.signed, signature] });

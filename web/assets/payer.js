@@ -15,24 +15,81 @@ import { verifies } from "./crypto.js";
 import { brokenRule, outgrown, readReceipt, readTerms, Refused } from "./records.js";
 import { owed, unitMs } from "./units.js";
 
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { Whole } from "./cbor.js"
+ * @import { Stage } from "./conversation.js"
+ * @import { Receipt, Terms } from "./records.js"
+ */
+
+/**
+ * A lease as its payer knows it. Times are milliseconds of this browser's clock, money is lovelace.
+ * @typedef {object} PaidLease
+ * @property {Bytes} terms
+ * @property {Bytes} adapterSignature
+ * @property {bigint} cap the most to approve
+ * @property {bigint} approved
+ * @property {bigint} served milliseconds that its receipts state, less what they call lost
+ * @property {Bytes | null} last receipt
+ * @property {number | null} since when it runs, as far as this browser saw
+ * @property {number | null} pausedAt
+ * @property {number} paused for how long, in pauses that are over
+ * @property {number | null} ended
+ * @property {boolean} [over] it will have no further receipt
+ */
+
+/**
+ * What is known of a channel that is paid from.
+ * @typedef {object} Book
+ * @property {string} id hex of the session key
+ * @property {string} state
+ * @property {{[lease: string]: PaidLease}} leases
+ * @property {Bytes | null} last receipt of any lease
+ * @property {bigint} signed the most that a voucher was signed for
+ * @property {bigint} capacity what may be signed for in all
+ * @property {string} stopped the code for which nothing more is signed; "" while it pays
+ * @property {[seq: Whole, hash: Bytes][]} answered
+ * @property {boolean} endSent
+ */
+
+/** @typedef {{code: string, kept: bigint}} Note why less was signed than was asked, and how much less */
+
+/**
+ * @template {Book} B
+ * @typedef {{book: B, sign: bigint | null, note: Note | null, missing?: undefined} |
+ *   {missing: [first: bigint, last: bigint]}} Outcome
+ */
+
 const REMEMBERED = 256;
 const UNSEEN_TICKS = 3; // what an honest adapter may have served before anybody watched
-const least = (...values) => values.reduce((a, b) => (b < a ? b : a));
-const most = (...values) => values.reduce((a, b) => (b > a ? b : a));
+/** @type {(first: bigint, ...values: bigint[]) => bigint} */
+const least = (first, ...values) => values.reduce((a, b) => (b < a ? b : a), first);
+/** @type {(first: bigint, ...values: bigint[]) => bigint} */
+const most = (first, ...values) => values.reduce((a, b) => (b > a ? b : a), first);
 
-/** A channel before its first receipt. *capacity* and all money is BigInt lovelace; times are ms. */
+/**
+ * A channel before its first receipt.
+ * @template {Partial<Book> & {id: string}} F
+ * @param {F} fields
+ * @returns {Book & F}
+ */
 export const newBook = (fields) => ({
   leases: {}, last: null, signed: 0n, capacity: 0n, stopped: "", answered: [], endSent: false,
   state: "OPEN", ...fields,
 });
 
-/** A lease whose terms were signed; *cap* is the most to approve. */
+/**
+ * A lease whose terms were signed; *cap* is the most to approve.
+ * @type {(terms: Bytes, adapterSignature: Bytes, cap: bigint) => PaidLease}
+ */
 export const newLease = (terms, adapterSignature, cap) => ({
   terms, adapterSignature, cap, since: null, approved: 0n, last: null, pausedAt: null, paused: 0, ended: null, served: 0n,
 });
 
+/** @type {(book: Pick<Book, "leases">) => bigint} */
 const spent = (book) => Object.values(book.leases).reduce((sum, lease) => sum + lease.approved, 0n);
 
+/** @type {(lease: PaidLease, now: number) => number} */
 function elapsed(lease, now) {
   if (lease.since === null) return 0;
   const until = lease.ended === null ? now : Math.min(now, lease.ended);
@@ -40,7 +97,10 @@ function elapsed(lease, now) {
   return Math.max(0, Math.floor(until - lease.since - lease.paused - lasting));
 }
 
-/** The most lovelace that own time justifies: one tick beyond it, for all pauses together too. */
+/**
+ * The most lovelace that own time justifies: one tick beyond it, for all pauses together too.
+ * @type {(lease: PaidLease, terms: Terms, now: number) => bigint}
+ */
 function allowed(lease, terms, now) {
   return owed(unitMs(elapsed(lease, now) + terms.tick_ms, terms.units_milli), terms.rate_micro);
 }
@@ -48,6 +108,12 @@ function allowed(lease, terms, now) {
 /**
  * What to do about `[body, signature]`: `{book, sign, note}` with the cumulative amount to sign or null,
  * or `{missing: [first, last]}`. Refused changes nothing; a guilty one carries `stop`.
+ * @template {Book} B
+ * @param {B} book
+ * @param {Bytes} body
+ * @param {Bytes} signature
+ * @param {number} now
+ * @returns {Promise<Outcome<B>>}
  */
 export async function decide(book, body, signature, now) {
   if (book.stopped) throw new Refused("PAYER_STOPPED", `nothing is signed since ${book.stopped}`);
@@ -61,24 +127,43 @@ export async function decide(book, body, signature, now) {
   }
   const last = book.last && readReceipt(book.last);
   if (last && receipt.seq <= last.seq) return again(book, receipt, last, lease, terms, now);
-  if (receipt.seq > (last?.seq ?? 0) + 1) return { missing: [(last?.seq ?? 0) + 1, receipt.seq - 1] };
+  const expected = BigInt(last?.seq ?? 0) + 1n;
+  if (receipt.seq > expected) return { missing: [expected, BigInt(receipt.seq) - 1n] };
   follows(receipt, last, lease, terms);
+  /** @type {PaidLease} */
   const next = { ...lease, last: body, since: lease.since ?? now, served: served(lease, receipt) };
   if (receipt.final && next.ended === null) next.ended = now;
-  const answered = [...book.answered, [receipt.seq, receipt.hash]].slice(-REMEMBERED);
+  /** @type {Book["answered"]} */
+  const answered = [...book.answered.slice(1 - REMEMBERED), [receipt.seq, receipt.hash]];
   return approve({ ...book, last: body, answered }, receipt, next, terms, now);
 }
 
-/** The time of the lease's receipts up to *receipt*, less what they call lost. */
+/**
+ * The time of the lease's receipts up to *receipt*, less what they call lost.
+ * @type {(lease: PaidLease, receipt: Receipt) => bigint}
+ */
 function served(lease, receipt) {
   const lost = receipt.lost.reduce((sum, [, ms]) => sum + BigInt(ms), 0n);
   return (lease.served ?? 0n) + BigInt(receipt.t1_ms) - BigInt(receipt.t0_ms) - lost;
 }
 
-/** The most that can be served under the terms: what it takes to notice, to stop and to tell pauses apart included. */
+/**
+ * The most that can be served under the terms: what it takes to notice, to stop and to tell pauses apart included.
+ * @type {(terms: Terms) => bigint}
+ */
 const longest = (terms) =>
   BigInt(terms.max_duration_ms) + BigInt(terms.grace_ms) + BigInt(terms.pause_limit_ms) + BigInt(UNSEEN_TICKS * terms.tick_ms);
 
+/**
+ * What is said to a receipt that was answered before: the same.
+ * @template {Book} B
+ * @param {B} book
+ * @param {Receipt} receipt
+ * @param {Receipt} last
+ * @param {PaidLease} lease
+ * @param {Terms} terms
+ * @param {number} now
+ */
 function again(book, receipt, last, lease, terms, now) {
   const known = book.answered.find(([seq]) => seq === receipt.seq);
   if (known && !same(known[1], receipt.hash)) throw guilty("RECEIPT_FORKED", `two receipts are numbered ${receipt.seq}`);
@@ -87,10 +172,12 @@ function again(book, receipt, last, lease, terms, now) {
   return { ...outcome, sign: outcome.book.signed };
 }
 
+/** @type {(receipt: Receipt, last: Receipt | null, lease: PaidLease, terms: Terms) => void} */
 function follows(receipt, last, lease, terms) {
   const before = lease.last && readReceipt(lease.last);
   const wrong = brokenRule(receipt, last, before, terms.rate_micro);
   const beyond = outgrown(receipt, before, terms.units_milli);
+  /** @type {[boolean, string | null][]} */
   const rules = [
     [wrong === null, wrong],
     [receipt.resource === terms.resource, "another resource than the terms'"],
@@ -100,14 +187,24 @@ function follows(receipt, last, lease, terms) {
     [beyond === null, beyond],
   ];
   const broken = rules.find(([holds]) => !holds);
-  if (broken) throw guilty("RECEIPT_WRONG", broken[1]);
+  if (broken) throw guilty("RECEIPT_WRONG", broken[1] ?? "");
 }
 
-const guilty = (code, message) => Object.assign(new Refused(code, message), { stop: true });
+/** @type {(code: string, message: string) => Refused} */
+const guilty = (code, message) => new Refused(code, message, true);
 
+/**
+ * @template {Book} B
+ * @param {B} book
+ * @param {Receipt} receipt
+ * @param {PaidLease} lease
+ * @param {Terms} terms
+ * @param {number} now
+ */
 function approve(book, receipt, lease, terms, now) {
   const asked = BigInt(receipt.lease_owed);
   const room = book.capacity - (spent(book) - lease.approved);
+  /** @type {[bigint, string][]} */
   const limits = [[asked, ""], [allowed(lease, terms, now), "CLOCK"], [lease.cap, "BUDGET"], [room, "CAPACITY"]];
   const [amount, code] = limits.reduce((a, b) => (b[0] < a[0] ? b : a));
   const approved = most(lease.approved, amount);
@@ -117,7 +214,14 @@ function approve(book, receipt, lease, terms, now) {
   return { book: { ...book, leases, signed }, sign: signed > book.signed ? signed : null, note };
 }
 
-/** The book after a stage of a lease: it moves the own clock. */
+/**
+ * The book after a stage of a lease: it moves the own clock.
+ * @template {Book} B
+ * @param {B} book
+ * @param {string} leaseId
+ * @param {Stage} stage
+ * @param {number} now
+ */
 export function staged(book, leaseId, stage, now) {
   const lease = book.leases[leaseId];
   if (!lease) return book;
@@ -132,10 +236,17 @@ export function staged(book, leaseId, stage, now) {
   return { ...book, leases: { ...book.leases, [leaseId]: next } };
 }
 
-/** The book after signing ahead for *ms* of the lease, never above its cap: `{book, sign}`; Refused once it is stopped. */
+/**
+ * The book after signing ahead for *ms* of the lease, never above its cap: `{book, sign}`; Refused once it is stopped.
+ * @template {Book} B
+ * @param {B} book
+ * @param {string} leaseId
+ * @param {number} ms
+ */
 export function ahead(book, leaseId, ms) {
   if (book.stopped) throw new Refused("PAYER_STOPPED", `nothing is signed since ${book.stopped}`);
   const lease = book.leases[leaseId];
+  if (!lease) throw new Refused("RECEIPT_FOREIGN", `no terms were signed for ${leaseId}`);
   const terms = readTerms(lease.terms);
   const more = owed(unitMs(ms, terms.units_milli), terms.rate_micro);
   const approved = least(lease.cap, lease.approved + more, book.capacity - (spent(book) - lease.approved));
@@ -147,6 +258,7 @@ export function ahead(book, leaseId, ms) {
 /**
  * The most that a lease may come to once its provider was lost: two ticks were on their way at most, and
  * what else the job's budget holds is for another provider.
+ * @param {PaidLease} lease
  */
 export function late(lease) {
   if (lease.last && readReceipt(lease.last).final) return lease.approved;
@@ -154,50 +266,74 @@ export function late(lease) {
   return least(lease.cap, lease.approved + owed(unitMs(2 * terms.tick_ms, terms.units_milli), terms.rate_micro));
 }
 
-/** `[name, lease]` of the leases in the channel that *job* had beside *lease*. */
+/**
+ * `[name, lease]` of the leases in the channel that *job* had beside *lease*.
+ * @type {(book: Partial<Pick<Book, "leases">>, job: string, lease: string) => [string, PaidLease][]}
+ */
 export const earlier = (book, job, lease) =>
   Object.entries(book.leases ?? {}).filter(([name, one]) => name !== lease && readTerms(one.terms).job === job);
 
 /**
  * The books that change when the job goes on at another provider with *lease*: its earlier leases together
- * get *most* and no more. The latest may still be billed for what it delivered, the others for nothing new;
+ * get *total* and no more. The latest may still be billed for what it delivered, the others for nothing new;
  * what is approved stays.
+ * @template {Book} B
+ * @param {B[]} books
+ * @param {string} job
+ * @param {string} lease
+ * @param {bigint} total
  */
-export function capped(books, job, lease, most) {
-  const found = books.flatMap((book) => earlier(book, job, lease).map(([name]) => [name, book.id])).sort();
-  const next = new Map(books.map((book) => [book.id, book]));
-  let rest = found.reduce((sum, [name, id]) => sum - next.get(id).leases[name].approved, most);
-  if (rest < 0n) rest = 0n;
-  for (const [name, id] of found) {
-    const book = next.get(id);
-    const one = book.leases[name];
-    const cap = least(one.cap, one.approved + (name === found.at(-1)[0] ? rest : 0n));
-    next.set(id, { ...book, leases: { ...book.leases, [name]: { ...one, cap } } });
-  }
-  return [...new Set(found.map(([, id]) => id))].map((id) => next.get(id));
+export function capped(books, job, lease, total) {
+  const found = books.flatMap((book) => earlier(book, job, lease).map(([name, one]) => ({ name, one, id: book.id })));
+  found.sort((a, b) => (`${a.name},${a.id}` < `${b.name},${b.id}` ? -1 : 1));
+  const rest = most(0n, found.reduce((left, { one }) => left - one.approved, total));
+  const caps = new Map(found.map(({ name, one, id }) =>
+    [`${id} ${name}`, least(one.cap, one.approved + (name === found.at(-1)?.name ? rest : 0n))]));
+  const changed = books.filter(({ id }) => found.some((one) => one.id === id));
+  return changed.map((book) => ({ ...book, leases: Object.fromEntries(Object.entries(book.leases).map(([name, one]) =>
+    [name, { ...one, cap: caps.get(`${book.id} ${name}`) ?? one.cap }])) }));
 }
 
+/** @type {(lease: PaidLease) => boolean} */
 const finished = (lease) => Boolean(lease.over || (lease.last && readReceipt(lease.last).final));
 
-/** Whether every lease of the channel has had its last receipt. */
+/**
+ * Whether every lease of the channel has had its last receipt.
+ * @type {(book: Pick<Book, "leases">) => boolean}
+ */
 export const over = (book) => Object.values(book.leases).every(finished);
 
-/** Whether a lease of the channel may still have receipts to answer. */
+/**
+ * Whether a lease of the channel may still have receipts to answer.
+ * @type {(book: Pick<Book, "leases">) => boolean}
+ */
 export const living = (book) => !over(book);
 
-/** Leases of the channel that are not over, by name. */
-export const unfinished = (book) => Object.entries(book.leases).filter(([, lease]) => !finished(lease)).map(([name]) => name);
+/**
+ * Leases of the channel that are not over, with their names.
+ * @type {(book: Pick<Book, "leases">) => [string, PaidLease][]}
+ */
+export const unfinished = (book) => Object.entries(book.leases).filter(([, lease]) => !finished(lease));
 
-/** What leases have used or may still use; the provider counts what it stated, signed or not, up to their ceilings. */
+/**
+ * What leases have used or may still use; the provider counts what it stated, signed or not, up to their ceilings.
+ * @type {(book: Book, but: string) => bigint}
+ */
 function promised(book, but) {
   const agreed = Object.values(book.leases).reduce((sum, lease) => sum + BigInt(readTerms(lease.terms).ceiling), 0n);
   const stated = least(agreed, BigInt(book.last ? readReceipt(book.last).channel_owed : 0));
-  const open = Object.entries(book.leases).filter(([name, lease]) => name !== but && !finished(lease));
+  const open = unfinished(book).filter(([name]) => name !== but);
   return most(spent(book), stated) + open.reduce((sum, [, lease]) => sum + lease.cap - lease.approved, 0n);
 }
 
-/** What the channel has for a further lease. */
+/**
+ * What the channel has for a further lease.
+ * @type {(book: Book) => bigint}
+ */
 export const left = (book) => most(0n, book.capacity - promised(book, ""));
 
-/** What a kept channel has to be topped up by before it can pay the lease *name* up to *ceiling*: never more than that. */
+/**
+ * What a kept channel has to be topped up by before it can pay the lease *name* up to *ceiling*: never more than that.
+ * @type {(book: Book, name: string, ceiling: bigint) => bigint}
+ */
 export const lacking = (book, name, ceiling) => least(ceiling, most(0n, promised(book, name) + ceiling - book.capacity));

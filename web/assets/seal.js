@@ -4,40 +4,59 @@
 // and held against libsodium in tests/browser/test_console_secrets.py.
 
 import { blake2b } from "./blake2b.js";
-import { concat, utf8 } from "./bytes.js";
+import { concat, nth, utf8 } from "./bytes.js";
+
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { Place } from "./blake2b.js"
+ * @typedef {Uint32Array<ArrayBuffer> & {[place in Place]: number}} Sixteen words
+ * @typedef {{key: CryptoKey, iv: Bytes, data: ArrayBuffer}} Locked values that wait for the provider's key
+ */
 
 const P = 2n ** 255n - 19n;
 const P1305 = 2n ** 130n - 5n;
 const CLAMP = 0x0ffffffc0ffffffc0ffffffc0fffffffn;
-const SIGMA = new Uint32Array([0x61707865, 0x3320646e, 0x79622d32, 0x6b206574]); // "expand 32-byte k"
+/** @type {[number, number, number, number]} */
+const SIGMA = [0x61707865, 0x3320646e, 0x79622d32, 0x6b206574]; // "expand 32-byte k"
+/** @type {[Place, Place, Place, Place][]} */
 const ROUNDS = [
   [0, 4, 8, 12], [5, 9, 13, 1], [10, 14, 2, 6], [15, 3, 7, 11], // columns
   [0, 1, 2, 3], [5, 6, 7, 4], [10, 11, 8, 9], [15, 12, 13, 14], // rows
 ];
 
-const number = (bytes) => bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+/** @type {(bytes: Bytes) => bigint} */
+const number = (bytes) => [...bytes].reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+/** @type {(value: bigint, size: number) => Bytes} */
 const bytesOf = (value, size) => Uint8Array.from({ length: size }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
 
+/** @type {(base: bigint, exponent: bigint, modulus: bigint) => bigint} */
 function power(base, exponent, modulus) {
   let result = 1n;
   for (let b = base % modulus, e = exponent; e; e >>= 1n, b = (b * b) % modulus) if (e & 1n) result = (result * b) % modulus;
   return result;
 }
 
-/** The X25519 form of an Ed25519 key: u = (1 + y) / (1 - y). */
+/**
+ * The X25519 form of an Ed25519 key: u = (1 + y) / (1 - y).
+ * @param {Bytes} verifyKey
+ */
 export function toX25519(verifyKey) {
   const y = number(verifyKey) & (2n ** 255n - 1n);
   if (verifyKey.length !== 32 || y >= P || y === 1n) throw new Error("secrets cannot be sealed to this key");
   return bytesOf(((1n + y) * power(P + 1n - y, P - 2n, P)) % P, 32);
 }
 
+/** @type {(x: number, n: number) => number} */
 const rotate = (x, n) => (x << n) | (x >>> (32 - n));
 
-/** The 20 rounds of Salsa20 over 16 words; *add*: the input is added at the end, as its hash wants. */
+/**
+ * The 20 rounds of Salsa20 over 16 words; *add*: the input is added at the end, as its hash wants.
+ * @type {(key: Bytes, input: Bytes, add: boolean) => Sixteen}
+ */
 function salsa(key, input, add) {
   const [k, n] = [words(key), words(input)];
-  const start = Uint32Array.of(SIGMA[0], k[0], k[1], k[2], k[3], SIGMA[1], n[0], n[1], n[2], n[3], SIGMA[2], k[4], k[5], k[6], k[7], SIGMA[3]);
-  const x = start.slice();
+  const start = Uint32Array.of(SIGMA[0], ...k.subarray(0, 4), SIGMA[1], ...n, SIGMA[2], ...k.subarray(4), SIGMA[3]);
+  const x = sixteen(start.slice());
   for (let round = 0; round < 10; round++) {
     for (const [a, b, c, d] of ROUNDS) {
       x[b] ^= rotate(x[a] + x[d], 7);
@@ -46,32 +65,45 @@ function salsa(key, input, add) {
       x[a] ^= rotate(x[d] + x[c], 18);
     }
   }
-  return add ? x.map((word, i) => word + start[i]) : x;
+  return add ? sixteen(x.map((word, i) => word + nth(start, i))) : x;
 }
 
+/** @type {(words: Uint32Array<ArrayBuffer>) => Sixteen} */
+function sixteen(list) {
+  if (list.length !== 16) throw new RangeError("sixteen words are hashed");
+  return /** @type {Sixteen} */ (list); // as was just counted
+}
+
+/** @type {(bytes: Bytes) => Uint32Array<ArrayBuffer>} */
 function words(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return Uint32Array.from({ length: bytes.length / 4 }, (_, i) => view.getUint32(4 * i, true));
 }
 
+/** @type {(list: ArrayLike<number>) => Bytes} */
 function unwords(list) {
   const view = new DataView(new ArrayBuffer(4 * list.length));
-  list.forEach((word, i) => view.setUint32(4 * i, word, true));
+  Array.from(list).forEach((word, i) => view.setUint32(4 * i, word, true));
   return new Uint8Array(view.buffer);
 }
 
+/** @type {(key: Bytes, input: Bytes) => Bytes} */
 function hsalsa(key, input) {
   const x = salsa(key, input, false);
-  return unwords([0, 5, 10, 15, 6, 7, 8, 9].map((i) => x[i]));
+  return unwords([x[0], x[5], x[10], x[15], x[6], x[7], x[8], x[9]]);
 }
 
-/** *size* bytes of the XSalsa20 stream of a 32-byte key and a 24-byte nonce. */
+/**
+ * *size* bytes of the XSalsa20 stream of a 32-byte key and a 24-byte nonce.
+ * @type {(key: Bytes, nonce: Bytes, size: number) => Bytes}
+ */
 function stream(key, nonce, size) {
   const inner = hsalsa(key, nonce.subarray(0, 16));
   const blocks = Array.from({ length: Math.ceil(size / 64) }, (_, i) => unwords(salsa(inner, concat(nonce.subarray(16), bytesOf(BigInt(i), 8)), true)));
   return concat(...blocks).subarray(0, size);
 }
 
+/** @type {(key: Bytes, message: Bytes) => Bytes} */
 function poly1305(key, message) {
   const [r, s] = [number(key.subarray(0, 16)) & CLAMP, number(key.subarray(16, 32))];
   let sum = 0n;
@@ -82,17 +114,27 @@ function poly1305(key, message) {
   return bytesOf(sum + s, 16);
 }
 
-/** Tag and ciphertext: NaCl's crypto_secretbox. */
+/**
+ * Tag and ciphertext: NaCl's crypto_secretbox.
+ * @param {Bytes} key
+ * @param {Bytes} nonce
+ * @param {Bytes} message
+ */
 export function secretbox(key, nonce, message) {
   const pad = stream(key, nonce, 32 + message.length);
-  const hidden = message.map((byte, i) => byte ^ pad[32 + i]);
+  const hidden = message.map((byte, i) => byte ^ nth(pad, 32 + i));
   return concat(poly1305(pad.subarray(0, 32), hidden), hidden);
 }
 
-/** *text* sealed to the holder of the Ed25519 key *verifyKey*. */
+/**
+ * *text* sealed to the holder of the Ed25519 key *verifyKey*.
+ * @param {Bytes} verifyKey
+ * @param {string} text
+ */
 export async function sealTo(verifyKey, text) {
   const theirs = toX25519(verifyKey);
-  const once = await crypto.subtle.generateKey("X25519", false, ["deriveBits"]);
+  // TypeScript's list of algorithms lacks this one, of which the browser makes a pair.
+  const once = /** @type {CryptoKeyPair} */ (await crypto.subtle.generateKey({ name: "X25519" }, false, ["deriveBits"]));
   const mine = new Uint8Array(await crypto.subtle.exportKey("raw", once.publicKey));
   const other = await crypto.subtle.importKey("raw", theirs, "X25519", false, []);
   const shared = new Uint8Array(await crypto.subtle.deriveBits({ name: "X25519", public: other }, once.privateKey, 256));
@@ -103,6 +145,8 @@ export async function sealTo(verifyKey, text) {
 /**
  * Values that wait for the provider's key, unreadable on this machine's disk: AES-GCM under a key that
  * the browser gives to no script. They are forgotten once they are sealed.
+ * @param {{[name: string]: string}} values
+ * @returns {Promise<Locked>}
  */
 export async function lock(values) {
   const key = await crypto.subtle.generateKey({ name: "AES-GCM", length: 256 }, false, ["encrypt", "decrypt"]);
@@ -110,6 +154,10 @@ export async function lock(values) {
   return { key, iv, data: await crypto.subtle.encrypt({ name: "AES-GCM", iv }, key, utf8(JSON.stringify(values))) };
 }
 
+/**
+ * @param {Locked} locked
+ * @returns {Promise<{[name: string]: string}>}
+ */
 export async function unlock({ key, iv, data }) {
   return JSON.parse(new TextDecoder().decode(await crypto.subtle.decrypt({ name: "AES-GCM", iv }, key, data)));
 }

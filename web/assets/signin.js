@@ -10,13 +10,20 @@ const LINES = new RegExp(
     "Issued At: ([0-9TZ:-]{20})\\nExpiration Time: ([0-9TZ:-]{20})$",
 );
 
-/** What is signed. *origin*: the market's, as `location.origin` has it; times as in ISO 8601, whole seconds. */
+/**
+ * What is signed. *origin*: the market's, as `location.origin` has it; times as in ISO 8601, whole seconds.
+ * @type {(said: {origin: string, account: string, magic: number, nonce: string, issued: string, expires: string}) => string}
+ */
 export const signInText = ({ origin, account, magic, nonce, issued, expires }) =>
   `${origin.split("://")[1]} wants you to sign in with your Cardano account:\n${account}\n\n` +
   "Sign in to Tally. This costs nothing and moves no money.\n\n" +
   `URI: ${origin}\nVersion: 1\nNetwork: ${magic}\nNonce: ${nonce}\nIssued At: ${issued}\nExpiration Time: ${expires}`;
 
-/** Null if *message* (hex) signs *account* in at *origin* and does nothing else; otherwise why not, in words. */
+/**
+ * Null if *message* (hex) signs *account* in at *origin* and does nothing else; otherwise why not, in words.
+ * @param {unknown} message
+ * @param {{origin: string, account: string, magic: number}} mine
+ */
 export function signInFault(message, { origin, account, magic }) {
   let text;
   try {
@@ -26,7 +33,7 @@ export function signInFault(message, { origin, account, magic }) {
   }
   const found = LINES.exec(text);
   if (!found) return "what the market asks to be signed is not a sign-in";
-  const [, whose, where, network, nonce, issued, expires] = found;
+  const [, whose, where, network, nonce = "", issued = "", expires = ""] = found;
   if (where !== origin) return `the sign-in is for ${where}, not for ${origin}`;
   if (whose !== account) return "the sign-in is for another account than this wallet's";
   if (network !== String(magic)) return `the sign-in is for network ${network}, not for ${magic}`;

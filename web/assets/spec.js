@@ -1,36 +1,78 @@
 // A job's specification from the form, in the form in which it is posted and hashed.
 
+import { control } from "./dom.js";
 import { parseAda, parseDuration } from "./units.js";
+
+/** @typedef {[least: number, most: number]} Span both included */
+/** @typedef {[models: string[], count: Span, vramMib: Span, share: number]} GpuNeed */
+
+/**
+ * What is to be run, and within what limits: posted, hashed into the terms, and read by the provider
+ * (marketplace/domain/job.py).
+ * @typedef {object} JobSpec
+ * @property {string} name
+ * @property {string} kind
+ * @property {string} image
+ * @property {string[]} command
+ * @property {[cpuMilli: Span, memoryMib: Span, diskMib: Span, gpu: GpuNeed | null][]} resources one of these will do
+ * @property {{[name: string]: string}} env
+ * @property {string[]} secrets names
+ * @property {FileRow[]} files
+ * @property {unknown[]} ports
+ * @property {string | string[]} [egress]
+ * @property {string[]} outputs
+ * @property {{regions: string[], isolation: string, min_trust: number, labels: {[name: string]: string},
+ *   providers: string[], not_providers: string[]}} placement
+ * @property {[gpuRate: number, coreRate: number, budget: number]} price micro-lovelace a unit-second, 0 for none; lovelace
+ * @property {{max_duration_ms: number, retry_on: string[], retry_max: number, idle_gpu_below: number,
+ *   idle_for_ms: number, queue: boolean, priority: number}} policy
+ */
+
+/** @typedef {[path: string, sha256: string, bytes: number, mode: number]} FileRow */
 
 const OPEN_END = 2 ** 53;
 const RETRIES = 3;
 
-/** MiB that a device sold with *gb* shows at least: drivers and ECC keep up to 7 % (as in job files). */
+/**
+ * MiB that a device sold with *gb* shows at least: drivers and ECC keep up to 7 % (as in job files).
+ * @type {(gb: number) => number}
+ */
 const nominalLeast = (gb) => Math.floor((gb * 1024 * 93) / 100);
 
+/** What a form says is impossible; *field* is its name, or the element itself. */
 export class FormFault extends Error {
+  /**
+   * @param {string | Element} field
+   * @param {string} message
+   */
   constructor(field, message) {
     super(message);
     this.field = field;
   }
 }
 
-/** Words of a command line: blanks separate, single and double quotes keep together. */
+/**
+ * Words of a command line: blanks separate, single and double quotes keep together.
+ * @param {string} line
+ */
 export function words(line) {
+  /** @type {string[]} */
   const found = [];
+  let rest = line;
   const pattern = /\s*((?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\])+)/gsy;
   for (;;) {
-    const match = pattern.exec(line);
+    const match = pattern.exec(rest);
     if (!match) break;
-    found.push(match[1].replace(/"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)/gs, (_, double, single, one) =>
+    found.push((match[1] ?? "").replace(/"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)/gs, (_, double, single, one) =>
       double !== undefined ? double.replace(/\\(["\\$`])/g, "$1") : single ?? one));
-    line = line.slice(pattern.lastIndex);
+    rest = rest.slice(pattern.lastIndex);
     pattern.lastIndex = 0;
   }
-  if (line.trim()) throw new FormFault("command", "a quote in the command is not closed");
+  if (rest.trim()) throw new FormFault("command", "a quote in the command is not closed");
   return found;
 }
 
+/** @type {(text: string) => {[name: string]: string}} */
 function environment(text) {
   const pairs = text.split("\n").filter((line) => line.trim());
   return Object.fromEntries(pairs.map((line) => {
@@ -40,15 +82,20 @@ function environment(text) {
   }));
 }
 
+/** @type {(form: HTMLFormElement, name: string, least?: number) => number} */
 function whole(form, name, least = 0) {
   const text = form[name].value.trim();
   if (!/^\d{1,9}$/.test(text) || Number(text) < least) throw new FormFault(name, `${name} is a whole number, ${least} or more`);
   return Number(text);
 }
 
+/** @type {(text: string) => string[]} */
 const list = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-/** What the job may connect to, in its own key; a job that asks for nothing has none. */
+/**
+ * What the job may connect to, in its own key; a job that asks for nothing has none.
+ * @type {(form: HTMLFormElement) => {egress?: string | string[]}}
+ */
 function egress(form) {
   if (form.egress.value !== "list") return form.egress.value === "open" ? { egress: "open" } : {};
   const targets = list(form.reach.value);
@@ -57,27 +104,46 @@ function egress(form) {
 }
 
 /**
+ * The image; none where the host's own programs are asked for.
+ * @type {(form: HTMLFormElement) => string}
+ */
+function imageOf(form) {
+  const plain = form.isolation.value === "process";
+  const image = plain ? "" : form.image.value.trim();
+  if (!plain && !image) throw new FormFault("image", "a job needs an image; only isolation: process has none");
+  if (plain && !form.command.value.trim()) throw new FormFault("command", "a process needs a command");
+  return image;
+}
+
+/** @type {(form: HTMLFormElement) => GpuNeed} */
+function gpuOf(form) {
+  const count = whole(form, "count", 1);
+  const vram = form.vram.value.trim() ? nominalLeast(whole(form, "vram")) : 0;
+  return [form.model.value ? [form.model.value] : [], [count, count], [vram, OPEN_END], 1000];
+}
+
+/**
  * The specification; FormFault names the first field that says something impossible. *along*: names of
  * secrets, and files as `[path, sha256, size, mode]`.
+ * @param {HTMLFormElement} form
+ * @param {{[image: string]: string | undefined}} digests
+ * @param {{secrets: string[], files: FileRow[]}} along
+ * @returns {JobSpec}
  */
 export function readForm(form, digests, along = { secrets: [], files: [] }) {
   const budget = parseAda(form.budget.value);
   if (!budget) throw new FormFault("budget", "the budget is an amount of ADA, such as 10 or 2.5");
   const duration = parseDuration(form.duration.value);
   if (!duration) throw new FormFault("duration", "the longest time is written as 90s, 15m, 6h or 2d");
-  const plain = form.isolation.value === "process"; // the host's own programs: no image
-  const image = plain ? "" : form.image.value.trim();
-  if (!plain && !image) throw new FormFault("image", "a job needs an image; only isolation: process has none");
-  if (plain && !form.command.value.trim()) throw new FormFault("command", "a process needs a command");
+  const image = imageOf(form);
   const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
   const cores = form.model.value === "-";
-  const gpu = cores ? null : [form.model.value ? [form.model.value] : [], [whole(form, "count", 1), whole(form, "count", 1)], [form.vram.value.trim() ? nominalLeast(whole(form, "vram")) : 0, OPEN_END], 1000];
   return {
-    name: form.name.value.trim() || "job",
+    name: control(form, "name").value.trim() || "job",
     kind: "job",
     image: digests[image] ?? image,
     command: words(form.command.value.trim()),
-    resources: [[[whole(form, "cores", 1) * 1000, OPEN_END], [whole(form, "memory") * 1024, OPEN_END], [whole(form, "disk") * 1024, OPEN_END], gpu]],
+    resources: [[[whole(form, "cores", 1) * 1000, OPEN_END], [whole(form, "memory") * 1024, OPEN_END], [whole(form, "disk") * 1024, OPEN_END], cores ? null : gpuOf(form)]],
     env: environment(form.env.value),
     secrets: along.secrets,
     files: along.files,

@@ -6,17 +6,31 @@ import { fromHex, toHex } from "./bytes.js";
 import { scriptsAt, seconds, standing } from "./chain.js";
 import { Unread } from "./descent.js";
 import { door, moment } from "./door.js";
-import { channelAddress, faultOf, judge, referencesOf } from "./judge.js";
+import { channelAddress, faultOf, judge } from "./judge.js";
 import { readUtxos } from "./opentx.js";
 import { order } from "./paying.js";
 import { constsOf, readTerms, Refused } from "./records.js";
-import { SCRIPTS } from "./scripts.js";
+import { ADA_SCRIPTS } from "./scripts.js";
+import { referencesOf } from "./transaction.js";
 import * as vault from "./vault.js";
 import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wallet.js";
 
+/**
+ * @import { Built, ChannelView } from "./answers.js"
+ * @import { Standing } from "./chain.js"
+ * @import { Bytes } from "./bytes.js"
+ * @import { Paying, Stored } from "./vault.js"
+ */
+
+/** @type {(why: string) => Refused} */
 const no = (why) => new Refused("STEP_REFUSED", `${why}. Nothing was signed`);
 
-/** Build, judge, sign and submit *step* (topup or close) of channel *id*; the transaction's id. */
+/**
+ * Build, judge, sign and submit *step* (topup or close) of channel *id*; the transaction's id.
+ * @param {string} id
+ * @param {"topup" | "close"} step
+ * @param {number | bigint} amount lovelace
+ */
 export async function signedStep(id, step, amount) {
   const api = await connect();
   const magic = Number(document.body.dataset.magic);
@@ -24,6 +38,7 @@ export async function signedStep(id, step, amount) {
   const [address, own, outputs, book] = await Promise.all([addressOf(api), ownAddresses(api), api.getUtxos(), vault.load(id)]);
   const known = { mainnet: magic === 764824073, own, utxos: readUtxos(outputs) };
   const { at, channel } = await lookUp(id, book, { ...known, step });
+  /** @type {Built} */
   const made = await post(`/v1/channels/${id}/${step}`, { address, amount: Number(amount), utxos: outputs ?? [] });
   const bytes = fromHex(made.cbor);
   const [now, references] = await Promise.all([moment(magic), scriptsAt(at.url, referencesOf(bytes))]);
@@ -35,15 +50,19 @@ export async function signedStep(id, step, amount) {
   return judged.id;
 }
 
-/** The channel on the chain, of the terms that this browser signed, or at least this wallet's own. */
+/**
+ * The channel on the chain, of the terms that this browser signed, or at least this wallet's own.
+ * @param {string} id
+ * @param {Stored | undefined} book
+ * @param {{step: "topup" | "close", own: Bytes[], mainnet: boolean}} wanted
+ */
 async function lookUp(id, book, { step, own, mainnet }) {
   const terms = book?.leases && Object.values(book.leases).map((lease) => readTerms(lease.terms))[0];
   if (step === "topup" && !terms) throw no("the key of this channel is in another browser or purse: top it up there");
   const at = await door();
   if (!at) throw no("the channel can be looked up on no chain: choose a chain's address on the Account page");
-  const openTx = book?.openTx ?? (await get(`/v1/channels/${id}`)).open_tx;
-  if (!/^[0-9a-f]{64}$/.test(openTx)) throw no("nobody says which transaction opened the channel");
-  const homes = new Set(own.map((address) => toHex(channelAddress(fromHex(SCRIPTS[""].stub), address, mainnet))));
+  const openTx = await openTxOf(id, book);
+  const homes = new Set(own.map((address) => toHex(channelAddress(fromHex(ADA_SCRIPTS.stub), address, mainnet))));
   const channel = await standing(at.url, id, openTx, homes).catch(unread);
   if (!channel) throw no("the chain shows no such channel of yours now");
   const keys = new Set(own.map((address) => toHex(paymentHash(toHex(address)))));
@@ -53,7 +72,19 @@ async function lookUp(id, book, { step, own, mainnet }) {
   return { at, channel };
 }
 
-/** What cannot be read is signed for by nobody: with the words of why. */
+/** @type {(id: string, book: Stored | undefined) => Promise<string>} */
+async function openTxOf(id, book) {
+  /** @type {ChannelView | null} */
+  const told = book?.openTx ? null : await get(`/v1/channels/${id}`);
+  const openTx = book?.openTx ?? told?.open_tx ?? "";
+  if (!/^[0-9a-f]{64}$/.test(openTx)) throw no("nobody says which transaction opened the channel");
+  return openTx;
+}
+
+/**
+ * What cannot be read is signed for by nobody: with the words of why.
+ * @type {(error: unknown) => never}
+ */
 function unread(error) {
   if (error instanceof Unread) throw no(error.message);
   throw error;
@@ -62,6 +93,7 @@ function unread(error) {
 /**
  * Refused if one of *payers* paid for a second output of the key: a voucher for one is good for both, so nothing
  * more is signed on this channel, and its end is asked for (docs/decisions/0062).
+ * @type {(url: string, id: string, channel: Standing, payers: Set<string>) => Promise<void>}
  */
 async function alone(url, id, channel, payers) {
   const others = await seconds(url, id, channel, payers).catch(unread);
@@ -70,11 +102,14 @@ async function alone(url, id, channel, payers) {
   throw new Refused("CHANNEL_TWICE", `your wallet paid for two outputs of one session key, ${channel.ref} and ${others.join(", ")}: a voucher for one is good for both. Nothing more is signed on this channel, and the provider was asked to end it`);
 }
 
-/** Before the session key agrees to another lease: the kept channel of *book* is the only one of its key, where a chain can be asked. */
+/**
+ * Before the session key agrees to another lease: the kept channel of *book* is the only one of its key, where a chain can be asked.
+ * @param {Paying} book
+ */
 export async function stillAlone(book) {
   const at = await door();
   if (!at) return;
-  const channel = await standing(at.url, book.id, book.openTx).catch(unread);
+  const channel = await standing(at.url, book.id, await openTxOf(book.id, book)).catch(unread);
   if (!channel) throw no("the chain shows no such channel of yours now");
   await alone(at.url, book.id, channel, new Set([book.account]));
 }

@@ -4,20 +4,26 @@
 // fraction or an exponent or of more than 20 characters, nesting beyond 32, anything but UTF-8.
 // marketplace/domain/strictjson.py is the same door. Integers beyond 2^53 are BigInt.
 
+/** @typedef {null | boolean | number | bigint | string | unknown[] | {[key: string]: unknown}} Json */
+
 const MOST_DEPTH = 32;
 const MOST_DIGITS = 20;
 const SPACE = /[ \t\n\r]*/y;
 const NUMBER = /-?(?:0|[1-9][0-9]*)/y;
+// eslint-disable-next-line no-control-regex -- JSON's texts hold none of them
 const PLAIN = /[^"\\\u0000-\u001f]*/y;
 const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
+/** @type {[string, Json][]} */
 const WORDS = [["true", true], ["false", false], ["null", null]];
 
 class Reader {
+  /** @param {string} text */
   constructor(text) {
     this.text = text;
     this.at = 0;
   }
 
+  /** @param {RegExp} pattern */
   match(pattern) {
     pattern.lastIndex = this.at;
     const found = pattern.exec(this.text)?.[0] ?? "";
@@ -30,16 +36,22 @@ class Reader {
     return this.text[this.at];
   }
 
+  /** @param {string} letter */
   takes(letter) {
     if (this.next() !== letter) return false;
     this.at += 1;
     return true;
   }
 
+  /** @param {string} letter */
   wants(letter) {
     if (!this.takes(letter)) throw new Error(`not JSON: expected ${letter} at ${this.at}`);
   }
 
+  /**
+   * @param {number} depth
+   * @returns {Json}
+   */
   value(depth) {
     const first = this.next();
     if (first === "{") return this.object(depth + 1);
@@ -64,6 +76,7 @@ class Reader {
     return Number.isSafeInteger(Number(n)) ? Number(n) : n;
   }
 
+  /** @returns {string} */
   string() {
     const from = this.at;
     this.at += 1;
@@ -77,9 +90,14 @@ class Reader {
     }
   }
 
+  /**
+   * @param {number} depth
+   * @returns {Json}
+   */
   list(depth) {
     deep(depth);
     this.at += 1;
+    /** @type {Json[]} */
     const found = [];
     if (this.takes("]")) return found;
     for (;;) {
@@ -89,9 +107,14 @@ class Reader {
     }
   }
 
+  /**
+   * @param {number} depth
+   * @returns {Json}
+   */
   object(depth) {
     deep(depth);
     this.at += 1;
+    /** @type {Map<string, Json>} */
     const found = new Map();
     if (this.takes("}")) return Object.fromEntries(found);
     for (;;) {
@@ -106,11 +129,15 @@ class Reader {
   }
 }
 
+/** @type {(depth: number) => void} */
 function deep(depth) {
   if (depth > MOST_DEPTH) throw new Error(`nested more than ${MOST_DEPTH} deep`);
 }
 
-/** The one value of *text* (a string, or UTF-8 bytes); throws for anything else. */
+/**
+ * The one value of *text* (a string, or UTF-8 bytes); throws for anything else.
+ * @param {string | Uint8Array<ArrayBuffer>} text
+ */
 export function parse(text) {
   const given = typeof text === "string" ? text : new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(text);
   const reader = new Reader(given);
@@ -119,7 +146,11 @@ export function parse(text) {
   return value;
 }
 
-/** The reverse, for a file: JSON.stringify knows no BigInt. */
+/**
+ * The reverse, for a file: JSON.stringify knows no BigInt.
+ * @param {unknown} value
+ * @returns {string}
+ */
 export function write(value) {
   if (typeof value === "bigint") return String(value);
   if (Array.isArray(value)) return `[${value.map(write).join(",")}]`;

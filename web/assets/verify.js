@@ -3,28 +3,81 @@
 // word for what is broken) and a text that names channel, lease and receipt. The golden vectors of
 // tests/golden/invoices.json hold for this verifier as for the other.
 
-import { fromHex, toHex } from "./bytes.js";
+import { fromHex, messageOf, nth, toHex } from "./bytes.js";
 import { verifies } from "./crypto.js";
-import { chainFault, constsOf, MOST_INT, readReceipt, readTerms, timeFault, voucherMessage } from "./records.js";
-import { parse } from "./strictjson.js";
+import { Broken, form, name } from "./evidence.js";
+import { chainFault, constsOf, readReceipt, readTerms, timeFault, voucherMessage } from "./records.js";
 
-export class Broken extends Error {
-  constructor(rule, way, message) {
-    super(message);
-    this.rule = rule;
-    this.way = way;
-  }
-}
+/**
+ * @import { Bytes } from "./bytes.js"
+ * @import { ChannelPart, Evidence, ReceiptPart } from "./evidence.js"
+ * @import { Facts } from "./chain.js"
+ * @import { Whole } from "./cbor.js"
+ * @import { Receipt, Resource, Terms } from "./records.js"
+ */
 
+/**
+ * A channel while it is read.
+ * @typedef {object} ChannelBook
+ * @property {ChannelPart} row
+ * @property {Evidence} evidence
+ * @property {Map<string, Terms>} terms by lease
+ * @property {Receipt | null} last
+ * @property {Map<string, Receipt[]>} byLease
+ * @property {number} read receipts so far
+ */
+
+/**
+ * One lease on the bill.
+ * @typedef {object} BillLine
+ * @property {string} lease
+ * @property {string} provider
+ * @property {string} channel
+ * @property {Resource} resource
+ * @property {Whole} units_milli
+ * @property {Whole} rate_micro
+ * @property {number} ticks
+ * @property {Whole} started_wall_ms
+ * @property {Whole} ended_wall_ms
+ * @property {Whole} lease_ms
+ * @property {Whole} unit_ms
+ * @property {bigint} owed
+ * @property {bigint} ceiling
+ * @property {boolean} final
+ * @property {{cause: string, ms: Whole}[]} lost
+ */
+
+/** @typedef {{channel: string, owed: bigint, signed: bigint, ahead: bigint, facts: Facts | null}} ChannelLine */
+
+/**
+ * @typedef {object} Bill
+ * @property {string} job
+ * @property {BillLine[]} lines
+ * @property {ChannelLine[]} channels
+ * @property {bigint} owed
+ * @property {bigint} unsigned delivered, and not signed for
+ * @property {bigint} ahead signed for beyond what was delivered: nobody's due
+ * @property {boolean} reconciled
+ */
+
+
+/** @type {(value: Whole | null | undefined) => bigint} */
 const big = (value) => BigInt(value ?? 0);
+/** @type {(a: bigint, b: bigint) => bigint} */
 const lesser = (a, b) => (a < b ? a : b);
+/** @type {(a: bigint, b: bigint) => bigint} */
 const beyond = (a, b) => (a > b ? a - b : 0n);
+/** @type {(n: bigint) => Whole} */
 const exact = (n) => (Number.isSafeInteger(Number(n)) ? Number(n) : n);
+/** @type {(values: bigint[]) => bigint} */
 const sum = (values) => values.reduce((a, b) => a + b, 0n);
-const name = (text) => (/^[A-Za-z0-9_.:-]{1,80}$/.test(text) ? text : JSON.stringify(text).slice(0, 80));
+/** @type {(vk: string) => string} */
 const nameChannel = (vk) => `channel ${vk.slice(0, 16)}`;
 
-/** Which receipts of a channel (of *lease*) hang on what was refused, in words, as far as they decode. */
+/**
+ * Which receipts of a channel (of *lease*) hang on what was refused, in words, as far as they decode.
+ * @type {(evidence: Evidence, vk: string, lease?: string) => string}
+ */
 function told(evidence, vk, lease = "") {
   const seqs = new Set();
   for (const { body } of evidence.channels.filter((row) => row.session_vk === vk).flatMap((row) => row.receipts)) {
@@ -40,82 +93,13 @@ function told(evidence, vk, lease = "") {
   return `receipts ${sorted[0]} to ${sorted.at(-1)}`;
 }
 
-// --- the form of the evidence ------------------------------------------------------------------------
-
-const MOST_BODY = 8192;
-
-/** The evidence of *text*, in the form that {@link reconcile} takes; Broken "MALFORMED" for anything else. */
-export function readEvidence(text) {
-  let value;
-  try {
-    value = parse(text);
-  } catch (error) {
-    throw new Broken("MALFORMED", "json", error.message);
-  }
-  return form(value);
-}
-
-const fits = (holds, message) => {
-  if (!holds) throw new Broken("MALFORMED", "field", message);
-};
-
-function hex(row, field, sizes, length = null) {
-  const text = row[field];
-  fits(typeof text === "string" && /^(?:[0-9a-f]{2})*$/.test(text), `${field} is not lower-case hex`);
-  const size = text.length / 2;
-  fits(sizes ? sizes.includes(size) : size >= 1 && size <= length, `${field} is ${size} bytes long`);
-  return text;
-}
-
-const whole = (value, most, field) => {
-  fits(typeof value === "bigint" || (typeof value === "number" && Number.isSafeInteger(value)), `${field} is not an integer`);
-  fits(value >= 0 && BigInt(value) <= most, `${field} is not within [0, ${most}]`);
-  return value;
-};
-const object = (value, field) => {
-  fits(typeof value === "object" && value !== null && !Array.isArray(value), `${field} is not an object`);
-  return value;
-};
-const list = (row, field) => {
-  fits(Array.isArray(row[field]), `${field} is not a list`);
-  return row[field];
-};
-
-/** *value* if every field of it is as the page says; further keys are ignored. */
-export function form(value) {
-  const top = object(value, "the evidence");
-  const leases = list(top, "leases");
-  const channels = list(top, "channels");
-  fits(typeof top.job === "string" && [...top.job].length <= 64 && top.job !== "" && !/\0|\p{Surrogate}/u.test(top.job), "job is not a text of 1 to 64 characters");
-  for (const [i, row] of leases.entries()) {
-    object(row, `leases[${i}]`);
-    hex(row, "session_signature", [0, 64]);
-    hex(row, "terms", null, MOST_BODY);
-    hex(row, "adapter_signature", [64]);
-    hex(row, "channel", [32]);
-  }
-  for (const [i, row] of channels.entries()) {
-    object(row, `channels[${i}]`);
-    hex(row, "session_vk", [32]);
-    for (const [k, receipt] of list(row, "receipts").entries()) {
-      object(receipt, `receipts[${k}]`);
-      hex(receipt, "body", null, MOST_BODY);
-      hex(receipt, "signature", [64]);
-    }
-    hex(row, "open_tx", [0, 32]);
-    if (row.index !== undefined) whole(row.index, 65_535n, "index");
-    if (row.voucher === null || row.voucher === undefined) continue;
-    whole(object(row.voucher, "voucher").cumulative, MOST_INT, "cumulative");
-    hex(row.voucher, "signature", [64]);
-  }
-  return top;
-}
-
 // --- the rules ---------------------------------------------------------------------------------------
 
 /**
- * The invoice of `{job, leases, channels}`; Broken names the rule. *ledger*: for each channel
- * `{session_vk, consts, funded, claimed, refunded, held, ended}` or null. Money is BigInt.
+ * The invoice of `{job, leases, channels}`; Broken names the rule.
+ * @param {unknown} value
+ * @param {(Facts | null)[]} ledger for each channel
+ * @returns {Promise<Bill>}
  */
 export async function reconcile(value, ledger = []) {
   const evidence = form(value);
@@ -125,23 +109,21 @@ export async function reconcile(value, ledger = []) {
     for (const row of book.row.receipts) await take(book, row);
     await voucher(book);
   }
-  for (const [i, book] of books.entries()) if (ledger[i]) compare(book, ledger[i]);
+  for (const [i, book] of books.entries()) compare(book, ledger[i] ?? null);
   return bill(evidence.job, books, ledger);
 }
 
-/** *evidence*, if it is of *job*. */
-export function asked(evidence, job) {
-  if (evidence.job === job) return evidence;
-  throw new Broken("I10", "asked", `the evidence is of job ${name(evidence.job)}, and ${name(job)} was asked for`);
-}
-
-/** I1 and I10: each row of `leases` in turn, then whether the job is among them. */
+/**
+ * I1 and I10: each row of `leases` in turn, then whether the job is among them.
+ * @type {(evidence: Evidence) => Promise<Terms[]>}
+ */
 async function terms(evidence) {
+  /** @type {Map<string, Terms>} */
   const found = new Map();
   for (const [i, row] of evidence.leases.entries()) {
     const body = fromHex(row.terms);
     const one = reading("I1", "terms", () => `${nameChannel(row.channel)}, lease in row ${i}, ${told(evidence, row.channel)}`, () => readTerms(body));
-    const need = (way, holds, why) => {
+    const need = (/** @type {string} */ way, /** @type {boolean} */ holds, /** @type {string} */ why) => {
       if (!holds) throw new Broken("I1", way, `${nameChannel(row.channel)}, lease ${name(one.lease)}, ${told(evidence, row.channel, one.lease)}: ${why}`);
     };
     need("adapter", await verifies(one.adapter_vk, body, fromHex(row.adapter_signature)), "the provider did not sign the terms");
@@ -157,30 +139,45 @@ async function terms(evidence) {
   return all;
 }
 
+/**
+ * @template T
+ * @param {string} rule
+ * @param {string} way
+ * @param {() => string} where
+ * @param {() => T} work
+ * @returns {T}
+ */
 function reading(rule, way, where, work) {
   try {
     return work();
   } catch (error) {
-    throw new Broken(rule, way, `${where()}: ${error.message}`);
+    throw new Broken(rule, way, `${where()}: ${messageOf(error)}`);
   }
 }
 
-/** I2, as far as no ledger is needed: each channel once, each lease on a channel that is here. */
+/**
+ * I2, as far as no ledger is needed: each channel once, each lease on a channel that is here.
+ * @type {(evidence: Evidence, agreed: Terms[]) => ChannelBook[]}
+ */
 function pair(evidence, agreed) {
+  /** @type {Map<string, ChannelBook>} */
   const books = new Map();
   for (const row of evidence.channels) {
-    const again = books.has(row.session_vk);
-    books.set(row.session_vk, { row, evidence, terms: new Map(), last: null, byLease: new Map(), read: 0 });
-    if (!again) continue;
-    for (const one of agreed) if (toHex(one.session_vk) === row.session_vk) books.get(row.session_vk).terms.set(one.lease, one);
-    refuse(books.get(row.session_vk), "I2", "twice", "the channel stands twice in the evidence");
+    /** @type {ChannelBook} */
+    const book = { row, evidence, terms: new Map(), last: null, byLease: new Map(), read: 0 };
+    if (books.has(row.session_vk)) {
+      for (const one of agreed) if (toHex(one.session_vk) === row.session_vk) book.terms.set(one.lease, one);
+      refuse(book, "I2", "twice", "the channel stands twice in the evidence");
+    }
+    books.set(row.session_vk, book);
   }
   for (const [i, one] of agreed.entries()) {
-    const { channel } = evidence.leases[i];
+    const { channel } = nth(evidence.leases, i);
     const where = () => `${nameChannel(channel)}, lease ${name(one.lease)}, ${told(evidence, channel, one.lease)}`;
     if (toHex(one.session_vk) !== channel) throw new Broken("I2", "named", `${where()}: its terms are of ${nameChannel(toHex(one.session_vk))}`);
-    if (!books.has(channel)) throw new Broken("I2", "absent", `${where()}: the channel is not in the evidence, so none of its receipts is`);
-    books.get(channel).terms.set(one.lease, one);
+    const book = books.get(channel);
+    if (!book) throw new Broken("I2", "absent", `${where()}: the channel is not in the evidence, so none of its receipts is`);
+    book.terms.set(one.lease, one);
   }
   for (const book of books.values()) {
     if (!book.terms.size) refuse(book, "I2", "bare", "no terms name this channel");
@@ -190,7 +187,10 @@ function pair(evidence, agreed) {
   return [...books.values()];
 }
 
-/** Throws, and says where: the channel, *receipt*'s lease or all of its leases, the receipt or the last one. */
+/**
+ * Throws, and says where: the channel, *receipt*'s lease or all of its leases, the receipt or the last one.
+ * @type {(book: ChannelBook, rule: string, way: string, why: string, receipt?: Receipt | null, at?: number | null) => never}
+ */
 function refuse(book, rule, way, why, receipt = null, at = null) {
   const names = (receipt ? [receipt.lease] : [...book.terms.keys()]).map(name);
   const leases = names.length ? `lease${names.length > 1 ? "s" : ""} ${names.join(" and ")}` : "no lease";
@@ -199,35 +199,46 @@ function refuse(book, rule, way, why, receipt = null, at = null) {
   throw new Broken(rule, way, `${nameChannel(book.row.session_vk)}, ${leases}, ${seq}: ${why}`);
 }
 
-/** I3, I4, I5 and I9 of the channel's next receipt; it is in *book* afterwards. */
+/**
+ * I3, I4, I5 and I9 of the channel's next receipt; it is in *book* afterwards.
+ * @param {ChannelBook} book
+ * @param {ReceiptPart} row
+ */
 async function take(book, row) {
   const body = fromHex(row.body);
   book.read += 1;
-  let receipt;
-  try {
-    receipt = readReceipt(body);
-  } catch (error) {
-    refuse(book, "I3", "receipt", error.message, null, book.read);
-  }
-  const need = (rule, way, holds, why) => holds || refuse(book, rule, way, why, receipt);
+  const receipt = next(book, body);
+  const need = (/** @type {string} */ rule, /** @type {string} */ way, /** @type {boolean} */ holds, /** @type {string} */ why) => holds || refuse(book, rule, way, why, receipt);
   const one = book.terms.get(receipt.lease);
   const before = book.byLease.get(receipt.lease) ?? [];
   need("I3", "channel", toHex(receipt.session_vk) === book.row.session_vk, `the receipt is of ${nameChannel(toHex(receipt.session_vk))}`);
-  need("I3", "lease", one, "the receipt is for a lease without terms");
+  if (!one) return refuse(book, "I3", "lease", "the receipt is for a lease without terms", receipt);
   need("I3", "signature", await verifies(one.adapter_vk, body, fromHex(row.signature)), "the provider of the terms did not sign it");
   const chain = chainFault(receipt, book.last, before.at(-1) ?? null, one.rate_micro);
-  need("I4", chain?.way, !chain, chain?.why);
+  if (chain) refuse(book, "I4", chain.way, chain.why, receipt);
   need("I5", "resource", receipt.resource === one.resource, `bills ${receipt.resource}, the terms say ${one.resource}`);
   need("I5", "device", toHex(receipt.device) === toHex(one.devices), "names other devices than the terms");
   need("I5", "ceiling", big(receipt.lease_owed) <= big(one.ceiling), `the lease owes ${receipt.lease_owed}, above its ceiling of ${one.ceiling}`);
   const time = timeFault(receipt, before.at(-1) ?? null, one.units_milli);
-  need("I9", time?.way, !time, time?.why);
+  if (time) refuse(book, "I9", time.way, time.why, receipt);
   if (before.length) before.push(receipt);
   else book.byLease.set(receipt.lease, [receipt]);
   book.last = receipt;
 }
 
-/** I6: the consumer signed for it. */
+/** @type {(book: ChannelBook, body: Bytes) => Receipt} */
+function next(book, body) {
+  try {
+    return readReceipt(body);
+  } catch (error) {
+    return refuse(book, "I3", "receipt", messageOf(error), null, book.read);
+  }
+}
+
+/**
+ * I6: the consumer signed for it.
+ * @param {ChannelBook} book
+ */
 async function voucher(book) {
   const given = book.row.voucher;
   if (!given) return;
@@ -235,16 +246,23 @@ async function voucher(book) {
   if (!ok) refuse(book, "I6", "signature", "the voucher is not signed by the channel's session key");
 }
 
+/** @type {(book: ChannelBook) => bigint} */
 const owedOn = (book) => big(book.last?.channel_owed);
+/** @type {(book: ChannelBook) => bigint} */
 const signedOn = (book) => big(book.row.voucher?.cumulative);
 
-/** The ledger's part of I2, I7 and I8. */
+/**
+ * The ledger's part of I2, I7 and I8.
+ * @param {ChannelBook} book
+ * @param {Facts | null} facts
+ */
 function compare(book, facts) {
-  const need = (rule, way, holds, why) => holds || refuse(book, rule, way, why);
   const [one] = book.terms.values();
+  if (!facts || !one) return;
+  const need = (/** @type {string} */ rule, /** @type {string} */ way, /** @type {boolean} */ holds, /** @type {string} */ why) => holds || refuse(book, rule, way, why);
   const consts = [one.session_vk, one.adapter_vkh, one.payout, one.consumer_vkh].map(toHex).concat([one.close_period_ms, one.fee_bps].map(String));
   need("I2", "ledger", facts.session_vk === book.row.session_vk && facts.consts.map(String).join() === consts.join(), "the channel on the ledger is not the one of the terms");
-  const [claimed, refunded, held, funded] = [facts.claimed, facts.refunded, facts.held, facts.funded].map(big);
+  const [claimed, refunded, held, funded] = [big(facts.claimed), big(facts.refunded), big(facts.held), big(facts.funded)];
   const [signed, owed] = [signedOn(book), owedOn(book)];
   need("I7", "signed", claimed <= signed, `${claimed} lovelace were claimed, ${signed} were signed for`);
   const over = `over-claimed ${claimed - owed}: ${claimed} lovelace were claimed, ${owed} were delivered; the ${signed - owed} signed ahead are an allowance, not a due`;
@@ -256,9 +274,13 @@ function compare(book, facts) {
 
 // --- the bill ----------------------------------------------------------------------------------------
 
+/** @type {(job: string, books: ChannelBook[], ledger: (Facts | null)[]) => Bill} */
 function bill(job, books, ledger) {
   const lines = books.flatMap((book) =>
-    [...book.byLease].filter(([lease]) => book.terms.get(lease).job === job).map(([lease, found]) => line(book.terms.get(lease), found)),
+    [...book.byLease].flatMap(([lease, found]) => {
+      const one = book.terms.get(lease);
+      return one?.job === job ? [line(one, found)] : [];
+    }),
   );
   const channels = books.map((book, i) => {
     const [signed, owed, facts] = [signedOn(book), owedOn(book), ledger[i] ?? null];
@@ -273,8 +295,10 @@ function bill(job, books, ledger) {
   };
 }
 
+/** @type {(one: Terms, found: Receipt[]) => BillLine} */
 function line(one, found) {
-  const [first, last] = [found[0], found.at(-1)];
+  const [first, last] = [nth(found, 0), nth(found, found.length - 1)];
+  /** @type {Map<string, bigint>} */
   const lost = new Map();
   for (const receipt of found) for (const [cause, ms] of receipt.lost) lost.set(cause, big(lost.get(cause)) + big(ms));
   return {
