@@ -217,12 +217,9 @@ def _device_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterato
 
 
 def _free(state: State, terms: Terms, gpu: Gpu, share: int) -> bool:
-    """Strangers never meet on a device; one owner may fill it where it is divided by software."""
     holders = [x for x in state.leases.values() if x.occupies and gpu.uuid in x.grant.gpus]
-    taken = sum(x.grant.share for x in holders)
-    alone = not holders
-    same_owner = all(x.terms.consumer_vkh == terms.consumer_vkh for x in holders)
-    return share <= gpu.share - taken and (alone or (not gpu.sharing.isolates and same_owner))
+    held = [(x.terms.consumer_vkh, x.grant.share) for x in holders]
+    return gpu.takes(share, terms.consumer_vkh, held)
 
 
 def _room_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterator[Rule]:

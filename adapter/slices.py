@@ -1,8 +1,7 @@
 """MIG slices by plan: what the owner wants, what is there, and the steps between.
 
 Instances do not survive a reboot, so the plan is applied at every start.  A slice that a lease
-holds is never touched.  Only WHOLE and MIG keep strangers apart; MPS and time slices are for one
-owner's own jobs.
+holds is never touched.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 from adapter.nvml import MigProfile, Nvml, NvmlBusy
 from marketplace.domain.errors import Refusal
-from marketplace.domain.hardware import Gpu, MigMode, Sharing
+from marketplace.domain.hardware import Gpu, MigMode
 
 
 class SlicePlanRefused(Refusal):
@@ -23,13 +22,6 @@ class SlicePlanRefused(Refusal):
     remedy = (
         "correct `slices` in the adapter's configuration: the message lists what the device has"
     )
-
-
-class SharingRefused(Refusal):
-    """Two owners on a device that does not keep them apart."""
-
-    code = "SHARING_REFUSED"
-    remedy = "rent it whole, or divide it by MIG"
 
 
 Plan = Mapping[str, Sequence[str]]
@@ -137,16 +129,3 @@ def apply(plan: Plan, nvml: Nvml, held: Collection[str]) -> list[Gpu]:
                         f"{uuid}: no place for {profile} beside the slices that are held"
                     ) from fault
     return nvml.inventory()
-
-
-def check_sharing(device: Gpu, owners: Collection[str], newcomer: str) -> None:
-    """Refuse a second owner on a device whose sharing does not keep strangers apart, and any
-    second lease on one that is rented whole."""
-    if not owners:
-        return
-    if device.sharing in (Sharing.WHOLE, Sharing.MIG):
-        raise SharingRefused(f"{device.uuid} is rented", device=device.uuid)
-    if any(owner != newcomer for owner in owners):
-        raise SharingRefused(
-            f"{device.uuid} is shared by {device.sharing.value}: one owner only", device=device.uuid
-        )

@@ -25,6 +25,7 @@ from marketplace.cli.common import (
     print_json,
 )
 from marketplace.cli.consumer import load_purse
+from marketplace.cli.tables import share_note
 from marketplace.client.handle import Job
 from marketplace.client.jobfiles import LoadedJob
 from marketplace.client.leaving import CLOSE_AFTER_S
@@ -66,6 +67,8 @@ def offered_text(offered: Offered) -> str:
         f"price      {show_rate(terms.rate_micro, terms.resource)} x {units(terms)}",
         f"at most    {show_ada(terms.ceiling)} for up to {show_duration(terms.max_duration_ms)}",
     ]
+    if note := share_note(terms.resource, terms.units_milli):
+        lines.append(f"share      {note}")
     if offered.fresh:
         lines.append(
             f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the "

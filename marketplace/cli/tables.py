@@ -107,6 +107,13 @@ def _next(view: Json) -> str:
     return f"tally job logs -f {name}   tally job stop {name}"
 
 
+def share_note(resource: str, units_milli: int) -> str:
+    """What a part of a device is worth; nothing for whole ones and for cores."""
+    if resource != "gpu" or not 0 < units_milli < 1000:
+        return ""
+    return "is billed and nothing enforces it: only jobs of your own run beside it"
+
+
 def show_quote(answer: Json) -> None:
     """Device, price, ceiling, and why the others lost."""
     facts = [
@@ -114,6 +121,7 @@ def show_quote(answer: Json) -> None:
         ("provider", str(answer.get("provider") or "")),
         ("price", _price(answer)),
         ("at most", show_ada(int(answer.get("ceiling") or 0))),
+        ("share", share_note(str(answer.get("resource")), int(answer.get("units_milli") or 0))),
     ]
     _facts("quote: nothing is reserved or paid", facts)
     others = cast("list[Json]", answer.get("alternatives") or [])

@@ -8,7 +8,7 @@ a devnet only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar, cast
@@ -45,17 +45,10 @@ class MigMode(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How a device is divided.  Only WHOLE and MIG keep strangers apart."""
+    """What a device is: a GPU, or a part of one that the hardware walls off."""
 
     WHOLE = "whole"
     MIG = "mig"
-    MPS = "mps"  # one owner only: a client's fatal fault ends every client
-    TIME_SLICE = "time_slice"  # one owner only: no memory or fault isolation
-
-    @property
-    def isolates(self) -> bool:
-        """True when two owners may share one physical GPU this way."""
-        return self in (Sharing.WHOLE, Sharing.MIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +133,17 @@ class Gpu:
     def rentable(self) -> bool:
         """True when a lease may start on it now."""
         return self.health in (Health.OK, Health.DEGRADED) and self.share > 0
+
+    def takes(self, share: int, owner: object, held: Iterable[tuple[object, int]]) -> bool:
+        """Whether *owner* may have *share* beside what is *held* (owner and share of each lease).
+
+        Nothing holds a workload to its share of a device: one that is given a device can use all of it,
+        its memory as well. So strangers never meet on one, and an owner's jobs only as far as their
+        shares add up. What strangers may divide is a GPU with MIG: each slice is a device.
+        """
+        there = list(held)
+        taken = sum(share for _, share in there)
+        return share <= self.share - taken and all(one == owner for one, _ in there)
 
     def with_health(self, health: Health, note: str = "") -> Gpu:
         """The same device in another state of health."""

@@ -51,7 +51,7 @@ def free_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) 
     fits = free >= request.gpu_milli
     if owner == 0 and not fleet.named:
         return fits
-    theirs = fleet.sliced[rows] | (fleet.owners_jobs[rows] == 0)
+    theirs = fleet.owners_jobs[rows] == 0
     if owner is not None:
         theirs |= fleet.owner[rows] == owner
     return fits & theirs

@@ -117,8 +117,7 @@ class Fleet:
         grown("gpu_dear", (rows, slots), np.float64)
         for name in ("model", "vram", "owner", "owners_jobs"):
             grown(name, (rows, slots), np.int32)
-        for name in ("present", "sliced"):
-            grown(name, (rows, slots), np.bool_)
+        grown("present", (rows, slots), np.bool_)
         self.count1[self.count1 == 0] = 1
         self.rows, self.slots = rows, slots
 
@@ -149,7 +148,6 @@ class Fleet:
     owner: Small
     owners_jobs: Small
     present: Bools
-    sliced: Bools
 
     def add(self, host: Host) -> int:
         """A new, empty host; its row. ValueError when the id is taken."""
@@ -213,14 +211,12 @@ class Fleet:
         for array in (self.model, self.vram, self.gpu_rate, self.offered):
             array[row] = 0
         self.present[row] = False
-        self.sliced[row] = False
         for slot, gpu in enumerate(host.gpus):
             self.model[row, slot] = self.models.number(gpu.model)
             self.vram[row, slot] = gpu.vram_mib
             self.gpu_rate[row, slot] = gpu.rate
             self.offered[row, slot] = gpu.offered
             self.present[row, slot] = True
-            self.sliced[row, slot] = gpu.hardware_slices
         self.gpu_dear[row] = np.log2(1.0 + self.gpu_rate[row])
         self.model0[row] = self.model[row, 0] if host.gpus else 0
         self.log.add(row)
@@ -297,7 +293,7 @@ class Fleet:
         for slot in slots:
             self.free[row, slot] -= milli
             self.free_of_model[self.model[row, slot]] -= milli
-            if owner and not self.sliced[row, slot]:
+            if owner:
                 self.owner[row, slot] = owner
                 self.named += 1
             self.owners_jobs[row, slot] += 1

@@ -39,7 +39,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device. ``hardware_slices``: its shares are walled off by hardware (MIG), so owners may mix.
+    """One device, of which shares are rented to one owner at a time (``domain.hardware.Gpu.takes``).
 
     ``offered`` is the per-mille to be rented: its owner keeps the rest, so below 1000 it is never a whole device.
     """
@@ -47,7 +47,6 @@ class Gpu:
     model: str
     vram_mib: int = 0
     rate: int = 0
-    hardware_slices: bool = False
     offered: int = WHOLE
 
 

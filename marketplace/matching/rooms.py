@@ -126,7 +126,7 @@ class Rooms:
         for slot in room.gpus:
             free = int(fleet.free[row, slot]) if slot < fleet.slots else 0
             milli, owner = min(want.gpu_milli, free), want.owner
-            if fleet.owners_jobs[row, slot] and not fleet.sliced[row, slot]:
+            if fleet.owners_jobs[row, slot]:
                 owner = self.market.owner_on(room.host, slot)
                 # All that is left beside another's shares would be its to take: it is held in its name.
                 milli = milli if owner == want.owner else free

@@ -70,12 +70,10 @@ def open_slots(fleet: Fleet, row: int, request: Request, owner: int | None) -> l
         return [share == WHOLE for share in free]
     if owner == 0 and not fleet.named:
         return [share >= milli for share in free]
-    sliced: list[bool] = fleet.sliced[row].tolist()
     jobs: list[int] = fleet.owners_jobs[row].tolist()
     owners: list[int] = fleet.owner[row].tolist()
     return [
-        share >= milli and (sliced[at] or jobs[at] == 0 or owners[at] == owner)
-        for at, share in enumerate(free)
+        share >= milli and (jobs[at] == 0 or owners[at] == owner) for at, share in enumerate(free)
     ]
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from marketplace.domain.grant import Grant, model_matches, of_block
 from marketplace.domain.hardware import Gpu as Device
-from marketplace.domain.hardware import Sharing
 from marketplace.domain.job import UNLIMITED, JobSpec, Resources
 from marketplace.domain.offer import Offer, OfferState
 from marketplace.domain.terms import close_period_floor
@@ -512,10 +511,7 @@ def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         cpu_milli=host.cpu.milli,
         memory_mib=host.memory_mib,
         disk_mib=host.disk_mib,
-        gpus=tuple(
-            Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.sharing is Sharing.MIG, g.share)
-            for g in slots
-        ),
+        gpus=tuple(Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.share) for g in slots),
         core_rate=offer.core_rate,
         region=offer.region or host.region,
         labels=frozenset(labels),

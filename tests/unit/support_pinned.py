@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from marketplace.domain.hardware import Cpu, Gpu, HostHardware
+from marketplace.domain.hardware import Cpu, Gpu, HostHardware, Sharing
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import JobSpec, Range
 from marketplace.domain.keys import Signer
@@ -29,7 +29,7 @@ JOB: Final = filled(
         "kind": "service", "isolation": Isolation.VM,
     },
 )  # fmt: skip
-GPU: Final = filled(Gpu, {"share": 500})
+GPU: Final = filled(Gpu, {"share": 500, "sharing": Sharing.MIG})
 OFFER: Final = filled(
     Offer,
     {

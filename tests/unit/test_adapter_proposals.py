@@ -8,14 +8,17 @@ import pytest
 
 from adapter.proposals import workload
 from adapter.state import Limits, Own, Wish
-from marketplace.domain import wire
+from marketplace.domain import canonical, wire
 from marketplace.domain.grant import of_block
 from marketplace.domain.hardware import Health, Sharing
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.job import FileIn, GpuNeed, JobSpec, Placement, Port, Range, Resources
-from marketplace.domain.offer import Offer, Window
+from marketplace.domain.offer import Offer, OfferState, Window
 from marketplace.domain.voucher import End
 from marketplace.domain.workload import Egress, EgressMode
+from marketplace.matching import NoMatch
+from marketplace.service.matcher import Matcher
+from marketplace.service.records import OfferRecord
 from tests.unit.support_adapter import (
     ADAPTER,
     GPU,
@@ -195,25 +198,29 @@ def test_a_device_that_is_held_is_busy_until_it_is_free() -> None:
     assert answer(bench, lease="lease_4", session=OTHER_SESSION) == "ACCEPTED"
 
 
-def test_only_one_owner_shares_a_device_that_software_divides() -> None:
+@pytest.mark.parametrize("kind", Sharing)
+def test_a_device_is_shared_by_one_owners_jobs_and_market_and_adapter_agree(kind: Sharing) -> None:
+    """Nothing holds a workload to its share: a stranger on the same device could take all of it. That
+    goes for a MIG slice as well, which is a device of its own."""
     host = offer().host
-    shared = replace(host, gpus=(replace(host.gpus[0], sharing=Sharing.MPS),))
+    bench = with_offer(offer(host=replace(host, gpus=(replace(host.gpus[0], sharing=kind),))))
     half = gpu_job(resources=(Resources(gpu=GpuNeed(share=400)),))
     terms = {"units_milli": 400, "devices": of_block(half, 0, (GPU,)).hash, "ceiling": 480_000}
-    bench = with_offer(offer(host=shared))
-    assert answer(bench, half, **terms) == "ACCEPTED"
-    stranger = {**terms, "consumer_vkh": b"\x77" * 28}
-    assert answer(bench, half, lease="lease_2", session=OTHER_SESSION, **stranger) == "DEVICE_BUSY"
-    assert answer(bench, half, lease="lease_3", session=OTHER_SESSION, **terms) == "ACCEPTED"
-    assert answer(bench, half, lease="lease_4", session=OTHER_SESSION, **terms) == "DEVICE_BUSY"
-
-
-def test_a_whole_device_is_one_leases_even_of_one_owner() -> None:
-    half = gpu_job(resources=(Resources(gpu=GpuNeed(share=400)),))
-    terms = {"units_milli": 400, "devices": of_block(half, 0, (GPU,)).hash, "ceiling": 480_000}
-    bench = Bench()
-    assert answer(bench, half, **terms) == "ACCEPTED"
-    assert answer(bench, half, lease="lease_2", session=OTHER_SESSION, **terms) == "DEVICE_BUSY"
+    market, supply = Matcher(), bench.own.offer
+    body = canonical.encode(supply.to_wire())
+    market.set_offer(OfferRecord(supply.id, supply.provider, OfferState.LISTED, body, 0, 0, "p"))
+    asked = [
+        ("ada", True),
+        ("bob", False),  # a stranger never
+        ("ada", True),
+        ("ada", False),  # 1200 of 1000
+    ]
+    for number, (owner, fits) in enumerate(asked):
+        found = market.place(half, owner, frozenset(), WALL, f"lease_{number}")
+        assert isinstance(found, NoMatch) is not fits, (number, owner)
+        key = {"consumer_vkh": owner.encode() * 9 + b"!"}
+        said = answer(bench, half, lease=f"lease_{number}", session=OTHER_SESSION, **terms, **key)
+        assert said == ("ACCEPTED" if fits else "DEVICE_BUSY"), (number, owner)
 
 
 def test_a_session_key_of_a_channel_that_is_over_is_refused() -> None:

@@ -13,6 +13,8 @@ import termios
 
 import pytest
 
+from marketplace.cli.tables import show_quote
+
 SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
 JOB = "job-0123456789abcdef"
 CODE = f"""
@@ -62,3 +64,14 @@ def test_a_pipe_gets_one_line_a_row() -> None:
     )
     rows = [line.split() for line in done.stdout.splitlines() if SESSION in line]
     assert [row[:3] for row in rows] == [[SESSION, OUTPUT, "closing"]] * 2
+
+
+def test_a_quote_for_a_part_of_a_device_says_what_a_part_is_worth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = {"resource": "gpu", "units_milli": 1000, "device": "T4", "rate_micro": 1, "ceiling": 1}
+    show_quote(whole)
+    show_quote({**whole, "resource": "core", "units_milli": 500})
+    assert "nothing enforces" not in capsys.readouterr().out
+    show_quote({**whole, "units_milli": 400})
+    assert "nothing enforces it" in capsys.readouterr().out

@@ -120,12 +120,6 @@ def test_a_device_is_free_for_others_once_its_owner_left():
     assert placed(found.place(gpu(milli=300, owner="bob")))
 
 
-def test_hardware_slices_may_be_shared_by_strangers():
-    found = market(host("mig", Gpu("A100", 40_960, hardware_slices=True)))
-    placed(found.place(gpu(milli=300, owner="ada")))
-    assert placed(found.place(gpu(milli=300, owner="bob"))).gpus == (0,)
-
-
 def test_a_device_whose_owner_keeps_a_part_is_rented_up_to_the_rest():
     half = Gpu("A100", 40_960, rate=2_000_000, offered=500)
     found = market(host("h", half))

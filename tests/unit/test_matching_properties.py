@@ -58,7 +58,7 @@ class Book:
                 continue
             if request.max_gpu_rate is not None and gpu.rate > request.max_gpu_rate:
                 continue
-            if not gpu.hardware_slices and self.owners(name, slot) - {request.owner}:
+            if self.owners(name, slot) - {request.owner}:
                 continue
             good.append(slot)
         return good
@@ -83,12 +83,12 @@ class Book:
         return out
 
     def check(self) -> None:
-        """No host and no device is over-committed, and no device has two owners unless hardware parts them."""
+        """No host and no device is over-committed, and no device has two owners."""
         for name, host in self.hosts.items():
             cpu, mem, gpus = self.free(name)
             assert min([cpu, mem, *gpus]) >= 0, name
-            for slot, gpu in enumerate(host.gpus):
-                assert gpu.hardware_slices or len(self.owners(name, slot)) <= 1, (name, slot)
+            for slot in range(len(host.gpus)):
+                assert len(self.owners(name, slot)) <= 1, (name, slot)
 
 
 def value(
@@ -158,8 +158,8 @@ def cost(
 def a_host(rng: random.Random, name: str) -> Host:
     model = rng.choice(MODELS)
     rate = rng.choice((0, 100_000, 200_000))
-    sliced, vram = rng.random() < 0.2, rng.choice((16_000, 40_000))
-    gpu = Gpu(model, vram, rate, sliced, offered=rng.choice((1000, 1000, 1000, 600)))
+    vram = rng.choice((16_000, 40_000))
+    gpu = Gpu(model, vram, rate, offered=rng.choice((1000, 1000, 1000, 600)))
     return Host(
         name,
         rng.choice((8_000, 32_000, 64_000)),

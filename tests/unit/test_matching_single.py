@@ -37,7 +37,6 @@ def a_market(rng: random.Random, most: int) -> Matchmaker:
                 rng.choice(MODELS),
                 16_000,
                 rng.choice((0, 100_000, 333_333)),
-                hardware_slices=rng.random() < 0.2,
                 offered=rng.choice((1000, 1000, 700)),
             )
             for _ in range(rng.randrange(1, most + 1))

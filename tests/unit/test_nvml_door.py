@@ -22,10 +22,8 @@ from adapter.slices import (
     Create,
     Destroy,
     Enable,
-    SharingRefused,
     SlicePlanRefused,
     apply,
-    check_sharing,
     steps,
 )
 from adapter.state import State
@@ -170,16 +168,6 @@ def test_the_steps_of_a_plan_are_ordered() -> None:
     with pytest.raises(SlicePlanRefused, match="no MIG"):
         steps({"GPU-b": ["1g.10gb"]}, [Gpu("GPU-b", "T4", 15_000)], ())
     assert not any(isinstance(one, Destroy) for one in steps({}, [whole], ()))
-
-
-def test_two_owners_never_share_a_device_that_does_not_isolate() -> None:
-    slow = Gpu("GPU-a", "T4", 15_000, sharing=Sharing.TIME_SLICE)
-    check_sharing(slow, [], "alice")
-    check_sharing(slow, ["alice"], "alice")
-    with pytest.raises(SharingRefused):
-        check_sharing(slow, ["alice"], "bob")
-    with pytest.raises(SharingRefused):
-        check_sharing(Gpu("GPU-a", "T4", 15_000), ["alice"], "alice")
 
 
 # -- scrub -----------------------------------------------------------------------------------------
