@@ -159,11 +159,9 @@ class WorkloadSpec:
     gpus: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     outputs: tuple[str, ...] = ()
-    output_limit_mib: int = 1024
     ports: tuple[int, ...] = ()
     user: str = DEFAULT_USER
     root_allowed: bool = False
-    privileged: bool = False
     egress: Egress = NO_EGRESS
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     stop_grace_ms: int = 10_000
@@ -177,7 +175,6 @@ class WorkloadSpec:
             (self.memory_mib >= 6, "memory_mib is below 6, the least that a container takes"),
             (all(0 < port < 65_536 for port in self.ports), "a port is not within 1-65535"),
             (len(set(self.gpus)) == len(self.gpus), "a device is named twice"),
-            (not self.privileged, "privileged workloads are never run"),
             (self.root_allowed or not runs_as_root(self.user), "the offer allows no root user"),
             (all(map(_ENV_NAME.fullmatch, (*self.env, *self.secrets))), "env name is malformed"),
         )

@@ -9,7 +9,6 @@ Longer than most files here because everything that writes the state is in it: o
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -109,7 +108,6 @@ class Matchmaker:
         self._standing: Standing | None = None
         self._next = 1
         self._capacity = (0, 0, 0)
-        self._expiring: list[tuple[int, int]] = []
         self._owner_number: dict[str, int] = {}
         self._owner_rows: dict[str, dict[int, int]] = {}
         self._owners_seen = 0
@@ -538,33 +536,3 @@ class Matchmaker:
     def live(self) -> list[Placement]:
         """Every placement held now."""
         return [placed for placed, _ in self._live.values()]
-
-    # -- reservations ---------------------------------------------------------------------------------------
-
-    def reserve(self, request: Request, now: int, ttl_ms: int) -> Placement | NoMatch:
-        """Place, but only until *now* + *ttl_ms* unless confirmed."""
-        placed = self.place(request, now)
-        if isinstance(placed, NoMatch):
-            return placed
-        held = replace(placed, expires_ms=now + ttl_ms)
-        self._live[placed.id] = (held, self._live[placed.id][1])
-        heapq.heappush(self._expiring, (now + ttl_ms, placed.id))
-        return held
-
-    def confirm(self, placement: Placement) -> Placement:
-        """Turn a reservation into a placement that stays. KeyError when it has expired."""
-        held, row = self._live[placement.id]
-        kept = replace(held, expires_ms=None)
-        self._live[placement.id] = (kept, row)
-        return kept
-
-    def expire(self, now: int) -> list[Placement]:
-        """Release every reservation whose time is up; those released."""
-        ended: list[Placement] = []
-        while self._expiring and self._expiring[0][0] <= now:
-            _, number = heapq.heappop(self._expiring)
-            held = self._live.get(number)
-            if held is not None and held[0].expires_ms is not None and held[0].expires_ms <= now:
-                self.release(held[0])
-                ended.append(held[0])
-        return ended

@@ -97,12 +97,6 @@ class FairQueue:
         """The limits of *consumer*."""
         return self._quotas.get(consumer, self._default)
 
-    def set_quota(self, consumer: str, quota: Quota) -> None:
-        """New limits; what already runs keeps running."""
-        self._quotas[consumer] = quota
-        if consumer in self._accounts:
-            self._accounts[consumer].quota = quota
-
     def _account(self, consumer: str) -> Account:
         account = self._accounts.get(consumer)
         if account is None:

@@ -135,14 +135,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a request landed. ``rate`` is micro-lovelace per second for all of it; ``expires_ms`` only for a reservation."""
+    """Where a request landed. ``rate`` is micro-lovelace per second for all of it."""
 
     id: int
     host: str
     gpus: tuple[int, ...]
     request: Request
     rate: int = 0
-    expires_ms: int | None = None
 
     def __bool__(self) -> bool:
         return True

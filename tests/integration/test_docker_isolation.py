@@ -322,7 +322,7 @@ def test_what_is_refused_before_it_starts() -> None:
     with pytest.raises(ImageNotPinned):
         WorkloadSpec("l", "ubuntu:latest", ("x",)).pinned_image()
     refused: list[dict[str, object]] = [
-        {"privileged": True}, {"user": "root"}, {"user": "0"}, {"user": "0:5"},
+        {"user": "root"}, {"user": "0"}, {"user": "0:5"},
         {"files": {"../x": b""}}, {"files": {"/etc/passwd": b""}}, {"outputs": ("/etc",)},
         {"env": {"LD_PRELOAD": "/x.so"}}, {"env": {"NVIDIA_VISIBLE_DEVICES": "all"}},
         {"lease": "../../x"}, {"ports": (0,)}, {"memory_mib": 1}, {"gpus": ("a", "a")},

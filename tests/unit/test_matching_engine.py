@@ -187,20 +187,6 @@ def test_a_gang_stays_in_one_region():
     refused(market(*hosts).place_gang(Gang((gpu(),) * 3, same_region=True)))
 
 
-def test_a_reservation_expires_unless_confirmed():
-    found = market(host("a", T4, T4))
-    kept = found.reserve(gpu(), now=0, ttl_ms=1_000)
-    lost = found.reserve(gpu(), now=0, ttl_ms=1_000)
-    assert isinstance(kept, Placement)
-    assert isinstance(lost, Placement)
-    found.confirm(kept)
-    assert found.expire(999) == []
-    assert found.expire(1_000) == [lost]
-    assert found.expire(9_999) == []
-    with pytest.raises(KeyError):
-        found.confirm(lost)
-
-
 def test_a_draining_host_keeps_its_leases_and_gets_no_new_ones():
     found = market(host("a", T4, T4))
     running = placed(found.place(gpu()))
