@@ -36,9 +36,10 @@ from marketplace.hub.payers import PayerHub
 from marketplace.service import elsewhere, gangs, hooks, paying, preempt, sweeps
 from marketplace.service.adapters import Adapters
 from marketplace.service.blobs import Blobs
-from marketplace.service.market import MATCHER, Market, Settings
+from marketplace.service.market import MATCHER, Market
 from marketplace.service.ports import Ledger
 from marketplace.service.records import Job, Lease, OfferRecord, Sent
+from marketplace.service.settings import Settings
 from marketplace.store.database import Database
 from marketplace.store.listen import listen
 from marketplace.store.migrate import migrate

@@ -28,9 +28,10 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.offer import DEVNET_MAGIC, Offer, OfferState
 from marketplace.service import jobs
 from marketplace.service.access import VERBS, Caller
-from marketplace.service.market import Market, Settings
+from marketplace.service.market import Market
 from marketplace.service.ports import Change
 from marketplace.service.records import Account, OfferRecord
+from marketplace.service.settings import Settings
 from marketplace.system import settled_memory
 
 HOSTS: Final = 1_213

@@ -37,7 +37,7 @@ from marketplace.client.signin import sign_message
 from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.service.market import Settings
+from marketplace.service.settings import Settings
 
 JOBS: Final = 200
 SECONDS: Final = 20

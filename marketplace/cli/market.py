@@ -41,7 +41,8 @@ from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.units import parse_duration_ms, show_ada
 from marketplace.keystore import PassphraseMissing, passphrase
 from marketplace.service import operator
-from marketplace.service.market import Market, Settings
+from marketplace.service.market import Market
+from marketplace.service.settings import Settings
 from marketplace.store import backup as backups
 from marketplace.store.migrate import migrate as migrate_database
 

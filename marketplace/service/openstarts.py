@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from marketplace.service.records import Standing
-
-if TYPE_CHECKING:
-    from marketplace.service.market import Settings
+from marketplace.service.settings import Settings
 
 
 @dataclass

@@ -13,20 +13,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from marketplace.domain.errors import Conflict
 from marketplace.domain.lease import EndReason, LeaseState
 from marketplace.domain.network import counted_as
 from marketplace.service import decide
+from marketplace.service.access import Caller
 from marketplace.service.errors import PaymentOwed, TooManyQuotes, UnpaidWait
+from marketplace.service.market import Market
 from marketplace.service.openquotes import ASKED, WAITS, unfunded
 from marketplace.service.ports import Change
 from marketplace.service.records import Channel, Job, Lease, Standing, VoucherRecord
-
-if TYPE_CHECKING:
-    from marketplace.service.access import Caller
-    from marketplace.service.market import Market, Settings
+from marketplace.service.settings import Settings
 
 LIVE: Final = decide.LIVE
 AGAIN_MS: Final = 2_000

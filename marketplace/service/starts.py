@@ -10,13 +10,11 @@ a while, given proven ones first. Nobody is ever refused for it: who has nobody 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from marketplace.service import standing
+from marketplace.service.market import Market
 from marketplace.service.records import Lease, Standing
-
-if TYPE_CHECKING:
-    from marketplace.service.market import Market
 
 _AT_ONCE: Final = 500
 _LET_DOWN: Final = "letdown."

@@ -26,7 +26,7 @@ from marketplace.api.server import listener
 from marketplace.chain.signin import payment_key_hash
 from marketplace.client.signin import sign_message
 from marketplace.domain.keys import Signer
-from marketplace.service.market import Settings
+from marketplace.service.settings import Settings
 from tests.fakes import until
 from tests.requires import need_postgres
 

@@ -14,7 +14,7 @@ from marketplace.domain.job import GpuNeed, Policy, Range, Resources
 from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import Voucher
 from marketplace.domain.workload import Egress, EgressMode
-from marketplace.service.market import Settings
+from marketplace.service.settings import Settings
 from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working
 from tests.integration.support_market import FAST, fast, market, sign_in
 from tests.integration.test_market_spine import body, quoted, sign, state

@@ -20,9 +20,10 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.terms import Terms
 from marketplace.domain.voucher import Voucher
 from marketplace.service import paying
-from marketplace.service.market import Settings
+from marketplace.service.countedchannels import Paying
 from marketplace.service.ports import ChannelOnChain, Claimable, ClaimRound
 from marketplace.service.records import Channel, Lease, Standing, VoucherRecord
+from marketplace.service.settings import Settings
 from marketplace.service.standing import most_quotes
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working
 from tests.integration.support_chain import ADA, BY_HAND, Provider, World, run
@@ -168,7 +169,7 @@ def test_a_channel_counts_once_and_only_with_its_terms_and_what_it_holds(tmp_pat
             assert await crook.paid() == 1
             channel = await crook.inside.market.store.get(Channel, vk)
             assert channel is not None and channel.paid
-            crook.inside.market.paying = paying.Paying()  # as after a restart
+            crook.inside.market.paying = Paying()  # as after a restart
             await crook.adapter.tick(lease, 1000)
             assert await crook.paid() == 1
             assert crook.inside.market.paying.counts(vk)

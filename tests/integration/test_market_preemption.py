@@ -15,8 +15,8 @@ from marketplace.domain.job import GpuNeed, JobSpec, Policy, Price, Range, Resou
 from marketplace.domain.keys import Signer
 from marketplace.domain.preemption import PreemptionState
 from marketplace.service import operator, preempt
-from marketplace.service.market import Settings
 from marketplace.service.records import Audit, Preemption
+from marketplace.service.settings import Settings
 from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working
 from tests.integration.support_market import fast, market, sign_in
 from tests.integration.test_market_faults import adapter

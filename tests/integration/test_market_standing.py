@@ -17,10 +17,11 @@ from marketplace.domain.job import Policy
 from marketplace.domain.keys import Signer
 from marketplace.domain.voucher import Voucher
 from marketplace.service import standing, sweeps
-from marketplace.service.market import Market, Settings
+from marketplace.service.market import Market
 from marketplace.service.openquotes import OpenQuotes
 from marketplace.service.ports import Change
 from marketplace.service.records import Lease, Standing
+from marketplace.service.settings import Settings
 from marketplace.service.standing import address_name, most_quotes, struck, wait_ms
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working
 from tests.integration.support_market import fast, market, postgres, sign_in

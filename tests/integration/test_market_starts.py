@@ -9,9 +9,9 @@ import anyio
 
 from marketplace.domain.job import Placement
 from marketplace.domain.keys import Signer
-from marketplace.service.market import Settings
 from marketplace.service.openstarts import Starts
 from marketplace.service.records import Lease, Standing
+from marketplace.service.settings import Settings
 from tests.fakes import FakePayer, seed, spec, until, working
 from tests.integration.support_market import fast
 from tests.integration.test_market_faults import adapter, at_market, post

@@ -15,7 +15,7 @@ from marketplace.domain import wire
 from marketplace.domain.conversation import Client, Numbering
 from marketplace.domain.keys import Signer
 from marketplace.hub.sockets import Closed, Connection, Hub
-from marketplace.service.paying import Paying
+from marketplace.service.countedchannels import Paying
 from tests.fakes import FakeIds, until
 
 ADAPTER = Signer(b"a" * 32)
