@@ -33,11 +33,11 @@ from typing import Any, Final, cast
 
 import yaml
 
-from adapter.inventory import Reserve
-from adapter.prices import DAYS, Prices, Slot
-from adapter.state import Limits, Rules
+from adapter.core.state import Limits, Rules
+from adapter.devices.inventory import Reserve
+from adapter.devices.prices import DAYS, Prices, Slot
 from marketplace.domain.errors import Refusal, TallyError
-from marketplace.domain.offer import Window
+from marketplace.domain.supply.offer import Window
 from marketplace.domain.units import (
     parse_duration_ms,
     parse_money,

@@ -19,35 +19,36 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from adapter import metrics, slices
-from adapter.clock import Clock, HostClock
 from adapter.config import Config, ConfigRefused
-from adapter.daemon import Daemon, socket_link
-from adapter.inventory import Inventory, Place
-from adapter.journal import Journal
-from adapter.keys import Keys, load_keys
-from adapter.latechain import LateChain
-from adapter.meter import Metering
-from adapter.nvml import Nvml, NvmlFault
-from adapter.ports import Chain, Parts
-from adapter.runtime.base import Runtime, isolations
+from adapter.core.state import Limits, Own, State
+from adapter.core.workload import Runtime, isolations
+from adapter.daemon import metrics
+from adapter.daemon.daemon import Daemon, socket_link
+from adapter.daemon.ports import Chain, Parts
+from adapter.daemon.status import StatusSocket
+from adapter.devices import mig
+from adapter.devices.inventory import Inventory, Place
+from adapter.devices.nvml import Nvml, NvmlFault
+from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
+from adapter.host.clock import Clock, HostClock
+from adapter.host.keys import Keys, load_keys
+from adapter.journal.journal import Journal
+from adapter.metering.meter import Metering
+from adapter.money.deferred_chain import LateChain
 from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
-from adapter.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
 from adapter.simulate.cuda import simulated_wiper
 from adapter.simulate.host import SimClock, SimHost
 from adapter.simulate.library import SimulatedNvml
-from adapter.state import Limits, Own, State
-from adapter.status import StatusSocket
 from marketplace import disk
-from marketplace.chain import address as addresses
-from marketplace.chain.connect import MAINNET_MAGIC, ChainReader
-from marketplace.chain.connect import connect as connect_chain
+from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
+from marketplace.chain.node.blockfrost import MAINNET_MAGIC, ChainReader
+from marketplace.chain.node.blockfrost import connect as connect_chain
 from marketplace.domain.errors import Refusal, TallyError
-from marketplace.domain.hardware import HostHardware
-from marketplace.domain.offer import DEVNET_MAGIC, Offer, offer_id
-from marketplace.domain.terms import check_close_period
+from marketplace.domain.money.terms import check_close_period
+from marketplace.domain.supply.hardware import HostHardware
+from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, offer_id
 
 DISK_STEP_MIB: Final = 10_240
 CHAIN_WAIT_S: Final = 5.0
@@ -99,7 +100,7 @@ def divide(config: Config, nvml: Nvml | None, state: State) -> None:
     """Bring MIG to the owner's plan; a slice that a lease holds is left alone."""
     if nvml is not None and config.slices:
         held = {uuid for lease in state.leases.values() for uuid in lease.devices}
-        slices.apply(config.slices, nvml, held)
+        mig.apply(config.slices, nvml, held)
         _log.info("MIG plan applied", devices=len(config.slices), held=len(held))
 
 
@@ -244,7 +245,7 @@ async def make_treasury(
     Its module is imported here and not above, in a thread: pycardano takes longer to import than all
     the rest of the adapter, and workloads that run are to be metered meanwhile.
     """
-    module = await anyio.to_thread.run_sync(importlib.import_module, "adapter.treasury")
+    module = await anyio.to_thread.run_sync(importlib.import_module, "adapter.money.channel_agent")
     chain = await connect_patiently(config, daemon.raise_alarm)
     if chain.magic != daemon.own.offer.magic:
         raise OtherNetwork(daemon.own.offer.magic, chain.magic)

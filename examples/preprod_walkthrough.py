@@ -26,8 +26,7 @@ from typing import Any
 import anyio
 import httpx
 
-from marketplace.chain import address as addresses
-from marketplace.chain.actions import (
+from marketplace.chain.actions.session import (
     Desk,
     claim,
     close_channel,
@@ -36,18 +35,24 @@ from marketplace.chain.actions import (
     open_channels,
     top_up,
 )
-from marketplace.chain.channels import ChannelEnded, ChannelFinder, ChannelView, channel_capacity
-from marketplace.chain.connect import ChainReader, connect
+from marketplace.chain.build.plans import Opening
+from marketplace.chain.build.wallet import Wallet
+from marketplace.chain.channels.finder import (
+    ChannelEnded,
+    ChannelFinder,
+    ChannelView,
+    channel_capacity,
+)
+from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChainFault, ChannelUnknown
-from marketplace.chain.follow import Follower
-from marketplace.chain.submit import FileLog
-from marketplace.chain.txs import Opening
-from marketplace.chain.utxo import OutRef
-from marketplace.chain.wallet import Wallet
-from marketplace.domain.channel import Closing, Consts, Credential
+from marketplace.chain.node.blockfrost import ChainReader, connect
+from marketplace.chain.node.follow import Follower
+from marketplace.chain.node.submit import FileLog
 from marketplace.domain.errors import TallyError
 from marketplace.domain.keys import Signer
-from marketplace.domain.voucher import Voucher
+from marketplace.domain.money.channel import Closing, Consts, Credential
+from marketplace.domain.money.voucher import Voucher
 
 ADA = 1_000_000
 NEEDED = 80 * ADA

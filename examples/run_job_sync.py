@@ -3,7 +3,7 @@
 import sys
 
 from marketplace.client import Offered, Purse
-from marketplace.client.sync import Market
+from marketplace.client.sdk.sync import Market
 from marketplace.domain.units import show_ada
 
 

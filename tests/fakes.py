@@ -14,17 +14,18 @@ import anyio
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from marketplace.domain import grant, wire
-from marketplace.domain.conversation import Client, Numbering, Phase, subscribe_message
-from marketplace.domain.hardware import Cpu, Gpu, HostHardware
-from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.keys import Signer
-from marketplace.domain.offer import DEVNET_MAGIC, Offer, offer_id
-from marketplace.domain.receipt import GENESIS, Receipt, SignedReceipt
+from marketplace.domain.money.receipt import GENESIS, Receipt, SignedReceipt
+from marketplace.domain.money.terms import SignedTerms, Terms
+from marketplace.domain.money.voucher import End, Voucher
+from marketplace.domain.protocol import wire
+from marketplace.domain.protocol.conversation import Client, Numbering, Phase, subscribe_message
 from marketplace.domain.site import origin_of
-from marketplace.domain.terms import SignedTerms, Terms
+from marketplace.domain.supply import grant
+from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware
+from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, offer_id
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.voucher import End, Voucher
+from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
 
 
 @dataclass

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from adapter.config import Config
+from adapter.devices.nvml import Nvml
 from adapter.doctor.findings import Finding
 from adapter.doctor.run import run_doctor
 from adapter.doctor.trial import try_container
 from adapter.doctor.world import DoctorConfig, World
-from adapter.nvml import Nvml
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from adapter.core.workload import RuntimeFault
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import World
-from adapter.runtime.base import RuntimeFault
 
 
 def check_docker(world: World) -> Iterator[Finding]:

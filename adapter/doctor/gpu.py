@@ -8,12 +8,12 @@ from typing import Final
 
 import yaml
 
+from adapter.devices.nvml import DeviceLost, Nvml, NvmlAbsent, NvmlHung
+from adapter.devices.scrub import Quarantine
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import World
-from adapter.nvml import DeviceLost, Nvml, NvmlAbsent, NvmlHung
-from adapter.scrub import Quarantine
-from marketplace.domain.hardware import Gpu
 from marketplace.domain.metering import FaultClass, classify_xid
+from marketplace.domain.supply.hardware import Gpu
 
 OLDEST_DRIVER: Final = 525
 SAFE_TOOLKIT: Final = (1, 17, 8)

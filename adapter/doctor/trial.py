@@ -8,10 +8,10 @@ from typing import Final
 
 import anyio
 
+from adapter.core.workload import RuntimeFault
 from adapter.doctor.world import DoctorConfig
-from adapter.runtime.base import RuntimeFault
 from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
-from marketplace.domain.workload import WorkloadSpec, WorkloadState
+from marketplace.domain.work.workload import WorkloadSpec, WorkloadState
 
 IMAGE: Final = "tally/python:local"
 _LOOK: Final = """

@@ -12,10 +12,10 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapter.runtime.base import RuntimeFault, RuntimeTimeout
+from adapter.core.workload import RuntimeFault, RuntimeTimeout
 from marketplace import disk
 from marketplace.disk import DiskFault
-from marketplace.domain.workload import ExitReason
+from marketplace.domain.work.workload import ExitReason
 
 _log = structlog.get_logger("adapter")
 T = TypeVar("T")

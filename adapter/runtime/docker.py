@@ -32,9 +32,8 @@ import docker.types
 import requests.exceptions
 import urllib3.exceptions
 
-from adapter import registries
-from adapter.cgroup import Cgroups
-from adapter.runtime.base import (
+from adapter.core import registries
+from adapter.core.workload import (
     ExecResult,
     Handle,
     ImageRefused,
@@ -48,6 +47,7 @@ from adapter.runtime.base import (
     Times,
     WorkloadGone,
 )
+from adapter.host.cgroup import Cgroups
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
@@ -55,7 +55,7 @@ from adapter.runtime.manifest import require_whole
 from adapter.runtime.pull import pull
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
-from marketplace.domain.workload import (
+from marketplace.domain.work.workload import (
     WORKSPACE,
     EgressMode,
     ExitReason,
@@ -86,7 +86,7 @@ _STATES: Final = {
 class DockerConfig:
     """How to reach the daemon and what to allow.
 
-    *allow* is the owner's list of repositories (:mod:`adapter.registries`); *image_mib* the most of the
+    *allow* is the owner's list of repositories (:mod:`adapter.core.registries`); *image_mib* the most of the
     disk that pulling one may take; *local* permits ``sha256:…`` images that the host already has.
     *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
     """

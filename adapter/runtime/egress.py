@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from adapter.runtime.base import EgressUnenforced, RuntimeRefused
+from adapter.core.workload import EgressUnenforced, RuntimeRefused
 
 PREFIX: Final = "tly"
 LOCK: Final = Path("/run/lock/tally-firewall")

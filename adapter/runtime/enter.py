@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from adapter.cgroup import Cgroups
+from adapter.host.cgroup import Cgroups
 from adapter.runtime.shim import limit
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from adapter.runtime.base import LogChunk
+from adapter.core.workload import LogChunk
 from marketplace import disk
 from marketplace.disk import Files
 

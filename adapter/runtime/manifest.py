@@ -21,8 +21,8 @@ from typing import Any, Final, cast
 import httpx
 import structlog
 
-from adapter.registries import registry_of
-from adapter.runtime.base import ImageRefused
+from adapter.core.registries import registry_of
+from adapter.core.workload import ImageRefused
 from adapter.runtime.pull import not_had
 
 _log = structlog.get_logger("adapter.images")

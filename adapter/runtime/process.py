@@ -26,9 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from adapter.attribution import start_time
-from adapter.cgroup import CgroupFault, Cgroups
-from adapter.runtime.base import (
+from adapter.core.workload import (
     ExecResult,
     Handle,
     LogChunk,
@@ -41,12 +39,14 @@ from adapter.runtime.base import (
     Times,
     WorkloadGone,
 )
+from adapter.host.cgroup import CgroupFault, Cgroups
+from adapter.host.processes import start_time
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.logstore import LogStore
 from adapter.runtime.shim import ENTER
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
-from marketplace.domain.workload import (
+from marketplace.domain.work.workload import (
     WORKSPACE,
     EgressMode,
     ExitReason,

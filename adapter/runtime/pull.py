@@ -14,7 +14,7 @@ from typing import Any, Final
 import docker.errors
 import structlog
 
-from adapter.runtime.base import ImageRefused, Progress
+from adapter.core.workload import ImageRefused, Progress
 
 _log = structlog.get_logger("adapter.images")
 _MIB: Final = 1 << 20

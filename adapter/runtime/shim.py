@@ -21,11 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from adapter.cgroup import Cgroups
+from adapter.host.cgroup import Cgroups
 from adapter.runtime.logstore import LogStore
 from marketplace import disk
 from marketplace.disk import DiskFault
-from marketplace.domain.workload import WORKSPACE
+from marketplace.domain.work.workload import WORKSPACE
 
 _NO_NEW_PRIVILEGES: Final = 38  # prctl(2)
 ENVIRONMENT_FD: Final = 9

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from adapter.runtime.base import Outputs, RuntimeFault
-from marketplace.domain.workload import workspace_path
+from adapter.core.workload import Outputs, RuntimeFault
+from marketplace.domain.work.workload import workspace_path
 
 MOST_FILES: Final = 200_000
 """More directory entries than this count as over the disk limit: inodes are disk, too."""

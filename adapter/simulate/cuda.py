@@ -10,9 +10,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Final
 
-from adapter.scrub import ScrubFailed, Wipe
+from adapter.devices.scrub import ScrubFailed, Wipe
+from adapter.devices.wipe import wipe
 from adapter.simulate.host import FaultKind, SimHost
-from adapter.wipe import wipe
 
 _LOST: Final = 214
 _OUT_OF_MEMORY: Final = 2

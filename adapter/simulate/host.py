@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, cast
 
-from adapter.clock import Clock, HostClock
+from adapter.host.clock import Clock, HostClock
 from adapter.simulate.profiles import PREFIX, Model, SliceProfile, parse_profile
 from marketplace.domain.errors import Malformed
 

@@ -4,8 +4,8 @@
 as a process of its own. Whoever talks to the face cannot tell it from a public network, but for its speed and its controls.
 """
 
+from contracts.devnet.ledger.refusal import LedgerRefusal
 from contracts.devnet.node import Devnet, DevnetRefusal
-from contracts.devnet.refusal import LedgerRefusal
 from contracts.devnet.server import Served, main, serve
 from contracts.devnet.source import LedgerMissing
 

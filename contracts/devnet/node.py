@@ -20,17 +20,18 @@ from typing import IO, Any, Self
 
 import cbor2
 
-from contracts.devnet import addresses, faucet, rules
-from contracts.devnet.engine import Engine, Evaluator, State, Units
-from contracts.devnet.evaluation import Undecodable, evaluated, resolved
+from contracts.devnet import addresses, faucet
+from contracts.devnet.index.rows import Entry, Source, Unstorable, entry
+from contracts.devnet.index.store import Block, StateTooOld, Store, Unwritable
+from contracts.devnet.index.views import View
+from contracts.devnet.ledger import rules
+from contracts.devnet.ledger.engine import Engine, Evaluator, State, Units
+from contracts.devnet.ledger.evaluation import Undecodable, evaluated, resolved
+from contracts.devnet.ledger.refusal import LedgerRefusal
 from contracts.devnet.parameters import GENESIS_LOVELACE, MAX_BLOCK_BYTES, NETWORK_MAGIC, SLOT_MS
-from contracts.devnet.refusal import LedgerRefusal
 from contracts.devnet.register import replayed
-from contracts.devnet.rows import Entry, Source, Unstorable, entry
 from contracts.devnet.source import fetch_ledger
-from contracts.devnet.store import Block, StateTooOld, Store, Unwritable
 from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
-from contracts.devnet.views import View
 
 _log = logging.getLogger(__name__)
 _evaluator = Evaluator(fetch_ledger)

@@ -25,7 +25,7 @@ A channel, from the chain alone::
     view = await finder.find(session_vk, origin)             # ChannelView | ChannelEnded; origin: its open output
     check_channel(terms, view, snapshot)                     # -> Capacity(most, now, reserve); ChannelUnfit says why not
 
-Doing, with keys as arguments. A :class:`~marketplace.chain.actions.Desk` is a chain, a wallet (whose
+Doing, with keys as arguments. A :class:`~marketplace.chain.actions.session.Desk` is a chain, a wallet (whose
 money pays), an asset and a transaction log; each action reads, builds, evaluates, signs, logs the id
 and submits, and is safe to repeat::
 

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from marketplace.cli.common import UsageError, configure_logs, guarded, out
+from marketplace.cli.shared.common import UsageError, configure_logs, guarded, out
 
 if TYPE_CHECKING:
     import typer
@@ -28,22 +28,30 @@ class Entry:
 
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "up": Entry("up", "Run devnet, market, adapter and console on this machine.", "dev"),
-    "demo": Entry("demo", "Tell the whole story once, on throw-away state, and prove it.", "dev"),
-    "offers": Entry("offers", "Search what providers offer.", "client"),
-    "job": Entry("job", "Quote, run, watch and stop jobs.", "client"),
-    "invoice": Entry("invoice", "Recompute a job's bill from its receipts.", "client"),
-    "wallet": Entry("wallet", "Make and show a wallet.", "client"),
-    "purse": Entry("purse", "Fund, show and sweep the hot purse.", "client"),
-    "payer": Entry("payer", "Pay for jobs that outlive their client.", "client"),
-    "channel": Entry("channel", "Get one's own money out with a chain address alone.", "client"),
-    "watch": Entry("watch", "Rescue sleeping providers: a keyless watchtower.", "client"),
-    "adapter": Entry("adapter", "The provider's side: doctor, run, status, drain.", "adapter"),
-    "market": Entry("market", "Serve, migrate, settle and operate a market.", "market"),
-    "devnet": Entry("devnet", "A Cardano ledger on this machine.", "devnet"),
-    "faucet": Entry("faucet", "Devnet money for an address.", "devnet"),
-    "bench": Entry("bench", "Measure; print figures.", "dev"),
-    "completion": Entry("completion", "Complete command lines in bash, zsh or fish.", "client"),
+    "up": Entry("embedded.up", "Run devnet, market, adapter and console on this machine.", "dev"),
+    "demo": Entry(
+        "embedded.demo", "Tell the whole story once, on throw-away state, and prove it.", "dev"
+    ),
+    "offers": Entry("commands.offers", "Search what providers offer.", "client"),
+    "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
+    "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
+    "wallet": Entry("commands.wallet", "Make and show a wallet.", "client"),
+    "purse": Entry("commands.purse", "Fund, show and sweep the hot purse.", "client"),
+    "payer": Entry("commands.payer", "Pay for jobs that outlive their client.", "client"),
+    "channel": Entry(
+        "commands.channel", "Get one's own money out with a chain address alone.", "client"
+    ),
+    "watch": Entry("commands.watch", "Rescue sleeping providers: a keyless watchtower.", "client"),
+    "adapter": Entry(
+        "commands.adapter", "The provider's side: doctor, run, status, drain.", "adapter"
+    ),
+    "market": Entry("commands.market", "Serve, migrate, settle and operate a market.", "market"),
+    "devnet": Entry("commands.devnet", "A Cardano ledger on this machine.", "devnet"),
+    "faucet": Entry("commands.faucet", "Devnet money for an address.", "devnet"),
+    "bench": Entry("commands.bench", "Measure; print figures.", "dev"),
+    "completion": Entry(
+        "commands.completion", "Complete command lines in bash, zsh or fish.", "client"
+    ),
 }
 
 

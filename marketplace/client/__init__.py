@@ -1,6 +1,6 @@
 """The consumer's side: SDK, payer, purse, verifier. ``from marketplace.client import Market, Purse``.
 
-``marketplace.client.sync`` has the same without ``async``. The names are looked up when they are used:
+``marketplace.client.sdk.sync`` has the same without ``async``. The names are looked up when they are used:
 the payer brings libraries along that a reading command does not need.
 """
 
@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marketplace.client.market import Job, Market, Offered, Purse
+    from marketplace.client.sdk.market import Job, Market, Offered, Purse
 
 __all__ = ["Job", "Market", "Offered", "Purse"]
 
@@ -16,4 +16,4 @@ __all__ = ["Job", "Market", "Offered", "Purse"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("marketplace.client.market"), name)
+    return getattr(import_module("marketplace.client.sdk.market"), name)

@@ -10,14 +10,14 @@ from typing import Any
 import anyio
 import structlog
 
-from marketplace.domain import wire
 from marketplace.domain.errors import TallyError
+from marketplace.domain.protocol import wire
 from marketplace.hub.sockets import Connection, Hub
-from marketplace.service.adapters import Adapters
-from marketplace.service.blobs import Blobs
-from marketplace.service.errors import Offline
-from marketplace.service.market import Market
-from marketplace.service.records import Lease, OfferRecord, Sent, VoucherRecord
+from marketplace.market.accounts.blobs import Blobs
+from marketplace.market.base.errors import Offline
+from marketplace.market.base.records import Lease, OfferRecord, Sent, VoucherRecord
+from marketplace.market.context import Market
+from marketplace.market.leases.adapters import Adapters
 
 log = structlog.get_logger("hub")
 AGAIN_S = 1.0

@@ -13,14 +13,14 @@ from typing import Final
 import anyio
 import structlog
 
-from marketplace.domain import wire
 from marketplace.domain.errors import NotFound, TallyError
+from marketplace.domain.protocol import wire
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.sockets import Connection
-from marketplace.service.blobs import PART, Blobs
-from marketplace.service.errors import Offline, TooLarge
-from marketplace.service.market import Market
-from marketplace.service.records import Blob, Job, Lease, Output
+from marketplace.market.accounts.blobs import PART, Blobs
+from marketplace.market.base.errors import Offline, TooLarge
+from marketplace.market.base.records import Blob, Job, Lease, Output
+from marketplace.market.context import Market
 
 log = structlog.get_logger("hub")
 AT_ONCE: Final = 4

@@ -7,15 +7,17 @@ from typing import Final
 import anyio
 import structlog
 
-from marketplace.domain import wire
-from marketplace.domain.conversation import subscribe_message
 from marketplace.domain.errors import Forbidden, NotFound, TallyError, Unauthenticated
 from marketplace.domain.keys import verifies
-from marketplace.domain.lease import EndReason, LeaseState
+from marketplace.domain.protocol import wire
+from marketplace.domain.protocol.conversation import subscribe_message
+from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.hub.sockets import Connection, Hub
-from marketplace.service import decide, settle, ticks
-from marketplace.service.market import Market
-from marketplace.service.records import Lease
+from marketplace.market.base.records import Lease
+from marketplace.market.context import Market
+from marketplace.market.core import decide
+from marketplace.market.leases import ticks
+from marketplace.market.money import settle
 
 log = structlog.get_logger("hub")
 AGAIN_S: Final = 1.0

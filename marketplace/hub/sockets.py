@@ -15,13 +15,13 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from marketplace.domain import wire
-from marketplace.domain.conversation import Backlog, HelloRefused, Numbering, Server
 from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.protocol import wire
+from marketplace.domain.protocol.conversation import Backlog, HelloRefused, Numbering, Server
 from marketplace.hub.pace import EACH, Pace
-from marketplace.service.market import Market
-from marketplace.service.ports import Change
-from marketplace.service.records import Sent
+from marketplace.market.base.ports import Change
+from marketplace.market.base.records import Sent
+from marketplace.market.context import Market
 
 log = structlog.get_logger("hub")
 HELLO_SECONDS: float = 15

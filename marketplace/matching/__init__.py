@@ -14,7 +14,7 @@ from marketplace.matching.model import (
     Request,
 )
 from marketplace.matching.preemption import Preemption, plan_preemption
-from marketplace.matching.rooms import Room, Rooms
+from marketplace.matching.reservations import Room, Rooms
 from marketplace.matching.scores import Weights
 
 __all__ = [

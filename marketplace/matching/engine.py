@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from marketplace.matching import explain, filters, single
-from marketplace.matching.beside import Beside
+from marketplace.matching import explain, filters, scores_scalar
+from marketplace.matching.affinity import Beside
 from marketplace.matching.demand import Demand
 from marketplace.matching.filters import Bits
 from marketplace.matching.fleet import Fleet, Rows
@@ -396,12 +396,14 @@ class Matchmaker:
         for row in rows.tolist():
             if row not in known:
                 if filters.any_device(request):
-                    fits = single.open_slots(self.fleet, row, request, owner)
+                    fits = scores_scalar.open_slots(self.fleet, row, request, owner)
                 else:
                     at = np.array([row])
                     fits = filters.open_devices(self.fleet, at, request, owner)[0].tolist()
                 weight = self.policy.price_weight
-                known[row] = single.score_row(self.fleet, standing, row, request, fits, weight)
+                known[row] = scores_scalar.score_row(
+                    self.fleet, standing, row, request, fits, weight
+                )
             found.append(known[row])
         return np.array([cost for cost, _ in found]), np.array([s for _, s in found], np.int16)
 

@@ -2,7 +2,7 @@
 
 Only work of lower priority is ever named, on one host, and as little of it as will do: first the lowest priority
 that suffices, then the fewest devices interrupted, then the fewest jobs. Nothing is released here: the service gives
-notice, keeps the room (:mod:`marketplace.matching.rooms`), and ends who still runs when the notice is over.
+notice, keeps the room (:mod:`marketplace.matching.reservations`), and ends who still runs when the notice is over.
 """
 
 from __future__ import annotations

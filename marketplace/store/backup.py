@@ -17,7 +17,7 @@ import cbor2
 import sqlalchemy as sa
 
 from marketplace.domain.errors import Conflict, Malformed
-from marketplace.service.records import Record
+from marketplace.market.base.records import Record
 from marketplace.store import sql
 from marketplace.store.database import create_engine, normal_url
 from marketplace.store.migrate import upgrade

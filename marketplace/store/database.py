@@ -21,11 +21,11 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from marketplace.domain import wire
 from marketplace.domain.errors import Conflict, Malformed, TallyError
-from marketplace.service.ports import Change, Clock, Ids
-from marketplace.service.records import Lock, Record, Sent
-from marketplace.service.together import Together
+from marketplace.domain.protocol import wire
+from marketplace.market.base.group_commit import Together
+from marketplace.market.base.ports import Change, Clock, Ids
+from marketplace.market.base.records import Lock, Record, Sent
 from marketplace.store import sql
 from marketplace.store.errors import StoreFault, StoreFull
 from marketplace.store.reads import Reads

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-from marketplace.service.records import Record
+from marketplace.market.base.records import Record
 from marketplace.store import sql
 
 R = TypeVar("R", bound=Record)

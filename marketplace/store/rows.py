@@ -19,7 +19,7 @@ from sqlalchemy import JSON, Dialect, LargeBinary
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from marketplace.service.records import Record
+from marketplace.market.base.records import Record
 from marketplace.store import sql
 
 AT_ONCE: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)

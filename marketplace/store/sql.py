@@ -28,7 +28,7 @@ from sqlalchemy import column as named
 from sqlalchemy import values as listed
 from sqlalchemy.dialects import postgresql, sqlite
 
-from marketplace.service.records import Record, VoucherRecord
+from marketplace.market.base.records import Record, VoucherRecord
 from marketplace.store.tables import ROWS
 
 R = TypeVar("R", bound=Record)

@@ -14,11 +14,11 @@ from sqlalchemy import JSON, BigInteger, Dialect, Index, String
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
-from marketplace.domain.job import JobState
-from marketplace.domain.lease import LeaseState
-from marketplace.domain.offer import OfferState
-from marketplace.domain.preemption import PreemptionState
-from marketplace.service import records
+from marketplace.domain.supply.offer import OfferState
+from marketplace.domain.work.job import JobState
+from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.preemption import PreemptionState
+from marketplace.market.base import records
 
 
 class Named(TypeDecorator[Enum]):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marketplace.cli.bench_openb import arrivals, data_folder, hosts, published, replay, requests
+from benchmarks.openb import arrivals, data_folder, hosts, published, replay, requests
 from marketplace.matching import Matchmaker, Weights
 
 DATA = data_folder("openb")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.support_product import Console, Product, chromium, product
-from tests.browser.support_wallet import Wallet
+from tests.browser.support.product import Console, Product, chromium, product
+from tests.browser.support.wallet import Wallet
 from tests.requires import need_chromium, need_devnet, need_docker
 
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, choose_wallet
-from tests.browser.support_wallet import Wallet
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, choose_wallet
+from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
 

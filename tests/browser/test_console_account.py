@@ -6,10 +6,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.support_axe import both_themes
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, sign_in
-from tests.browser.support_wallet import Wallet
+from tests.browser.support.axe import both_themes
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, sign_in
+from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, pay, sign_in
-from tests.browser.support_wallet import Wallet
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, pay, sign_in
+from tests.browser.support.wallet import Wallet
 
 pytestmark = [pytest.mark.browser, pytest.mark.prove]
 

@@ -16,24 +16,24 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from playwright.sync_api import Route, expect
 
-from marketplace.chain import txs
-from marketplace.chain.actions import Desk, pay, settle_planned
-from marketplace.chain.address import from_text
-from marketplace.chain.channels import ChannelFinder, ChannelView
-from marketplace.chain.connect import ChainReader, connect
-from marketplace.chain.datum import stage_bytes
-from marketplace.chain.foreign import ForeignWallet, unsigned_top_up
-from marketplace.chain.instance import scripts_for
-from marketplace.chain.outputs import Out
-from marketplace.chain.txs import Batch, Move
-from marketplace.chain.utxo import OutRef, Utxo
-from marketplace.chain.wallet import Wallet as Keys
+from marketplace.chain.actions.external_wallet import ForeignWallet, unsigned_top_up
+from marketplace.chain.actions.session import Desk, pay, settle_planned
+from marketplace.chain.build import plans
+from marketplace.chain.build.plans import Batch, Move
+from marketplace.chain.build.wallet import Wallet as Keys
+from marketplace.chain.channels.finder import ChannelFinder, ChannelView
+from marketplace.chain.encoding.address import from_text
+from marketplace.chain.encoding.datum import stage_bytes
+from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.chain.node.blockfrost import ChainReader, connect
+from marketplace.chain.transaction.outputs import Out
+from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.keys import Signer
-from marketplace.domain.voucher import Voucher
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, sign_in
-from tests.browser.support_rental import pay as rent
-from tests.browser.support_wallet import Wallet
+from marketplace.domain.money.voucher import Voucher
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, sign_in
+from tests.browser.support.rental import pay as rent
+from tests.browser.support.wallet import Wallet
 
 pytestmark = [pytest.mark.browser, pytest.mark.prove]
 ADA = 1_000_000
@@ -100,10 +100,10 @@ class Thief:
         async def take() -> Utxo:
             desk = Desk(self.chain, THIEF)
             snapshot, funds, fresh = await desk.look()
-            step = txs.claim_step(voucher)
+            step = plans.claim_step(voucher)
             moves = (Move(copy, step), Move(view.utxo, step))
             batch = Batch(moves, {view.consts.payout: self.payout})
-            done = await settle_planned(desk, txs.settle(snapshot, funds, batch), fresh, "both")
+            done = await settle_planned(desk, plans.settle(snapshot, funds, batch), fresh, "both")
             return next(u for u in done.sent.made if u.datum is not None)
 
         made = self._do(take)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.support_axe import both_themes, findings
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, pay, sign_in
-from tests.browser.support_wallet import Wallet
+from tests.browser.support.axe import both_themes, findings
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, pay, sign_in
+from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
 GOLDEN = Path(__file__).parents[1] / "golden" / "invoices.json"

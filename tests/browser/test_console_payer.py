@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from marketplace.client import payer
+from marketplace.client.payer import decide
 from marketplace.domain.errors import Refusal
-from marketplace.domain.job import GpuNeed, JobSpec, Range, Resources
-from marketplace.domain.receipt import SignedReceipt
-from marketplace.domain.terms import Terms
-from marketplace.domain.voucher import End, voucher_message
-from marketplace.domain.workload import NO_EGRESS, Egress, EgressMode
-from tests.browser.support_product import Product
-from tests.unit import support_invoice
-from tests.unit.support_payer import CONSUMER, SESSION, Paper, signed_terms, terms
+from marketplace.domain.money.receipt import SignedReceipt
+from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.voucher import End, voucher_message
+from marketplace.domain.work.job import GpuNeed, JobSpec, Range, Resources
+from marketplace.domain.work.workload import NO_EGRESS, Egress, EgressMode
+from tests.browser.support.product import Product
+from tests.unit.support import invoice
+from tests.unit.support.payer import CONSUMER, SESSION, Paper, signed_terms, terms
 
 pytestmark = pytest.mark.browser
 Step = tuple[SignedReceipt | str, int]
@@ -46,17 +46,17 @@ async ([terms, adapter, session, capacity, cap, steps]) => {
 }
 """
 STAGES = {
-    "STARTED": payer.started,
-    "PAUSED": payer.paused,
-    "RESUMED": payer.resumed,
-    "FINISHED": payer.ended,
+    "STARTED": decide.started,
+    "PAUSED": decide.paused,
+    "RESUMED": decide.resumed,
+    "FINISHED": decide.ended,
 }
 
 
 def by_python(agreed: Terms, capacity: int, cap: int, steps: list[Step]) -> tuple[list[str], int]:
-    """What ``marketplace.client.payer`` answers."""
-    book = payer.Book(SESSION.verify_key, capacity=capacity)
-    book = book.with_lease(payer.LeaseBook(agreed, cap))
+    """What ``marketplace.client.payer.decide`` answers."""
+    book = decide.Book(SESSION.verify_key, capacity=capacity)
+    book = book.with_lease(decide.LeaseBook(agreed, cap))
     answers: list[str] = []
     for what, now in steps:
         if isinstance(what, str):
@@ -64,12 +64,12 @@ def by_python(agreed: Terms, capacity: int, cap: int, steps: list[Step]) -> tupl
             answers.append("stage")
             continue
         try:
-            outcome = payer.decide(book, what, now)
+            outcome = decide.decide(book, what, now)
         except Refusal as refusal:
-            book = payer.stop(book, refusal)
+            book = decide.stop(book, refusal)
             answers.append(refusal.code)
             continue
-        if isinstance(outcome, payer.Missing):
+        if isinstance(outcome, decide.Missing):
             answers.append(f"missing {outcome.first}-{outcome.last}")
             continue
         book = outcome.book
@@ -128,7 +128,7 @@ def hostile(seed: int) -> list[Step]:
 def beyond(seed: int) -> list[Step]:
     """More than the ceiling, or than the terms let it run; at the limit itself nothing is refused."""
     agreed, paper, now = terms(), Paper(), 7_000_000
-    most = payer.LeaseBook(agreed, 1).longest_ms
+    most = decide.LeaseBook(agreed, 1).longest_ms
     steps: list[Step] = [("STARTED", now), (paper.tick(agreed, 1000), now + 1000)]
     if seed == 0:
         steps.append((paper.tick(agreed, most - 1000), now + 2000))
@@ -221,7 +221,7 @@ def test_the_page_names_what_its_books_know_and_a_bill_lacks(
 ) -> None:
     page = browser.new_context(base_url=running.market).new_page()
     page.goto("/")
-    whole, short = support_invoice.whole().evidence, support_invoice.whole().evidence
+    whole, short = invoice.whole().evidence, invoice.whole().evidence
     short["leases"].pop(2), short["channels"].pop(1)
     short["channels"][0]["receipts"].pop()
     got = page.evaluate(

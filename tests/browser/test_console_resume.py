@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from adapter.keys import load_keys
-from marketplace.api.rendering import ada
-from tests.browser.support_product import SECONDS, Console, Product, product, until
-from tests.browser.support_rental import ask, pay, sign_in
-from tests.browser.support_wallet import Wallet
+from adapter.host.keys import load_keys
+from marketplace.console.rendering import ada
+from tests.browser.support.product import SECONDS, Console, Product, product, until
+from tests.browser.support.rental import ask, pay, sign_in
+from tests.browser.support.wallet import Wallet
 from tests.requires import need_devnet, need_docker
 
 pytestmark = [pytest.mark.browser, pytest.mark.prove]

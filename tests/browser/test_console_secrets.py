@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, expect
 
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer, unseal
-from tests.browser.support_axe import both_themes
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, sign_in
-from tests.browser.support_wallet import Wallet
+from tests.browser.support.axe import both_themes
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, sign_in
+from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
 SIZES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 4000)

@@ -10,15 +10,15 @@ import cbor2
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from marketplace.chain.address import channel_address, key_address
-from marketplace.chain.txbytes import split
-from marketplace.domain.channel import Credential
+from marketplace.chain.encoding.address import channel_address, key_address
+from marketplace.chain.encoding.txbytes import split
 from marketplace.domain.keys import Signer
-from tests.browser.support_product import SECONDS, Console, Product, until
-from tests.browser.support_rental import ask, pay, sign_in
-from tests.browser.support_wallet import Wallet
-from tests.unit.support_bytes import bombs
-from tests.unit.support_judged import GOLDEN
+from marketplace.domain.money.channel import Credential
+from tests.browser.support.product import SECONDS, Console, Product, until
+from tests.browser.support.rental import ask, pay, sign_in
+from tests.browser.support.wallet import Wallet
+from tests.unit.support.bytes import bombs
+from tests.unit.support.judged import GOLDEN
 
 pytestmark = pytest.mark.browser
 THIEF = key_address(Signer(b"t" * 32).key_hash, None, False)

@@ -11,7 +11,7 @@ from uplc import ast as u
 from contracts import blueprint
 from contracts.channel import compiler, settle
 from contracts.channel.compiler import Token, compile_settle, compile_stub
-from tests.contracts.support_scenes import h28
+from tests.contracts.support.scenes import h28
 
 # A change of either is a new deployment: every open channel keeps the old address.
 SETTLE_HASH = "2809d4d249f383c0a9f55e0c640854f0cf3ecfcee69876dbf5f5bed2"

@@ -15,7 +15,7 @@ from pluthon import pluthon_ast as p
 from uplc import ast as u
 
 from contracts.channel import terms as t
-from tests.contracts.support_context import integer, octets
+from tests.contracts.support.context import integer, octets
 
 D = u.PlutusConstr
 
@@ -116,7 +116,7 @@ def test_data() -> None:
 
 
 def test_serialise_is_the_twins_encoding() -> None:
-    from tests.contracts.support_scenes import address_data, provider
+    from tests.contracts.support.scenes import address_data, provider
 
     for k in range(4):
         got = value(t.serialise(t.data(address_data(provider(k)))))

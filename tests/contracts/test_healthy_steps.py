@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from marketplace.domain import channel as twin
-from tests.contracts import support_context as c
-from tests.contracts.support_mutations import variants
-from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls, judge
+from marketplace.domain.money import channel as twin
+from tests.contracts.support import context as c
+from tests.contracts.support.mutations import variants
+from tests.contracts.support.scenes import ADA, TOKEN, Instance, controls, judge
 
 INSTANCES = [pytest.param(i, id=i.name) for i in (ADA, TOKEN)]
 

@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from contracts.channel.terms import Build
-from tests.contracts import support_context as c
-from tests.contracts.support_mutations import Mutation, mutations
-from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls, judge
+from tests.contracts.support import context as c
+from tests.contracts.support.mutations import Mutation, mutations
+from tests.contracts.support.scenes import ADA, TOKEN, Instance, controls, judge
 
 ALL = [pytest.param(ADA, m, id=f"ada-{m}") for m in mutations(ADA)] + [
     pytest.param(TOKEN, m, id=f"token-{m}", marks=pytest.mark.prove) for m in mutations(TOKEN)

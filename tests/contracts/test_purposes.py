@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contracts.channel.terms import Build
-from tests.contracts import support_context as c
-from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls
+from tests.contracts.support import context as c
+from tests.contracts.support.scenes import ADA, TOKEN, Instance, controls
 
 INSTANCES = [pytest.param(i, id=i.name) for i in (ADA, TOKEN)]
 # Tags of TxCert in a V3 context.

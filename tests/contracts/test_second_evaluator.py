@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts import support_context as c
-from tests.contracts.support_aiken import REWARD, SPEND, Refused, aiken, need_aiken, transaction
-from tests.contracts.support_mutations import mutations, variants
-from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls, judge
+from tests.contracts.support import context as c
+from tests.contracts.support.aiken import REWARD, SPEND, Refused, aiken, need_aiken, transaction
+from tests.contracts.support.mutations import mutations, variants
+from tests.contracts.support.scenes import ADA, TOKEN, Instance, controls, judge
 
 pytestmark = pytest.mark.prove
 INSTANCES = [pytest.param(i, id=i.name) for i in (ADA, TOKEN)]

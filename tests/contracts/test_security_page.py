@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.contracts.support_mutants import MUTANTS
-from tests.contracts.support_mutations import mutations, variants
-from tests.contracts.support_scenes import ADA, TOKEN, controls
+from tests.contracts.support.mutants import MUTANTS
+from tests.contracts.support.mutations import mutations, variants
+from tests.contracts.support.scenes import ADA, TOKEN, controls
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")

@@ -17,10 +17,10 @@ from uplc import ast as u
 
 from contracts.channel import settle as source
 from contracts.channel.compiler import flat
-from tests.contracts import support_context as c
-from tests.contracts.support_mutants import MUTANTS, Mutant
-from tests.contracts.support_mutations import mutations, variants
-from tests.contracts.support_scenes import ADA, TOKEN, Instance, controls
+from tests.contracts.support import context as c
+from tests.contracts.support.mutants import MUTANTS, Mutant
+from tests.contracts.support.mutations import mutations, variants
+from tests.contracts.support.scenes import ADA, TOKEN, Instance, controls
 
 SOURCE = Path(source.__file__).read_text(encoding="utf-8")
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from marketplace.domain import channel as twin
-from marketplace.domain.voucher import voucher_message
-from tests.contracts import support_context as c
-from tests.contracts.support_mutations import channel_input, mutations, output
-from tests.contracts.support_scenes import (
+from marketplace.domain.money import channel as twin
+from marketplace.domain.money.voucher import voucher_message
+from tests.contracts.support import context as c
+from tests.contracts.support.mutations import channel_input, mutations, output
+from tests.contracts.support.scenes import (
     ADA,
     NOW,
     PERIOD,

@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 
 from contracts.channel.terms import Build
-from marketplace.domain import channel as twin
-from tests.contracts.support_scenes import (
+from marketplace.domain.money import channel as twin
+from tests.contracts.support.scenes import (
     ADA,
     PROVIDERS,
     TOKEN,
@@ -26,7 +26,7 @@ from tests.contracts.support_scenes import (
     consumer,
     judge,
 )
-from tests.contracts.support_world import World
+from tests.contracts.support.world import World
 
 CHANNELS = 24
 TRACED = Build(traces=True)

@@ -14,13 +14,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from marketplace.cli.faucet import ask as ask_faucet
-from marketplace.client.market import Job, Market
+from marketplace.cli.commands.faucet import ask as ask_faucet
+from marketplace.client.sdk.market import Job, Market
 from marketplace.domain.metering import Cause
 from marketplace.domain.units import LOVELACE_PER_ADA
-from tests.e2e.support_embedded import World, story, until_true
-from tests.e2e.support_storm import Till, lives, lost_by, reckon, start_job, workloads
-from tests.e2e.support_wire import door
+from tests.e2e.support.embedded import World, story, until_true
+from tests.e2e.support.storm import Till, lives, lost_by, reckon, start_job, workloads
+from tests.e2e.support.wire import door
 
 pytestmark = pytest.mark.prove
 CUT_S: Final = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from tests.e2e.support_embedded import PATIENCE_S, command, parts_of, until_gone, until_true
+from tests.e2e.support.embedded import PATIENCE_S, command, parts_of, until_gone, until_true
 from tests.requires import need_devnet, need_docker
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)

@@ -25,15 +25,15 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from adapter.runtime.base import RuntimeFault
+from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker import connect
-from marketplace.client.market import Job
-from marketplace.client.payers import Paid
-from marketplace.domain.invoice import Line
-from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
-from marketplace.domain.lease import EndReason
+from marketplace.client.payer.payers import Paid
+from marketplace.client.sdk.market import Job
+from marketplace.domain.money.invoice import Line
 from marketplace.domain.units import LOVELACE_PER_ADA
-from tests.e2e.support_embedded import World, settled_bill, story, until_true
+from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.lease import EndReason
+from tests.e2e.support.embedded import World, settled_bill, story, until_true
 from tests.requires import need_docker
 
 pytestmark = pytest.mark.prove

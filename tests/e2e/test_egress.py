@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from marketplace.client.market import Market
-from marketplace.domain.job import JobSpec, Policy, Port, Price, Range, Resources
+from marketplace.client.sdk.market import Market
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.domain.workload import NO_EGRESS, Egress, EgressMode
-from tests.e2e.support_embedded import PATIENCE_S, embedded, until_true
-from tests.integration.support_images import outside
+from marketplace.domain.work.job import JobSpec, Policy, Port, Price, Range, Resources
+from marketplace.domain.work.workload import NO_EGRESS, Egress, EgressMode
+from tests.e2e.support.embedded import PATIENCE_S, embedded, until_true
+from tests.integration.support.images import outside
 from tests.requires import need_devnet, need_docker
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)

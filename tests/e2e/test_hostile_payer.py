@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from adapter.state import ChannelStage, Limits
-from marketplace.domain import wire
+from adapter.core.state import ChannelStage, Limits
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.voucher import End, Voucher
+from marketplace.domain.protocol import wire
 from marketplace.domain.units import owed
-from marketplace.domain.voucher import End, Voucher
-from tests.integration.support_rig import RATE, Adapter, Rig
-from tests.unit.support_adapter import OTHER_SESSION, SESSION
+from tests.integration.support.rig import RATE, Adapter, Rig
+from tests.unit.support.adapter import OTHER_SESSION, SESSION
 
 pytestmark = pytest.mark.anyio
 TICK = owed(2000, RATE)  # lovelace of one second of two cores

@@ -8,11 +8,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from marketplace.client.handle import Job
-from marketplace.client.market import Market
-from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.client.sdk.job import Job
+from marketplace.client.sdk.market import Market
 from marketplace.domain.units import LOVELACE_PER_ADA
-from tests.e2e.support_embedded import PATIENCE_S, embedded, until_true
+from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from tests.e2e.support.embedded import PATIENCE_S, embedded, until_true
 from tests.requires import need_devnet, need_docker
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]

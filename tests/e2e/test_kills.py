@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from marketplace.domain import wire
-from marketplace.domain.lease import EndReason
-from tests.e2e.support_embedded import (
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.lease import EndReason
+from tests.e2e.support.embedded import (
     PATIENCE_S,
     Command,
     World,
@@ -29,7 +29,7 @@ from tests.e2e.support_embedded import (
     tally,
     until_ended,
 )
-from tests.e2e.support_wire import Door, Message, door
+from tests.e2e.support.wire import Door, Message, door
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 STATED = frozenset(EndReason)

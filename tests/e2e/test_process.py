@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from adapter.cgroup import Cgroups
-from tests.e2e.support_embedded import PATIENCE_S, command, tally
+from adapter.host.cgroup import Cgroups
+from tests.e2e.support.embedded import PATIENCE_S, command, tally
 from tests.requires import need_bubblewrap, need_devnet
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)

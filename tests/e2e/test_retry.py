@@ -14,14 +14,14 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from adapter.keys import load_keys
-from marketplace.client.market import Job
-from marketplace.client.payers import Paid
-from marketplace.domain.invoice import Invoice
-from marketplace.domain.job import JobSpec, Policy, Price, Range, Resources
-from marketplace.domain.lease import EndReason
-from marketplace.domain.terms import Terms
-from tests.e2e.support_embedded import World, settled_bill, story, until_true
+from adapter.host.keys import load_keys
+from marketplace.client.payer.payers import Paid
+from marketplace.client.sdk.market import Job
+from marketplace.domain.money.invoice import Invoice
+from marketplace.domain.money.terms import Terms
+from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.lease import EndReason
+from tests.e2e.support.embedded import World, settled_bill, story, until_true
 
 BUDGET = 300  # lovelace: less than the longest run costs, so that it is what bounds the ceilings
 WINDOW = "3s"

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.chain import txs
-from marketplace.chain.actions import Desk, claim, close_channel
+from benchmarks import channel
+from marketplace.chain.actions.session import Desk, claim, close_channel
+from marketplace.chain.build import plans
+from marketplace.chain.build.wallet import Funds
 from marketplace.chain.errors import ChainFault
-from marketplace.chain.outputs import Out
-from marketplace.chain.settle import Policy, Why
-from marketplace.chain.settler import Settler, Wanted, settle_until_quiet
-from marketplace.chain.submit import FileLog, MemoryLog, TxRecord
-from marketplace.chain.wallet import Funds
-from marketplace.cli import bench_channel
-from marketplace.domain.transaction import TxEvent, TxState
-from tests.integration.support_chain import ADA, BY_HAND, Live, Provider, World, run
+from marketplace.chain.node.submit import FileLog, MemoryLog, TxRecord
+from marketplace.chain.settlement.planner import Policy, Why
+from marketplace.chain.settlement.settler import Settler, Wanted, settle_until_quiet
+from marketplace.chain.transaction.outputs import Out
+from marketplace.domain.money.transaction import TxEvent, TxState
+from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 
 TICK_RATE = 30_000  # lovelace a second: a minute of ticks clears the least output of a payout
 SECONDS = 60
@@ -258,7 +258,7 @@ def test_a_lost_collateral_costs_a_round_and_no_money() -> None:
         snapshot, funds, _ = await desk.look()
         assert funds.collateral is not None
         thief = Funds(settler_at, (funds.collateral,), None)
-        spend = txs.pay(snapshot, thief, [Out(world.wallet("friend").address, 2 * ADA)])
+        spend = plans.pay(snapshot, thief, [Out(world.wallet("friend").address, 2 * ADA)])
         await desk.send(spend.finish(), "spend")
         settler = Settler(world.desk("settler", MemoryLog()), EAGER)
         wanted = [_want(live, provider, 9 * ADA)]
@@ -310,7 +310,7 @@ def _a_minute_of_vouchers(live: Live) -> int:
 
 def _lower_bound(channels: int) -> int:
     """Transactions that *channels* need at the least, by the committed sizes of docs/costs.md."""
-    rows = bench_channel.read_table(bench_channel.DOCUMENT.read_text(encoding="utf-8"))
+    rows = channel.read_table(channel.DOCUMENT.read_text(encoding="utf-8"))
     most = max(r["channels"] for r in rows if r["step"] == "claim" and r["asset"] == "ADA")
     return -(-channels // most)
 

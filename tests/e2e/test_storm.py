@@ -16,12 +16,12 @@ from typing import Final
 import anyio
 import pytest
 
-from marketplace.cli.supervise import Part, PartFailed
-from marketplace.domain import wire
+from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.domain.metering import Cause
-from tests.e2e.support_embedded import World, story
-from tests.e2e.support_storm import Till, lives, lost_by, reckon, start_job, workloads
-from tests.e2e.support_wire import Door, Message, door
+from marketplace.domain.protocol import wire
+from tests.e2e.support.embedded import World, story
+from tests.e2e.support.storm import Till, lives, lost_by, reckon, start_job, workloads
+from tests.e2e.support.wire import Door, Message, door
 
 pytestmark = pytest.mark.prove
 KILLS: Final = 50

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marketplace.chain.actions import (
+from marketplace.chain.actions.mint import mint_token
+from marketplace.chain.actions.session import (
     claim,
     close_channel,
     deploy,
@@ -13,14 +14,13 @@ from marketplace.chain.actions import (
     pay,
     top_up,
 )
-from marketplace.chain.channels import channel_capacity
-from marketplace.chain.mint import mint_token
-from marketplace.chain.outputs import Out
-from marketplace.chain.settle import Policy, Why
-from marketplace.chain.settler import Settler, Wanted
-from marketplace.chain.txs import Opening
-from marketplace.domain.channel import Closing, Consts, Credential
-from tests.integration.support_chain import ADA, DAY_MS, Live, Provider, World, key, run
+from marketplace.chain.build.plans import Opening
+from marketplace.chain.channels.finder import channel_capacity
+from marketplace.chain.settlement.planner import Policy, Why
+from marketplace.chain.settlement.settler import Settler, Wanted
+from marketplace.chain.transaction.outputs import Out
+from marketplace.domain.money.channel import Closing, Consts, Credential
+from tests.integration.support.chain import ADA, DAY_MS, Live, Provider, World, key, run
 
 USD = 1_000_000
 

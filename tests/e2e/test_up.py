@@ -14,10 +14,10 @@ import anyio
 import httpx
 import pytest
 
-from marketplace.cli.embedded import Embedded
-from marketplace.client.market import Market
-from marketplace.client.purse import Purse
-from tests.e2e.support_embedded import (
+from marketplace.cli.embedded.product import Embedded
+from marketplace.client.sdk.market import Market
+from marketplace.client.wallet.purse import Purse
+from tests.e2e.support.embedded import (
     PATIENCE_S,
     Command,
     command,

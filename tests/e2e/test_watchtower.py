@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marketplace.chain.actions import Desk, claim, close_channel, finish_channels
-from marketplace.chain.settle import Why
-from marketplace.chain.settler import Wanted
-from marketplace.chain.watchtower import Entry, Watchtower, alarm, read_book
-from marketplace.domain.channel import Closing
-from tests.integration.support_chain import ADA, DAY_MS, Live, Provider, World, run
+from marketplace.chain.actions.session import Desk, claim, close_channel, finish_channels
+from marketplace.chain.settlement.planner import Why
+from marketplace.chain.settlement.settler import Wanted
+from marketplace.chain.settlement.watchtower import Entry, Watchtower, alarm, read_book
+from marketplace.domain.money.channel import Closing
+from tests.integration.support.chain import ADA, DAY_MS, Live, Provider, World, run
 
 
 def test_a_dead_provider_is_rescued_inside_the_close_period_from_vouchers_alone(

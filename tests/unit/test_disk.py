@@ -16,24 +16,24 @@ from typing import Any
 import anyio
 import pytest
 
-from adapter.journal import Journal as AdapterJournal
+from adapter.devices.scrub import Quarantine
+from adapter.journal.journal import Journal as AdapterJournal
 from adapter.runtime.logstore import LogStore
-from adapter.scrub import Quarantine
 from marketplace import disk
-from marketplace.chain.submit import FileLog
-from marketplace.client import journal as rows
-from marketplace.client.clock import Stamp
-from marketplace.client.journal import Journal, JournalDamaged, peek
-from marketplace.client.payers import ChannelPayer, Paid
+from marketplace.chain.node.submit import FileLog
+from marketplace.client.net.clock import Stamp
+from marketplace.client.payer import journal as rows
+from marketplace.client.payer.journal import Journal, JournalDamaged, peek
+from marketplace.client.payer.payers import ChannelPayer, Paid
 from marketplace.disk import DiskFault, DiskFull
-from marketplace.domain import wire
-from marketplace.domain.transaction import TxEvent
+from marketplace.domain.money.transaction import TxEvent
+from marketplace.domain.protocol import wire
 from marketplace.keystore import Keystore
-from tests.unit.support_adapter import Bench
-from tests.unit.support_disk import BadDisk, bad_disks
-from tests.unit.support_payer import SESSION, Paper, signed_terms, terms
-from tests.unit.test_chain_bytes_and_log import _record as built  # pyright: ignore[reportPrivateUsage]
-from tests.unit.test_payer_journal import FACTS, VK
+from tests.unit.chain.test_bytes_and_log import _record as built  # pyright: ignore[reportPrivateUsage]
+from tests.unit.client.test_payer_journal import FACTS, VK
+from tests.unit.support.adapter import Bench
+from tests.unit.support.disk import BadDisk, bad_disks
+from tests.unit.support.payer import SESSION, Paper, signed_terms, terms
 
 _record = functools.cache(built)
 Story = Callable[[Path, BadDisk, list[Any]], None]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.requires import need_node
-from tests.unit.support_payer import ADAPTER, Paper, signed_terms, terms
+from tests.unit.support.payer import ADAPTER, Paper, signed_terms, terms
 
 ROOT = Path(__file__).parents[2]
 ASSETS = "./web/assets"

@@ -1,4 +1,4 @@
-// The payer's side of the market's socket (marketplace/domain/conversation.py): hello, numbered
+// The payer's side of the market's socket (marketplace/domain/protocol/conversation.py): hello, numbered
 // messages that are kept until they are acknowledged, and nothing handled twice.
 
 import { decode, encode } from "./cbor.js";

@@ -1,5 +1,5 @@
 // Where a channel's money went in a transaction, read by position from what the ledger holds: its outputs.
-// The reading is that of marketplace/chain/descent.py, which says why (docs/decisions/0060); both answer
+// The reading is that of marketplace/chain/channels/descent.py, which says why (docs/decisions/0060); both answer
 // tests/golden/landings.json. Channels hold ADA here, which is all that this page pays in.
 //
 // Where outputs have two readings the redeemer would decide: this page then says so, and nothing is signed.

@@ -1,5 +1,5 @@
 // Everything that a transaction does, judged from its own bytes before a wallet is asked to sign it. The
-// rules, their order and their codes are those of marketplace/chain/judged.py (docs/security.md lists them;
+// rules, their order and their codes are those of marketplace/chain/actions/judge.py (docs/security.md lists them;
 // both answer tests/golden/judged.json).
 //
 // What is believed: the wallet's own list of its outputs and addresses, the terms that were agreed, the

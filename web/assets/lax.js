@@ -1,5 +1,5 @@
 // A channel's datum as settle itself reads it: no more than it looks at, however oddly that is written. The
-// reading is that of marketplace/chain/lax.py; nothing is decoded that settle does not decode.
+// reading is that of marketplace/chain/encoding/lenient.py; nothing is decoded that settle does not decode.
 
 import { concat, nth, toHex } from "./bytes.js";
 

@@ -1,5 +1,5 @@
 // A bill beside this browser's books: what was left out of evidence leaves no trace in it, but who answered
-// the receipts has them. The rule is that of marketplace/client/ownbooks.py.
+// the receipts has them. The rule is that of marketplace/client/payer/own_books.py.
 
 import { fromHex } from "./bytes.js";
 import { readReceipt, readTerms } from "./records.js";

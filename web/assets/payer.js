@@ -1,5 +1,5 @@
 // What this browser answers to a receipt: pure, with its own clock as an argument. The rules and their
-// order are those of marketplace/client/payer.py:
+// order are those of marketplace/client/payer/decide.py:
 //
 // 1. forged, foreign, replayed, forked or reordered receipts are refused;
 // 2. a receipt follows from the one before: hash chain, totals, owed = floor(ms × rate / 10⁹), and usage

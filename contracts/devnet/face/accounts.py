@@ -7,7 +7,7 @@ from typing import Any
 import cbor2
 from fastapi import APIRouter
 
-from contracts.devnet import addresses, explorer
+from contracts.devnet import addresses
 from contracts.devnet.face.common import (
     Between,
     Chain,
@@ -21,8 +21,9 @@ from contracts.devnet.face.common import (
     placed,
     utxo,
 )
+from contracts.devnet.index import explorer
+from contracts.devnet.index.views import Chained, Page, Row, View
 from contracts.devnet.parameters import EPOCH_LENGTH, KEY_DEPOSIT
-from contracts.devnet.views import Chained, Page, Row, View
 
 router = APIRouter()
 _EVERYTHING = Page(2**62)

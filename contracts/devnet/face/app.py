@@ -23,8 +23,8 @@ from contracts.devnet.face import (
     wallets,
 )
 from contracts.devnet.face.common import BACKEND_FAILED, NO_SUCH_PATH, NOT_FOUND, Answer
+from contracts.devnet.ledger.refusal import LedgerRefusal
 from contracts.devnet.node import Devnet, DevnetRefusal
-from contracts.devnet.refusal import LedgerRefusal
 
 API = "/api/v0"
 _PARTS = (

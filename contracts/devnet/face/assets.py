@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from contracts.devnet import addresses, cip68, explorer
+from contracts.devnet import addresses
 from contracts.devnet.face import metadata
 from contracts.devnet.face.common import (
     Chain,
@@ -20,8 +20,9 @@ from contracts.devnet.face.common import (
     placed,
     utxo,
 )
-from contracts.devnet.plutusjson import detailed
-from contracts.devnet.views import Row, View
+from contracts.devnet.index import cip68, explorer
+from contracts.devnet.index.plutusjson import detailed
+from contracts.devnet.index.views import Row, View
 
 router = APIRouter()
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from contracts.devnet import explorer
 from contracts.devnet.face.common import (
     BlockName,
     BlockOrLatest,
@@ -17,6 +16,8 @@ from contracts.devnet.face.common import (
     block_time,
     not_found,
 )
+from contracts.devnet.index import explorer
+from contracts.devnet.index.views import Page, Row, View
 from contracts.devnet.parameters import (
     EPOCH_LENGTH,
     GENESIS_LOVELACE,
@@ -24,7 +25,6 @@ from contracts.devnet.parameters import (
     SAFE_ZONE,
     genesis,
 )
-from contracts.devnet.views import Page, Row, View
 
 router = APIRouter()
 

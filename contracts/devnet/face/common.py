@@ -11,8 +11,8 @@ from fastapi import Depends, Query, Request
 from pydantic import AfterValidator
 
 from contracts.devnet.addresses import BadAddress, payment_key, stake_credential
+from contracts.devnet.index.views import Page, Row, View
 from contracts.devnet.node import Devnet
-from contracts.devnet.views import Page, Row, View
 
 _NAMES = {
     400: "Bad Request",

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.devnet.face.common import Chain
-from contracts.devnet.store import Block
+from contracts.devnet.index.store import Block
 
 router = APIRouter(prefix="/devnet")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from contracts.devnet import explorer
 from contracts.devnet.face.common import Chain, EpochNumber, Paged, block_time, not_found, paged
+from contracts.devnet.index import explorer
+from contracts.devnet.index.views import View
 from contracts.devnet.parameters import EPOCH_LENGTH, epoch_parameters
-from contracts.devnet.views import View
 
 router = APIRouter()
 

@@ -16,8 +16,9 @@ import cbor2
 from fastapi import APIRouter, Query, Request
 
 from contracts.devnet import addresses
-from contracts.devnet.engine import Units
-from contracts.devnet.evaluation import (
+from contracts.devnet.face.common import Answer, Chain, body_of
+from contracts.devnet.ledger.engine import Units
+from contracts.devnet.ledger.evaluation import (
     CannotCreateContext,
     EvaluationRefusal,
     Failure,
@@ -26,7 +27,6 @@ from contracts.devnet.evaluation import (
     Undecodable,
     UnknownInputs,
 )
-from contracts.devnet.face.common import Answer, Chain, body_of
 from contracts.devnet.transaction import OutRef, output
 
 router = APIRouter(prefix="/utils/txs/evaluate")

@@ -10,8 +10,8 @@ from contracts.devnet import addresses
 from contracts.devnet.addresses import Address
 from contracts.devnet.face.common import Chain, Paged, lookup, not_found, paged
 from contracts.devnet.face.transactions import facts, sent_output
+from contracts.devnet.index.views import View
 from contracts.devnet.transaction import PURPOSES, Output, OutRef, Tx
-from contracts.devnet.views import View
 
 router = APIRouter()
 

@@ -13,11 +13,12 @@ from typing import Annotated, Any, cast
 import cbor2
 from fastapi import APIRouter, Depends, Request
 
-from contracts.devnet import cbor, explorer
+from contracts.devnet import cbor
 from contracts.devnet.face.common import Chain, Label, Paged, not_found, paged
 from contracts.devnet.face.transactions import chained
+from contracts.devnet.index import explorer
+from contracts.devnet.index.views import View
 from contracts.devnet.transaction import Tx
-from contracts.devnet.views import View
 
 router = APIRouter()
 CIP25 = 721

@@ -7,12 +7,12 @@ from typing import Any
 import cbor2
 from fastapi import APIRouter
 
-from contracts.devnet import explorer
 from contracts.devnet.face.common import Chain, Paged, not_found, utxo
 from contracts.devnet.face.transactions import redeemer_fields
-from contracts.devnet.plutusjson import detailed
+from contracts.devnet.index import explorer
+from contracts.devnet.index.plutusjson import detailed
+from contracts.devnet.index.views import Row, View
 from contracts.devnet.transaction import SCRIPT_TYPES
-from contracts.devnet.views import Row, View
 
 router = APIRouter()
 _TIMELOCKS = ("sig", "all", "any", "atLeast", "after", "before")

@@ -17,10 +17,10 @@ from contracts.devnet.face.common import (
     not_found,
     output_fields,
 )
+from contracts.devnet.index.views import Chained, Page, Row, View
+from contracts.devnet.ledger.refusal import LedgerRefusal
 from contracts.devnet.parameters import EPOCH_LENGTH, PARAMETERS
-from contracts.devnet.refusal import LedgerRefusal
 from contracts.devnet.transaction import PURPOSES, Output, OutRef, Tx
-from contracts.devnet.views import Chained, Page, Row, View
 
 router = APIRouter()
 _PRICE_SCALE = 10**7

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from contracts.devnet import explorer
 from contracts.devnet.face.assets import onchain
 from contracts.devnet.face.common import (
     Between,
@@ -20,7 +19,8 @@ from contracts.devnet.face.common import (
     placed,
     utxo,
 )
-from contracts.devnet.views import Page, View
+from contracts.devnet.index import explorer
+from contracts.devnet.index.views import Page, View
 
 router = APIRouter()
 _ALL_HEIGHTS = 2**62

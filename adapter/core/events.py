@@ -1,0 +1,230 @@
+"""What can happen to the adapter, and what it may then do: values, never actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adapter.core.state import ChannelStage, State
+from adapter.core.workload import Handle, Status
+from marketplace.domain.metering import Reading
+from marketplace.domain.money.receipt import SignedReceipt
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.lease import EndReason
+
+# ---- what happens ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message of the market."""
+
+    message: wire.Message
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """The market welcomed us."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """The connection is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """A channel as the chain shows it now; *limit* is what may be relied upon at its depth."""
+
+    session_vk: bytes
+    stage: ChannelStage
+    claimed: int
+    capacity: int
+    limit: int
+    expire_at_wall_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The chain answers, but what it shows of this channel cannot be read."""
+
+    session_vk: bytes
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The transaction that opens the channel waits for its block, as our own chain door shows."""
+
+    session_vk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelUnfit:
+    """The channel is not what the terms say."""
+
+    session_vk: bytes
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A transaction that ends the channel is on chain; *claimed*: all that it ever paid, where it is
+    known; *final*: it lies so deep that no rollback is expected."""
+
+    session_vk: bytes
+    tx: str
+    claimed: int | None = None
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """Whether the hot key can pay for a Finish: *short* says what is missing, empty if nothing."""
+
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """The image is being fetched: *done* of *total* bytes; or it is there and *starting*."""
+
+    lease: str
+    done: int = 0
+    total: int = 0
+    starting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The workload runs (also: it was found again after a restart of the adapter)."""
+
+    lease: str
+    handle: Handle
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The workload could not be started."""
+
+    lease: str
+    reason: EndReason
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """New readings of a lease's meters; *tick* is true when a receipt is due."""
+
+    lease: str
+    readings: tuple[Reading, ...]
+    tick: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The workload is over; *readings* are its last."""
+
+    lease: str
+    status: Status
+    readings: tuple[Reading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Outputs are archived (or there are none)."""
+
+    lease: str
+    path: str = ""
+    sha256: str = ""
+    size: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """No trace of the workload is left on the host."""
+
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """The workload's output was sent up to *offset*."""
+
+    lease: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The owner wants no new leases, or wants them again."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Time went by."""
+
+
+Event = (
+    Heard | LinkUp | LinkDown | Sighted | Unread | Expected | ChannelUnfit | Settled | Preparing | Started
+    | Failed | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
+)  # fmt: skip
+
+# ---- what is done then -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Tell the market.  A *durable* message survives the adapter: it waits in the journal until
+    the market has acknowledged it."""
+
+    message: wire.Message
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """Bring this lease's workload to where its ``wish`` says."""
+
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Keep an eye on this channel."""
+
+    session_vk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Take what the greatest voucher gives and finish the channel."""
+
+    session_vk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The owner must know: a stable code and one line."""
+
+    code: str
+    message: str
+
+
+Effect = Send | Drive | Watch | Settle | Alarm
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The next state and what to do.  *ticks* are new receipts for the journal; a *durable*
+    outcome is on disk before any effect is performed."""
+
+    state: State
+    effects: tuple[Effect, ...] = ()
+    ticks: tuple[SignedReceipt, ...] = ()
+    durable: bool = True

@@ -1,0 +1,187 @@
+"""Readings to receipts, vouchers to trust: the arithmetic of a tick, without IO.
+
+A receipt's total never exceeds the terms' ceiling, what the channel can pay at its depth, nor the
+lease's own time: what was delivered beyond is the adapter's gift, so it stops in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from adapter.core import debt
+from adapter.core.debt import TICKS_BEYOND
+from adapter.core.draft import Turn
+from adapter.core.state import Channel, Lease, Limits, Now, PauseCause, State
+from marketplace.domain.metering import Meter, Reading, integrate, usage
+from marketplace.domain.money.receipt import GENESIS, Lost, Receipt, SignedReceipt, most_unit_ms
+from marketplace.domain.money.voucher import Voucher, VoucherRefused
+from marketplace.domain.protocol import wire
+from marketplace.domain.units import owed
+
+NS_PER_MS: Final = 1_000_000
+
+
+def fold(lease: Lease, readings: tuple[Reading, ...]) -> Lease:
+    """The lease with *readings* in its meters, each by its own device."""
+    by_device = {reading.device: reading for reading in readings}
+    meters = tuple(
+        integrate(meter, by_device[meter.device]) if meter.device in by_device else meter
+        for meter in lease.meters
+    )
+    return replace(lease, meters=meters)
+
+
+def affordable(lease: Lease, channel: Channel) -> int:
+    """The largest unit_ms whose price neither the ceiling nor the channel's limit forbids."""
+    others = channel.owed - lease.owed
+    money = max(0, min(lease.terms.ceiling, channel.limit - others))
+    return ((money + 1) * 1_000_000_000 - 1) // lease.terms.rate_micro
+
+
+def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
+    """The next receipt, if there is something to say; the lease and its channel after it."""
+    channel = turn.channel_of(lease)
+    if channel is None or (lease.last is not None and lease.last.final):
+        return lease
+    terms, totals = lease.terms, usage(lease.meters)
+    before = lease.last.unit_ms_total if lease.last else 0
+    t0 = lease.last.t1_ms if lease.last else 0
+    t1 = max(t0, _elapsed_ms(lease.meters, lease), sum(lease.lost_before.values()))
+    lost = lost_since(lease, t1 - t0)
+    fits = most_unit_ms(t0, t1, sum(part.ms for part in lost), terms.units_milli, before)
+    units = max(before, min(totals.unit_ms(terms.resource), affordable(lease, channel), fits))
+    if units == before and not final:
+        return lease
+    lease_owed = owed(units, terms.rate_micro)
+    body = Receipt(
+        session_vk=lease.channel,
+        lease=lease.id,
+        seq=channel.last.seq + 1 if channel.last else 1,
+        t0_ms=t0,
+        t1_ms=t1,
+        wall_ms=turn.now.wall_ms,
+        device=terms.devices,
+        resource=terms.resource,
+        unit_ms_total=units,
+        lease_owed=lease_owed,
+        channel_owed=channel.owed + lease_owed - lease.owed,
+        lost=lost,
+        readings=totals.root,
+        previous=channel.last.hash if channel.last else GENESIS,
+        final=final,
+    )
+    signed = SignedReceipt.sign(body, turn.own.signer)
+    waits = body.channel_owed > channel.paid
+    unpaid = (*lease.unpaid, body.channel_owed) if waits else lease.unpaid
+    turn.ticks.append(signed)
+    turn.send(wire.ReceiptSent(lease.id, signed))
+    turn.put_channel(replace(channel, last=body))
+    told = {part.cause: lease.lost_told.get(part.cause, 0) + part.ms for part in lost}
+    lost_told = {**lease.lost_told, **told}
+    return turn.put(replace(lease, last=body, unpaid=unpaid, lost_told=lost_told))
+
+
+def lost_since(lease: Lease, room_ms: int) -> tuple[Lost, ...]:
+    """What the last receipt had not told of :func:`lost_total`, *room_ms* at most: what several
+    devices' readings are apart, or a reboot left without a time, is told later or never."""
+    found: list[Lost] = []
+    for cause, ms in sorted(lost_total(lease).items()):
+        fresh = min(ms - lease.lost_told.get(cause, 0), room_ms)
+        if fresh > 0:
+            found.append(Lost(cause, fresh))
+            room_ms -= fresh
+    return tuple(found)
+
+
+def lost_total(lease: Lease) -> dict[str, int]:
+    """Unbilled milliseconds by cause since the lease began: before the start, then the meters'.
+
+    Each device counts by its weight, as in the bill: one of two that was lost for a second is half a
+    second of the lease, and what was billed and what was lost are never more than its time.
+    """
+    weights = sum(meter.weight for meter in lease.meters)
+    heavy: dict[str, int] = {}
+    for meter in lease.meters:
+        for cause, ns in meter.lost_ns:
+            heavy[cause.value] = heavy.get(cause.value, 0) + ns * meter.weight
+    lost = dict(lease.lost_before)
+    for cause, weight_ns in heavy.items():
+        lost[cause] = lost.get(cause, 0) + weight_ns // (weights * NS_PER_MS)
+    return lost
+
+
+def _elapsed_ms(meters: tuple[Meter, ...], lease: Lease) -> int:
+    """Boot time since the lease began, at its newest reading of the same boot."""
+    marks = [
+        meter.last.at_ns
+        for meter in meters
+        if meter.last is not None and meter.last.boot_id == lease.boot_id
+    ]
+    return (max(marks) - lease.begun_ns) // NS_PER_MS if marks else 0
+
+
+def overdue(state: State, lease: Lease, channel: Channel) -> bool:
+    """True when the lease was served as far as it may be beyond the last voucher, or its consumer with
+    all of its leases was."""
+    return len(lease.unpaid) >= TICKS_BEYOND or debt.beyond(state, lease)
+
+
+def too_young(lease: Lease, channel: Channel) -> bool:
+    """True when another tick would rely on more than the channel's depth allows yet."""
+    return channel.limit < channel.capacity and (
+        channel.owed + lease.terms.tick_owed() > channel.limit
+    )
+
+
+def exhausted(lease: Lease, channel: Channel) -> bool:
+    """True when another full tick does not fit under the ceiling or into the channel."""
+    tick = lease.terms.tick_owed()
+    return lease.owed + tick > lease.terms.ceiling or channel.owed + tick > channel.capacity
+
+
+def take_voucher(turn: Turn, voucher: Voucher) -> Channel | None:
+    """The channel after a greater voucher; None for a repeated or lower one, which is void.
+
+    :class:`VoucherRefused` for one that is forged, of a channel that is not ours, or above what
+    the channel can pay: it changes nothing and resumes nothing.
+    """
+    channel = turn.state.channels.get(voucher.session_vk)
+    if channel is None:
+        raise VoucherRefused("the voucher is for a channel that does not pay this adapter")
+    if voucher.cumulative <= channel.paid:
+        return None
+    if voucher.cumulative > channel.capacity:
+        raise VoucherRefused(
+            f"{voucher.cumulative} lovelace is above the channel's capacity of {channel.capacity}"
+        )
+    voucher.verify()
+    channel = turn.put_channel(replace(channel, voucher=voucher))
+    for lease in turn.state.on(voucher.session_vk):
+        unpaid = tuple(total for total in lease.unpaid if total > channel.paid)
+        if unpaid != lease.unpaid:
+            turn.put(replace(lease, unpaid=unpaid))
+    return channel
+
+
+def blind(state: State, lease: Lease, now: Now, limits: Limits) -> bool:
+    """True when what was seen of the lease's channel is relied upon no longer, whatever other channels
+    do: the chain said nothing of it for half the time that a Close takes, or shows for *unread_ms*
+    something that cannot be read, which no honest step does."""
+    sight = state.sight(lease.channel)
+    if sight.unread_since_ms is not None and now.boot_ms - sight.unread_since_ms > limits.unread_ms:
+        return True
+    return (now.boot_ms - sight.seen_ms) * 2 > lease.terms.close_period_ms
+
+
+def pause_cause(
+    state: State, lease: Lease, channel: Channel, now: Now, limits: Limits
+) -> PauseCause | None:
+    """Why the workload must be frozen now, or None."""
+    if overdue(state, lease, channel):
+        return PauseCause.UNPAID if state.offline_since_ms is None else PauseCause.OFFLINE
+    if channel.starved:
+        return PauseCause.EXPOSED
+    if blind(state, lease, now, limits):
+        return PauseCause.BLIND
+    return PauseCause.DEPTH if too_young(lease, channel) else None

@@ -1,0 +1,555 @@
+"""The daemon: one loop of decisions, and the tasks that feed it and act for it.
+
+``handle`` is the only door to the state: it decides, puts a durable outcome on disk, and only then
+performs the effects.  A journal that cannot be written ends the process: an adapter that forgets
+is worse than one that stands still.  Tasks: the link, the ticker, the clock, the inventory, the
+chain's eye, one driver for each lease.
+
+Long, because it is the one place where every event comes in and every effect goes out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import structlog
+
+from adapter.core.admission import workload
+from adapter.core.decide import decide, recover, wake
+from adapter.core.events import (
+    Alarm,
+    Collected,
+    Drain,
+    Drive,
+    Effect,
+    Event,
+    Exited,
+    Heard,
+    LinkDown,
+    LinkUp,
+    Measured,
+    Outcome,
+    Passed,
+    Send,
+    Settle,
+    Watch,
+)
+from adapter.core.lifecycle import phase_of
+from adapter.core.state import Channel, Lease, Now, Own, State
+from adapter.core.workload import (
+    Handle,
+    Runtime,
+    RuntimeFault,
+    Status,
+    Times,
+    WorkloadGone,
+    runtime_for,
+)
+from adapter.daemon.link import Link, Listener
+from adapter.daemon.ports import Chain, Market, Parts
+from adapter.daemon.reconciler import Driver
+from adapter.daemon.transfers import Shipping, logged
+from adapter.host.keys import Keys
+from adapter.metering.meter import Subject
+from adapter.metering.telemetry import Gauges, telemetry
+from marketplace.domain.errors import Fault
+from marketplace.domain.metering import Cause, Phase, Reading
+from marketplace.domain.protocol import wire
+from marketplace.domain.protocol.conversation import Client, Numbering
+from marketplace.domain.site import origin_of
+from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work.workload import ExitReason, WorkloadSpec, WorkloadState
+
+PERIOD_MS: Final = 1000
+INVENTORY_S: Final = 15.0
+LOOK_S: Final = 3.0
+OUTPUT_MIB: Final = 4096
+ALARM_AGAIN_MS: Final = 60_000
+SOFTWARE: Final = "tally-adapter/0.1.0"
+
+_log = structlog.get_logger("adapter")
+
+
+def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Market]:
+    """The real link; *session* is 16 random bytes that name this run of the process."""
+
+    def make(listener: Listener) -> Market:
+        numbering, at = Numbering(session), origin_of(market)
+        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, numbering, at)
+        return Link(market, client, listener)
+
+    return make
+
+
+class Daemon:
+    """One adapter.  *make_link* gives the way to the market, *make_offer* the offer as of now."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        own: Own,
+        keys: Keys,
+        make_link: Callable[[Listener], Market],
+        outputs: tuple[Path, ...],
+        make_offer: Callable[[], Offer],
+    ) -> None:
+        self._parts = parts
+        self._own = own
+        self._keys = keys
+        self._make_offer = make_offer
+        self._lock = anyio.Lock()
+        # Readings are taken and counted one poll after the other: of two at a time the older might be
+        # counted last, and a counter would seem to go backwards.
+        self._reading = anyio.Lock()
+        self._state = State()
+        self.link = make_link(self)
+        self.shipping = Shipping(self.link, outputs, self.runtime, self.lease)
+        self.gauges = Gauges()
+        self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
+        self._drivers: dict[str, Driver] = {}
+        self._found: dict[str, Handle] = {}
+        self._unasked = set(parts.runtimes)
+        self._looking: set[str] = set()
+        self._seen: dict[str, Status] = {}
+        self._looked = anyio.Event()
+        self._due: dict[str, int] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+        self._chain: Chain | None = None
+
+    # ---- what others read -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state as it stands."""
+        return self._state
+
+    @property
+    def own(self) -> Own:
+        """The offer and the rules as they stand."""
+        return self._own
+
+    def now(self) -> Now:
+        """One look at the clocks."""
+        clock = self._parts.clock
+        return Now(clock.wall_ms(), clock.boot_ns() // 1_000_000, clock.boot_id())
+
+    def lease(self, id_: str) -> Lease | None:
+        """The lease as it stands."""
+        return self._state.leases.get(id_)
+
+    def channel(self, session_vk: bytes) -> Channel | None:
+        """The channel as it stands."""
+        return self._state.channels.get(session_vk)
+
+    def waited_for(self, session_vk: bytes) -> bool:
+        """Whether a signed lease waits for the channel, or for more money in it."""
+        return any(one.awaits_money for one in self._state.on(session_vk))
+
+    def runtime(self, lease: Lease) -> Runtime:
+        """The one that its workload runs under; before it runs, the one that gives its isolation."""
+        asked, offered = lease.job.placement.isolation, self._own.offer.isolation
+        name = lease.handle.runtime if lease.handle else runtime_for(asked, offered)
+        found = self._parts.runtimes.get(name or "")
+        if found is None:
+            raise RuntimeFault(f"this host has no runtime for isolation {asked}")
+        return found
+
+    def adopted(self, id_: str) -> Handle | None:
+        """A workload of that lease that was found on the host."""
+        return self._found.get(id_)
+
+    # ---- the one door ---------------------------------------------------------------------------
+
+    async def handle(self, event: Event) -> None:
+        """Decide, persist, act.  Durable when it returns."""
+        async with self._lock:
+            outcome = decide(self._state, event, self.now(), self._own)
+            numbers: list[int] = []
+            with anyio.CancelScope(shield=True):
+                if outcome.durable:
+                    numbers = await anyio.to_thread.run_sync(self._parts.journal.write, outcome)
+                self._state = outcome.state
+                self._perform_all(outcome, numbers)
+
+    def _perform_all(self, outcome: Outcome, numbers: list[int]) -> None:
+        pending = deque(numbers)
+        for effect in outcome.effects:
+            durable = isinstance(effect, Send) and effect.durable
+            self._perform(effect, pending.popleft() if durable else None)
+
+    def _perform(self, effect: Effect, number: int | None = None) -> None:
+        match effect:
+            case Send(message):
+                self.link.send(message, number)
+            case Drive(lease):
+                self._drive(lease)
+            case Watch(session_vk):
+                if self._chain is not None:
+                    self._chain.watch(session_vk)
+            case Settle(session_vk):
+                if self._chain is not None:
+                    self._chain.settle(session_vk)
+            case Alarm(code, message):
+                self.raise_alarm(code, message)
+
+    def raise_alarm(self, code: str, message: str) -> None:
+        """Tell the owner, in the log and in ``tally adapter status``; the same thing once a minute,
+        so that a hostile payer cannot fill either."""
+        now = self._parts.clock.wall_ms()
+        for at, known, text in reversed(self.alarms):
+            if (known, text) == (code, message) and now - at < ALARM_AGAIN_MS:
+                return
+        _log.warning("alarm", code=code, cause=message)
+        self.alarms.append((now, code, message))
+
+    def _drive(self, id_: str) -> None:
+        driver = self._drivers.get(id_)
+        if driver is not None:
+            driver.wake()
+        elif self._group is not None and self.lease(id_) is not None:
+            driver = self._drivers[id_] = Driver(id_, self, self._own.limits.stop_grace_ms)
+            self._group.start_soon(self._run_driver, id_, driver)
+
+    async def _run_driver(self, id_: str, driver: Driver) -> None:
+        try:
+            await driver.run()
+        finally:
+            self._drivers.pop(id_, None)
+            self._found.pop(id_, None)
+            self._due.pop(id_, None)
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    async def run(self, chain: Chain, *, started: Callable[[], None] = lambda: None) -> None:
+        """Come back to what the journal holds, then serve until cancelled."""
+        async with anyio.create_task_group() as group:
+            await self.resume(chain, group)
+            group.start_soon(chain.run)
+            group.start_soon(self.link.run)
+            group.start_soon(self._tick)
+            group.start_soon(self._tell_logs)
+            group.start_soon(self._refresh)
+            started()
+
+    async def resume(self, chain: Chain, group: anyio.abc.TaskGroup) -> None:
+        """Be again what the journal says; drivers run in *group*."""
+        self._chain, self._group = chain, group
+        journal = self._parts.journal
+        state = await anyio.to_thread.run_sync(journal.load)
+        self._state = wake(state, self.now())
+        for number, payload in await anyio.to_thread.run_sync(journal.outbox):
+            self.link.send(wire.from_bytes(payload), number)
+        await self.adopt()
+        for effect in recover(self._state):
+            self._perform(effect)
+
+    def close(self) -> None:
+        """Release the journal."""
+        self._parts.journal.close()
+
+    async def adopt(self) -> None:
+        """Find every workload that still runs; what belongs to no lease is ended.  A runtime that
+        does not answer is asked again."""
+        for name in sorted(self._unasked):
+            runtime = self._parts.runtimes[name]
+            try:
+                handles = await runtime.adopt()
+            except Fault as fault:
+                self.raise_alarm(fault.code, f"{name}: {fault.message}")
+                continue
+            self._unasked.discard(name)
+            for handle in handles:
+                lease = self.lease(handle.lease)
+                if lease is None:
+                    await self._end_orphan(runtime, handle)
+                    continue
+                self._found[handle.lease] = handle
+                if lease.runs:
+                    self._state = self._state.with_lease(replace(lease, handle=handle))
+        _log.info("adopted", leases=len(self._state.leases), workloads=len(self._found))
+
+    async def _end_orphan(self, runtime: Runtime, handle: Handle) -> None:
+        """A workload that no lease pays for."""
+        try:
+            await runtime.stop(handle, 0)
+            await runtime.remove(handle)
+        except Fault as fault:
+            self.raise_alarm(fault.code, f"workload {handle.lease}: {fault.message}")
+
+    async def drain(self, on: bool) -> None:
+        """Take no new leases, or take them again; running ones go on."""
+        await self.handle(Drain(on))
+
+    # ---- the link's listener ----------------------------------------------------------------------
+
+    async def connected(self) -> None:
+        """The market hears us: say what we offer and what we hold."""
+        await self.handle(LinkUp())
+
+    async def disconnected(self) -> None:
+        """The market does not."""
+        await self.handle(LinkDown())
+
+    async def acknowledged(self, numbers: list[int]) -> None:
+        """Forget what the market has."""
+        await anyio.to_thread.run_sync(self._parts.journal.acknowledged, numbers)
+
+    async def heard(self, message: wire.Message) -> None:
+        """Money and lives of leases are decided; bytes are shipped."""
+        assert self._group is not None
+        match message:
+            case wire.BlobPart():
+                self.shipping.part(message)
+            case wire.BlobWanted():
+                self._group.start_soon(self.shipping.give, message)
+            case wire.ExecAsked():
+                self._group.start_soon(self.shipping.execute, message)
+            case wire.StreamOpened():
+                incoming = self.shipping.open(message)
+                if incoming is not None:
+                    self._group.start_soon(self.shipping.carry, message, incoming)
+            case wire.StreamData():
+                self.shipping.stream_data(message)
+            case wire.StreamClosed():
+                self.shipping.stream_closed(message)
+            case wire.Rejected(code, text, _):
+                self.raise_alarm(code, f"the market refused a message: {text}")
+            case _:
+                await self.handle(Heard(message))
+
+    # ---- the ticker -----------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """True when no decision is being made and every driver waits."""
+        return not self._lock.locked() and all(d.idle for d in self._drivers.values())
+
+    async def step(self) -> None:
+        """One second's work: readings, receipts, limits.  Nothing else: a workload that could hold
+        this up would be served unpaid."""
+        await self.measure_all()
+        await self.handle(Passed())
+
+    async def _tick(self) -> None:
+        """Once a second by absolute deadlines."""
+        deadline = anyio.current_time()
+        while True:
+            await self.step()
+            deadline = max(deadline + PERIOD_MS / 1000, anyio.current_time())
+            await anyio.sleep_until(deadline)
+
+    async def measure_all(self) -> None:
+        """Look at every running workload, read its meters, and decide."""
+        seen = await self._look_at_all()
+        over = {k for k, status in seen.items() if status.state is WorkloadState.EXITED}
+        for id_ in over:
+            lease = self.lease(id_)
+            if lease is not None:
+                await self.exited(lease, seen[id_])
+        async with self._reading:
+            subjects = [
+                self._subject(lease, seen[lease.id])
+                for id_ in seen.keys() - over
+                if (lease := self.lease(id_)) is not None and lease.runs
+            ]
+            for id_, readings in (await self._poll(subjects)).items():
+                await self._measured(id_, readings, self._is_due(id_))
+
+    async def _look_at_all(self) -> dict[str, Status]:
+        """The state of every running workload, as far as it is told within :data:`LOOK_S`: one that
+        hangs in its runtime does not hold up its neighbours, and is not asked twice at a time."""
+        assert self._group is not None
+        self._seen = {}
+        running = [lease for lease in self._state.leases.values() if lease.runs]
+        fresh = [lease for lease in running if lease.id not in self._looking]
+        for lease in fresh:
+            self._looking.add(lease.id)
+            self._group.start_soon(self._look, lease)
+        with anyio.move_on_after(LOOK_S):
+            while any(lease.id in self._looking for lease in fresh):
+                await self._looked.wait()
+        return self._seen
+
+    async def _look(self, lease: Lease) -> None:
+        try:
+            status = await self._status(lease)
+            if status is not None:
+                self._seen[lease.id] = status
+        finally:
+            self._looking.discard(lease.id)
+            self._looked.set()
+            self._looked = anyio.Event()
+
+    async def measure(self, lease: str) -> None:
+        """Read one lease's meters now, next to a change of phase."""
+        found = self.lease(lease)
+        if found is None or not found.runs:
+            return
+        status = await self._status(found)
+        if status is None or status.state is WorkloadState.EXITED:
+            return  # the ticker reports the end
+        async with self._reading:
+            found = self.lease(lease)
+            if found is None or not found.runs:
+                return
+            for uuid in found.devices:
+                self._parts.meters.relist(uuid)
+            for readings in (await self._poll([self._subject(found, status)])).values():
+                await self._measured(lease, readings, False)
+
+    async def _measured(self, id_: str, readings: list[Reading], due: bool) -> None:
+        await self.handle(Measured(id_, tuple(readings), due))
+        lease = self.lease(id_)
+        if lease is not None:
+            values = telemetry(lease, readings)
+            self.gauges.note(id_, values)
+            if self.link.up and self.link.backlog < 50:
+                self.link.send(wire.Telemetry(id_, self._parts.clock.wall_ms(), values))
+
+    async def _status(self, lease: Lease) -> Status | None:
+        """What its runtime says; None while the runtime cannot be asked (then nothing is read)."""
+        assert lease.handle is not None
+        try:
+            return await self.runtime(lease).status(lease.handle)
+        except WorkloadGone:
+            times = Times(lease.handle.started_ms)
+            return Status(WorkloadState.EXITED, times, ExitReason.LOST)
+        except RuntimeFault as fault:
+            _log.warning("no status", lease=lease.id, code=fault.code, cause=fault.message)
+            return None
+
+    async def _poll(self, subjects: list[Subject]) -> dict[str, list[Reading]]:
+        if not subjects:
+            return {}
+        return await anyio.to_thread.run_sync(self._parts.meters.poll, subjects)
+
+    def _subject(self, lease: Lease, status: Status, *, over: bool = False) -> Subject:
+        """What the meter is told of a workload, by what its runtime says now.
+
+        A workload that fell with its runtime has no witness of its last moments: a daemon that comes
+        back to a dead container dates the death to its own return.
+        """
+        handle = lease.handle
+        assert handle is not None
+        fell = over and status.reason in (ExitReason.PROVIDER_FAULT, ExitReason.LOST)
+        running = status.state is WorkloadState.RUNNING
+        return Subject(
+            lease=lease.id,
+            workload=handle.id,
+            started_ms=status.times.started_ms,
+            phase=Phase.EXITED if over else phase_of(lease, running),
+            devices=lease.devices,
+            cgroup=handle.cgroup,
+            finished_ms=status.times.finished_ms if over else None,
+            fault=Cause.UNPROVEN if fell else None,
+        )
+
+    def _is_due(self, id_: str) -> bool:
+        """Whether this reading makes a tick: by absolute deadlines, half a period early at most."""
+        lease, now = self.lease(id_), self.now().boot_ms
+        if lease is None:
+            return False
+        tick = lease.terms.tick_ms
+        # The first comes after half a tick: so long is served before anybody showed that they pay.
+        first = now + tick if lease.last is not None else lease.started_at_ms + tick // 2
+        due = self._due.setdefault(id_, first)
+        if now < due - PERIOD_MS // 4:
+            return False
+        self._due[id_] = due + tick if now - due < tick else now + tick
+        return True
+
+    async def exited(self, lease: Lease, status: Status) -> None:
+        """The workload's end, with its meters' last readings."""
+        if not lease.runs:
+            return
+        async with self._reading:
+            subject = self._subject(lease, status, over=True)
+            found = await self._poll([subject])
+            self._parts.meters.forget(subject)
+            await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
+
+    # ---- what drivers ask -------------------------------------------------------------------------
+
+    async def spec(self, lease: Lease) -> WorkloadSpec:
+        """What to run: files fetched, secrets opened; they live in this value alone."""
+        files = await self.shipping.fetch(lease)
+        return workload(
+            self._own,
+            lease.terms,
+            lease.job,
+            lease.grant,
+            secrets=lambda: self._keys.open_secrets(lease.secrets),
+            files=files,
+        )
+
+    async def archive(self, lease: Lease) -> Collected:
+        """Collect outputs; send what is left of the log."""
+        if lease.handle is None:
+            return Collected(lease.id)
+        await self._ship_log(lease)
+        if not lease.job.outputs:
+            return Collected(lease.id)
+        try:
+            made = await self.runtime(lease).outputs(lease.handle, lease.job.outputs, OUTPUT_MIB)
+        except WorkloadGone as gone:
+            return Collected(lease.id, note=gone.message)
+        for skipped in made.skipped:
+            _log.info("output skipped", lease=lease.id, why=skipped)
+        digest = made.digest.removeprefix("sha256:")
+        return Collected(lease.id, ",".join(lease.job.outputs), digest, made.size)
+
+    async def cleanse(self, lease: Lease) -> None:
+        """Make its devices fit for the next tenant; what another lease still uses is left alone."""
+        others = [x for x in self._state.leases.values() if x.id != lease.id and x.occupies]
+        used = {uuid for other in others for uuid in other.devices}
+        free = tuple(uuid for uuid in lease.devices if uuid not in used)
+        if free:
+            await anyio.to_thread.run_sync(self._parts.cleaner.cleanse, free)
+
+    # ---- logs and inventory -----------------------------------------------------------------------
+
+    async def _tell_logs(self) -> None:
+        """Every second what is new, of each lease by itself: a flood delays its own log alone."""
+        shipped: set[str] = set()
+
+        async def ship(lease: Lease) -> None:
+            try:
+                await self._ship_log(lease)
+            finally:
+                shipped.discard(lease.id)
+
+        async with anyio.create_task_group() as group:
+            while True:
+                for lease in list(self._state.leases.values()):
+                    if lease.runs and self.link.up and lease.id not in shipped:
+                        shipped.add(lease.id)
+                        group.start_soon(ship, lease)
+                await anyio.sleep(PERIOD_MS / 1000)
+
+    async def _ship_log(self, lease: Lease) -> None:
+        event = logged(lease, await self.shipping.pump(lease, lease.log_offset))
+        if event is not None:
+            await self.handle(event)
+
+    async def _refresh(self) -> None:
+        """Health, prices and windows change: say so."""
+        while True:
+            await anyio.sleep(INVENTORY_S)
+            if self._unasked:
+                await self.adopt()
+            try:
+                offer = await anyio.to_thread.run_sync(self._make_offer)
+            except Fault as fault:
+                self.raise_alarm(fault.code, fault.message)
+                continue
+            if offer != self._own.offer:
+                self._own = replace(self._own, offer=offer)
+                if self.link.up:
+                    self.link.send(wire.OfferPosted(offer, self._state.draining))

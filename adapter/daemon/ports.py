@@ -1,0 +1,103 @@
+"""What the daemon needs of the world beside runtimes and the market: small enough to replace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from adapter.core.workload import Runtime
+from adapter.host.clock import Clock
+from adapter.journal.journal import Journal
+from adapter.metering.meter import Subject
+from marketplace.domain.metering import Reading
+from marketplace.domain.protocol import wire
+from marketplace.domain.supply.hardware import HostHardware
+
+
+class Meters(Protocol):
+    """Takes readings; blocks, so it is called in a thread (``adapter.meter.Metering``)."""
+
+    def poll(self, subjects: Iterable[Subject]) -> dict[str, list[Reading]]:
+        """One reading for each device of each subject, by lease."""
+        ...
+
+    def relist(self, uuid: str) -> None:
+        """Ask for the device's processes at the next poll."""
+        ...
+
+    def forget(self, subject: Subject) -> None:
+        """Drop what was remembered for a lease that is over."""
+        ...
+
+
+class HostInventory(Protocol):
+    """What the host has now; blocks (``adapter.inventory.Inventory``)."""
+
+    def take(self) -> HostHardware:
+        """The inventory."""
+        ...
+
+
+class Cleaner(Protocol):
+    """Makes devices fit for the next tenant; blocks for seconds."""
+
+    def cleanse(self, devices: tuple[str, ...]) -> None:
+        """Scrub each, or quarantine it; never raises for a device that failed."""
+        ...
+
+
+class Chain(Protocol):
+    """The adapter's own eye on the chain (``adapter.money.channel_agent.Treasury``)."""
+
+    def watch(self, session_vk: bytes) -> None:
+        """Look at this channel now, and again and again."""
+        ...
+
+    def settle(self, session_vk: bytes) -> None:
+        """Finish this channel; repeat until the chain shows it."""
+        ...
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        ...
+
+
+class Market(Protocol):
+    """The way to the market (``adapter.link.Link``)."""
+
+    url: str
+
+    @property
+    def up(self) -> bool:
+        """True while the market hears us."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """Messages that the market has not acknowledged."""
+        ...
+
+    def send(self, message: wire.Message, number: int | None = None) -> None:
+        """Now, or after the next welcome; *number* is handed back when it is acknowledged."""
+        ...
+
+    async def drained(self, below: int) -> None:
+        """Wait until fewer than *below* messages are unacknowledged."""
+        ...
+
+    async def run(self) -> None:
+        """Connect, talk, reconnect until cancelled."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that the daemon is made of; only ``main`` and tests put it together."""
+
+    journal: Journal
+    clock: Clock
+    meters: Meters
+    inventory: HostInventory
+    cleaner: Cleaner
+    runtimes: Mapping[str, Runtime]

@@ -1,0 +1,284 @@
+"""Bytes in and out of a lease: input files, logs, outputs, commands and the ports of a service.
+
+Everything is bounded: a log is sent only as fast as the market takes it and only from where it left
+off, a blob in parts, a command's output and a connection's buffer up to a limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from adapter.core.events import Event, Logged
+from adapter.core.state import Lease
+from adapter.core.workload import Runtime, RuntimeFault
+from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.job import FileIn
+
+PART: Final = 256 * 1024
+LOG_PART: Final = 64 * 1024
+BACKLOG: Final = 200  # unacknowledged messages beyond which logs and telemetry wait
+FETCH_S: Final = 120.0
+EXEC_MS: Final = 60_000
+EXEC_OUTPUT: Final = 256 * 1024
+MOST_COMMANDS: Final = 4  # of one lease at a time: each holds a thread for up to a minute
+MOST_STREAMS: Final = 64  # of one lease at a time
+STREAM_CHUNKS: Final = 128
+INPUT_MOST: Final = 512 * 1024 * 1024
+
+Incoming = MemoryObjectReceiveStream[bytes]
+
+_log = structlog.get_logger("adapter.transfers")
+
+
+class FileMissing(Refusal):
+    """An input file that the market cannot give, or that is not what its hash says."""
+
+    code = "FILE_MISSING"
+    remedy = "upload the file again, and post the job anew"
+
+
+class FetchFault(Fault):
+    """The market did not send a file in time."""
+
+    code = "FETCH_FAULT"
+    remedy = "check the connection to the market"
+
+
+class Sender(Protocol):
+    """The link, as far as shipping needs it."""
+
+    @property
+    def up(self) -> bool:
+        """True while the market hears us."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """Messages that the market has not acknowledged."""
+        ...
+
+    def send(self, message: wire.Message, number: int | None = None) -> None:
+        """Now, or after the next welcome."""
+        ...
+
+    async def drained(self, below: int) -> None:
+        """Wait until fewer than *below* messages are unacknowledged."""
+        ...
+
+
+class Shipping:
+    """One per daemon."""
+
+    def __init__(
+        self,
+        link: Sender,
+        outputs: tuple[Path, ...],
+        runtime: Callable[[Lease], Runtime],
+        lease: Callable[[str], Lease | None],
+    ) -> None:
+        self._link = link
+        self._folders = outputs
+        self._runtime = runtime
+        self._lease = lease
+        self._parts: dict[tuple[str, str], dict[int, wire.BlobPart]] = {}
+        self._arrived = anyio.Event()
+        self._streams: dict[tuple[str, str], MemoryObjectSendStream[bytes]] = {}
+        self._commands: dict[str, int] = {}
+
+    # ---- files in -------------------------------------------------------------------------------
+
+    async def fetch(self, lease: Lease) -> dict[str, bytes]:
+        """The job's input files by destination; each is checked against its hash."""
+        files: dict[str, bytes] = {}
+        if sum(file.size for file in lease.job.files) > INPUT_MOST:
+            raise FileMissing(f"input files are larger than {INPUT_MOST} bytes together")
+        for file in lease.job.files:
+            files[file.dst] = await self._fetch(lease.id, file)
+        return files
+
+    async def _fetch(self, lease: str, file: FileIn) -> bytes:
+        got, key = bytearray(), (lease, file.sha256)
+        waiting = self._parts.setdefault(key, {})
+        try:
+            with anyio.fail_after(FETCH_S + file.size / PART):
+                while len(got) < file.size:
+                    self._link.send(wire.BlobWanted(lease, file.sha256, len(got), PART))
+                    while len(got) not in waiting:
+                        await self._arrived.wait()
+                    part = waiting.pop(len(got))
+                    if not part.data:
+                        break
+                    got += part.data
+        except TimeoutError as error:
+            raise FetchFault(f"{file.dst}: the market did not send it in time") from error
+        finally:
+            self._parts.pop(key, None)
+        if len(got) != file.size or hashlib.sha256(got).hexdigest() != file.sha256:
+            raise FileMissing(f"{file.dst}: what came is not what the job names")
+        return bytes(got)
+
+    def part(self, message: wire.BlobPart) -> None:
+        """The market sent a part that :meth:`fetch` waits for; others are dropped."""
+        waiting = self._parts.get((message.lease, message.sha256))
+        if waiting is not None:
+            waiting[message.offset] = message
+            self._arrived.set()
+            self._arrived = anyio.Event()
+
+    # ---- outputs --------------------------------------------------------------------------------
+
+    async def give(self, message: wire.BlobWanted) -> None:
+        """Send the part of an output archive that the market asks for."""
+        name = message.sha256
+        total, data = 0, b""
+        if len(name) == 64 and all(c in "0123456789abcdef" for c in name):
+            total, data = await anyio.to_thread.run_sync(
+                _read_part, self._folders, name, message.offset, min(max(message.length, 0), PART)
+            )
+        self._link.send(wire.BlobPart(message.lease, name, message.offset, total, data))
+
+    # ---- logs -----------------------------------------------------------------------------------
+
+    async def pump(self, lease: Lease, offset: int) -> int:
+        """Send what the workload wrote since *offset*; the offset to go on from."""
+        if lease.handle is None:
+            return offset
+        while self._link.up and self._link.backlog < BACKLOG:
+            try:
+                chunk = await self._runtime(lease).logs(lease.handle, offset, LOG_PART)
+            except RuntimeFault:
+                return offset  # the log is kept by the runtime: it is read at the next turn
+            if not chunk.data:
+                return chunk.next
+            self._link.send(wire.LogChunk(lease.id, chunk.offset, "stdout", chunk.data))
+            offset = chunk.next
+        return offset
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    async def execute(self, message: wire.ExecAsked) -> None:
+        """Run a command inside the workload and report."""
+        lease, code = self._lease(message.lease), 126
+        if lease is None or lease.handle is None or not lease.runs:
+            output = b"the workload does not run"
+        elif self._commands.get(lease.id, 0) >= MOST_COMMANDS:
+            output = f"{MOST_COMMANDS} commands run already".encode()
+        else:
+            self._commands[lease.id] = self._commands.get(lease.id, 0) + 1
+            try:
+                done = await self._runtime(lease).exec(
+                    lease.handle, tuple(message.command), EXEC_MS, EXEC_OUTPUT
+                )
+                code, output = done.exit_code, done.output
+            except (Fault, Refusal) as error:
+                output = error.line().encode()
+            finally:
+                self._commands[lease.id] -= 1
+                if not self._commands[lease.id]:
+                    del self._commands[lease.id]
+        self._link.send(wire.ExecDone(message.lease, message.call, code, output))
+
+    # ---- ports ----------------------------------------------------------------------------------
+
+    def open(self, message: wire.StreamOpened) -> Incoming | None:
+        """Room for what comes before the workload has answered; None if there is none."""
+        key = (message.lease, message.stream_id)
+        own = sum(lease == message.lease for lease, _stream in self._streams)
+        if own >= MOST_STREAMS or key in self._streams:
+            self._link.send(wire.StreamClosed(*key, "too many connections"))
+            return None
+        self._streams[key], incoming = anyio.create_memory_object_stream[bytes](STREAM_CHUNKS)
+        return incoming
+
+    async def carry(self, message: wire.StreamOpened, incoming: Incoming) -> None:
+        """Connect to a port of the workload and carry both ways until either side closes."""
+        key, error = (message.lease, message.stream_id), ""
+        lease = self._lease(message.lease)
+        # An address that was the workload's is somebody else's once it is gone.
+        place = (
+            lease.handle.ports.get(message.port) if lease and lease.handle and lease.runs else None
+        )
+        try:
+            if place is None:
+                error = "no such port"
+            else:
+                with anyio.fail_after(10):
+                    connection = await anyio.connect_tcp(*place)
+                await self._both_ways(key, connection, incoming)
+        except (OSError, TimeoutError) as failed:
+            error = str(failed)[:200] or "no answer"
+        finally:
+            self._streams.pop(key, None)
+            incoming.close()
+        self._link.send(wire.StreamClosed(*key, error))
+
+    async def _both_ways(
+        self, key: tuple[str, str], connection: anyio.abc.SocketStream, incoming: Incoming
+    ) -> None:
+        async with connection, anyio.create_task_group() as group:
+
+            async def inward() -> None:
+                try:
+                    async for data in incoming:
+                        await connection.send(data)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass  # the workload hung up: the other direction sees it too
+                group.cancel_scope.cancel()
+
+            group.start_soon(inward)
+            try:
+                async for data in connection:
+                    await self._link.drained(BACKLOG)
+                    self._link.send(wire.StreamData(*key, data))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # a reset is an end
+            group.cancel_scope.cancel()
+
+    def stream_data(self, message: wire.StreamData) -> None:
+        """Bytes for the workload; one that does not read loses its connection, never our voucher."""
+        key = (message.lease, message.stream_id)
+        stream = self._streams.get(key)
+        if stream is None:
+            return
+        try:
+            stream.send_nowait(message.data)
+        except anyio.WouldBlock:
+            self.stream_closed(wire.StreamClosed(*key, "too slow"))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._streams.pop(key, None)
+
+    def stream_closed(self, message: wire.StreamClosed) -> None:
+        """The other side hung up."""
+        stream = self._streams.pop((message.lease, message.stream_id), None)
+        if stream is not None:
+            stream.close()
+
+
+def logged(lease: Lease, offset: int) -> Event | None:
+    """What to remember of a log that was sent up to *offset*."""
+    return None if offset == lease.log_offset else Logged(lease.id, offset)
+
+
+def _read_part(
+    folders: tuple[Path, ...], sha256: str, offset: int, length: int
+) -> tuple[int, bytes]:
+    for folder in folders:
+        path = folder / f"{sha256}.tar"
+        try:
+            with path.open("rb") as file:
+                total = file.seek(0, 2)
+                file.seek(max(0, offset))
+                return total, file.read(length)
+        except FileNotFoundError:
+            continue
+    return 0, b""

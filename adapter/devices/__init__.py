@@ -1,0 +1,1 @@
+"""GPUs: NVML, what the host offers, MIG, scrubbing between tenants, prices."""

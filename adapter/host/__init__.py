@@ -1,0 +1,1 @@
+"""The machine itself: control groups, processes, clocks, keys."""

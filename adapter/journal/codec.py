@@ -1,0 +1,174 @@
+"""How leases and channels lie in the journal: plain CBOR, the fixed part apart from the moving one.
+
+A lease's job, terms and sealed secrets are written when they change; the rest with every tick.
+Secrets are the market's sealed boxes, never their content.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import cbor2
+
+from adapter.core.state import Channel, ChannelStage, Lease, PauseCause, Wish
+from adapter.core.workload import Handle
+from marketplace.domain.errors import Halt, Malformed
+from marketplace.domain.metering import meter_from_wire, meter_to_wire
+from marketplace.domain.money.receipt import Receipt
+from marketplace.domain.money.terms import SignedTerms
+from marketplace.domain.money.voucher import Voucher
+from marketplace.domain.supply.grant import Grant
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.lease import EndReason, LeaseState
+
+
+class JournalFault(Halt):
+    """The journal cannot be read or written, or does not say what it must."""
+
+    code = "JOURNAL_FAULT"
+    remedy = "stop the adapter; check the disk; restore the state folder from its last good copy"
+
+
+def lease_fixed(lease: Lease) -> bytes:
+    """The part that changes with the signature and the start only."""
+    g = lease.grant
+    granted = [list(g.gpus), g.share, g.cpu_milli, g.memory_mib, g.disk_mib]
+    secrets = dict(lease.secrets)
+    return cbor2.dumps([lease.job.to_wire(), lease.signed.to_wire(), secrets, granted])
+
+
+def lease_moving(lease: Lease) -> bytes:
+    """The part that changes with every tick."""
+    h = lease.handle
+    return cbor2.dumps(
+        {
+            "state": lease.state.name,
+            "wish": lease.wish.name,
+            "channel_tx": lease.channel_tx,
+            "boot_id": lease.boot_id,
+            "signed_wall_ms": lease.signed_wall_ms,
+            "begun_ns": lease.begun_ns,
+            "started_at_ms": lease.started_at_ms,
+            "handle": None if h is None else _handle_row(h),
+            "meters": [meter_to_wire(meter) for meter in lease.meters],
+            "last": None if lease.last is None else lease.last.encode(),
+            "unpaid": list(lease.unpaid),
+            "lost_told": dict(lease.lost_told),
+            "lost_before": dict(lease.lost_before),
+            "pause": None if lease.pause is None else lease.pause.value,
+            "paused_at_ms": lease.paused_at_ms,
+            "paused_ms": lease.paused_ms,
+            "frozen_ms": lease.frozen_ms,
+            "reason": None if lease.reason is None else lease.reason.value,
+            "message": lease.message,
+            "exit_code": lease.exit_code,
+            "hard": lease.hard,
+            "exited": lease.exited,
+            "removed": lease.removed,
+            "final_wall_ms": lease.final_wall_ms,
+            "log_offset": lease.log_offset,
+        }
+    )
+
+
+def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
+    """The reverse of both."""
+    try:
+        job, signed, secrets, granted = cast(list[Any], cbor2.loads(fixed))
+        m = cast(dict[str, Any], cbor2.loads(moving))
+        terms = SignedTerms.from_wire(signed)
+        return Lease(
+            id=id_,
+            job=JobSpec.from_wire(job),
+            signed=terms,
+            terms=terms.terms,
+            secrets=secrets,
+            grant=Grant(tuple(granted[0]), *granted[1:]),
+            state=LeaseState[m["state"]],
+            wish=Wish[m["wish"]],
+            channel_tx=m["channel_tx"],
+            boot_id=m["boot_id"],
+            signed_wall_ms=m["signed_wall_ms"],
+            begun_ns=m["begun_ns"],
+            started_at_ms=m["started_at_ms"],
+            handle=None if m["handle"] is None else _handle_from(m["handle"]),
+            meters=tuple(meter_from_wire(one) for one in m["meters"]),
+            last=None if m["last"] is None else Receipt.decode(m["last"]),
+            unpaid=tuple(m["unpaid"]),
+            lost_told=m["lost_told"],
+            lost_before=m["lost_before"],
+            pause=None if m["pause"] is None else PauseCause(m["pause"]),
+            paused_at_ms=m["paused_at_ms"],
+            paused_ms=m["paused_ms"],
+            frozen_ms=m["frozen_ms"],
+            reason=None if m["reason"] is None else EndReason(m["reason"]),
+            message=m["message"],
+            exit_code=m["exit_code"],
+            hard=m["hard"],
+            exited=m["exited"],
+            removed=m["removed"],
+            final_wall_ms=m["final_wall_ms"],
+            log_offset=m["log_offset"],
+        )
+    except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:
+        raise JournalFault(f"lease {id_} does not read: {error}") from error
+
+
+def channel_row(channel: Channel) -> bytes:
+    """A channel without its voucher, which has a table of its own."""
+    return cbor2.dumps(
+        {
+            "terms": channel.terms,
+            "origin": channel.origin,
+            "stage": channel.stage.value,
+            "capacity": channel.capacity,
+            "limit": channel.limit,
+            "claimed": channel.claimed,
+            "expire_at_wall_ms": channel.expire_at_wall_ms,
+            "last": None if channel.last is None else channel.last.encode(),
+            "leases": list(channel.leases),
+            "end_asked": channel.end_asked,
+            "settling": channel.settling,
+            "settled_tx": channel.settled_tx,
+            "idle_since_wall_ms": channel.idle_since_wall_ms,
+            "final": channel.final,
+            "final_wall_ms": channel.final_wall_ms,
+            "exposed_at_ms": channel.exposed_at_ms,
+            "exposed_due": channel.exposed_due,
+            "starved": channel.starved,
+            "expected": channel.expected,
+        }
+    )
+
+
+def channel_from(session_vk: bytes, row: bytes, voucher: Voucher | None) -> Channel:
+    """The reverse."""
+    try:
+        m = cast(dict[str, Any], cbor2.loads(row))
+        last, stage = m.pop("last"), m.pop("stage")
+        return Channel(
+            session_vk=session_vk,
+            stage=ChannelStage(stage),
+            last=None if last is None else Receipt.decode(last),
+            leases=tuple(m.pop("leases")),
+            voucher=voucher,
+            **m,
+        )
+    except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:
+        raise JournalFault(f"channel {session_vk.hex()[:16]} does not read: {error}") from error
+
+
+def _handle_row(h: Handle) -> list[object]:
+    ports = {str(port): list(place) for port, place in h.ports.items()}
+    return [
+        h.runtime, h.lease, h.id, h.started_ms, h.image, h.pid, h.cgroup, list(h.gpus), ports,
+        dict(h.labels),
+    ]  # fmt: skip
+
+
+def _handle_from(row: list[Any]) -> Handle:
+    runtime, lease, id_, started, image, pid, cgroup, gpus, ports, labels = row
+    places = {int(port): (str(host), int(number)) for port, (host, number) in ports.items()}
+    return Handle(
+        runtime, lease, id_, started, image, pid, cgroup, tuple(gpus), places, labels
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Readings of running workloads, and evidence for charts."""

@@ -1,0 +1,56 @@
+"""Evidence for charts: what a lease's devices showed last.  Never the price."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from adapter.core.state import Lease
+from marketplace.domain.metering import Reading, usage
+
+SPARK: Final = 60
+
+
+def telemetry(lease: Lease, readings: Iterable[Reading]) -> dict[str, int]:
+    """Plain numbers: per-mille, MiB, mJ, ms; a value that no device gave is left out."""
+    rows = list(readings)
+    util = [r.evidence.util_permille for r in rows if r.evidence.util_permille is not None]
+    memory = [r.evidence.memory_mib for r in rows if r.evidence.memory_mib is not None]
+    heat = [r.evidence.temperature_c for r in rows if r.evidence.temperature_c is not None]
+    totals = usage(lease.meters)
+    values = {
+        "unit_ms": totals.unit_ms(lease.terms.resource),
+        "energy_mj": totals.energy_mj,
+        "cpu_ms": totals.cpu_ms,
+        "throttled_ms": totals.throttled_ms,
+    }
+    if util:
+        values["util_permille"] = sum(util) // len(util)
+    if memory:
+        values["memory_mib"] = sum(memory)
+    if heat:
+        values["temperature_c"] = max(heat)
+    return values
+
+
+@dataclass
+class Gauges:
+    """The last minute of each lease, for the status table and the metrics."""
+
+    latest: dict[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    spark: dict[str, deque[int]] = field(default_factory=dict[str, deque[int]])
+
+    def note(self, lease: str, values: Mapping[str, int]) -> None:
+        """Remember one look."""
+        self.latest[lease] = values
+        row = self.spark.setdefault(lease, deque(maxlen=SPARK))
+        row.append(values.get("util_permille", 0))
+
+    def keep(self, leases: Iterable[str]) -> None:
+        """Forget the others."""
+        alive = set(leases)
+        for gone in self.latest.keys() - alive:
+            self.latest.pop(gone, None)
+            self.spark.pop(gone, None)

@@ -1,0 +1,399 @@
+"""The adapter's own eye and hand on the chain: it believes no market about money.
+
+It looks at every channel that pays it, through its own chain URL, at least every 30 s: finds it from
+its open transaction, checks it against the terms, tells how far it may be relied upon, and sees a
+Close.  It finishes channels with transactions that it built and signed itself; their bytes lie in
+the journal before they are sent, and the same bytes are sent until a block holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from adapter.core.events import ChannelUnfit, Event, Expected, Purse, Settled, Sighted, Unread
+from adapter.core.state import Channel, ChannelStage, Rules
+from adapter.journal.journal import Journal, StoredTx
+from adapter.money.hot_key import short_of
+from marketplace.chain.actions.session import Desk, claim, finish_channels
+from marketplace.chain.actions.session import Settled as Sent
+from marketplace.chain.build.wallet import Wallet
+from marketplace.chain.channels.finder import (
+    ChannelEnded,
+    ChannelFinder,
+    ChannelView,
+    channel_capacity,
+    check_channel,
+    takeable,
+)
+from marketplace.chain.channels.mempool import Mempool, drop_lost
+from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
+from marketplace.chain.node.blockfrost import ChainReader
+from marketplace.chain.node.follow import FINAL_DEPTH, Follower
+from marketplace.chain.node.submit import TxRecord
+from marketplace.chain.transaction.snapshot import Snapshot
+from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
+from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel import ChannelUnfit as Unfit
+from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.transaction import TxState
+from marketplace.domain.supply.offer import DEVNET_MAGIC
+
+WATCH_MOST_S: Final = 30.0
+AWAITED_S: Final = 5.0
+DEVNET_S: Final = 0.5
+"""Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average."""
+PURSE_S: Final = 60.0
+"""Between looks at the hot key's money while it does."""
+ALARMS: Final = (25, 50)
+"""Per cent of the close period after which an unsettled Closing channel is shouted about."""
+UNREAD_LOOKS: Final = 2
+"""In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
+RESCUED_AT_ONCE: Final = 8
+ATTEMPTS: Final = 3
+"""In one look: between reading the mempool and sending, another transaction may come first."""
+
+_log = structlog.get_logger("adapter.channels")
+
+
+class JournalLog:
+    """``TransactionLog`` in the adapter's journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def put(self, record: TxRecord) -> None:
+        """Durable when it returns."""
+        row = StoredTx(record.tx_id, record.cbor, record.purpose, record.state.name, record.height)
+        await anyio.to_thread.run_sync(self._journal.put_transaction, row)
+
+    async def pending(self) -> Sequence[TxRecord]:
+        """Every record that is neither FINAL nor EXPIRED, oldest first."""
+        over = (TxState.FINAL.name, TxState.EXPIRED.name)
+        rows = await anyio.to_thread.run_sync(self._journal.transactions, over)
+        return [
+            TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height) for row in rows
+        ]
+
+
+class Treasury:
+    """One per daemon.  *handle* is the daemon's door, *channel* reads its state, *waited_for* says
+    whether a signed lease waits for a channel's money."""
+
+    def __init__(
+        self,
+        chain: ChainReader,
+        hot: Signer,
+        payout_address: str,
+        journal: Journal,
+        handle: Callable[[Event], Awaitable[None]],
+        channel: Callable[[bytes], Channel | None],
+        alarm: Callable[[str, str], None],
+        *,
+        asset: str = "",
+        rules: Rules | None = None,
+        draining: Callable[[], bool] = lambda: False,
+        waited_for: Callable[[bytes], bool] = lambda _vk: False,
+    ) -> None:
+        payout = self._payout = addresses.from_text(payout_address)
+        self._payouts = {addresses.payout_hash(payout): payout}
+        self._hot = hot
+        self._log = JournalLog(journal)
+        self._desk = Desk(chain, Wallet(hot, chain.mainnet), asset, self._log)
+        self._chain = chain
+        self._finder = ChannelFinder(chain, self._desk.scripts, self._desk.unit)
+        self._follower = Follower(chain, self._log)
+        self._mempool = Mempool(chain)
+        self._handle = handle
+        self._channel = channel
+        self._alarm = alarm
+        self._rules = rules or Rules()
+        self._draining = draining
+        self._waited_for = waited_for
+        self._watched: set[bytes] = set()
+        self._finishing: set[bytes] = set()
+        self._origins: dict[bytes, OutRef] = {}
+        self._alarmed: set[tuple[bytes, int]] = set()
+        self._stir = anyio.Event()
+        self._unread: dict[bytes, int] = {}  # looks in a row
+        self._short = ""
+        self._purse_due = 0.0
+
+    @property
+    def fee_address(self) -> str:
+        """Where a little ADA must lie for the fees of Finish."""
+        return addresses.to_text(self._desk.wallet.address)
+
+    def watch(self, session_vk: bytes) -> None:
+        """Look at this channel now, and again and again."""
+        self._watched.add(session_vk)
+        self._stir.set()
+
+    def settle(self, session_vk: bytes) -> None:
+        """Finish this channel; repeated until the chain shows it."""
+        self._watched.add(session_vk)
+        self._finishing.add(session_vk)
+        self._stir.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled; the chain's failures are waited out."""
+        while True:
+            self._stir = anyio.Event()
+            try:
+                await self.look()
+            except Halt:
+                raise
+            except Fault as fault:
+                self._alarm(fault.code, f"the chain cannot be read: {fault.message}")
+            with anyio.move_on_after(self._pause_s()):
+                await self._stir.wait()
+
+    def _pause_s(self) -> float:
+        watch = min(self._rules.watch_s, WATCH_MOST_S)
+        eager = bool(self._finishing or self._short) or any(
+            self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched
+        )
+        soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else AWAITED_S
+        return min(watch, soon) if eager else watch
+
+    def _urgent(self, known: Channel | None) -> bool:
+        """Whether a block is waited for: to see the channel open, or a claim land."""
+        if known is None or known.stage is ChannelStage.ENDED:
+            return False
+        return known.stage is ChannelStage.AWAITED or known.unclaimed >= self._rules.claim_above
+
+    async def look(self) -> None:
+        """One pass over our transactions and every watched channel."""
+        await (
+            self._follower.look()
+        )  # a rolled-back Finish is sent again, its channel watched or not
+        await self._look_into_purse()
+        if not self._watched:
+            return
+        height = (await self._chain.tip()).height
+        snapshot = await self._chain.snapshot(self._desk.scripts)
+        for session_vk in sorted(self._watched):
+            known = self._channel(session_vk)
+            if known is None or known.final:
+                self._watched.discard(session_vk)
+            if known is None or known.stage is ChannelStage.ENDED:
+                self._finishing.discard(session_vk)
+            if known is None or known.final:
+                continue
+            try:
+                await self._look_at(known, height, snapshot)
+                self._unread.pop(session_vk, None)
+            except Halt:
+                raise
+            except TallyError as error:  # whatever stands there, the other channels are looked at
+                _log.warning("channel not read", code=error.code, cause=error.message)
+                await self._handle(Unread(session_vk, error.code, error.message))
+                await self._rescued(known, snapshot)
+
+    async def _look_into_purse(self) -> None:
+        """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once it can."""
+        if not self._short and anyio.current_time() < self._purse_due:
+            return
+        snapshot, funds, _ = await self._desk.look()
+        short = short_of(snapshot, funds, self._hot.key_hash, self._payout)
+        self._purse_due = anyio.current_time() + PURSE_S
+        if short:
+            self._alarm("FEES_SHORT", f"no new leases: send ADA to {self.fee_address}: {short}")
+        if short != self._short:
+            self._short = short
+            await self._handle(Purse(f"send ADA to {self.fee_address}: {short}" if short else ""))
+
+    async def _look_at(self, known: Channel, height: int, snapshot: Snapshot) -> None:
+        vk = known.session_vk
+        try:
+            view = await self._find(known, height)
+        except ChannelUnknown as unknown:
+            await self._missing(known, unknown)
+            return
+        if isinstance(view, ChannelEnded):
+            final = 0 < view.height <= height - FINAL_DEPTH + 1
+            await self._handle(Settled(vk, view.finished_by.hex(), view.claimed, final))
+            return
+        if known.stage is ChannelStage.ENDED:  # a rollback undid its end: end it again
+            await self._finish(known, view, snapshot)
+            return
+        try:
+            await self._report(known, view, snapshot)
+        except Unfit as unfit:
+            await self._handle(ChannelUnfit(vk, unfit.code, unfit.message))
+            return
+        known = self._channel(vk) or known
+        least = self._rules.claim_drained if self._draining() else self._rules.claim_above
+        if vk in self._finishing:
+            await self._finish(known, view, snapshot)
+        elif _signed(known) - view.claimed >= least:
+            await self._claim(known, view, snapshot, least)
+
+    async def _find(self, known: Channel, height: int) -> ChannelView | ChannelEnded:
+        """The channel behind its open transaction, whichever output of it it is."""
+        vk = known.session_vk
+        if vk in self._origins:
+            return await self._finder.find(vk, self._origins[vk], height)
+        tx_id = bytes.fromhex(known.origin)
+        moves = await self._chain.moves(tx_id)
+        for output in moves.outputs if moves is not None else ():
+            try:
+                view = await self._finder.find(vk, output.utxo.ref, height)
+            except ChannelUnknown:
+                continue
+            self._origins[vk] = output.utxo.ref
+            return view
+        raise ChannelUnknown(f"no output of {known.origin} is this channel yet")
+
+    async def _missing(self, known: Channel, unknown: ChannelUnknown) -> None:
+        """Not there yet; or gone again by a rollback: then nothing more is relied upon."""
+        if known.stage is ChannelStage.AWAITED and not known.expected:
+            if await self._chain.waits(bytes.fromhex(known.origin)):
+                await self._handle(Expected(known.session_vk))
+        if known.stage is ChannelStage.OPEN and known.limit:
+            self._alarm(unknown.code, f"{unknown.message} (rolled back?)")
+            await self._handle(
+                Sighted(known.session_vk, known.stage, known.claimed, known.capacity, 0)
+            )
+
+    async def _report(self, known: Channel, view: ChannelView, snapshot: Snapshot) -> None:
+        """Tell what stands there, after every check."""
+        if isinstance(view.stage, Closing):
+            can = channel_capacity(snapshot, view)
+            expire = view.stage.expire_at_ms
+            self._shout(known, view.consts.close_period_ms, expire, snapshot.tip.time_ms)
+            stage = ChannelStage.CLOSING
+        else:
+            can, expire = check_channel(Terms.decode(known.terms), view, snapshot), 0
+            stage = ChannelStage.OPEN
+        await self._handle(
+            Sighted(known.session_vk, stage, view.claimed, can.most, can.now, expire)
+        )
+
+    def _shout(self, known: Channel, period_ms: int, expire_ms: int, now_ms: int) -> None:
+        gone = max(0, now_ms - (expire_ms - period_ms))
+        for per_cent in ALARMS:
+            key = (known.session_vk, per_cent)
+            if gone * 100 >= per_cent * period_ms and key not in self._alarmed:
+                self._alarmed.add(key)
+                self._alarm(
+                    "CLOSE_PERIOD",
+                    f"channel {known.session_vk.hex()[:16]} is closing, {per_cent} % of the close"
+                    f" period is over and {known.unclaimed} lovelace are not claimed",
+                )
+
+    async def _finish(self, known: Channel, view: ChannelView, snapshot: Snapshot) -> None:
+        """Take what the voucher gives and send the rest home, in one transaction of ours."""
+
+        def worth(at: ChannelView) -> int:
+            return takeable(snapshot, at, _signed(known))
+
+        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
+            if waiting and not worth(at):
+                return None  # nothing is at stake: a block tells the channel from its copies
+            return await finish_channels(
+                self._desk, [(at, known.voucher)], self._payouts, self._hot, known.owed, waiting
+            )
+
+        try:
+            await self._build_on_tip(view, worth, send)
+        except FundsShort as short:
+            self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
+        except Refusal as refusal:
+            self._alarm(refusal.code, f"finish of {known.origin[:16]}: {refusal.message}")
+
+    async def _claim(
+        self, known: Channel, view: ChannelView, snapshot: Snapshot, least: int
+    ) -> None:
+        voucher = known.voucher
+        if voucher is None:
+            return
+
+        def worth(at: ChannelView) -> int:
+            return takeable(snapshot, at, _signed(known))
+
+        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
+            if worth(at) < least:  # a claim that waits takes it
+                return None
+            upto = at.claimed + worth(at)
+            return await claim(self._desk, [(at, voucher)], self._payouts, upto, waiting)
+
+        try:
+            await self._build_on_tip(view, worth, send)
+        except Refusal as refusal:  # the market's settler, or the next look, may do better
+            _log.warning("claim refused", code=refusal.code, cause=refusal.message)
+
+    async def _rescued(self, known: Channel, snapshot: Snapshot) -> None:
+        """:meth:`_rescue`, whose own trouble delays no other channel."""
+        try:
+            await self._rescue(known, snapshot)
+        except Halt:
+            raise
+        except TallyError as error:
+            _log.warning("not claimed unread", code=error.code, cause=error.message)
+
+    async def _rescue(self, known: Channel, snapshot: Snapshot) -> None:
+        """Claim from a channel that cannot be read, wherever its constants stand: whoever finds one more
+        way to hide a channel's history from us keeps no claim out by it.
+        """
+        vk, least = known.session_vk, self._rules.claim_drained
+        self._unread[vk] = self._unread.get(vk, 0) + 1
+        if self._unread[vk] < UNREAD_LOOKS or _signed(known) - known.claimed < least:
+            return
+        consts = Terms.decode(known.terms).consts()
+
+        def worth(view: ChannelView) -> int:
+            return takeable(snapshot, view, _signed(known))
+
+        found = await self._finder.claimable(vk, consts.payout)
+        good = [view for view in found if view.consts == consts and worth(view) >= least]
+        for view in sorted(good, key=worth, reverse=True)[:RESCUED_AT_ONCE]:
+            try:
+                await self._claim(known, view, snapshot, least)
+            except Fault as fault:  # the next one, or the next look, may do better
+                _log.warning("not claimed unread", code=fault.code, cause=fault.message)
+
+    async def _build_on_tip(
+        self,
+        view: ChannelView,
+        worth: Callable[[ChannelView], int],
+        send: Callable[[ChannelView, Sequence[Utxo]], Awaitable[Sent | None]],
+    ) -> None:
+        """*send* a settlement behind whatever of this channel waits in the mempool, unless one of ours
+        is on its way there.  When another transaction comes first, once more behind that one.
+        """
+        for attempt in range(ATTEMPTS):
+            ahead = await self._mempool.ahead(view, worth)
+            await drop_lost(self._chain, self._log, [ahead])
+            if ahead.over or await self._on_its_way(ahead.view):
+                return
+            try:
+                done = await send(ahead.view, ahead.waiting)
+            except TxRefused:
+                moved = (await self._mempool.ahead(view, worth)).view.utxo != ahead.view.utxo
+                if attempt + 1 == ATTEMPTS or not moved:
+                    raise
+                continue
+            if done is not None:
+                self._purse_due = 0.0
+                _log.info(
+                    "sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee, behind=len(ahead.spenders)
+                )
+            return
+
+    async def _on_its_way(self, view: ChannelView) -> bool:
+        """Whether a transaction of ours already spends this output."""
+        pending = await self._log.pending()
+        return any(view.utxo.ref in record.inputs for record in pending)
+
+
+def _signed(known: Channel) -> int:
+    """What was paid for and delivered; what a voucher was signed ahead over is no due yet."""
+    return min(known.paid, known.owed)

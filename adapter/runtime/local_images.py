@@ -1,0 +1,162 @@
+"""Images from this machine's own files, for hosts with no registry: ``tally/python:local``.
+
+Packs the running Python, its standard library, a shell and the shared libraries that they need into
+a tar and imports it.  About 2 s.  The image is addressed by
+its content: unchanged files give the image that is already there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from adapter.core.workload import RuntimeFault
+from adapter.runtime.docker import map_docker
+
+PYTHON: Final = "tally/python"
+TAG: Final = "local"
+_LABEL: Final = "tally.content"
+_SKIPPED: Final = frozenset({
+    "site-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3",
+    "__pycache__", "config-3.11-x86_64-linux-gnu",
+})  # fmt: skip
+_TOOLS: Final = (
+    "sh", "ls", "cat", "dd", "ln", "rm", "mkdir", "cp", "mv", "sleep", "true", "false", "id", "env",
+    "head", "tail", "yes", "grep", "sed", "wc", "stat", "touch", "chmod", "df", "du", "echo", "seq",
+    "date", "test",
+)  # fmt: skip
+
+
+def build_python(client: Any, repository: str = PYTHON) -> str:
+    """Import the image of this Python; its id (``sha256:…``)."""
+    return _import(client, repository, _python_files(), "/usr/local/bin/python3")
+
+
+Entry = tuple[str, Path | str | None]
+"""A path in the image, and its content: a file to copy, a link's target, or None for a folder."""
+
+
+def _import(client: Any, repository: str, entries: list[Entry], command: str) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        _pack(file, entries)
+        file.flush()
+        with open(file.name, "rb") as packed:
+            digest = hashlib.file_digest(packed, "sha256").hexdigest()
+        with map_docker(f"import {repository}"):
+            found = client.images.list(filters={"label": f"{_LABEL}={digest}"})
+            if not found:
+                client.api.import_image_from_file(
+                    file.name,
+                    repository=repository,
+                    tag=TAG,
+                    changes=[f"LABEL {_LABEL}={digest}", f'CMD ["{command}"]'],
+                )
+            elif f"{repository}:{TAG}" not in found[0].tags:
+                found[0].tag(repository, TAG)
+            return str(client.images.get(f"{repository}:{TAG}").id)
+
+
+def _pack(file: Any, entries: list[Entry]) -> None:
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in sorted(entries, key=lambda entry: entry[0]):
+            info = tarfile.TarInfo(name)
+            info.mode = 0o1777 if name == "tmp" else 0o755
+            if content is None:
+                info.type = tarfile.DIRTYPE
+                archive.addfile(info)
+            elif isinstance(content, str) and content.startswith("->"):
+                info.type, info.linkname = tarfile.SYMTYPE, content[2:]
+                archive.addfile(info)
+            elif isinstance(content, str):
+                info.size, info.mode = len(content.encode()), 0o644
+                archive.addfile(info, io.BytesIO(content.encode()))
+            else:
+                found = content.stat()
+                info.size = found.st_size
+                info.mode = 0o755 if found.st_mode & 0o111 else 0o644
+                with content.open("rb") as data:
+                    archive.addfile(info, data)
+
+
+def _skeleton() -> list[Entry]:
+    users = "root:x:0:0:root:/:/bin/sh\ntally:x:10001:10001:tally:/workspace:/bin/sh\n"
+    folders = ("bin", "dev", "etc", "proc", "sys", "tmp", "usr", "usr/bin", "usr/local",
+               "usr/local/bin", "usr/local/lib", "var", "workspace")  # fmt: skip
+    files: list[Entry] = [(name, None) for name in folders]
+    return [*files, ("etc/passwd", users), ("etc/group", "root:x:0:\ntally:x:10001:\n")]
+
+
+def _tools() -> tuple[list[Entry], list[Path]]:
+    """A shell and the usual small commands: busybox where there is one, else this machine's own.
+    The second list is what still needs its shared libraries."""
+    busybox = shutil.which("busybox")
+    if busybox is not None:
+        links: list[Entry] = [(f"bin/{name}", "->busybox") for name in _TOOLS]
+        return [("bin/busybox", Path(busybox).resolve()), *links], [Path(busybox).resolve()]
+    found = {name: shutil.which(name) for name in _TOOLS}
+    own = {name: Path(path).resolve() for name, path in found.items() if path is not None}
+    return [(f"bin/{name}", path) for name, path in own.items()], list(own.values())
+
+
+def _python_files() -> list[Entry]:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    interpreter = Path(sys.base_prefix) / "bin" / version
+    library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
+    if not interpreter.exists():
+        interpreter = Path(os.path.realpath(sys.executable))
+    tools, binaries = _tools()
+    entries = [*_skeleton(), *tools]
+    entries.append((f"usr/local/bin/{version}", interpreter))
+    entries += [(f"usr/local/bin/{name}", f"->{version}") for name in ("python3", "python")]
+    modules: list[Path] = []
+    for path in _files(library):
+        entries.append((f"usr/local/lib/{version}/{path.relative_to(library)}", path))
+        if path.suffix == ".so":
+            modules.append(path)
+    entries += _shared_libraries([interpreter, *modules, *binaries])
+    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+    if certificates.exists():
+        entries.append(("etc/ssl/certs/ca-certificates.crt", certificates))
+        entries.append(("usr/lib/ssl/cert.pem", "->/etc/ssl/certs/ca-certificates.crt"))
+    return entries
+
+
+def _files(top: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(top):
+        names[:] = sorted(name for name in names if name not in _SKIPPED)
+        yield from (Path(folder) / name for name in sorted(files) if not name.endswith(".a"))
+
+
+def _shared_libraries(binaries: list[Path]) -> list[Entry]:
+    """What ``ldd`` names, all beside the C library where the loader looks first, and the loader at
+    the path that the interpreter asks for."""
+    try:
+        done = subprocess.run(
+            ["ldd", *map(str, binaries)], capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RuntimeFault(f"ldd: {error}") from error
+    named = set(re.findall(r"(?:=>\s+)?(/\S+)\s+\(0x", done.stdout.decode()))
+    libc = next((Path(path).parent for path in named if "libc.so" in path), Path("/lib"))
+    for extra in ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libstdc++.so.6", "libgcc_s.so.1"):
+        for folder in (libc, Path("/usr/lib/x86_64-linux-gnu")):
+            if (folder / extra).exists():
+                named.add(str(folder / extra))
+                break
+    entries: dict[str, Path] = {}
+    for path in sorted(named):
+        real = Path(os.path.realpath(path))
+        place = Path(path) if "/ld-linux" in path or "/ld-musl" in path else libc / Path(path).name
+        entries[str(place).lstrip("/")] = real
+    return list(entries.items())

@@ -1,0 +1,1 @@
+"""The devnet's ledger: the engine, the rules beside it, evaluation and refusals."""

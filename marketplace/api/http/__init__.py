@@ -1,0 +1,1 @@
+"""What every route shares: who asks, limits, idempotency, pages, problems, streams."""

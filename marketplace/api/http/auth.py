@@ -1,0 +1,99 @@
+"""Who is asking: the bearer token of a signed-in wallet, or an API key; with its verb and its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from marketplace.api.http.limits import Rates, client_of
+from marketplace.domain.errors import Unauthenticated
+from marketplace.hub.adapters import AdapterHub
+from marketplace.hub.outputs import Outputs
+from marketplace.hub.payers import PayerHub
+from marketplace.market.accounts import access
+from marketplace.market.accounts.access import Caller
+from marketplace.market.accounts.blobs import Blobs
+from marketplace.market.context import Market
+from marketplace.market.leases.adapters import Adapters
+
+bearer = HTTPBearer(
+    auto_error=False, description="A sign-in token (POST /v1/auth/verify) or an API key"
+)
+
+
+class Parts:
+    """What the routes of one process share; it hangs on ``app.state.parts``."""
+
+    def __init__(
+        self, market: Market, adapters: Adapters, blobs: Blobs, hub: AdapterHub, payers: PayerHub
+    ) -> None:
+        self.market, self.adapters, self.blobs = market, adapters, blobs
+        self.hub, self.payers = hub, payers
+        self.outputs = Outputs(market, hub, blobs)
+        self.rates = Rates()
+        self.public_url = ""
+        self.mainnet = False
+        self.ready = False
+        self.network_known = True
+        self.chain_fault = ""  # why the chain cannot be asked just now; empty while it can
+
+
+def parts_of(request: Request) -> Parts:
+    """The process's parts."""
+    return cast(Parts, request.app.state.parts)
+
+
+PartsDep = Annotated[Parts, Depends(parts_of)]
+Given = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+
+
+def address_of(request: Request) -> str:
+    """By what the client's network address is counted, as far as we see it."""
+    return client_of(request.scope)
+
+
+def public(request: Request, parts: PartsDep) -> None:
+    """Anybody, within the rate of one address."""
+    parts.rates.spend(f"ip:{address_of(request)}", parts.market.settings.requests_per_minute)
+
+
+def login_rate(request: Request, parts: PartsDep) -> None:
+    """Signing in costs the market a signature check, so its rate is lower."""
+    parts.rates.spend(f"login:{address_of(request)}", parts.market.settings.logins_per_minute)
+
+
+def allowed(verb: str, in_address: bool = False) -> Callable[..., Awaitable[Caller]]:
+    """A dependency: the caller, if it may do *verb*. *in_address*: for event streams, whose credential a
+    browser's EventSource can put nowhere but into the address (``?token=``); nobody else's is looked
+    for there, since addresses are kept in histories and logs.
+    """
+
+    async def check(request: Request, parts: PartsDep, given: Given) -> Caller:
+        query = request.query_params if in_address else {}
+        token = given.credentials if given is not None else query.get("token", "")
+        if not token:
+            public(request, parts)
+            raise Unauthenticated("this needs a sign-in token or an API key")
+        try:
+            who = await access.caller_of(parts.market, token)
+        except Unauthenticated:
+            public(request, parts)
+            raise
+        parts.rates.spend(f"account:{who.account}", parts.market.settings.requests_per_minute)
+        who.may(verb)
+        return replace(who, address=address_of(request))
+
+    return check
+
+
+Reader = Annotated[Caller, Depends(allowed("read"))]
+Follower = Annotated[Caller, Depends(allowed("read", in_address=True))]
+Worker = Annotated[Caller, Depends(allowed("jobs"))]
+Treasurer = Annotated[Caller, Depends(allowed("channels"))]
+Porter = Annotated[Caller, Depends(allowed("blobs"))]
+Hooker = Annotated[Caller, Depends(allowed("webhooks"))]
+Locksmith = Annotated[Caller, Depends(allowed("keys"))]

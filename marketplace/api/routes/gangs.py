@@ -1,0 +1,84 @@
+"""Gangs: jobs whose members are placed all together or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from marketplace.api.http.auth import Parts, PartsDep, Reader, Worker
+from marketplace.api.http.idempotency import OnceKey, answered, question_of
+from marketplace.api.http.problems import EVERYWHERE, documented
+from marketplace.api.routes.jobs import QUOTE_WAIT_S, spec_of
+from marketplace.api.schemas.requests import GangBody
+from marketplace.domain.errors import Conflict
+from marketplace.domain.work.job import JobState
+from marketplace.market.accounts.access import Caller
+from marketplace.market.jobs import gangs, views
+
+router = APIRouter(prefix="/v1", tags=["gangs"], responses=documented(*EVERYWHERE))
+
+
+@router.post("/gangs", status_code=201, summary="Post a gang: all members are matched, or none")
+async def post_gang(
+    request: Request, body: GangBody, parts: PartsDep, who: Worker, key: OnceKey = ""
+) -> JSONResponse:
+    """Each member is a job of its own, to be signed and paid like any other; when one fails, all end."""
+    question = await question_of(request)
+    known = await answered(parts, who, key, question)
+    if known is None:
+        asked = gangs.Posting(
+            spec=spec_of(body),
+            session_vks=tuple(bytes.fromhex(x) for x in body.session_vks),
+            consumer_vkh=bytes.fromhex(body.consumer_vkh),
+            once=(key, question) if key else None,
+        )
+        try:
+            gang = await gangs.post(parts.market, who, asked)
+        except Conflict:
+            known = await answered(parts, who, key, question)
+            if known is None:
+                raise
+            gang = str(known.answer["id"])
+    else:
+        gang = str(known.answer["id"])
+    await _until_quoted(parts, gang)
+    return JSONResponse(await _view(parts, who, gang), 201, {"Location": f"/v1/gangs/{gang}"})
+
+
+async def _until_quoted(parts: Parts, gang: str) -> None:
+    """A little, for what the providers say."""
+    market = parts.market
+    made = await gangs.members_of(market, gang)
+    with market.bus.listening(*(f"job:{job.id}" for job in made)) as inbox:
+        with anyio.move_on_after(QUOTE_WAIT_S):
+            while any(job.state is JobState.POSTED for job in made):
+                await inbox.wait(0.5)
+                made = await gangs.members_of(market, gang)
+
+
+async def _view(parts: Parts, who: Caller, gang: str) -> dict[str, Any]:
+    made = await gangs.owned(parts.market, who, gang)
+    members = await views.job_views(parts.market, made)
+    return {
+        "id": gang,
+        "members": members,
+        "spent": sum(member["spent"] for member in members),
+        "ceiling": sum(member["ceiling"] for member in members),
+        "budget": sum(member["budget"] for member in members),
+    }
+
+
+@router.get("/gangs/{gang_id}", summary="One gang: its members' jobs, and what they cost together")
+async def get_gang(gang_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+    """The members' invoices add up to what was spent."""
+    return await _view(parts, who, gang_id)
+
+
+@router.post("/gangs/{gang_id}/stop", summary="End all members of a gang")
+async def stop_gang(gang_id: str, parts: PartsDep, who: Worker) -> dict[str, Any]:
+    """Twice is once."""
+    await gangs.stop(parts.market, who, gang_id)
+    return await _view(parts, who, gang_id)

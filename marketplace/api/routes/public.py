@@ -1,0 +1,228 @@
+"""What anybody may read: health, metrics, the network, offers, providers, devices, prices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from marketplace.api.http.auth import PartsDep, public
+from marketplace.api.http.paging import Cursor, Limit, page_of, place_in
+from marketplace.api.http.problems import documented, problem
+from marketplace.domain.errors import Fault, NotFound
+from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.supply.offer import OfferState
+from marketplace.domain.work.job import JobState
+from marketplace.domain.work.lease import LeaseState
+from marketplace.market.base.records import Job, Lease, OfferRecord
+from marketplace.market.core.decide import LIVE
+from marketplace.market.jobs import views
+from marketplace.version import release
+
+health = APIRouter(tags=["health"])
+router = APIRouter(
+    prefix="/v1",
+    tags=["market"],
+    dependencies=[Depends(public)],
+    responses=documented(400, 404, 422, 429, 503),
+)
+
+
+@health.get("/healthz", summary="The process answers")
+async def healthz() -> dict[str, Any]:
+    """Nothing more."""
+    return {"status": "ok"}
+
+
+@health.get("/readyz", summary="It can work", responses=documented(503))
+async def readyz(parts: PartsDep) -> Response:
+    """The store answers and the view of it is loaded. `chain` is `away` while the chain does not answer:
+    what needs none goes on.
+    """
+    try:
+        await parts.market.store.ping()
+    except Fault as fault:
+        return problem(503, fault.code, fault.message, fault.remedy)
+    if not parts.ready:
+        return problem(503, "NOT_READY", "the market is still loading")
+    if not parts.network_known:
+        return problem(503, "CHAIN_AWAY", f"never seen: {parts.chain_fault}")
+    chain = "away" if parts.chain_fault else "none" if parts.market.ledger is None else "ready"
+    return JSONResponse({"status": "ready", "chain": chain, "chain_fault": parts.chain_fault})
+
+
+@health.get("/metrics", summary="Prometheus", response_class=PlainTextResponse)
+async def metrics() -> Response:
+    """Counters of this process."""
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/network", summary="Which chain, scripts and version")
+async def network(parts: PartsDep) -> dict[str, Any]:
+    """Facts that a client checks against its own chain."""
+    facts: dict[str, Any] = {"magic": parts.market.settings.magic, "version": release()}
+    facts["asset"] = ""
+    facts["chain"] = parts.market.ledger is not None or bool(parts.chain_fault)
+    if parts.market.ledger is not None:
+        facts |= await parts.market.ledger.network()
+    facts["chain_away"] = bool(parts.chain_fault)
+    return facts
+
+
+def _listed(record: OfferRecord) -> bool:
+    return record.state is OfferState.LISTED and not record.away_ms
+
+
+@router.get("/offers", summary="Standing supply")
+async def offers(
+    parts: PartsDep,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+    model: Annotated[str, Query(max_length=80)] = "",
+    region: Annotated[str, Query(max_length=40)] = "",
+    min_vram_mib: Annotated[int, Query(ge=0, le=2**40)] = 0,
+    max_rate_micro: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    all_states: Annotated[bool, Query(alias="all")] = False,
+) -> dict[str, Any]:
+    """Filtered by device model, region, device memory and price."""
+    found: list[OfferRecord] = []
+    after = place_in(cursor, 1)
+    while len(found) <= limit:
+        page = await parts.market.store.find(OfferRecord, order=("id",), after=after, limit=500)
+        found += [
+            record
+            for record in page
+            if (all_states or _listed(record))
+            and _wanted(record, model, region, min_vram_mib, max_rate_micro)
+        ]
+        if len(page) < 500:
+            break
+        after = (page[-1].id,)
+    items = [views.offer_view(r, parts.market.matcher.free(r.id)) for r in found[:limit]]
+    return page_of(items, found[: limit + 1], limit, lambda r: (r.id,))
+
+
+def _wanted(record: OfferRecord, model: str, region: str, vram: int, rate: int) -> bool:
+    offer = record.offer
+    if region and (offer.region or offer.host.region) != region:
+        return False
+    if not (model or vram):
+        rates = [*offer.gpu_rates.values(), *([offer.core_rate] if offer.core_rate else [])]
+        return not rate or any(r <= rate for r in rates)
+    return any(
+        (not model or model_matches(model, g.model))
+        and g.vram_mib >= vram
+        and (not rate or offer.gpu_rates.get(g.model, rate + 1) <= rate)
+        for g in offer.host.gpus
+    )
+
+
+@router.get("/offers/{offer_id}", summary="One offer")
+async def offer(offer_id: str, parts: PartsDep) -> dict[str, Any]:
+    """With what is free now."""
+    record = await parts.market.store.get(OfferRecord, offer_id)
+    if record is None:
+        raise NotFound(f"no offer {offer_id}")
+    return views.offer_view(record, parts.market.matcher.free(record.id))
+
+
+@router.get("/providers", summary="Providers")
+async def providers(parts: PartsDep, cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
+    """By key."""
+    found = await parts.market.store.find(
+        OfferRecord, order=("provider",), after=place_in(cursor, 1), limit=limit + 1
+    )
+    items = [
+        {"id": r.provider, "offer": r.id, "state": views.offer_view(r)["state"],
+         "since_ms": r.created_ms, "seen_at_ms": r.seen_ms, "away_since_ms": r.away_ms}
+        for r in found[:limit]
+    ]  # fmt: skip
+    return page_of(items, found, limit, lambda r: (r.provider,))
+
+
+@router.get("/providers/{provider}", summary="One provider: earnings, devices, why it lost")
+async def provider(provider: str, parts: PartsDep) -> dict[str, Any]:
+    """What the market's book says of it; its vouchers and the chain are the proof."""
+    market = parts.market
+    found = await market.store.find(OfferRecord, provider=provider, limit=1)
+    if not found:
+        raise NotFound("no such provider")
+    record = found[0]
+    leases = await market.store.count(Lease, provider=provider)
+    running = await market.store.count(Lease, provider=provider, state=LIVE)
+    lost = await market.store.count(Lease, provider=provider, reason="PROVIDER_LOST")
+    earned = await market.store.total(Lease, "owed", provider=provider)
+    why = None
+    if record.id in market.matcher.market.fleet.row_of:
+        losses = market.matcher.market.why_lost(record.id)
+        why = {"text": str(losses), "asked": losses.asked, "won": losses.won, "lost": losses.lost,
+               "reasons": dict(losses.reasons)}  # fmt: skip
+    return {
+        "id": provider,
+        "offer": views.offer_view(record, market.matcher.free(record.id)),
+        "connected": not record.away_ms and bool(record.process),
+        "suspended": bool(record.suspended),
+        "leases": leases,
+        "running": running,
+        "lost": lost,
+        "earned": earned,
+        "why_lost": why,
+    }
+
+
+@router.get("/devices", summary="Devices by model: how many, how many free, from what price")
+async def devices(parts: PartsDep) -> dict[str, Any]:
+    """Listed offers only."""
+    rows: dict[str, dict[str, Any]] = {}
+    for record, one in parts.market.matcher.offers():
+        free = parts.market.matcher.free(record.id)
+        for gpu in one.host.gpus:
+            rate = one.gpu_rates.get(gpu.model, 0)
+            row = rows.setdefault(
+                gpu.model,
+                {"model": gpu.model, "vram_mib": gpu.vram_mib, "count": 0, "free": 0,
+                 "simulated": gpu.simulated, "rate_micro_min": rate, "rate_micro_max": rate},
+            )  # fmt: skip
+            row["count"] += 1
+            row["free"] += free.get(gpu.uuid, -1) == gpu.share
+            row["rate_micro_min"] = min(row["rate_micro_min"], rate)
+            row["rate_micro_max"] = max(row["rate_micro_max"], rate)
+    return {"items": sorted(rows.values(), key=lambda r: r["model"]), "next": None}
+
+
+@router.get("/prices", summary="Recent trades by device")
+async def prices(
+    parts: PartsDep, model: Annotated[str, Query(max_length=80)] = "", limit: Limit = 50
+) -> dict[str, Any]:
+    """What was agreed lately, newest first."""
+    states = [s for s in LeaseState if s not in (LeaseState.PROPOSED, LeaseState.OFFERED)]
+    found = await parts.market.store.find(
+        Lease, state=states, order=("-id",), limit=1000 if model else limit
+    )
+    items = [
+        {"device": x.device, "resource": x.resource, "rate_micro": x.rate_micro,
+         "units_milli": x.units_milli, "at_ms": x.created_ms, "simulated": x.simulated}
+        for x in found
+        if x.session_signature and (not model or model_matches(model, x.device))
+    ]  # fmt: skip
+    return {"items": items[:limit], "next": None}
+
+
+@router.get("/stats", summary="The market in numbers")
+async def stats(parts: PartsDep) -> dict[str, Any]:
+    """For the overview page."""
+    store = parts.market.store
+    held: list[int] = []  # per device, in per-mille
+    for record, one in parts.market.matcher.offers():
+        free = parts.market.matcher.free(record.id)
+        held += [g.share - free[g.uuid] for g in one.host.gpus if g.uuid in free]
+    return {
+        "offers": len(parts.market.matcher.offers()),
+        "gpus": len(held),
+        "gpu_milli_held": sum(held),
+        "jobs_running": await store.count(Job, state=(JobState.RUNNING, JobState.PAUSED)),
+        "jobs_waiting": await store.count(Job, state=(JobState.POSTED, JobState.QUEUED)),
+        "jobs_all": await store.count(Job),
+    }

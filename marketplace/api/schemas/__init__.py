@@ -1,0 +1,1 @@
+"""The bodies that routes take and give."""

@@ -1,0 +1,462 @@
+"""Whether a transaction that somebody else built does the one thing that was asked for: from its bytes.
+
+For wallets whose keys are elsewhere: what a market or anybody hands over to be signed. The rules, their
+order and their codes are those of the console (``web/assets/judge.js``; ``docs/security.md`` lists them;
+both answer ``tests/golden/judged.json``). What is believed: the wallet's own list of its outputs and
+addresses, the terms that were agreed, the scripts' hashes, and for an open channel what the chain shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+
+import cbor2
+
+from marketplace.chain.build.wallet import COLLATERAL
+from marketplace.chain.encoding import cursor, datum, plutus, txbytes
+from marketplace.chain.encoding.address import channel_address, stake_account, to_text
+from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.chain.errors import TxRefused
+from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.domain.canonical import want_bytes, want_int, want_list
+from marketplace.domain.errors import Malformed
+from marketplace.domain.money.channel import (
+    Address,
+    Close,
+    Closing,
+    Consts,
+    Open,
+    Stage,
+    Step,
+    TopUp,
+)
+from marketplace.domain.units import show_ada
+
+StepName = Literal["open", "topup", "close"]
+FEE_MOST: Final = 2_000_000
+FORFEIT_MOST: Final = COLLATERAL
+LIVES_S: Final = 3600
+"""The longest that a transaction may wait for its block, in slots of a second."""
+_PLAIN: Final = frozenset((0, 1, 2, 3, 8, 15))
+_SCRIPTED: Final = _PLAIN | {5, 11, 13, 14, 16, 17, 18}
+_NAMES: Final = {
+    4: "a certificate", 5: "a withdrawal of rewards", 6: "a protocol update", 7: "attached data",
+    9: "a mint", 11: "script data", 13: "collateral", 14: "required signers",
+    16: "a collateral return", 17: "collateral", 18: "reference inputs", 19: "a vote",
+    20: "a proposal", 21: "a treasury value", 22: "a donation",
+}  # fmt: skip
+
+
+class NotAsAsked(TxRefused):
+    """It does something else than what was asked for."""
+
+    code = "TX_NOT_AS_ASKED"
+    remedy = "sign nothing; whoever built it is mistaken or dishonest"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, and what is known without whoever built it.
+
+    *own*: the wallet's addresses; *utxos*: its outputs; *least* and *most*: lovelace that go into the
+    channel; *channel*: it as the chain shows it (None to open one); *slot*: of now, None where unknown;
+    *references*: the hash of the script at each reference input, as the chain shows it.
+    """
+
+    step: StepName
+    mainnet: bool
+    own: tuple[bytes, ...]
+    utxos: Mapping[OutRef, Utxo]
+    consts: Consts
+    least: int
+    most: int
+    channel: Utxo | None = None
+    slot: int | None = None
+    now_ms: int = 0
+    references: Mapping[OutRef, bytes | None] = field(default_factory=dict[OutRef, "bytes | None"])
+
+    @property
+    def stage(self) -> Stage:
+        """The channel's stage on the chain; Open and unclaimed for one that is still to be."""
+        if self.channel is None:
+            return Open(self.consts, 0)
+        return datum.read_stage(self.channel.datum or b"")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule: what holds if *wrong* is empty, else what does not, for a person."""
+
+    code: str
+    wrong: str
+
+
+@dataclass
+class _Tx:
+    body: dict[int, Any]
+    witnesses: dict[int, bytes]
+    inputs: tuple[OutRef, ...]
+    outputs: tuple[Utxo, ...]
+    odd: frozenset[int]  # outputs with more than an address, a value and an inline datum
+
+
+def judge(tx: bytes, wanted: Wanted) -> list[Finding]:
+    """Every rule in order; a transaction that cannot be read answers the first alone."""
+    try:
+        read = _read(tx)
+    except (Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return [Finding("BYTES", "its bytes are not those of a plain, unsigned transaction")]
+    found = [Finding("BYTES", "")]
+    for code, rule in _RULES:
+        try:
+            wrong = rule(read, wanted)
+        except (Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError):
+            wrong = "it is not readable there"
+        found.append(Finding(code, wrong))
+    return found
+
+
+def require(tx: bytes, wanted: Wanted) -> None:
+    """:class:`NotAsAsked` with the first rule that is broken."""
+    for finding in judge(tx, wanted):
+        if finding.wrong:
+            raise NotAsAsked(finding.wrong, rule=finding.code)
+
+
+def references_of(tx: bytes) -> tuple[OutRef, ...]:
+    """What it refers to, at most eight; nothing for one that cannot be read."""
+    try:
+        return tuple(_refs(_read(tx).body.get(18, []))[:8])
+    except (Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return ()
+
+
+def is_plain(raw: bytes) -> bool:
+    """Whether every head is in its shortest form and of known length, and no map has a key twice: so
+    that there is one way to write each thing, and one to read it.
+    """
+    end = _plain_item(raw, 0, 0)
+    return end == len(raw)
+
+
+def _plain_item(raw: bytes, at: int, depth: int) -> int:
+    """Where the item at *at* ends; -1 if it is not plain."""
+    if depth > 32 or at < 0 or at >= len(raw):
+        return -1
+    major, info = raw[at] >> 5, raw[at] & 31
+    at += 1
+    if major == 7:
+        return at if 20 <= info <= 22 else -1
+    if info > 27:
+        return -1
+    n = info
+    if info >= 24:
+        size = 1 << (info - 24)
+        if at + size > len(raw):
+            return -1
+        n = int.from_bytes(raw[at : at + size], "big")
+        at += size
+        if n < (24 if size == 1 else 1 << (4 * size)):
+            return -1
+    if major <= 1:
+        return at
+    if major == 6:
+        return _plain_item(raw, at, depth + 1)
+    if n > len(raw):
+        return -1
+    if major <= 3:
+        return at + n if at + n <= len(raw) else -1
+    keys: set[bytes] = set()
+    for turn in range(n * (2 if major == 5 else 1)):
+        begun, at = at, _plain_item(raw, at, depth + 1)
+        if at < 0:
+            return -1
+        if major == 5 and turn % 2 == 0:
+            if raw[begun:at] in keys:
+                return -1
+            keys.add(raw[begun:at])
+    return at
+
+
+def _read(tx: bytes) -> _Tx:
+    parts = txbytes.split(tx)
+    if parts.rest != b"\xf5\xf6" or not is_plain(parts.body) or not is_plain(parts.witnesses):
+        raise Malformed("not plain, not valid, or something is attached")
+    body: dict[int, Any] = txbytes.body_of(tx)
+    inputs = txbytes.inputs_of(tx)
+    if len(set(inputs)) != len(inputs) or any(len(ref.tx_id) != 32 for ref in inputs):
+        raise Malformed("an input twice, or none")
+    rows = list(txbytes.map_items(parts.witnesses))
+    outputs = txbytes.outputs_of(tx)
+    want_int(body[2], "fee")
+    odd = frozenset(n for n, raw in enumerate(body[1]) if _is_odd(raw))
+    return _Tx(body, dict(rows), inputs, outputs, odd)
+
+
+def _is_odd(raw: Any) -> bool:
+    if isinstance(raw, (list, tuple)):
+        return len(cast("list[Any]", raw)) != 2
+    fields = cast("dict[int, Any]", raw)
+    return bool(fields.keys() - {0, 1, 2}) or (2 in fields and fields[2][0] != 1)
+
+
+# ---- the rules: each "" or what is wrong -------------------------------------------------------
+
+
+def _homes(wanted: Wanted) -> set[bytes]:
+    stub = scripts_for().stub_hash
+    return {channel_address(stub, Address.parse(own).stake, wanted.mainnet) for own in wanted.own}
+
+
+def _split(tx: _Tx, wanted: Wanted) -> tuple[int, list[int]]:
+    """(the channel's output, the others): the first, or to open one the first at a channel's address."""
+    every = list(range(len(tx.outputs)))
+    homes = _homes(wanted)
+    at = 0
+    if wanted.step == "open":
+        at = next((n for n in every if tx.outputs[n].address in homes), 0)
+    return at, [n for n in every if n != at]
+
+
+def _added(tx: _Tx, wanted: Wanted) -> int:
+    at, _ = _split(tx, wanted)
+    held = tx.outputs[at].lovelace if tx.outputs else 0
+    return held - (wanted.channel.lovelace if wanted.channel else 0)
+
+
+def _fields(tx: _Tx, wanted: Wanted) -> str:
+    odd = tx.body.keys() - (_PLAIN if wanted.step == "open" else _SCRIPTED)
+    if odd:
+        first = next(key for key in tx.body if key in odd)
+        unknown = f"a part that no step of a channel needs ({first})"
+        return f"it carries {_NAMES.get(first, unknown)}"
+    return "" if {2, 3} <= tx.body.keys() else "it has no fee or never expires"
+
+
+def _network(tx: _Tx, wanted: Wanted) -> str:
+    if tx.body.get(15, int(wanted.mainnet)) != int(wanted.mainnet):
+        return "it is for another network"
+    if any(o.address[0] & 15 != int(wanted.mainnet) for o in tx.outputs):
+        return "it pays an address of another network"
+    return ""
+
+
+def _inputs(tx: _Tx, wanted: Wanted) -> str:
+    own = wanted.channel.ref if wanted.channel else None
+    if own is not None and own not in tx.inputs:
+        return "it does not spend this channel, as the chain shows it"
+    odd = next((ref for ref in tx.inputs if ref not in wanted.utxos and ref != own), None)
+    return f"it spends {odd}, which is neither yours nor this channel" if odd else ""
+
+
+def _channel(tx: _Tx, wanted: Wanted) -> str:
+    at, _ = _split(tx, wanted)
+    homes = _homes(wanted)
+    if not tx.outputs or tx.outputs[at].address not in homes:
+        where = to_text(tx.outputs[at].address) if tx.outputs else "nobody"
+        return f"the money would go to {where}, which is not a channel of yours"
+    if wanted.channel is not None and tx.outputs[at].address != wanted.channel.address:
+        return "the channel would move to another address"
+    if at in tx.odd or _holds_tokens(tx.body[1][at]):
+        return "the channel would hold something else than ADA and its rules"
+    second = sum(o.address in homes for o in tx.outputs) != 1
+    return "it makes a second channel" if second else ""
+
+
+def _holds_tokens(raw: Any) -> bool:
+    return not isinstance(raw[1], int)
+
+
+def _datum(tx: _Tx, wanted: Wanted) -> str:
+    at, _ = _split(tx, wanted)
+    there, stage = tx.outputs[at].datum, wanted.stage
+    if there is None:
+        return "the channel would have no rules"
+    if wanted.step != "close":
+        wants = datum.stage_bytes(Open(wanted.consts, stage.claimed))
+        return "" if there == wants else "the channel's rules would not be those of the terms"
+    next_ = datum.read_stage(there)
+    expire = next_.expire_at_ms if isinstance(next_, Closing) else 0
+    if there != datum.stage_bytes(Closing(wanted.consts, stage.claimed, expire)):
+        return "the channel would not be closing under the rules of the terms"
+    rest = expire - wanted.consts.close_period_ms - wanted.now_ms
+    return "" if abs(rest) <= LIVES_S * 1000 else "the close period would not be that of the terms"
+
+
+def _stage(_: _Tx, wanted: Wanted) -> str:
+    return "" if isinstance(wanted.stage, Open) else "the channel is closing already"
+
+
+def _value(tx: _Tx, wanted: Wanted) -> str:
+    added = _added(tx, wanted)
+    if wanted.least <= added <= wanted.most:
+        return ""
+    reserve = " and the reserve" if wanted.step == "open" else ""
+    return f"{show_ada(added)} would go into the channel, not {show_ada(wanted.least)}{reserve}"
+
+
+def _change(tx: _Tx, wanted: Wanted) -> str:
+    _, others = _split(tx, wanted)
+    for n in others:
+        out = tx.outputs[n]
+        if out.address not in wanted.own:
+            return f"{show_ada(out.lovelace)} would go to a stranger, {to_text(out.address)}"
+    locked = any(n in tx.odd or tx.outputs[n].datum is not None for n in others)
+    return "your change would be locked with data" if locked else ""
+
+
+def _fee(tx: _Tx, _: Wanted) -> str:
+    fee = int(tx.body[2])
+    return "" if 0 < fee <= FEE_MOST else f"the fee would be {show_ada(fee)}"
+
+
+def _leaving(tx: _Tx, wanted: Wanted) -> str:
+    _, others = _split(tx, wanted)
+    back = sum(tx.outputs[n].lovelace for n in others)
+    leaving = _lovelace(tx.inputs, wanted) - back
+    rewards = sum(int(n) for n in _withdrawn(tx).values())
+    due = _added(tx, wanted) + int(tx.body[2]) - rewards
+    return "" if leaving == due else f"{show_ada(leaving)} would leave you, not {show_ada(due)}"
+
+
+def _lovelace(refs: Iterable[OutRef], wanted: Wanted) -> int:
+    return sum(wanted.utxos[ref].lovelace for ref in refs if ref in wanted.utxos)
+
+
+def _withdrawn(tx: _Tx) -> dict[bytes, int]:
+    there: Any = tx.body.get(5, {})
+    if not isinstance(there, dict):
+        raise Malformed("no map")
+    return cast("dict[bytes, int]", there)
+
+
+def _expiry(tx: _Tx, wanted: Wanted) -> str:
+    until: Any = tx.body.get(3)
+    if not isinstance(until, int) or tx.body.get(8, 0) > until:
+        return "its bounds in time are none"
+    late = wanted.slot is not None and until > wanted.slot + LIVES_S
+    return "it could be sent long after today" if late else ""
+
+
+def _list(value: Any) -> list[Any]:
+    plain: Any = value.value if isinstance(value, cbor2.CBORTag) and value.tag == 258 else value
+    if not isinstance(plain, (list, tuple)):
+        raise Malformed("no list")
+    return list(cast("list[Any]", plain))
+
+
+def _refs(value: Any) -> list[OutRef]:
+    return [OutRef(tx_id, index) for tx_id, index in map(_pair, _list(value))]
+
+
+def _pair(value: Any) -> tuple[bytes, int]:
+    tx_id, index = want_list(value, 2, "an input")
+    return want_bytes(tx_id, 32, "id"), want_int(index, "index")
+
+
+def _collateral(tx: _Tx, wanted: Wanted) -> str:
+    pledged = _refs(tx.body.get(13, []))
+    if any(ref not in wanted.utxos for ref in pledged):
+        return "it pledges an output that is not yours"
+    returned = 0
+    if 16 in tx.body:
+        raw = tx.body[16]
+        legacy = isinstance(raw, (list, tuple))
+        address, value = (raw[0], raw[1])
+        locked = _is_odd(raw) or (not legacy and 2 in raw)
+        if bytes(address) not in wanted.own or locked:
+            return "the rest of the collateral would go to a stranger"
+        returned = int(value if isinstance(value, int) else value[0])
+    lost = _lovelace(pledged, wanted) - returned
+    if not 0 <= lost <= FORFEIT_MOST:
+        return f"{show_ada(lost)} could be forfeited as collateral"
+    wrong = 17 in tx.body and int(tx.body[17]) != lost
+    return "its total collateral is not what it pledges" if wrong else ""
+
+
+def _signers(tx: _Tx, wanted: Wanted) -> str:
+    mine = {own[1:29] for own in wanted.own}
+    strange = any(bytes(one) not in mine for one in _list(tx.body.get(14, [])))
+    return "it is made for another signer beside you" if strange else ""
+
+
+def _withdrawal(tx: _Tx, wanted: Wanted) -> str:
+    accounts = [bytes(account) for account in _withdrawn(tx)]
+    if wanted.step == "open":
+        return "it withdraws rewards" if accounts else ""
+    if accounts == [stake_account(scripts_for().settle_hash, wanted.mainnet)]:
+        return ""
+    return "it withdraws rewards of another account than the script's"
+
+
+def _steps(tx: _Tx, wanted: Wanted) -> str:
+    if tx.witnesses.keys() - {5} or (wanted.step == "open" and tx.witnesses):
+        return "it brings scripts, data or signatures of somebody else's"
+    if wanted.step == "open":
+        return ""
+    rows = _redeemers(tx.witnesses[5])
+    names = [(tag, index) for tag, index, _ in rows]
+    if len(set(names)) != len(names):
+        return "it tells the script two things at once"
+    assert wanted.channel is not None
+    spent = sorted(tx.inputs).index(wanted.channel.ref)
+    if len(names) != 2 or (0, spent) not in names:
+        return "it runs another script than this channel's"
+    told = next((data for tag, index, data in rows if (tag, index) == (3, 0)), b"")
+    asked: Step = TopUp(wanted.least) if wanted.step == "topup" else Close()
+    taken = datum.read_steps(plutus.decode(told)) if told else ()
+    return "" if taken == (asked,) else "it takes another step than you asked for"
+
+
+def _redeemers(raw: bytes) -> list[tuple[int, int, bytes]]:
+    """(tag, index, data as its bytes) of either form, in order, duplicates kept."""
+    rows: Sequence[list[bytes]]
+    if cursor.head_of(raw, 0)[0] == 5:
+        flat = cursor.items(raw, major=5)
+        rows = [
+            [*_row(key, 2), *_row(value, 2)]
+            for key, value in zip(flat[::2], flat[1::2], strict=True)
+        ]
+    else:
+        rows = [_row(row, 4) for row in cursor.items(raw)]
+    return [(cbor2.loads(row[0]), cbor2.loads(row[1]), row[2]) for row in rows]
+
+
+def _row(raw: bytes, length: int) -> list[bytes]:
+    parts = cursor.items(raw)
+    if len(parts) != length:
+        raise Malformed("a redeemer has other parts")
+    return parts
+
+
+def _references(tx: _Tx, wanted: Wanted) -> str:
+    scripts = scripts_for()
+    known = (scripts.stub_hash, scripts.settle_hash)
+    for ref in _refs(tx.body.get(18, [])):
+        if wanted.references.get(ref) not in known:
+            return f"it refers to {ref}, which is not the channel's script"
+    return ""
+
+
+_RULES: Final[tuple[tuple[str, Callable[[_Tx, Wanted], str]], ...]] = (
+    ("FIELDS", _fields),
+    ("NETWORK", _network),
+    ("INPUTS", _inputs),
+    ("CHANNEL", _channel),
+    ("DATUM", _datum),
+    ("STAGE", _stage),
+    ("VALUE", _value),
+    ("CHANGE", _change),
+    ("FEE", _fee),
+    ("LEAVING", _leaving),
+    ("EXPIRY", _expiry),
+    ("COLLATERAL", _collateral),
+    ("SIGNERS", _signers),
+    ("WITHDRAWAL", _withdrawal),
+    ("STEPS", _steps),
+    ("REFERENCES", _references),
+)
+CODES: Final = ("BYTES", *(code for code, _ in _RULES))
+"""The rules by name, in the order in which they are asked."""

@@ -1,0 +1,1 @@
+"""From what a transaction should do to its bytes."""

@@ -1,0 +1,1 @@
+"""Channels as the chain shows them: found, followed, with what they can pay."""

@@ -1,0 +1,1 @@
+"""Addresses, outputs, Plutus data and transactions as bytes."""

@@ -1,0 +1,1 @@
+"""The doors to a chain: reading, submitting, following transactions."""

@@ -1,0 +1,1 @@
+"""Which channels are settled, when, and by whom."""

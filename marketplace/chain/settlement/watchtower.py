@@ -1,0 +1,171 @@
+"""A watchtower: from vouchers alone it rescues a provider whose adapter is dead.
+
+It holds no party's key. A voucher can only pay the provider that its channel names, so whoever has a
+copy may push it; the tower pays the fee from a purse of its own (and takes the channel's bounty, if
+the terms offer one). A stale or stolen book does no harm: a claim never ends a channel, and a later
+voucher takes the rest.
+
+The book is a file of JSON lines, appended to by whoever wants to be watched: session_vk, origin,
+payout (an address), cumulative, signature, asset. The greatest voucher of a channel counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+import structlog
+
+from marketplace.chain.actions.session import Desk
+from marketplace.chain.channels.finder import ChannelView
+from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.settlement.planner import Policy
+from marketplace.chain.settlement.settler import Round, Settler, Wanted
+from marketplace.domain.errors import Malformed, TallyError
+from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.voucher import Voucher
+
+EVERY_S: Final = 20.0  # a close is seen at most this late; close periods are hours
+ALARM_BPS: Final = (2500, 5000)  # parts of the close period after which an unclaimed voucher alarms
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the book."""
+
+    asset: str
+    wanted: Wanted
+
+    def to_line(self) -> str:
+        """As the book holds it."""
+        voucher = self.wanted.voucher
+        return json.dumps(
+            {
+                "session_vk": self.wanted.session_vk.hex(),
+                "origin": str(self.wanted.origin),
+                "payout": addresses.to_text(self.wanted.payout_address),
+                "cumulative": voucher.cumulative if voucher else 0,
+                "signature": voucher.signature.hex() if voucher else "",
+                "asset": self.asset,
+            }
+        )
+
+    @staticmethod
+    def from_line(line: str) -> Entry:
+        """The reverse; :class:`Malformed`, or a refusal of a voucher that its key did not sign."""
+        try:
+            raw = json.loads(line)
+            voucher = Voucher(
+                bytes.fromhex(raw["session_vk"]),
+                int(raw["cumulative"]),
+                bytes.fromhex(raw["signature"]),
+            )
+            origin, payout = OutRef.parse(raw["origin"]), addresses.from_text(raw["payout"])
+            asset = str(raw.get("asset", ""))
+        except (ValueError, KeyError, TypeError) as error:
+            raise Malformed("not a line of a watchtower's book") from error
+        voucher.verify()
+        return Entry(asset, Wanted(voucher.session_vk, origin, voucher, payout))
+
+
+def read_book(path: Path) -> dict[str, list[Wanted]]:
+    """By asset: each channel with its greatest voucher. Lines that are none are counted and skipped:
+    whoever appends to the book may be writing one just now.
+    """
+    best: dict[tuple[str, bytes], Wanted] = {}
+    bad = 0
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            entry = Entry.from_line(line)
+        except TallyError:
+            bad += 1
+            continue
+        place = (entry.asset, entry.wanted.session_vk)
+        known = best.get(place)
+        if known is None or _worth(entry.wanted) > _worth(known):
+            best[place] = entry.wanted
+    if bad:
+        _log.warning("watchtower_lines_skipped", count=bad, book=str(path))
+    books: dict[str, list[Wanted]] = {}
+    for (asset, _), wanted in best.items():
+        books.setdefault(asset, []).append(wanted)
+    return books
+
+
+def _worth(wanted: Wanted) -> int:
+    return wanted.voucher.cumulative if wanted.voucher else 0
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A closing channel whose voucher is still unclaimed after *passed_bps* of its close period."""
+
+    session_vk: bytes
+    passed_bps: int
+    unclaimed: int
+
+
+def alarm(view: ChannelView, owed: int, now_ms: int) -> Alarm | None:
+    """The alarm that *view* deserves at *now_ms*, *owed* being the greatest voucher known."""
+    stage = view.stage
+    if not isinstance(stage, Closing) or owed <= view.claimed:
+        return None
+    period = max(1, view.consts.close_period_ms)
+    passed = period - max(0, stage.expire_at_ms - now_ms)
+    crossed = [level for level in ALARM_BPS if passed * 10_000 >= level * period]
+    return Alarm(view.session_vk, crossed[-1], owed - view.claimed) if crossed else None
+
+
+class Watchtower:
+    """Watches the channels of a book, one settler for each asset, paid from *desk*'s wallet."""
+
+    def __init__(self, desk: Desk, *, gift_most: int = 0) -> None:
+        self._desk = desk
+        self._policy = Policy(rescue_only=True, gift_most=gift_most)
+        self._settlers: dict[str, Settler] = {}
+
+    async def look(self, books: dict[str, list[Wanted]]) -> tuple[list[Round], list[Alarm]]:
+        """One look at every channel: what was rescued, and what alarms."""
+        rounds: list[Round] = []
+        alarms: list[Alarm] = []
+        for asset, wanted in books.items():
+            settler = self._settlers.setdefault(
+                asset, Settler(replace(self._desk, asset=asset), self._policy)
+            )
+            done = await settler.round(wanted)
+            rounds.append(done)
+            now_ms = (await self._desk.chain.tip()).time_ms
+            for want in wanted:
+                view = done.views.get(want.session_vk)
+                rings = alarm(view, _worth(want), now_ms) if view else None
+                if rings:
+                    alarms.append(rings)
+                    _log.error("closing_and_unclaimed", channel=want.session_vk.hex(), passed_bps=rings.passed_bps, unclaimed=rings.unclaimed)  # fmt: skip
+        return rounds, alarms
+
+
+async def watch(
+    desk: Desk,
+    book: Path,
+    *,
+    every_s: float = EVERY_S,
+    gift_most: int = 0,
+    seen: Callable[[Sequence[Round], Sequence[Alarm]], Awaitable[None]] | None = None,
+) -> None:
+    """Watch *book* until cancelled; what fails is logged and tried again at the next look."""
+    tower = Watchtower(desk, gift_most=gift_most)
+    while True:
+        try:
+            books = await anyio.to_thread.run_sync(read_book, book)
+            rounds, alarms = await tower.look(books)
+            if seen is not None:
+                await seen(rounds, alarms)
+        except TallyError as error:
+            _log.warning("watchtower_look_failed", code=error.code, cause=str(error))
+        await anyio.sleep(every_s)

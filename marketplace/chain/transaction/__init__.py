@@ -1,0 +1,1 @@
+"""What transactions are made of: outputs, protocol parameters, signatures, scripts."""

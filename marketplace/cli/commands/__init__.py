@@ -1,0 +1,1 @@
+"""A file a command group; each is loaded when it is called (``cli/main.py``)."""

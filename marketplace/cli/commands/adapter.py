@@ -1,0 +1,194 @@
+"""``tally adapter``: the provider's side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+
+from adapter.config import Config, load
+from adapter.daemon.status import ask
+from adapter.devices.scrub import Quarantine
+from adapter.doctor.run import exit_code, report_json, run_doctor, support_bundle
+from adapter.doctor.world import DoctorConfig
+from adapter.main import main as run_adapter
+from marketplace.cli.shared.common import Json, out, print_json
+from marketplace.domain.errors import NotFound
+from marketplace.domain.units import show_ada
+
+app = typer.Typer(
+    help="The provider's side: doctor, run, status, drain.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="TOML or YAML (docs/provider.md).")
+]
+State = Annotated[Path | None, typer.Option(help="Where the adapter keeps keys and journal.")]
+
+
+@app.command()
+def run(
+    config: ConfigFile = None,
+    market: Annotated[str, typer.Option(envvar="TALLY_MARKET")] = "",
+    chain_url: Annotated[str, typer.Option(envvar="TALLY_CHAIN_URL")] = "",
+    project_id: Annotated[str, typer.Option(envvar="TALLY_PROJECT_ID")] = "",
+    payout: Annotated[str, typer.Option(help="Where you want to be paid.")] = "",
+    simulate: Annotated[
+        str, typer.Option(help="Simulated GPUs, such as h100x2: devnets only.")
+    ] = "",
+    runtime: Annotated[str, typer.Option(help="docker, process or both.")] = "",
+    state: State = None,
+) -> None:
+    """Offer this machine until Ctrl-C; workloads live on and are taken over by the next run."""
+    loaded = _load(
+        config,
+        market=market,
+        chain_url=chain_url,
+        project_id=project_id,
+        payout=payout,
+        simulate=simulate,
+        runtime=runtime,
+        state=state,
+    )
+    code = run_adapter(
+        loaded,
+        lambda daemon: print_json(
+            {"provider": daemon.own.offer.provider, "offer": daemon.own.offer.id}
+        ),
+    )
+    sys.exit(code)
+
+
+def _load(config: Path | None, **options: object) -> Config:
+    return load(config, options)
+
+
+@app.command()
+def doctor(
+    config: ConfigFile = None,
+    market: Annotated[str, typer.Option(envvar="TALLY_MARKET")] = "",
+    state: State = None,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Also write a support bundle, without secrets.")
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Do not start a trial container.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Test this machine and the path a container takes; every finding has a code and a remedy."""
+    loaded = _load(config, market=market, state=state)
+    findings = run_doctor(
+        DoctorConfig(
+            state=loaded.folder,
+            market=loaded.market if market or config else "",
+            payout=loaded.payout,
+            docker_host=loaded.docker_host,
+            allow=loaded.limits.images or ("*",),
+            gpu_request=loaded.gpu_request,
+            expect_gpu=not loaded.simulate,
+            try_container=not quick,
+        )
+    )
+    if bundle is not None:
+        texts = {"config": config.read_text()} if config is not None else {}
+        support_bundle(bundle, findings, texts)
+    if as_json:
+        sys.stdout.write(report_json(findings) + "\n")
+    else:
+        colours = {"error": "red", "warning": "yellow", "info": "cyan"}
+        for one in findings:
+            colour = colours.get(one.severity.value, "white")
+            out.print(f"[{colour}]{one.severity.value:<8}[/] [bold]{one.code}[/]")
+            out.print(f"  {one.cause}\n  → {one.remedy}", markup=False)
+        errors = sum(one.severity.value == "error" for one in findings)
+        out.print(f"{len(findings)} findings, {errors} that keep this machine from work")
+    sys.exit(exit_code(findings))
+
+
+@app.command()
+def status(
+    config: ConfigFile = None,
+    state: State = None,
+    watch: Annotated[bool, typer.Option(help="Keep the table on screen.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Leases, utilisation, what was earned and is unclaimed, and why there is no work."""
+    path = _load(config, state=state).status_path
+
+    async def look() -> None:
+        if as_json:
+            print_json(await ask(path))
+            return
+        if not watch:
+            out.print(_screen(await ask(path)))
+            return
+        with Live(_screen(await ask(path)), console=out, refresh_per_second=2) as live:
+            while True:
+                await anyio.sleep(1)
+                live.update(_screen(await ask(path)))
+
+    anyio.run(look)
+
+
+@app.command()
+def drain(
+    config: ConfigFile = None,
+    state: State = None,
+    off: Annotated[bool, typer.Option("--off", help="Take work again.")] = False,
+) -> None:
+    """Take no new work; what runs goes on to its end."""
+    path = _load(config, state=state).status_path
+    anyio.run(ask, path, "undrain" if off else "drain")
+    out.print("takes work again" if off else "drains: running leases go on, nothing new is taken")
+
+
+@app.command()
+def release(
+    device: Annotated[str, typer.Argument(help="The quarantined device's UUID.")],
+    config: ConfigFile = None,
+    state: State = None,
+) -> None:
+    """Let a device that failed its scrub back into the market; reset it first."""
+    if Quarantine(_load(config, state=state).folder / "quarantine.json").release(device):
+        out.print(f"{device} may be rented again")
+    else:
+        raise NotFound(f"{device} is not in quarantine")
+
+
+def _screen(report: dict[str, Any]) -> Group:
+    """The status as one picture."""
+    leases = Table(title="Leases", title_justify="left", box=None, header_style="bold")
+    for column in ("lease", "state", "device", "rate", "last minute", "owed", "of at most"):
+        leases.add_column(column)
+    for one in report["leases"]:
+        state = one["state"] + (f" ({one['pause']})" if one["pause"] else "")
+        device = ", ".join(one["devices"]) or "cores"
+        leases.add_row(
+            one["id"], state, device, one["rate"], one["utilisation"],
+            show_ada(one["owed"]), show_ada(one["ceiling"]),
+        )  # fmt: skip
+    devices = Table(title="Devices", title_justify="left", box=None, header_style="bold")
+    for column in ("device", "health", "price", ""):
+        devices.add_column(column)
+    for one in report["devices"]:
+        mark = "SIMULATED" if one["simulated"] else ""
+        health = f"{one['health']} {one['note']}".strip()
+        devices.add_row(one["model"], health, one["rate"], mark)
+    devices.add_row("cores", "", report["core_rate"], "")
+    market = report["market"]
+    head = (
+        f"provider {report['provider'][:16]}…   market {market['url']} "
+        f"{'connected' if market['connected'] else 'NOT CONNECTED'}\n"
+        f"earned {show_ada(report['earned'])}   claimed {show_ada(report['claimed'])}   "
+        f"unclaimed {show_ada(report['unclaimed'])}"
+    )
+    why = "\n".join(report["why_no_work"])
+    alarms = "\n".join(f"{a['code']}: {a['message']}" for a in report["alarms"][-5:])
+    return Group(head, leases, devices, why, alarms)

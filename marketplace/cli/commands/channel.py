@@ -1,0 +1,266 @@
+"""``tally channel``: one's own money out, with a chain address alone and no market.
+
+A channel is named by its session key and the output that opened it (both are in the terms, in every
+invoice, and in `tally job show`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding.datum import read_stage
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.cli.commands.channel_check import check
+from marketplace.cli.shared.common import (
+    ChainUrl,
+    Home,
+    Json,
+    ProjectId,
+    SubmitUrl,
+    Yes,
+    confirm_spend,
+    out,
+    print_json,
+    print_table,
+)
+from marketplace.cli.shared.session import chain, desk
+from marketplace.client.wallet.purse import Purse
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.money.channel import Closing, Credential
+from marketplace.domain.money.voucher import Voucher
+from marketplace.domain.units import parse_money, show_ada, show_duration
+
+if TYPE_CHECKING:
+    from marketplace.chain.actions.session import Desk
+    from marketplace.chain.build.wallet import Wallet
+    from marketplace.chain.channels.finder import ChannelView
+
+app = typer.Typer(
+    help="One's own money out, with a chain address alone.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Session = Annotated[str, typer.Argument(help="The channel's session key, 64 hex digits.")]
+Origin = Annotated[str, typer.Option(help="The output that opened it: TRANSACTION#INDEX.")]
+KeyName = Annotated[str, typer.Option("--key", help="Which key of the keystore pays and signs.")]
+Asset = Annotated[str, typer.Option(help="Hex of policy and name; empty for ADA.")]
+
+
+app.command("check")(check)
+
+
+class ChannelIsOver(Refusal):
+    """The channel was finished already."""
+
+    code = "CHANNEL_OVER"
+    remedy = "its money is where the finishing transaction sent it"
+
+
+@app.command("list")
+def list_channels(
+    home: Home,
+    address: Annotated[
+        str, typer.Argument(help="A channels' address; without it, the one of your own key.")
+    ] = "",
+    key: Annotated[
+        str, typer.Option("--key", help="Which key of the keystore is yours.")
+    ] = "purse",
+    asset: Asset = "",
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """Your channels, or every channel at ADDRESS: with your stake part in it, they are yours."""
+
+    async def look() -> list[dict[str, Any]]:
+        reader = await chain(chain_url, project_id)
+        rows: list[dict[str, Any]] = []
+        if address:
+            at = addresses.from_text(address)
+        else:
+            at = _own_address(Purse.load(home, name=key).wallet(mainnet=reader.mainnet), asset)
+        for utxo in await reader.utxos(at):
+            if utxo.datum is None:
+                continue
+            try:
+                stage = read_stage(utxo.datum)
+            except Refusal:
+                continue  # something else sent to this address: no channel
+            expires = stage.expire_at_ms if isinstance(stage, Closing) else None
+            rows.append(
+                {
+                    "session_vk": stage.consts.session_vk.hex(),
+                    "output": str(utxo.ref),
+                    "stage": type(stage).__name__.lower(),
+                    "lovelace": utxo.lovelace,
+                    "claimed": stage.claimed,
+                    "expire_at_ms": expires,
+                }
+            )
+        return rows
+
+    rows = anyio.run(look)
+    if as_json:
+        print_json({"items": rows})
+    else:
+        cells = [
+            (
+                r["session_vk"],
+                r["output"],
+                r["stage"],
+                show_ada(r["lovelace"]),
+                show_ada(r["claimed"]),
+            )
+            for r in rows
+        ]
+        print_table(
+            "channels",
+            ("session key", "output", "stage", "holds", "claimed"),
+            cells,
+            whole=("session key", "output"),
+        )
+
+
+def _own_address(wallet: Wallet, asset: str) -> bytes:
+    """Where a wallet's channels lie."""
+    from marketplace.chain.transaction.scripts import scripts_for
+
+    stake = Credential(wallet.stake) if wallet.stake else None
+    return addresses.channel_address(scripts_for(asset).stub_hash, stake, wallet.mainnet)
+
+
+async def _find(desk_: Desk, session: str, origin: str, asset: str) -> ChannelView:
+    from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder
+    from marketplace.chain.transaction.scripts import scripts_for, unit_of
+
+    try:
+        session_vk = bytes.fromhex(session)
+    except ValueError:
+        raise Malformed("a session key is 64 hex digits") from None
+    finder = ChannelFinder(desk_.chain, scripts_for(asset), unit_of(asset))
+    view = await finder.find(session_vk, OutRef.parse(origin))
+    if isinstance(view, ChannelEnded):
+        raise ChannelIsOver(
+            f"it ended at block {view.height}: {view.claimed} claimed, {view.refunded} refunded"
+        )
+    return view
+
+
+def _done(tx_id: bytes, fee: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"tx": tx_id.hex(), "fee": fee})
+    else:
+        out.print(f"sent {tx_id.hex()}, fee {show_ada(fee)}", markup=False)
+
+
+@app.command()
+def close(
+    session: Session,
+    origin: Origin,
+    home: Home,
+    key: KeyName = "purse",
+    asset: Asset = "",
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Start the close period of your channel; after it anybody may send the rest home."""
+
+    async def act() -> None:
+        mine = await desk(
+            home, key, chain_url, project_id, asset=asset, submit_urls=submit_url or ()
+        )
+        view = await _find(mine, session, origin, asset)
+        period = show_duration(view.consts.close_period_ms)
+        confirm_spend(
+            f"Close a channel that holds {show_ada(view.amount)}; the provider has {period} to claim.",
+            yes,
+        )
+        from marketplace.chain.actions.session import close_channel
+
+        settled = await close_channel(mine, view)
+        _done(settled.sent.tx_id, settled.sent.fee, as_json)
+
+    anyio.run(act)
+
+
+@app.command()
+def finish(
+    session: Session,
+    origin: Origin,
+    home: Home,
+    payout: Annotated[
+        str, typer.Option(help="The provider's address; needed with a voucher.")
+    ] = "",
+    voucher: Annotated[str, typer.Option(help="CUMULATIVE:SIGNATURE of the last voucher.")] = "",
+    key: KeyName = "purse",
+    asset: Asset = "",
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """End a channel whose close period is over: the rest goes home, whoever asks."""
+
+    async def act() -> None:
+        mine = await desk(
+            home, key, chain_url, project_id, asset=asset, submit_urls=submit_url or ()
+        )
+        view = await _find(mine, session, origin, asset)
+        signed = _voucher(view.session_vk, voucher) if voucher else None
+        payouts = {view.consts.payout: addresses.from_text(payout)} if payout else {}
+        confirm_spend(f"Finish a channel that holds {show_ada(view.amount)}.", yes)
+        from marketplace.chain.actions.session import finish_channels
+
+        settled = await finish_channels(mine, [(view, signed)], payouts)
+        _done(settled.sent.tx_id, settled.sent.fee, as_json)
+
+    anyio.run(act)
+
+
+@app.command("top-up")
+def top_up_(
+    session: Session,
+    amount: Annotated[str, typer.Argument(help="Such as '5 ADA'.")],
+    origin: Origin,
+    home: Home,
+    key: KeyName = "purse",
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Put more into your channel."""
+
+    async def act() -> None:
+        mine = await desk(home, key, chain_url, project_id, submit_urls=submit_url or ())
+        view = await _find(mine, session, origin, "")
+        more = parse_money(amount)
+        confirm_spend(
+            f"Put {show_ada(more)} into a channel that holds {show_ada(view.amount)}.", yes
+        )
+        from marketplace.chain.actions.session import top_up
+
+        settled = await top_up(mine, view, more)
+        _done(settled.sent.tx_id, settled.sent.fee, as_json)
+
+    anyio.run(act)
+
+
+def _voucher(session_vk: bytes, text: str) -> Voucher:
+    cumulative, _, signature = text.partition(":")
+    try:
+        voucher = Voucher(session_vk, int(cumulative), bytes.fromhex(signature))
+    except ValueError:
+        raise Malformed("a voucher is CUMULATIVE:SIGNATURE, a number and 128 hex digits") from None
+    voucher.verify()
+    return voucher

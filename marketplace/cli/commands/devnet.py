@@ -1,0 +1,32 @@
+"""``tally devnet``: a Cardano ledger on this machine, behind a Blockfrost-compatible address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contracts.devnet.server import main as serve
+from marketplace.cli.shared.common import DONE, WORLD_FAILED, Port
+
+app = typer.Typer(help="A Cardano ledger on this machine, behind a Blockfrost-compatible address.")
+
+
+@app.command()
+def devnet(
+    state: Annotated[Path, typer.Option(help="Where the chain is kept.")] = Path(".tally/devnet"),
+    port: Port = 8090,
+    block_ms: Annotated[
+        int, typer.Option(help="Milliseconds between blocks; 0 makes one for each transaction.")
+    ] = 1000,
+) -> None:
+    """Serve until Ctrl-C: Blockfrost's API under /api/v0, for any client; any project id will do.
+
+    Money comes from `tally faucet ADDRESS AMOUNT`. Network id 0, magic 42, slot = seconds since system_start of /genesis.
+
+    Controls under /devnet: status, faucet, time, blocks, rollback, lag, reward. Every route is in /openapi.json; docs/devnet.md
+    says how clients connect and what is not checked.
+    """
+    code = serve(["--state", str(state), "--port", str(port), "--block-ms", str(block_ms)])
+    raise typer.Exit(WORLD_FAILED if code else DONE)

@@ -1,0 +1,175 @@
+"""``tally invoice``: a job's bill, recomputed here from what both sides signed."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import anyio.to_thread
+import typer
+
+from marketplace.cli.shared.common import (
+    DEFAULT_MARKET,
+    ChainUrl,
+    Home,
+    Json,
+    ProjectId,
+    UsageError,
+    Where,
+    guarded,
+    out,
+    print_json,
+    print_table,
+)
+from marketplace.cli.shared.common import Market as MarketOption
+from marketplace.cli.shared.consumer import reading
+from marketplace.domain.errors import NotFound
+from marketplace.domain.money.evidence import Evidence, evidence_to_json, read
+from marketplace.domain.money.invoice import Invoice, reconcile
+from marketplace.domain.units import show_ada, show_duration, show_rate
+
+JOB = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What an id looks like; anything else names a file."""
+
+
+class EvidenceMissing(NotFound):
+    """The file is not there."""
+
+    code = "FILE_NOT_FOUND"
+    remedy = "check the path, or name a job: `tally job list` shows yours"
+
+
+app = typer.Typer(help="Recompute a job's bill.", rich_markup_mode=None)
+
+
+@app.command()
+def invoice(
+    home: Home,
+    job: Annotated[str, typer.Argument(help="The job's id, or a file that --save wrote.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare it with the ledger as well.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Keep the evidence in this file, for any verifier.")
+    ] = None,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """Recompute JOB's bill from receipts, terms and vouchers; exit 3 and the rule if it does not hold.
+
+    Where this purse has books of the job, what they know and the evidence lacks is said by name.
+    """
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        evidence = await _evidence(where, job)
+        if save is not None:
+            await anyio.Path(save).write_text(
+                json.dumps(evidence_to_json(evidence), indent=1) + "\n"
+            )
+        if verify:
+            if not chain_url:
+                raise UsageError(
+                    "--verify needs a chain of your own: --chain-url or TALLY_CHAIN_URL"
+                )
+            from marketplace.chain.node.blockfrost import connect
+            from marketplace.client.jobs import verifier
+
+            bill = await verifier.verify(evidence, await connect(chain_url, project_id))
+        else:
+            bill = reconcile(evidence)
+        from marketplace.client.payer import own_books
+
+        await anyio.to_thread.run_sync(own_books.compare, where.home / "channels", evidence)
+        if as_json:
+            print_json({**bill.to_json(), "verified": verify})
+        else:
+            show(bill, verified=verify)
+
+    guarded(lambda: anyio.run(story))
+
+
+async def _evidence(where: Where, job: str) -> Evidence:
+    path = anyio.Path(job)
+    if await path.is_file():
+        return read(await path.read_bytes())
+    if await path.exists() or not JOB.fullmatch(job):
+        raise EvidenceMissing(f"{job}: no such file")
+    async with reading(where) as opened:
+        return await opened.job(job).evidence()
+
+
+def show(bill: Invoice, *, verified: bool) -> None:
+    """For people: one line a lease, one for each cause of lost time, one a channel."""
+    rows: list[tuple[object, ...]] = []
+    for line in bill.lines:
+        unit = "GPU" if line.resource == "gpu" else "core"
+        rows.append(
+            (
+                line.lease,
+                _clock(line.started_wall_ms),
+                f"{line.unit_ms} {unit}-ms in {line.ticks} ticks",
+                show_rate(line.rate_micro, line.resource),
+                show_ada(line.owed),
+            )
+        )
+        rows += [
+            ("", "", f"not billed: {show_duration(lost.ms)} {lost.cause}", "", show_ada(0))
+            for lost in line.lost
+        ]
+    print_table(
+        f"invoice of {bill.job}",
+        ("lease", "from (UTC)", "delivered", "rate", "owed"),
+        rows,
+        whole=("lease", "owed"),
+    )
+    for total in bill.channels:
+        name = total.channel.hex()[:16]
+        out.print(
+            f"channel {name}…  owed {show_ada(total.owed)}, signed {show_ada(total.signed)}",
+            markup=False,
+        )
+        if total.claimed is not None and total.refunded is not None and total.held is not None:
+            home = "refunded" if total.ended else "still held"
+            rest = total.refunded if total.ended else total.held
+            out.print(
+                f"  ledger: claimed {show_ada(total.claimed)}, {home} {show_ada(rest)}",
+                markup=False,
+            )
+    if bill.ahead:
+        out.print(
+            f"signed ahead, not delivered, and nobody's due: {show_ada(bill.ahead)}", markup=False
+        )
+    if bill.unsigned:
+        out.print(f"delivered and not paid for: {show_ada(bill.unsigned)}", markup=False)
+    for line in bill.lines:
+        if not line.final and any(t.ended for t in bill.channels if t.channel == line.channel):
+            out.print(
+                f"lease {line.lease}: its last receipt is not its final one; what came after it, if"
+                " anything, is not billed here",
+                markup=False,
+            )
+    verdict = _verdict(bill, verified=verified)
+    out.print(f"{verdict}: {show_ada(bill.owed)}", markup=False)
+
+
+def _verdict(bill: Invoice, *, verified: bool) -> str:
+    if not bill.channels:
+        return "nothing was agreed, so nothing is owed"
+    if not verified:
+        return "every signature and every figure holds; --verify compares it with the ledger"
+    if bill.reconciled:
+        return "agrees with the ledger to the lovelace"
+    if any(total.ended is None for total in bill.channels):
+        return "holds; a channel was agreed and never opened"
+    return "holds; a channel is not finished yet"
+
+
+def _clock(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,272 @@
+"""``tally job``: quote, run, list, show, logs, exec, stop, outputs.
+
+What pays is imported when it is called: reading a job takes none of the libraries that build transactions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from marketplace.cli.shared.common import (
+    DEFAULT_MARKET,
+    DONE,
+    ChainUrl,
+    Home,
+    Json,
+    ProjectId,
+    SubmitUrl,
+    Where,
+    Yes,
+    guarded,
+    out,
+    print_json,
+    print_table,
+)
+from marketplace.cli.shared.common import Market as MarketOption
+from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.tables import JOB_COLUMNS, job_row, show_job, show_quote
+from marketplace.domain.units import show_ada
+
+app = typer.Typer(
+    help="Quote, run, watch and stop jobs.", no_args_is_help=True, rich_markup_mode=None
+)
+
+File = Annotated[
+    Path, typer.Argument(help="A job file (YAML or JSON); see docs/jobs.md.", metavar="FILE")
+]
+Name = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
+
+
+def _main(story: Callable[[], Coroutine[Any, Any, int | None]]) -> None:
+    """Run *story*; its number is the exit code."""
+    code = guarded(lambda: anyio.run(story))
+    raise typer.Exit(code or DONE)
+
+
+@app.command()
+def quote(
+    home: Home,
+    file: File,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """Price, ceiling and alternatives for FILE; nothing is reserved or paid."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        async with reading(where) as opened:
+            answer = await opened.quote(file)
+        if as_json:
+            print_json(answer)
+        else:
+            for at, member in enumerate(answer.get("members", ())):
+                out.print(f"member {at}", markup=False)
+                show_quote(member)
+            if "members" in answer:
+                out.print(f"together at most {show_ada(int(answer['ceiling']))}", markup=False)
+            else:
+                show_quote(answer)
+
+    _main(story)
+
+
+@app.command()
+def run(
+    home: Home,
+    file: File,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
+    yes: Yes = False,
+    as_json: Json = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the channel open for further jobs.")
+    ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", "-d", help="Return once it is paid for; `tally payer run` must go on."
+        ),
+    ] = False,
+    outputs: Annotated[
+        Path | None, typer.Option(help="Fetch the job's outputs into this folder.")
+    ] = None,
+) -> None:
+    """Run FILE: quote, ask, pay, follow its logs; the last line is what it cost."""
+    where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
+
+    async def story() -> int:
+        from marketplace.cli.shared.paying import Wish, run_job
+        from marketplace.client.jobs import jobfiles
+
+        loaded, wish = jobfiles.load(file), Wish(yes, as_json, keep, detach, outputs)
+        if loaded.spec.gang is not None:
+            from marketplace.cli.shared.gangs import run_gang
+
+            return await run_gang(where, loaded, wish)
+        return await run_job(where, loaded, wish)
+
+    _main(story)
+
+
+@app.command("list")
+def list_jobs(
+    home: Home,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    state: Annotated[str, typer.Option(help="Only jobs in this state.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
+    as_json: Json = False,
+) -> None:
+    """This purse's jobs, newest first."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        async with reading(where) as opened:
+            jobs = await opened.jobs(state=state or None, limit=limit)
+        if as_json:
+            print_json(jobs)
+        else:
+            print_table("jobs", JOB_COLUMNS, [job_row(job) for job in jobs], whole=("job",))
+
+    _main(story)
+
+
+@app.command()
+def show(
+    home: Home,
+    name: Name,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """One job: where it stands, what it cost, why it ended."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        async with reading(where) as opened:
+            view = await opened.job(name).refresh()
+        if as_json:
+            print_json(view)
+        else:
+            show_job(view)
+
+    _main(story)
+
+
+@app.command()
+def logs(
+    home: Home,
+    name: Name,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more until the job ends.")
+    ] = False,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+) -> None:
+    """What the job printed; kept after its end."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        async with reading(where) as opened:
+            async for line in opened.job(name).logs(follow=follow):
+                sys.stdout.write(line + "\n")
+                sys.stdout.flush()
+
+    _main(story)
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True})
+def execute(
+    home: Home,
+    name: Name,
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+) -> None:
+    """Run COMMAND inside the job's workload; ends with its exit code."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> int:
+        async with reading(where) as opened:
+            code, printed = await opened.job(name).execute(command)
+        sys.stdout.write(printed)
+        sys.stdout.flush()
+        return code
+
+    _main(story)
+
+
+@app.command()
+def stop(
+    home: Home,
+    name: Name,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """End a job; what was delivered until then is owed, the rest goes home."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        from marketplace.cli.shared.paying import SETTLE_S, at_market
+
+        async with at_market(where) as opened:
+            job = opened.job(name)
+            await job.stop()
+            await opened.resume_all()  # nobody else may be paying for it: answer its last receipt
+            with anyio.move_on_after(SETTLE_S):
+                await job.wait()
+            await job.refresh()
+        if as_json:
+            print_json(job.view)
+        else:
+            out.print(f"{job.state} {job.reason}: {show_ada(job.spent)}", markup=False)
+
+    _main(story)
+
+
+@app.command()
+def outputs(
+    home: Home,
+    name: Name,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where to put them; without it they are listed.")
+    ] = None,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """What the job gave back, each file checked against its hash."""
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> None:
+        async with reading(where) as opened:
+            job = opened.job(name)
+            if folder is not None:
+                for path in await job.download(folder):
+                    out.print(str(path), markup=False)
+                return
+            found = await job.outputs()
+        if as_json:
+            print_json(found)
+        else:
+            rows = [(item["path"], item["size"], item["sha256"]) for item in found]
+            print_table("outputs", ("path", "bytes", "sha256"), rows, whole=("sha256",))
+
+    _main(story)

@@ -1,0 +1,230 @@
+"""``tally offers``: search the standing supply with a line such as ``gpu.vram>=24GB price<120``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, cast
+
+import anyio
+import typer
+
+from marketplace.cli.shared.common import (
+    DEFAULT_MARKET,
+    Json,
+    UsageError,
+    guarded,
+    out,
+    print_json,
+    print_table,
+)
+from marketplace.cli.shared.common import Market as MarketOption
+from marketplace.cli.shared.tables import device_text
+from marketplace.client.sdk.read_only import Reader
+from marketplace.domain.errors import Malformed
+from marketplace.domain.isolation import want_isolation
+from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.units import Resource, parse_rate_micro, parse_size_mib, show_rate
+from marketplace.domain.work.jobfile import nominal_least
+from marketplace.domain.work.jobfile.nodes import nearest
+
+app = typer.Typer(help="Search what providers offer.", no_args_is_help=True, rich_markup_mode=None)
+Row = dict[str, Any]
+Test = Callable[[Any, Any], bool]
+
+_OPS: Final[dict[str, Test]] = {
+    ">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
+    "=": operator.eq,
+}  # fmt: skip
+_TERM: Final = re.compile(r"([a-z][a-z._]*)(>=|<=|!=|=|<|>)(\S+)")
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a name in the query reads from a device's row, and how its value is written."""
+
+    read: Callable[[Row], Any]
+    parse: Callable[[str], Any]
+    words: bool = False
+    among: bool = False  # what is read is several, of which the value is one or not
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise UsageError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _cores(text: str) -> int:
+    return _number(text) * 1000
+
+
+def _rate(text: str) -> int:
+    """``120`` is lovelace a second; units may be written without the space."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]{1,6})?", text):
+        text = f"{text} lovelace"
+    return parse_rate_micro(re.sub(r"(?<=[0-9])(?=[A-Za-z])", " ", text))
+
+
+FIELDS: Final[dict[str, Field]] = {
+    "gpu.model": Field(lambda r: r["model"], str, words=True),
+    "gpu.vram": Field(lambda r: r["vram_mib"], lambda text: nominal_least(parse_size_mib(text))),
+    "gpu.count": Field(lambda r: r["count"], _number),
+    "gpu.free": Field(lambda r: r["free"], _number),
+    "price": Field(lambda r: r["rate_micro"], _rate),
+    "cpu": Field(lambda r: r["cpu_milli"], _cores),
+    "memory": Field(lambda r: r["memory_mib"], parse_size_mib),
+    "disk": Field(lambda r: r["disk_mib"], parse_size_mib),
+    "region": Field(lambda r: r["region"], str),
+    "trust": Field(lambda r: r["trust"], _number),
+    "provider": Field(lambda r: r["provider"], str),
+    "isolation": Field(lambda r: r["isolation"], want_isolation, among=True),
+    "egress": Field(lambda r: "yes" if r["egress"] else "no", str),
+    "simulated": Field(lambda r: "yes" if r["simulated"] else "no", str),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """One condition of the query."""
+
+    text: str
+    field: Field
+    op: str
+    value: Any
+
+    def holds(self, row: Row) -> bool:
+        """Whether *row* meets it."""
+        found = self.field.read(row)
+        if self.field.among:
+            return (self.value in found) is (self.op == "=")
+        if self.field.words and self.op in ("=", "!="):
+            return model_matches(str(self.value), str(found)) is (self.op == "=")
+        return _OPS[self.op](found, self.value)
+
+
+def parse_query(query: str) -> list[Term]:
+    """The conditions of *query*; all must hold. :class:`UsageError` names what is wrong."""
+    terms: list[Term] = []
+    for word in query.split():
+        match = _TERM.fullmatch(word)
+        if match is None:
+            raise UsageError(f"{word!r} is not a condition such as gpu.vram>=24GB or price<120")
+        name, op, text = match[1], match[2], match[3]
+        field = FIELDS.get(name)
+        if field is None:
+            raise UsageError(f"unknown field {name!r}{nearest(name, FIELDS)}")
+        if op not in ("=", "!=") and (field.parse is str or field.among):
+            raise UsageError(f"{word!r}: {name} is compared with = or !=")
+        try:
+            terms.append(Term(word, field, op, field.parse(text)))
+        except Malformed as wrong:
+            raise UsageError(f"{word!r}: {wrong.message}") from None
+    return terms
+
+
+def rows_of(offer: Row) -> list[Row]:
+    """One row for each kind of device of *offer*, and one for its cores where they are rented alone."""
+    base = {
+        "offer": offer["id"],
+        "provider": offer["provider"],
+        "region": offer.get("region") or "",
+        "trust": offer.get("trust", 0),
+        "egress": offer.get("egress", False),
+        "isolation": offer.get("isolation") or [],
+        "cpu_milli": cast(Row, offer.get("cpu") or {}).get("milli", 0),
+        "memory_mib": offer.get("memory_mib", 0),
+        "disk_mib": offer.get("disk_mib", 0),
+    }
+    kinds: dict[tuple[str, int], Row] = {}
+    for gpu in cast("list[Row]", offer.get("gpus") or []):
+        row = kinds.setdefault(
+            (str(gpu["model"]), int(gpu["vram_mib"])),
+            {
+                **base, "resource": "gpu", "model": gpu["model"], "vram_mib": gpu["vram_mib"],
+                "count": 0, "free": 0, "rate_micro": gpu.get("rate_micro", 0),
+                "simulated": bool(gpu.get("simulated")),
+            },
+        )  # fmt: skip
+        row["count"] += 1
+        row["free"] += int(gpu.get("free_milli", 0)) == 1000
+    found = list(kinds.values())
+    if offer.get("core_rate_micro"):
+        found.append(
+            {
+                **base, "resource": "core", "model": cast(Row, offer.get("cpu") or {}).get("model", "CPU"),
+                "vram_mib": 0, "count": 0, "free": 0, "rate_micro": offer["core_rate_micro"],
+                "simulated": False,
+            }
+        )  # fmt: skip
+    return found
+
+
+@app.callback()
+def offers() -> None:
+    """Search what providers offer."""
+
+
+@app.command()
+def search(
+    query: Annotated[
+        str, typer.Argument(help="Conditions, such as 'gpu.model=H100 gpu.vram>=24GB price<120'.")
+    ] = "",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say of each other device why it is out.")
+    ] = False,
+    market: MarketOption = DEFAULT_MARKET,
+    as_json: Json = False,
+) -> None:
+    """Devices and cores on offer that meet QUERY, the cheapest first; prices in lovelace a second."""
+
+    async def story() -> None:
+        terms = parse_query(query)
+        async with Reader(market) as opened:
+            rows = [row for offer in await opened.offers(limit=10_000) for row in rows_of(offer)]
+        rows.sort(key=lambda row: (row["resource"], row["rate_micro"], row["offer"]))
+        failed = [(row, [term.text for term in terms if not term.holds(row)]) for row in rows]
+        found = [row for row, why in failed if not why]
+        if as_json:
+            out_of = [{**row, "why": why} for row, why in failed if why] if explain else None
+            print_json({"items": found, **({"out": out_of} if out_of is not None else {})})
+            return
+        columns = ("device", "memory", "free", "lovelace", "region", "provider")
+        cells = [_cells(row) for row in found]
+        print_table("offers", columns, cells, whole=("memory", "free", "lovelace", "provider"))
+        if explain:
+            _explain(failed, terms)
+
+    guarded(lambda: anyio.run(story))
+
+
+def _cells(row: Row) -> tuple[object, ...]:
+    resource: Resource = "core" if row["resource"] == "core" else "gpu"
+    free = (
+        f"{row['free']} of {row['count']}"
+        if resource == "gpu"
+        else f"{row['cpu_milli'] // 1000} cores"
+    )
+    memory = f"{row['vram_mib']} MiB" if row["vram_mib"] else f"{row['memory_mib']} MiB"
+    return (
+        device_text(row["model"], row["simulated"]),
+        memory,
+        free,
+        show_rate(int(row["rate_micro"]), resource).replace("lovelace ", ""),
+        row["region"],
+        row["provider"][:16],
+    )
+
+
+def _explain(failed: list[tuple[Row, list[str]]], terms: list[Term]) -> None:
+    """Counted by condition, and each device with the conditions that it does not meet."""
+    print_table(
+        "not shown", ("device", "lovelace", "because not"),
+        [(*_cells(row)[0::3][:2], ", ".join(why)) for row, why in failed if why],
+    )  # fmt: skip
+    for term in terms:
+        alone = sum(why == [term.text] for _, why in failed)
+        if alone:
+            out.print(f"without {term.text}: {alone} more", markup=False)

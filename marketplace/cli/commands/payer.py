@@ -1,0 +1,145 @@
+"""``tally payer``: pays for jobs that outlive their client, from the purse of its home."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Annotated, Any, Final
+
+import anyio
+import typer
+
+from marketplace.chain.errors import ChainFault
+from marketplace.cli.shared.common import (
+    DEFAULT_MARKET,
+    ChainUrl,
+    Home,
+    Json,
+    ProjectId,
+    SubmitUrl,
+    Where,
+    err,
+    guarded,
+)
+from marketplace.cli.shared.common import Market as MarketOption
+from marketplace.cli.shared.paying import at_market
+from marketplace.client.net.http import MarketFault
+from marketplace.client.payer.payers import Paid
+from marketplace.client.sdk.market import Market
+from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.domain.units import parse_money, show_ada
+
+app = typer.Typer(
+    help="Pay for jobs that outlive their client.", no_args_is_help=True, rich_markup_mode=None
+)
+_LOOK_S: Final = 2.0
+
+
+@app.callback()
+def payer() -> None:
+    """Pay for jobs that outlive their client."""
+
+
+@app.command()
+def run(
+    home: Home,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
+    low_balance: Annotated[
+        str, typer.Option(help="Warn when the purse holds less than this.")
+    ] = "5 ADA",
+    close_after: Annotated[
+        float,
+        typer.Option(
+            help="Seconds that a provider may leave an end unanswered before its channel is closed.",
+            min=0,
+        ),
+    ] = CLOSE_AFTER_S,
+    as_json: Json = False,
+) -> None:
+    """Take every channel of the purse that no other process holds, and answer its receipts.
+
+    Unattended, the passphrase comes from TALLY_PASSPHRASE_FILE or the systemd credential tally-passphrase.
+    """
+    where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
+    warn_below = guarded(lambda: parse_money(low_balance))
+
+    async def story() -> None:
+        while True:
+            try:
+                await _serve(where, warn_below, close_after, as_json)
+                return
+            except (MarketFault, ChainFault) as fault:
+                _say(as_json, {"event": "waiting", "code": fault.code, "message": fault.message})
+                await anyio.sleep(_LOOK_S)
+
+    guarded(lambda: anyio.run(story))
+
+
+async def _serve(where: Where, warn_below: int, close_after: float, as_json: bool) -> None:
+    async def heard(paid: Paid) -> None:
+        if paid.kind != "tick":
+            row: dict[str, Any] = {
+                "event": paid.kind,
+                "channel": paid.session_vk.hex(),
+                "lease": paid.lease,
+            }
+            _say(as_json, row | {"spent": paid.spent, "code": paid.code, "message": paid.message})
+
+    async with at_market(where, close_after_s=close_after) as opened:
+        opened.listen(heard)
+        _say(
+            as_json, {"event": "ready", "market": where.market, "purse": opened.runner.till.address}
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_told, tasks.cancel_scope)
+            tasks.start_soon(_look_after, opened, as_json)
+            tasks.start_soon(_watch_balance, opened, warn_below, as_json)
+
+
+async def _until_told(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+async def _look_after(opened: Market, as_json: bool) -> None:
+    """Channels that a client let go of are taken, again and again."""
+    while True:
+        try:
+            for job in await opened.resume_all():
+                _say(as_json, {"event": "paying", "job": job})
+        except (MarketFault, ChainFault) as fault:
+            _say(as_json, {"event": "waiting", "code": fault.code, "message": fault.message})
+        await anyio.sleep(_LOOK_S)
+
+
+async def _watch_balance(opened: Market, warn_below: int, as_json: bool) -> None:
+    low = False
+    while True:
+        try:
+            balance = await opened.runner.till.balance()
+        except ChainFault:
+            balance = None
+        if balance is not None and (balance < warn_below) != low:
+            low = balance < warn_below
+            if low:
+                message = f"the purse holds {show_ada(balance)}, less than {show_ada(warn_below)}"
+                _say(as_json, {"event": "low_balance", "balance": balance, "message": message})
+        await anyio.sleep(30.0)
+
+
+def _say(as_json: bool, row: dict[str, Any]) -> None:
+    """JSON lines for programs (the first says that it is ready), words for people."""
+    if as_json or row["event"] == "ready":
+        sys.stdout.write(json.dumps(row) + "\n")
+        sys.stdout.flush()
+    if not as_json:
+        words = " ".join(
+            str(row[key]) for key in ("event", "job", "lease", "code", "message") if row.get(key)
+        )
+        err.print(words, markup=False)

@@ -1,0 +1,1 @@
+"""What commands share: errors and tables, the chain session, a running job's screen."""

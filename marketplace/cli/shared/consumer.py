@@ -1,0 +1,35 @@
+"""What the consumer's reading commands share: the purse, and a market to read. No chain is needed.
+
+Commands that pay have :mod:`marketplace.cli.shared.paying`, which takes longer to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from marketplace.cli.shared.common import Where, private_folder
+from marketplace.client.sdk.read_only import Reader
+from marketplace.client.wallet.purse import Purse
+
+
+@asynccontextmanager
+async def reading(where: Where) -> AsyncGenerator[Reader]:
+    """The market of *where*, signed in to with the purse; nothing is paid."""
+    purse = await anyio.to_thread.run_sync(load_purse, where.home)
+    async with Reader(
+        where.market,
+        wallet=purse,
+        chain_url=where.chain_url or None,
+        project_id=where.project_id or None,
+    ) as opened:
+        yield opened
+
+
+def load_purse(home: Path) -> Purse:
+    """The purse of *home*; asks for the passphrase where it must."""
+    return Purse.load(private_folder(home))

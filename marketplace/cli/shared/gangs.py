@@ -1,0 +1,98 @@
+"""``tally job run`` for a job file with a gang: one question, one channel a member, one bill in the end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+import anyio
+import anyio.to_thread
+
+from marketplace.cli.shared.common import (
+    DONE,
+    JOB_FAILED,
+    Where,
+    confirm_spend,
+    err,
+    out,
+    print_json,
+)
+from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, offered_text
+from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.jobs.runner import Offered
+from marketplace.client.sdk.gang import Gang
+from marketplace.client.sdk.job import Job
+from marketplace.domain.units import show_ada
+
+
+async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
+    """Quote all, ask once, pay, follow; the exit code."""
+
+    async def confirm(offers: Sequence[Offered]) -> bool:
+        told = [f"member {at}\n{offered_text(one)}" for at, one in enumerate(offers)]
+        most = sum(one.quote.terms.ceiling for one in offers)
+        text = "\n".join([*told, f"together   at most {show_ada(most)}"])
+        if not wish.as_json or not wish.yes:
+            await anyio.to_thread.run_sync(confirm_spend, "" if wish.as_json else text, wish.yes)
+        return True
+
+    async with at_market(where, keep=wish.keep) as opened:
+        gang = await opened.run_gang(loaded, confirm=confirm)
+        if wish.detach:
+            _say(gang, wish, False)
+            return DONE
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, gang)
+            if not wish.as_json:
+                for at, job in enumerate(gang.members):
+                    tasks.start_soon(_logs, at, job)
+            await gang.wait()
+            with anyio.move_on_after(2.0):  # what they printed last is still on its way
+                await anyio.sleep(1.0)
+            tasks.cancel_scope.cancel()
+        if wish.outputs is not None:
+            for at, job in enumerate(gang.members):
+                for path in await job.download(wish.outputs / str(at)):
+                    err.print(f"output {path}", markup=False)
+        settled = not wish.keep
+        for job in gang.members if settled else ():
+            settled &= await job.settled(SETTLE_S)
+        _say(gang, wish, settled)
+        return DONE if gang.completed else JOB_FAILED
+
+
+async def _stop_on_signal(gang: Gang) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        asked = False
+        async for _ in signals:
+            if asked:
+                raise KeyboardInterrupt
+            asked = True
+            err.print("stopping the gang; once more leaves it running", markup=False)
+            await gang.stop()
+
+
+async def _logs(at: int, job: Job) -> None:
+    await job.running()
+    async for line in job.logs():
+        out.print(f"[{at}] {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say(gang: Gang, wish: Wish, settled: bool) -> None:
+    rows = [
+        {"job": job.id, "state": job.state, "reason": job.reason, "exit_code": job.exit_code,
+         "spent": job.spent}
+        for job in gang.members
+    ]  # fmt: skip
+    if wish.as_json:
+        print_json({"gang": gang.id, "members": rows, "spent": gang.spent, "settled": settled})
+        return
+    for at, row in enumerate(rows):
+        told = f"{row['state']} {row['reason']}".strip() or "STARTING"
+        out.print(
+            f"member {at}  {row['job']}  {told}  {show_ada(gang.members[at].spent)}", markup=False
+        )
+    if wish.detach:
+        out.print(f"{gang.id} runs; `tally payer run` pays for it", markup=False)
+    else:
+        out.print(f"{gang.id}: {show_ada(gang.spent)}", markup=False)

@@ -1,0 +1,251 @@
+"""What the consumer's paying commands share: the market with the payer inside, and a running job's screen."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from marketplace.cli.shared.common import (
+    DONE,
+    JOB_FAILED,
+    Where,
+    configure_logs,
+    confirm_spend,
+    err,
+    out,
+    print_json,
+)
+from marketplace.cli.shared.consumer import load_purse
+from marketplace.cli.shared.tables import share_note
+from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.jobs.runner import Offered
+from marketplace.client.payer.payers import Paid
+from marketplace.client.sdk.job import Job
+from marketplace.client.sdk.market import Market
+from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.domain.money.terms import Terms
+from marketplace.domain.units import show_ada, show_duration, show_rate
+
+SETTLE_S: Final = 90.0
+_LAST_WORDS_S: Final = 15.0
+
+
+@asynccontextmanager
+async def at_market(
+    where: Where, *, keep: bool = False, close_after_s: float = CLOSE_AFTER_S
+) -> AsyncGenerator[Market]:
+    """The market of *where*, signed in to with the purse; the payer runs inside."""
+    configure_logs()
+    purse = await anyio.to_thread.run_sync(load_purse, where.home)
+    async with Market(
+        where.market,
+        wallet=purse,
+        chain_url=where.chain_url or None,
+        project_id=where.project_id or None,
+        submit_urls=where.submit_urls or None,
+        keep=keep,
+        close_after_s=close_after_s,
+    ) as opened:
+        yield opened
+
+
+def offered_text(offered: Offered) -> str:
+    """What is about to be agreed to, in a few lines."""
+    terms, quote = offered.quote.terms, offered.quote
+    simulated = "  SIMULATED device" if quote.simulated else ""
+    lines = [
+        f"provider   {terms.provider[:16]}…  {quote.device}{simulated}",
+        f"price      {show_rate(terms.rate_micro, terms.resource)} x {units(terms)}",
+        f"at most    {show_ada(terms.ceiling)} for up to {show_duration(terms.max_duration_ms)}",
+    ]
+    if note := share_note(terms.resource, terms.units_milli):
+        lines.append(f"share      {note}")
+    if offered.fresh:
+        lines.append(
+            f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the "
+            f"{show_ada(offered.reserve)} it needs to exist, come back (a network fee of about 0.2 ADA does not)"
+        )
+    elif offered.amount:
+        lines.append(f"channel    an open one, topped up by {show_ada(offered.amount)}")
+    else:
+        lines.append("channel    one that is open already: nothing to pay in")
+    if offered.spent:
+        lines.append(
+            f"before     {show_ada(offered.spent)} on another provider, within the same budget"
+        )
+    return "\n".join(lines)
+
+
+def units(terms: Terms) -> str:
+    """``2 GPUs``, ``0.5 GPU``, ``1.5 cores``: what the rate is multiplied by."""
+    whole, part = divmod(terms.units_milli, 1000)
+    amount = f"{whole}.{part:03d}".rstrip("0").rstrip(".")
+    word = "GPU" if terms.resource == "gpu" else "core"
+    return f"{amount} {word}{'' if terms.units_milli == 1000 or amount.startswith('0') else 's'}"
+
+
+def progress() -> Progress:
+    """The bar of a running command, on stderr so that stdout stays the job's own."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[cost]}"),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+@dataclass
+class _Screen:
+    """Where a running job's output goes: logs to stdout, everything else to stderr."""
+
+    as_json: bool
+    bar: Progress
+    task: TaskID
+    notes: list[str] = field(default_factory=list[str])
+    ticks: int = 0
+    printed: anyio.Event = field(default_factory=anyio.Event)
+
+    async def paid(self, paid: Paid) -> None:
+        """A tick, a note or a stage."""
+        if paid.kind == "tick":
+            self.ticks += 1
+            self.bar.update(self.task, cost=show_ada(paid.spent))
+        elif paid.kind == "stage":
+            detail = paid.detail or {}
+            done, total = detail.get("done"), detail.get("total")
+            self.bar.update(
+                self.task,
+                description=paid.code.lower(),
+                completed=int(done) if done is not None else 0,
+                total=int(total) if total else None,
+            )
+        elif paid.kind in ("note", "refused"):
+            line = f"{paid.code}: {paid.message}"
+            if line not in self.notes:
+                self.notes.append(line)
+                self.bar.console.print(line, style="yellow", markup=False)
+
+    def line(self, text: str) -> None:
+        """A line of the job's own output."""
+        stream = sys.stderr if self.as_json else sys.stdout
+        stream.write(text + "\n")
+        stream.flush()
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How `tally job run` was asked to run."""
+
+    yes: bool
+    as_json: bool
+    keep: bool
+    detach: bool
+    outputs: Path | None
+
+
+async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
+    """Quote, ask, pay, follow; the exit code."""
+
+    async def confirm(offered: Offered) -> bool:
+        if not wish.as_json:
+            await anyio.to_thread.run_sync(confirm_spend, offered_text(offered), wish.yes)
+        elif not wish.yes:
+            await anyio.to_thread.run_sync(confirm_spend, "", wish.yes)
+        return True
+
+    async with at_market(where, keep=wish.keep) as opened:
+        job = await opened.run(loaded, confirm=confirm)
+        if wish.detach:
+            summary = {"job": job.id, "state": "STARTING"}
+            _say(wish.as_json, summary, f"{job.id} runs; `tally payer run` pays for it")
+            return DONE
+        with progress() as bar:
+            task = bar.add_task("starting", total=None, cost=show_ada(0))
+            screen = _Screen(wish.as_json, bar, task)
+            code = await _watch(opened, job, screen)
+            if wish.outputs is not None:
+                bar.update(screen.task, description="fetching outputs")
+                for path in await job.download(wish.outputs):
+                    bar.console.print(f"output {path}", markup=False)
+            bar.update(screen.task, description="settling")
+            settled = await job.settled(SETTLE_S) if not wish.keep else False
+        _say(wish.as_json, _summary(job, screen, settled), _last_line(job, screen))
+        return code
+
+
+async def _watch(opened: Market, job: Job, screen: _Screen) -> int:
+    """Until the job ended: logs, ticks, and a first Ctrl-C that stops it properly."""
+    silence = opened.listen(screen.paid)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, job, screen)
+            tasks.start_soon(_logs, job, screen)
+            await job.wait()
+            with anyio.move_on_after(_LAST_WORDS_S):  # what it printed last is still on its way
+                await screen.printed.wait()
+            tasks.cancel_scope.cancel()
+    finally:
+        silence()
+    return DONE if job.completed else JOB_FAILED
+
+
+async def _stop_on_signal(job: Job, screen: _Screen) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        asked = False
+        async for _ in signals:
+            if asked:
+                raise KeyboardInterrupt
+            asked = True
+            screen.bar.console.print(
+                "stopping the job; once more stops waiting for it", markup=False
+            )
+            await job.stop()
+
+
+async def _logs(job: Job, screen: _Screen) -> None:
+    await job.running()
+    async for line in job.logs():
+        screen.line(line)
+    screen.printed.set()
+
+
+def _summary(job: Job, screen: _Screen, settled: bool) -> dict[str, Any]:
+    view = job.view
+    return {
+        "job": job.id,
+        "state": job.state,
+        "reason": job.reason,
+        "exit_code": job.exit_code,
+        "spent": job.spent,
+        "ceiling": view.get("ceiling"),
+        "ticks": screen.ticks,
+        "settled": settled,
+        "simulated": bool(view.get("simulated")),
+        "device": view.get("device"),
+        "notes": screen.notes,
+    }
+
+
+def _last_line(job: Job, screen: _Screen) -> str:
+    view = job.view
+    code = f" (exit code {job.exit_code})" if job.exit_code is not None else ""
+    of = f" of at most {show_ada(int(view['ceiling']))}" if view.get("ceiling") else ""
+    return f"{job.reason}{code}, {screen.ticks} ticks: {show_ada(job.spent)}{of}"
+
+
+def _say(as_json: bool, summary: dict[str, Any], line: str) -> None:
+    if as_json:
+        print_json(summary)
+    else:
+        out.print(line, markup=False)

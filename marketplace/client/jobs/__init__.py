@@ -1,0 +1,1 @@
+"""Jobs from the consumer's side: files, images, quotes, the way to a paid end, the bill."""

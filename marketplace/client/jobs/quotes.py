@@ -1,0 +1,134 @@
+"""A quote, checked against what was asked before anything is signed or paid.
+
+The price in the signed terms is the price that is charged, so the terms are what is checked; the
+market's friendly summary beside them is only shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from marketplace.domain.canonical import want_text
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
+from marketplace.domain.units import WHOLE
+from marketplace.domain.work.job import JobSpec
+
+MAX_CLOSE_PERIOD_MS = 7 * 86_400_000
+
+
+class QuoteRefused(Refusal):
+    """The quote is not what was asked for; nothing was signed."""
+
+    code = "QUOTE_REFUSED"
+    remedy = "post the job again; if it lasts, this market does not keep to what it is asked"
+
+
+@dataclass(frozen=True)
+class Quote:
+    """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened;
+    *payout* is the address that the terms' payout is said to be the hash of, to be compared before use.
+    """
+
+    signed: SignedTerms
+    terms: Terms
+    fresh: bool
+    device: str
+    simulated: bool
+    why: Mapping[str, Any]
+    payout: str = ""
+
+    @staticmethod
+    def read(value: object) -> Quote:
+        """From the ``quote`` of a job; :class:`Malformed`, or a refusal if the adapter did not sign."""
+        if not isinstance(value, dict):
+            raise Malformed("the job has no quote")
+        row = cast("dict[str, Any]", value)
+        try:
+            body = bytes.fromhex(want_text(row["terms"], "terms", 16_384))
+            signature = bytes.fromhex(want_text(row["adapter_signature"], "adapter_signature", 128))
+        except (KeyError, ValueError) as error:
+            raise Malformed(f"the quote's terms cannot be read: {error}") from error
+        signed = SignedTerms(body, signature)
+        offer = cast("dict[str, Any]", row.get("offer") or {})
+        return Quote(
+            signed=signed,
+            terms=signed.verify_adapter(),
+            fresh=row.get("channel") != "reused",
+            device=str(row.get("device") or offer.get("device") or ""),
+            simulated=bool(row["simulated"] if "simulated" in row else offer.get("simulated")),
+            why=cast("dict[str, Any]", row.get("why") or {}),
+            payout=str(offer.get("payout_address") or ""),
+        )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the quote must agree with: the job as it was posted and by whom.
+
+    *session_vks*: the fresh key and the channels that may be reused; *spent*: what earlier leases of
+    the job were approved for.
+    """
+
+    job: str
+    spec: JobSpec
+    magic: int
+    consumer_vkh: bytes
+    session_vks: frozenset[bytes]
+    spent: int = 0
+
+
+def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
+    """:class:`QuoteRefused` names the first term that is not what was asked. *now_ms* is UTC."""
+    terms, spec = quote.terms, wanted.spec
+    cap = spec.price.max_gpu_rate if terms.resource == "gpu" else spec.price.max_core_rate
+    rules = (
+        (terms.job == wanted.job, "it is for another job"),
+        (terms.magic == wanted.magic, "it is for another network"),
+        (terms.work == spec.hash, "its work is not the job that was posted"),
+        (terms.consumer_vkh == wanted.consumer_vkh, "the refund would go to another key"),
+        (terms.session_vk in wanted.session_vks, "it is on a channel of another key"),
+        (terms.asset == ADA, "it is priced in another asset"),
+        (not cap or terms.rate_micro <= cap, "its rate is above the job's cap"),
+        (
+            terms.ceiling + wanted.spent <= spec.price.budget,
+            "its ceiling and what was spent exceed the budget",
+        ),
+        (terms.max_duration_ms <= spec.policy.max_duration_ms, "it runs longer than asked"),
+        (terms.fee_bps <= MAX_FEE_BPS, "its settlement fee is above what is usual"),
+        (
+            terms.close_period_ms >= close_period_floor(terms.magic),
+            "closing would take less than 12 hours on a public network",
+        ),
+        (terms.close_period_ms <= MAX_CLOSE_PERIOD_MS, "closing would take more than a week"),
+        (terms.expires_at_ms > now_ms, "it has expired"),
+        (_units_fit(terms, spec), "it bills more devices, share or cores than were asked for"),
+        (_provider_fits(terms, spec), "the job's placement excludes this provider"),
+        (terms.adapter_vk.hex() == terms.provider, "provider and metering key differ"),
+    )
+    for holds, why in rules:
+        if not holds:
+            raise QuoteRefused(f"lease {terms.lease}: {why}", lease=terms.lease)
+
+
+def _units_fit(terms: Terms, spec: JobSpec) -> bool:
+    """Some resource block asks for what the terms bill."""
+    for block in spec.resources:
+        gpu = block.gpu
+        if terms.resource == "gpu":
+            if gpu is None:
+                continue
+            count, rest = divmod(terms.units_milli, gpu.share)
+            if rest == 0 and gpu.count.least <= count <= gpu.count.most:
+                return True
+        elif gpu is None and terms.units_milli <= max(block.cpu.least, WHOLE // 100):
+            return True
+    return False
+
+
+def _provider_fits(terms: Terms, spec: JobSpec) -> bool:
+    place = spec.placement
+    wanted = not place.providers or terms.provider in place.providers
+    return wanted and terms.provider not in place.not_providers

@@ -1,0 +1,93 @@
+"""The invoice verifier: receipts, terms and a chain URL, nothing else. It imports no store.
+
+``facts(chain, channel)`` reads one channel's life from the ledger; ``verify`` puts it beside what was
+signed and lets :mod:`marketplace.domain.money.invoice` judge. Anyone with the evidence file can run it.
+"""
+
+from __future__ import annotations
+
+from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder
+from marketplace.chain.encoding import datum
+from marketplace.chain.encoding.address import join
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.errors import ChainFault, ChannelUnknown
+from marketplace.chain.node.blockfrost import ChainReader
+from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.domain.money.evidence import ChannelEvidence, Evidence, LedgerFacts
+from marketplace.domain.money.invoice import ChannelDiffers, Invoice, MoneyMissing, read_signed
+
+
+async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:
+    """The invoice, compared with the ledger of *chain*; :class:`InvoiceRefused` or ChainFault.
+
+    What was signed is judged first: the chain is asked only for channels that signed terms describe.
+    """
+    signed = read_signed(evidence)
+    found = [
+        await facts(chain, channel, asset)
+        for channel, asset in zip(evidence.channels, signed.assets, strict=True)
+    ]
+    return signed.bill(found)
+
+
+async def facts(
+    chain: ChainReader, channel: ChannelEvidence, asset: str = ""
+) -> LedgerFacts | None:
+    """What the ledger says of *channel*; :class:`ChannelDiffers` if its open is not there.
+
+    None for a channel that was agreed upon and never opened: nothing was delivered on it.
+    """
+    unit = bytes.fromhex(asset)
+    named = f"channel {channel.session_vk.hex()[:16]}"
+    if not channel.open_tx and not channel.receipts and channel.voucher is None:
+        return None
+    if not channel.open_tx:
+        raise ChannelDiffers(
+            f"{named}: it has receipts, and the evidence names no transaction that opened it",
+            way="open", channel=channel.session_vk.hex(),
+        )  # fmt: skip
+    origin = OutRef(bytes.fromhex(channel.open_tx), channel.index)
+    opened = await chain.output(origin)
+    try:
+        found = await ChannelFinder(chain, scripts_for(asset), unit).find(
+            channel.session_vk, origin
+        )
+    except ChannelUnknown as error:
+        there = "holds another output" if opened is not None else "is in no block of this chain"
+        raise ChannelDiffers(
+            f"{named}: {channel.open_tx}#{channel.index} did not open it; it {there}",
+            way="open", channel=channel.session_vk.hex(), open_tx=channel.open_tx,
+        ) from error  # fmt: skip
+    if opened is None:
+        raise ChainFault("the chain knows the channel and not its open transaction")
+    channel_then = datum.read_channel(opened.utxo, unit)
+    consts = channel_then.stage.consts
+    if isinstance(found, ChannelEnded):
+        await _refund_arrived(chain, found, join(channel_then.refund, chain.mainnet), unit)
+        return LedgerFacts(
+            channel.session_vk, consts, found.funded, found.claimed, found.refunded, 0, ended=True
+        )
+    return LedgerFacts(
+        session_vk=channel.session_vk,
+        consts=consts,
+        funded=sum(funding.amount for funding in found.fundings),
+        claimed=found.claimed,
+        refunded=0,
+        held=found.amount,
+        ended=False,
+    )
+
+
+async def _refund_arrived(
+    chain: ChainReader, ended: ChannelEnded, home: bytes, unit: bytes
+) -> None:
+    """The transaction that finished the channel really paid the rest to the consumer's address."""
+    moves = await chain.moves(ended.finished_by)
+    if moves is None:
+        raise ChainFault("the transaction that finished the channel is in no block now")
+    paid = [o.utxo.quantity(unit) for o in moves.outputs if o.utxo.address == home]
+    if ended.refunded and ended.refunded not in paid:
+        raise MoneyMissing(
+            f"{ended.refunded} should have gone home and no output of it is there",
+            tx=ended.finished_by.hex(),
+        )

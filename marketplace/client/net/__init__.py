@@ -1,0 +1,1 @@
+"""Connections to one market: HTTP, the payer's websocket, signing in."""

@@ -1,0 +1,1 @@
+"""Receipts answered by vouchers: the decision, the books on disk, the process around them."""

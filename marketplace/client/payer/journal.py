@@ -1,0 +1,364 @@
+"""A channel's book on disk: appended and fsynced before anything is sent, and locked by its holder.
+
+One file of JSON lines and one lock file for each session key. Whoever wants to sign for a channel
+takes the lock *first* and reads the book afterwards: a book read before that may be old. A last
+line that a crash cut short was never acted on and is set aside, and so is any damage that nothing
+readable follows (the market's voucher and the chain then say what was signed: see
+:meth:`~marketplace.client.payer.payers.ChannelPayer.catch_up`). What was signed is never forgotten: of the
+receipts only those that the book needs are kept when the file is rewritten. A disk that is full or
+fails is a :class:`~marketplace.disk.DiskFault`: the row does not count, and the process stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import structlog
+
+from marketplace import disk
+from marketplace.client.net.clock import Stamp
+from marketplace.client.payer import decide
+from marketplace.client.payer.decide import Book, LeaseBook
+from marketplace.disk import Files, JournalDamaged
+from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.money.receipt import SignedReceipt
+from marketplace.domain.money.terms import SignedTerms
+
+_COMPACT_BYTES: Final = 8 << 20
+
+log = structlog.get_logger("tally.payer")
+
+
+class ChannelHeld(Conflict):
+    """Another payer process signs for this channel."""
+
+    code = "CHANNEL_HELD"
+    remedy = "one payer holds a session key: leave it to that one, or stop it first"
+
+
+class ChannelNotMine(NotFound):
+    """No book of that channel in this home."""
+
+    code = "CHANNEL_NOT_MINE"
+    remedy = "use the --home in which the channel was opened"
+
+
+@dataclass(frozen=True)
+class ChannelFacts:
+    """What a payer must know about a channel beside its book. *amount* is what was put in.
+
+    *open_tx* is hex, empty before the open transaction was sent; *state* is OPENING, OPEN or ENDED;
+    *keep* leaves it open for other jobs; *payout* is the provider's address (Bech32), where it said one.
+    """
+
+    session_vk: bytes
+    market: str
+    magic: int
+    provider: str
+    asset: str
+    amount: int
+    open_tx: str = ""
+    index: int = 0
+    state: str = "OPENING"
+    settled_tx: str = ""
+    keep: bool = False
+    payout: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the journal and for ``--json``."""
+        return {**vars(self), "session_vk": self.session_vk.hex()}
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> ChannelFacts:
+        """The reverse."""
+        fields: dict[str, Any] = {**row, "session_vk": bytes.fromhex(str(row["session_vk"]))}
+        return ChannelFacts(**fields)
+
+
+@dataclass
+class Loaded:
+    """A book as the journal has it, in this process's monotonic time."""
+
+    facts: ChannelFacts | None = None
+    book: Book = field(default_factory=lambda: Book(b""))
+    terms: dict[str, SignedTerms] = field(default_factory=dict[str, SignedTerms])
+    latest: dict[str, SignedReceipt] = field(default_factory=dict[str, SignedReceipt])
+    final: set[str] = field(default_factory=set[str])
+    end_sent: bool = False
+    end_ms: int | None = None
+
+
+class Journal:
+    """The locked book of one channel. Made by :meth:`hold`; ``close`` gives the lock back.
+
+    *files* are the operating system's calls. Every failure of the disk is a
+    :class:`~marketplace.disk.DiskFault`; after one nothing more is written here.
+    """
+
+    def __init__(self, path: Path, lock: int, files: Files = disk.OS) -> None:
+        self._path = path
+        self._lock = lock
+        self._files = files
+        self._rows: disk.Rows | None = None
+
+    @staticmethod
+    def hold(
+        folder: Path,
+        session_vk: bytes,
+        compact_bytes: int = _COMPACT_BYTES,
+        files: Files = disk.OS,
+    ) -> tuple[Journal, Loaded]:
+        """Lock, then read; a file above *compact_bytes* is rewritten. :class:`ChannelHeld` if another
+        process has the lock.
+        """
+        path = folder / f"{session_vk.hex()}.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = files.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise disk.fault(error, "a channel cannot be locked", path) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise ChannelHeld(f"another payer holds channel {session_vk.hex()[:16]}") from error
+        except OSError as error:
+            os.close(lock)
+            raise disk.fault(error, "a channel cannot be locked", path) from error
+        journal = Journal(path, lock, files)
+        try:
+            rows = journal._recover()
+            loaded = fold(session_vk, rows)
+            journal._open(loaded, rows, compact_bytes)
+        except BaseException:
+            journal.close()
+            raise
+        return journal, loaded
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+        os.close(self._lock)
+
+    def write(self, *rows: Mapping[str, Any]) -> None:
+        """Append and reach the disk; all of *rows* or, after a crash, a prefix of them."""
+        assert self._rows is not None
+        self._rows.add(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+    def _recover(self) -> list[dict[str, Any]]:
+        """The rows; a damaged end is kept beside the file and cut off."""
+        data = _read(self._path)
+        rows, end = _rows(data, self._path.name)
+        if end < len(data):
+            side = disk.set_aside(self._path, end, self._files)
+            log.warning(
+                "book_end_damaged", book=str(self._path), kept=side.name, bytes=len(data) - end
+            )
+        return rows
+
+    def _open(self, loaded: Loaded, rows: list[dict[str, Any]], compact_bytes: int) -> None:
+        if self._path.exists() and self._path.stat().st_size > compact_bytes:
+            self._compact(loaded, rows)
+        self._rows = disk.Rows(self._path, self._files)
+
+    def _compact(self, loaded: Loaded, rows: list[dict[str, Any]]) -> None:
+        """Rewrite without the receipts that later ones replaced; the greatest amount stays."""
+        needed = {signed.body.hex() for signed in loaded.latest.values()}
+        begun: set[str] = set()  # a lease's first receipt may be all that says when it began
+        for row in rows:
+            if row["k"] == "tick" and row["lease"] not in begun:
+                begun.add(row["lease"])
+                needed.add(row["receipt"][0])
+        kept = [row for row in rows if row["k"] != "tick" or row["receipt"][0] in needed]
+        kept.append({"k": "signed", "signed": loaded.book.signed})
+        data = b"".join(json.dumps(row).encode() + b"\n" for row in kept)
+        disk.write_whole(self._path, data, self._files)
+
+
+def channels_in(folder: Path) -> list[bytes]:
+    """The session keys that have a book in *folder*; says nothing about who holds them."""
+    found: list[bytes] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        with contextlib.suppress(ValueError):
+            found.append(bytes.fromhex(path.stem))
+    return found
+
+
+def peek(folder: Path, session_vk: bytes) -> Loaded:
+    """For showing only: the book as it is now, without the lock. Never sign after a peek."""
+    path = folder / f"{session_vk.hex()}.jsonl"
+    if not path.exists():
+        raise ChannelNotMine(f"there is no channel {session_vk.hex()[:16]} in {folder}")
+    return fold(session_vk, _rows(_read(path), path.name)[0])
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise disk.fault(error, "a book cannot be read", path) from error
+
+
+def _rows(data: bytes, name: str) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and where they end; see :func:`marketplace.disk.good_rows`."""
+    return disk.good_rows(data, _row, name)
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, dict) or "k" not in row:
+        raise ValueError("no row of a book")
+    return cast("dict[str, Any]", row)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def channel_row(facts: ChannelFacts) -> dict[str, Any]:
+    """The channel as it is now; the last such row counts."""
+    return {"k": "channel", **facts.to_json()}
+
+
+def lease_row(terms: SignedTerms, cap: int, at: Stamp) -> dict[str, Any]:
+    """Terms that the session key signed, and the most that may be approved under them."""
+    parts = [bytes(cast(bytes, part)).hex() for part in terms.to_wire()]
+    return {"k": "lease", "terms": parts, "cap": cap, "at": at.to_wire()}
+
+
+def cap_row(lease: str, cap: int) -> dict[str, Any]:
+    """Another most that may be approved for *lease*: its job has a new one, with what was left."""
+    return {"k": "cap", "lease": lease, "cap": cap}
+
+
+def clock_row(lease: str, what: str, at: Stamp) -> dict[str, Any]:
+    """*what*: started, paused, resumed or ended."""
+    return {"k": "clock", "lease": lease, "what": what, "at": at.to_wire()}
+
+
+def tick_row(signed: SignedReceipt, book: Book, lease: str, at: Stamp) -> dict[str, Any]:
+    """A receipt that was accepted, and what is signed for it."""
+    return {
+        "k": "tick",
+        "lease": lease,
+        "receipt": [signed.body.hex(), signed.signature.hex()],
+        "approved": book.leases[lease].approved,
+        "signed": book.signed,
+        "at": at.to_wire(),
+    }
+
+
+def signed_row(book: Book) -> dict[str, Any]:
+    """What is signed beyond the last receipt's answer."""
+    approved = {name: lease.approved for name, lease in book.leases.items()}
+    return {"k": "signed", "signed": book.signed, "approved": approved}
+
+
+def stopped_row(code: str, evidence: SignedReceipt | None = None) -> dict[str, Any]:
+    """Why nothing more is signed, with the receipt that proves it, where one does."""
+    proof = {} if evidence is None else {"receipt": [evidence.body.hex(), evidence.signature.hex()]}
+    return {"k": "stopped", "code": code, **proof}
+
+
+def final_row(lease: str) -> dict[str, Any]:
+    """The lease is over and its last receipt was answered."""
+    return {"k": "final", "lease": lease}
+
+
+def end_row(at: Stamp) -> dict[str, Any]:
+    """The signed wish to end was sent."""
+    return {"k": "end", "at": at.to_wire()}
+
+
+# --- folding --------------------------------------------------------------------------------------
+
+
+def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None) -> Loaded:
+    """The book that *rows* add up to, its times moved to this process's clock."""
+    now = now or Stamp.now()
+    loaded = Loaded(book=Book(session_vk))
+    agreed: dict[str, int] = {}
+    for number, row in enumerate(rows, start=1):
+        try:
+            _fold(loaded, row, now, agreed)
+        except (KeyError, TypeError, ValueError, Malformed) as error:
+            raise JournalDamaged(f"row {number}: {error}") from error
+    heard_ms = max((Stamp.from_wire(r["at"]).mono_at(now) for r in rows if "at" in r), default=0)
+    for lease in list(loaded.book.leases.values()):
+        # Whether a pause went on while nobody listened is not known: it counts as far as it was seen.
+        loaded.book = decide.resumed(loaded.book, lease.terms.lease, heard_ms)
+        if lease.since_ms is None:  # it may have begun since, and nobody wrote that down
+            unseen = replace(lease, agreed_ms=agreed[lease.terms.lease])
+            loaded.book = loaded.book.with_lease(unseen)
+    return loaded
+
+
+def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int]) -> None:
+    book = loaded.book
+    match row["k"]:
+        case "channel":
+            loaded.facts = ChannelFacts.from_json({k: v for k, v in row.items() if k != "k"})
+        case "lease":
+            signed = SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]])
+            terms = signed.terms
+            loaded.terms[terms.lease] = signed
+            loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
+            agreed[terms.lease] = Stamp.from_wire(row["at"]).mono_at(now)
+        case "cap":
+            lease = replace(book.leases[str(row["lease"])], cap=int(row["cap"]))
+            loaded.book = book.with_lease(lease)
+        case "clock":
+            at = Stamp.from_wire(row["at"]).mono_at(now)
+            moves = {
+                "started": decide.started,
+                "paused": decide.paused,
+                "resumed": decide.resumed,
+                "ended": decide.ended,
+            }
+            loaded.book = moves[row["what"]](book, str(row["lease"]), at)
+        case "tick":
+            _fold_tick(loaded, row, now)
+        case "signed":
+            for name, approved in row.get("approved", {}).items():
+                lease = loaded.book.leases[name]
+                more = replace(lease, approved=max(lease.approved, int(approved)))
+                loaded.book = loaded.book.with_lease(more)
+            loaded.book = replace(loaded.book, signed=max(loaded.book.signed, int(row["signed"])))
+        case "stopped":
+            loaded.book = replace(book, stopped=str(row["code"]))
+        case "final":
+            loaded.final.add(str(row["lease"]))
+        case "end":
+            loaded.end_sent = True
+            at = Stamp.from_wire(row["at"]) if "at" in row else now
+            loaded.end_ms = at.mono_at(now)
+        case unknown:
+            raise Malformed(f"unknown row {unknown!r}")
+
+
+def _fold_tick(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
+    body, signature = row["receipt"]
+    signed = SignedReceipt(bytes.fromhex(body), bytes.fromhex(signature))
+    receipt = signed.receipt
+    at = Stamp.from_wire(row["at"]).mono_at(now)
+    book = decide.started(loaded.book, receipt.lease, at)
+    if receipt.final:
+        book = decide.ended(book, receipt.lease, at)
+    lease = book.leases[receipt.lease].heard(receipt)
+    lease = replace(lease, approved=max(lease.approved, int(row["approved"])))
+    answered = decide.remember(book.answered, receipt)
+    book = replace(
+        book, last=receipt, answered=answered, signed=max(book.signed, int(row["signed"]))
+    )
+    loaded.book = book.with_lease(lease)
+    loaded.latest[receipt.lease] = signed

@@ -1,0 +1,1 @@
+"""What programs use: a market, its jobs, the same without ``async``."""

@@ -1,0 +1,98 @@
+"""A gang from the consumer's side: every member's quote is checked before the first one is signed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+
+from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.jobs.runner import Offered, Runner
+from marketplace.client.net.http import Http
+from marketplace.client.sdk.job import Job
+from marketplace.domain.errors import Malformed, Refusal
+
+Json = dict[str, Any]
+ConfirmAll = Callable[[Sequence[Offered]], Awaitable[bool]]
+"""Sees what all members will cost; False declines."""
+
+
+@dataclass
+class Gang:
+    """The members' jobs, in their order; each is an ordinary job."""
+
+    id: str
+    members: list[Job]
+    http: Http
+
+    @property
+    def spent(self) -> int:
+        """Lovelace approved so far, by all."""
+        return sum(job.spent for job in self.members)
+
+    @property
+    def completed(self) -> bool:
+        """Every member ended as it should."""
+        return all(job.completed for job in self.members)
+
+    async def stop(self) -> None:
+        """Ask for the end of all; what was delivered until then is owed."""
+        await self.http.post(f"/v1/gangs/{self.id}/stop", {})
+
+    async def wait(self) -> None:
+        """Until all have ended."""
+        for job in self.members:
+            await job.wait()
+
+
+async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> Json:
+    """Upload the files and post the gang; the market's view of it."""
+    members = loaded.spec.members()
+    await runner.upload(loaded)
+    sessions = [runner.purse.new_session() for _ in members]
+    body = {
+        "spec": loaded.spec.to_wire(),
+        "session_vks": [session.verify_key.hex() for session in sessions],
+        "consumer_vkh": runner.purse.signer.key_hash.hex(),
+    }
+    try:
+        gang = cast(Json, await runner.http.post("/v1/gangs", body, key))
+    except Refusal:
+        for unused in sessions:
+            runner.purse.forget_session(unused.verify_key)
+        raise
+    shown = cast("list[Json]", gang["members"])
+    if len({str(view["id"]) for view in shown}) != len(members):
+        raise Malformed(f"the market shows other members than the {len(members)} of this gang")
+    for view, spec in zip(shown, members, strict=True):
+        runner.know(
+            str(view["id"]), spec
+        )  # its quote has to be for this, whatever the market shows
+    return gang
+
+
+async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
+    """Check the quotes of all members, ask, and only then sign and pay; False when *confirm* declined.
+
+    A refusal on the way ends the gang: nobody pays on for a part of it. A fault leaves the quotes as
+    they are: accepting again is safe.
+    """
+    try:
+        views = [await runner.quoted(str(member["id"])) for member in gang["members"]]
+        offers = [await runner.examine(view) for view in views]
+        if confirm is not None and not await confirm(offers):
+            await _stop(runner, gang)
+            return False
+        for offered in offers:
+            await runner.accept(offered)
+    except Refusal:
+        with anyio.CancelScope(shield=True):
+            await _stop(runner, gang)
+        raise
+    return True
+
+
+async def _stop(runner: Runner, gang: Json) -> None:
+    await runner.http.post(f"/v1/gangs/{gang['id']}/stop", {})

@@ -1,0 +1,269 @@
+"""A job in one's hand: its story, logs, outputs, bill. Reads come from the market, money from the books."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
+
+import anyio
+import anyio.to_thread
+
+from marketplace.client.net.http import Http
+from marketplace.domain.errors import Fault, Malformed, Refusal
+from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
+from marketplace.domain.money.invoice import Invoice, asked, reconcile
+
+if TYPE_CHECKING:
+    from marketplace.chain.node.blockfrost import ChainReader
+    from marketplace.client.jobs.runner import Runner
+
+Json = dict[str, Any]
+_POLL_S: Final = 0.3
+
+
+class OutputRefused(Refusal):
+    """An output that does not hash to its name, or would lie outside the folder."""
+
+    code = "OUTPUT_REFUSED"
+    remedy = "nothing was written; ask the provider's market for it again"
+
+
+class Job:
+    """One job. ``await job.wait()`` until it ended; ``job.view`` is the market's latest picture."""
+
+    def __init__(
+        self,
+        http: Http,
+        name: str,
+        runner: Runner | None,
+        chain: Callable[[], Awaitable[ChainReader]],
+    ) -> None:
+        self.id = name
+        self.view: Json = {"id": name}
+        self._http = http
+        self._runner = runner
+        self._chain = chain
+        self._over = anyio.Event()
+        self._error: Refusal | None = None
+        self._followed = False
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, state={self.view.get('state')!r})"
+
+    # ---- fed by whoever follows it ---------------------------------------------------------
+
+    async def saw(self, view: Json) -> None:
+        """A new picture of it."""
+        self.view, self._followed = view, True
+
+    def seen(self, view: Json) -> None:
+        """Its last picture: it has ended."""
+        self.view = view
+        self._over.set()
+
+    def failed(self, refusal: Refusal) -> None:
+        """Following it is over; the reason is raised by :meth:`wait`."""
+        self._error = refusal
+        self._over.set()
+
+    # ---- its story -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """As last seen."""
+        return str(self.view.get("state", ""))
+
+    @property
+    def reason(self) -> str:
+        """Why it ended; empty while it has not."""
+        return str(self.view.get("reason") or "")
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the workload; None while it runs or if it never exited by itself."""
+        code = self.view.get("exit_code")
+        return int(code) if code is not None else None
+
+    @property
+    def completed(self) -> bool:
+        """It ended as it should."""
+        return self.reason == "COMPLETED"
+
+    @property
+    def spent(self) -> int:
+        """Lovelace approved so far: by the own book, else as the market says."""
+        if self._runner is not None:
+            own = self._runner.spent(self.id)
+            if own:
+                return own
+        return int(self.view.get("spent") or 0)
+
+    async def refresh(self) -> Json:
+        """Ask the market now."""
+        self.view = cast(Json, await self._http.get(f"/v1/jobs/{self.id}"))
+        return self.view
+
+    async def wait(self) -> Json:
+        """Until it has ended; its last picture. Raises what stopped the payer from following it."""
+        if self._runner is not None and (self._followed or self.state in ("", "STARTING")):
+            await self._until_over()
+        while self.state != "ENDED":
+            await self.refresh()
+            if self.state != "ENDED":
+                await anyio.sleep(_POLL_S)
+        return self.view
+
+    async def _until_over(self) -> None:
+        while not self._over.is_set():
+            with anyio.move_on_after(_POLL_S):
+                await self._over.wait()
+            if not self._followed and not self._over.is_set():
+                await self.refresh()
+                if self.state == "ENDED":
+                    return
+        if self._error is not None:
+            raise self._error
+
+    async def running(self) -> Json:
+        """Until its workload runs, or it has ended before."""
+        while self.state not in ("RUNNING", "PAUSED", "ENDING", "ENDED"):
+            await self.refresh()
+            await anyio.sleep(_POLL_S / 3)
+        return self.view
+
+    async def stop(self) -> Json:
+        """Ask for its end; what was delivered until then is owed."""
+        self.view = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/stop", {}))
+        return self.view
+
+    async def settled(self, within_s: float = 60.0) -> bool:
+        """Whether its channels have ended on chain in time; False for one that is kept open, too."""
+        if self._runner is None:
+            return False
+        with anyio.move_on_after(within_s):
+            return bool(await self._runner.settled(self.id))
+        return False
+
+    # ---- what it says ----------------------------------------------------------------------
+
+    async def logs(self, *, follow: bool = True) -> AsyncIterator[str]:
+        """Lines of its output, from the beginning; they outlive the lease."""
+        if not follow:
+            text = (await self._http.text(f"/v1/jobs/{self.id}/logs")).decode("utf-8", "replace")
+            for line in text.splitlines():
+                yield line
+            return
+        held, done = "", False
+        heard: dict[
+            str, int
+        ] = {}  # offset of the last piece by lease: a retry's log follows the first's
+        while not done:
+            try:
+                async for event, data in self._http.lines(
+                    f"/v1/jobs/{self.id}/logs", follow="true"
+                ):
+                    if event == "end":
+                        done = True
+                        break
+                    *lines, held = (held + _fresh(data, heard)).split("\n")
+                    for line in lines:
+                        yield line
+            except Fault:  # the market was restarted, or the line was cut: go on where it stopped
+                await anyio.sleep(_POLL_S)
+        if held:
+            yield held
+
+    async def events(self) -> AsyncIterator[Json]:
+        """Its story as it happens."""
+        async for _, data in self._http.lines(f"/v1/jobs/{self.id}/events"):
+            yield cast(Json, json.loads(data))
+
+    async def execute(self, command: list[str]) -> tuple[int, str]:
+        """Run *command* inside the workload: its exit code and what it printed."""
+        answer = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/exec", {"command": command}))
+        return int(answer["exit_code"]), str(answer["output"])
+
+    async def outputs(self) -> list[Json]:
+        """What it gave back: path, sha256, size."""
+        page = cast(Json, await self._http.get(f"/v1/jobs/{self.id}/outputs"))
+        return cast("list[Json]", page.get("items", []))
+
+    async def download(self, folder: Path | str) -> list[Path]:
+        """All outputs into *folder*, each checked against its hash; existing files are replaced."""
+        written: list[Path] = []
+        for item in await self.outputs():
+            sha256 = str(item["sha256"])
+            data = await self._http.text(f"/v1/jobs/{self.id}/outputs/{sha256}")
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise OutputRefused(f"output {item.get('path')} does not hash to {sha256}")
+            path = safe_path(Path(folder), str(item["path"]))
+            await anyio.to_thread.run_sync(_write, path, data)
+            written.append(path)
+        return written
+
+    # ---- its bill --------------------------------------------------------------------------
+
+    async def evidence(self) -> Evidence:
+        """Terms, receipts and vouchers of every channel it ran on.
+
+        A channel that served other jobs as well needs their terms too: its receipts are one chain.
+        """
+        given = parse(await self._http.text(f"/v1/jobs/{self.id}/invoice"))
+        strange = strange_leases(given)  # checks its form as well
+        asked(evidence_from_json(given), self.id)
+        rows = cast("list[Json]", given["leases"])
+        for name in strange:
+            rows.append(
+                cast(Json, parse(await self._http.text(f"/v1/leases/{quote(name, safe='')}")))
+            )
+        return evidence_from_json(given)
+
+    async def invoice(self, *, verify: bool = False) -> Invoice:
+        """The bill, recomputed here; with *verify* compared with the ledger as well."""
+        evidence = await self.evidence()
+        if verify:
+            from marketplace.client.jobs import verifier  # reads the chain: nothing else here does
+
+            return await verifier.verify(evidence, await self._chain())
+        return reconcile(evidence)
+
+
+def _fresh(data: str, heard: dict[str, int]) -> str:
+    """The text of one event of the log stream, or nothing if it was heard before a reconnect."""
+    try:
+        row = cast(Json, json.loads(data))
+        lease, offset, text = str(row["lease"]), int(row["offset"]), str(row["text"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed("the log stream holds something else than text") from error
+    if offset <= heard.get(lease, -1):
+        return ""
+    heard[lease] = offset
+    return text
+
+
+def safe_path(folder: Path, name: str) -> Path:
+    """Where output *name* goes below *folder*; :class:`OutputRefused` for one that would leave it."""
+    inner = name.removeprefix("/workspace/").lstrip("/")
+    normal = posixpath.normpath(inner) if inner else ""
+    if not normal or normal.startswith("..") or normal == "." or "\x00" in normal:
+        raise OutputRefused(f"output {name[:100]!r} does not lie inside the folder")
+    root = folder.resolve()
+    path = root / normal
+    if not path.parent.resolve().is_relative_to(root):
+        raise OutputRefused(f"output {name[:100]!r} leads out of the folder by a link")
+    return path
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tally-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(name, path)

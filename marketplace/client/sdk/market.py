@@ -1,0 +1,299 @@
+"""The SDK: one market, one purse, one chain.
+
+    async with Market("http://localhost:8000", wallet=Purse.load()) as market:
+        job = await market.run("job.yaml")
+        async for line in job.logs():
+            print(line)
+        print(await job.invoice())
+
+The payer runs inside, for as long as the ``async with`` lasts; ``tally payer run`` takes over jobs
+that outlive it. The chain is the client's own (*chain_url*, ``TALLY_CHAIN_URL``); what the market
+says about money is never taken on trust. Reads need no purse. :class:`marketplace.client.sdk.sync.Market`
+is the same without ``async``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import anyio
+import httpx
+import structlog
+
+from marketplace.chain.errors import ChainFault
+from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.jobs.runner import Confirm, Offered, Runner
+from marketplace.client.payer.payers import ChannelPayer, HttpReceipts, Paid, Payers
+from marketplace.client.sdk import gang
+from marketplace.client.sdk.job import Job
+from marketplace.client.sdk.read_only import DEFAULT_MARKET, PurseNeeded, Reader
+from marketplace.client.wallet import second_output
+from marketplace.client.wallet.chain_wallet import Till
+from marketplace.client.wallet.purse import Purse
+from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.disk import JournalDamaged
+from marketplace.domain.errors import Fault, Halt, Refusal
+from marketplace.domain.work.job import JobSpec
+
+log = structlog.get_logger("tally.client")
+Json = dict[str, Any]
+_FOLLOW_CHAIN_S: Final = 5.0
+_SECOND_EVERY: Final = 12  # a minute: one request, as long as nothing is wrong
+_LEAVE_S: Final = 30.0
+
+
+class WrongNetwork(Refusal):
+    """The market and the chain of this client are different networks."""
+
+    code = "WRONG_NETWORK"
+    remedy = "point --chain-url at the network of the market"
+
+
+class Market(Reader):
+    """A market and, with a *wallet*, everything that a consumer does there."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        wallet: Purse | None = None,
+        chain_url: str | None = None,
+        project_id: str | None = None,
+        submit_urls: Sequence[str] | None = None,
+        token: str = "",
+        keep: bool = False,
+        close_after_s: float = CLOSE_AFTER_S,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs;
+        *submit_urls*: further doors through which transactions are sent, too (``TALLY_SUBMIT_URLS``);
+        *close_after_s*: how long a provider may leave an End unanswered before its channel is closed.
+        """
+        super().__init__(
+            url,
+            wallet=wallet,
+            chain_url=chain_url,
+            project_id=project_id,
+            submit_urls=submit_urls,
+            token=token,
+            transport=transport,
+        )
+        if not structlog.is_configured():  # standard output belongs to whoever imports us
+            structlog.configure(
+                wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+                logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            )
+        self._keep = keep
+        self._close_after_ms = int(close_after_s * 1000)
+        self._leaving: set[bytes] = set()
+        self._runner: Runner | None = None
+        self._tasks: Any = None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+        try:
+            return await self._stack.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if error is not None and group.exceptions == (error,):
+                return False  # the caller's own error, as it was raised
+            raise
+
+    # ---- the connection --------------------------------------------------------------------
+
+    async def _open(self, purse: Purse) -> None:
+        network = await self._network()
+        chain = await self.chain()
+        if int(network.get("magic", chain.magic)) != chain.magic:
+            raise WrongNetwork(
+                f"the market is on network {network.get('magic')}, the chain is {chain.magic}"
+            )
+        await super()._open(purse)
+        payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
+        till = Till(purse, chain)
+        self._runner = Runner(self.http, purse, till, payers, self._keep, self._close_after_ms)
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._tasks.start_soon(payers.run)
+        self._tasks.start_soon(self._follow_chain, till)
+
+    async def _on_mainnet(self) -> bool:
+        return (await self.chain()).mainnet
+
+    async def _follow_chain(self, till: Till) -> None:
+        looks = 0
+        while True:
+            try:
+                await till.follow()
+                if looks % _SECOND_EVERY == 0 and self._runner is not None:
+                    await second_output.look(till, self.payers, till.purse.channels)
+                looks += 1
+            except JournalDamaged:
+                raise
+            except (ChainFault, Refusal) as error:
+                log.info("chain_unread", why=error.message)
+            await anyio.sleep(_FOLLOW_CHAIN_S)
+
+    @property
+    def runner(self) -> Runner:
+        """Posting, funding and following; :class:`PurseNeeded` without a wallet."""
+        if self._runner is None:
+            raise PurseNeeded("no wallet was given, or the market was not entered")
+        return self._runner
+
+    @property
+    def payers(self) -> Payers:
+        """The payer of this process."""
+        return self.runner.payers
+
+    def job(self, name: str) -> Job:
+        """A job that exists, by its id; what was spent on it comes from the own books."""
+        return Job(self.http, name, self._runner, self.chain)
+
+    # ---- running ---------------------------------------------------------------------------
+
+    async def run(
+        self,
+        job: Path | str | JobSpec | LoadedJob,
+        *,
+        confirm: Confirm | None = None,
+        key: str = "",
+    ) -> Job:
+        """Post, check the quote, fund, and start; the job goes on in the background.
+
+        *confirm* sees what it will cost before anything is signed; without it the job's own limits
+        decide. *key* makes the posting idempotent.
+        """
+        runner = self.runner
+        posted = await runner.post(await self._pinned(self._load(job)), key=key)
+        quoted = posted.get("state") == "QUOTED" and posted.get("quote")
+        view = posted if quoted else await runner.quoted(str(posted["id"]))
+        if view["state"] == "QUOTED":
+            try:
+                async with runner.turn(view):
+                    offered = await runner.examine(view)
+                    if confirm is not None and not await confirm(offered):
+                        await runner.decline(view)
+                        raise QuoteDeclined(f"{posted['id']}: the quote was declined")
+                    await runner.accept(offered)
+            except Fault:
+                raise  # the quote stands: accepting again is safe
+            except Refusal as refusal:
+                if not isinstance(refusal, QuoteDeclined):
+                    await self._let_go(view)
+                raise
+        return self.attach(str(posted["id"]))
+
+    async def run_gang(
+        self,
+        job: Path | str | JobSpec | LoadedJob,
+        *,
+        confirm: gang.ConfirmAll | None = None,
+        key: str = "",
+    ) -> gang.Gang:
+        """Like :meth:`run` for a job file with a gang: all members are quoted and checked before any is signed."""
+        runner = self.runner
+        posted = await gang.post(runner, await self._pinned(self._load(job)), key)
+        names = [str(member["id"]) for member in posted["members"]]
+        try:
+            if not await gang.agree(runner, posted, confirm):
+                raise QuoteDeclined(f"{posted['id']}: the quotes were declined")
+        except Refusal:
+            for name in names:
+                if runner.channels(name):
+                    self.attach(name)  # its channel may be open: what is in it has to come home
+            raise
+        return gang.Gang(str(posted["id"]), [self.attach(name) for name in names], self.http)
+
+    async def _let_go(self, view: Json) -> None:
+        try:
+            await self.runner.decline(view)
+        except Refusal as refusal:  # it has lapsed, or ended meanwhile
+            log.info("not_declined", code=refusal.code, why=refusal.message)
+        if self.runner.channels(str(view["id"])):
+            self.attach(str(view["id"]))  # its channel may be open: what is in it has to come home
+
+    def attach(self, name: str) -> Job:
+        """A job of this purse, followed by this process from now on: retries, ends, settlement."""
+        handle = self.job(name)
+        self._tasks.start_soon(self._follow, name, handle)
+        return handle
+
+    async def _follow(self, name: str, handle: Job) -> None:
+        while True:
+            try:
+                handle.seen(await self.runner.follow(name, handle.saw))
+                self._watch_ends(self.runner.channels(name))
+                return
+            except Halt:
+                raise  # the own books cannot be kept: this process pays for nobody any more
+            except Fault as fault:
+                log.warning("market_away", job=name, why=fault.message)
+                await anyio.sleep(1.0)
+            except Refusal as refusal:
+                handle.failed(refusal)
+                return
+
+    async def resume_all(self) -> list[str]:
+        """Take every channel that nobody holds, and follow its unfinished jobs: a daemon's start."""
+        runner = self.runner
+        purse = self._purse()
+        begun: list[str] = []
+        for held in await runner.payers.take_all(purse.session):
+            await runner.resume(held)
+            for name, lease in held.book.leases.items():
+                if lease.terms.job not in begun and (name not in held.final or not held.end_sent):
+                    begun.append(lease.terms.job)
+                    self.attach(lease.terms.job)
+            if held.end_sent or set(held.terms) <= held.final:
+                self._watch_ends([held])
+        return begun
+
+    def _watch_ends(self, ending: list[ChannelPayer]) -> None:
+        """Look after channels whose jobs are over until they have ended on chain."""
+        for held in ending:
+            if held.session_vk not in self._leaving:
+                self._leaving.add(held.session_vk)
+                self._tasks.start_soon(self._watch_end, held)
+
+    async def _watch_end(self, held: ChannelPayer) -> None:
+        """Soon at first, seldom later: a lost provider's close period may take a day."""
+        pause = 1.0
+        try:
+            while held.end_sent and not await self.runner.confirm(held):
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, _LEAVE_S)
+        finally:
+            self._leaving.discard(held.session_vk)
+
+    def listen(self, listener: Callable[[Paid], Awaitable[None]]) -> Callable[[], None]:
+        """Hear every tick, note and stage of this process's channels."""
+        return self.payers.listen(listener)
+
+
+class QuoteDeclined(Refusal):
+    """The caller did not want the quote; nothing was spent."""
+
+    code = "QUOTE_DECLINED"
+    remedy = "nothing was signed or paid"
+
+
+__all__ = [
+    "DEFAULT_MARKET",
+    "Job",
+    "Market",
+    "Offered",
+    "Purse",
+    "PurseNeeded",
+    "QuoteDeclined",
+    "WrongNetwork",
+]

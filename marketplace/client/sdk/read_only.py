@@ -1,0 +1,204 @@
+"""A market as somebody sees it who pays for nothing: offers, quotes, jobs, logs.
+
+:class:`~marketplace.client.sdk.market.Market` adds the payer. They are apart because reading needs no chain
+and none of the libraries that build transactions, which take longer to import than a read takes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import httpx
+
+from marketplace.client.net.http import Http
+from marketplace.client.sdk.job import Job
+from marketplace.client.wallet.purse import Purse
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.signin import expect
+from marketplace.domain.site import origin_of
+from marketplace.domain.work.job import JobSpec
+
+if TYPE_CHECKING:
+    from marketplace.chain.node.blockfrost import ChainReader
+    from marketplace.client.jobs.jobfiles import LoadedJob
+
+Json = dict[str, Any]
+DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
+MAINNET: Final = 764824073
+
+
+class PurseNeeded(Refusal):
+    """This needs a key that signs and pays."""
+
+    code = "PURSE_NEEDED"
+    remedy = "Market(url, wallet=Purse.load()), after `tally purse fund`"
+
+
+class Reader:
+    """A market, signed in to with *wallet* or *token* where one is given."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        wallet: Purse | None = None,
+        chain_url: str | None = None,
+        project_id: str | None = None,
+        submit_urls: Sequence[str] | None = None,
+        token: str = "",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = (url or os.environ.get("TALLY_MARKET") or DEFAULT_MARKET).rstrip("/")
+        self.purse = wallet
+        self.http = Http(self.url, token, transport)
+        self.network: Json = {}
+        self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
+        self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
+        self._submit_urls = tuple(
+            os.environ.get("TALLY_SUBMIT_URLS", "").split() if submit_urls is None else submit_urls
+        )
+        self._stack = AsyncExitStack()
+        self._chain: ChainReader | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._stack.__aenter__()
+            self._stack.push_async_callback(self.http.aclose)
+            if self.purse is not None:
+                await self._open(self.purse)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    # ---- the connection --------------------------------------------------------------------
+
+    async def _open(self, purse: Purse) -> None:
+        """*purse* signs in, unless there is a token already."""
+        del purse
+        if not self.http.token:
+            await self.sign_in()
+            self.http.renew = self.sign_in
+
+    async def _network(self) -> Json:
+        if not self.network:
+            self.network = cast(Json, await self.http.get("/v1/network"))
+        return self.network
+
+    async def chain(self) -> ChainReader:
+        """The client's own chain; the market's public one only where none was named."""
+        if self._chain is None:
+            from marketplace.chain.node.blockfrost import connect
+
+            url = self._chain_url or str((await self._network()).get("chain_url") or "")
+            if not url:
+                raise Malformed("no chain URL: set TALLY_CHAIN_URL or pass chain_url")
+            self._chain = await connect(url, self._project_id, submit_urls=self._submit_urls)
+        return self._chain
+
+    async def _on_mainnet(self) -> bool:
+        return int((await self._network()).get("magic") or 0) == MAINNET
+
+    async def sign_in(self) -> str:
+        """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money.
+
+        :class:`~marketplace.domain.signin.OtherMarket` if the market asks for any other signature than
+        one that signs this account in at the address that we dialled.
+        """
+        purse, mainnet = self._purse(), await self._on_mainnet()
+        address, at = purse.address(mainnet=mainnet), origin_of(self.url)
+        magic = int((await self._network()).get("magic") or 0)
+        asked = cast(
+            Json, await self.http.post("/v1/auth/challenge", {"address": address, "market": at})
+        )
+        try:
+            message = bytes.fromhex(str(asked["message"]))
+        except (ValueError, KeyError):
+            raise Malformed("the market's challenge is not hex") from None
+        expect(message, at, purse.signer.key_hash.hex(), magic)
+        signed = purse.sign_in(message, mainnet=mainnet)
+        body = {"address": address, "signature": signed.signature, "key": signed.key}
+        answer = cast(Json, await self.http.post("/v1/auth/verify", body))
+        self.http.token = str(answer["token"])
+        return str(answer.get("account", ""))
+
+    def _purse(self) -> Purse:
+        if self.purse is None:
+            raise PurseNeeded("no wallet was given")
+        return self.purse
+
+    # ---- reading ---------------------------------------------------------------------------
+
+    async def offers(self, **filters: object) -> list[Json]:
+        """Standing offers; filters as ``GET /v1/offers`` has them."""
+        return await self._all("/v1/offers", **filters)
+
+    async def quote(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+        """Price, ceiling and alternatives; nothing is reserved. A refusal carries ``explain``."""
+        loaded = await self._pinned(self._load(job))
+        return cast(Json, await self.http.post("/v1/quotes", {"spec": loaded.spec.to_wire()}))
+
+    async def explain(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+        """Why the others lost, or why nothing matches."""
+        spec = self._load(job).spec.to_wire()
+        return cast(Json, await self.http.post("/v1/explain", {"spec": spec}))
+
+    async def jobs(self, **filters: object) -> list[Json]:
+        """This account's jobs, newest first."""
+        return await self._all("/v1/jobs", **filters)
+
+    def job(self, name: str) -> Job:
+        """A job that exists, by its id."""
+        return Job(self.http, name, None, self.chain)
+
+    async def _all(self, path: str, **query: object) -> list[Json]:
+        limit = query.pop("limit", None)
+        most = int(str(limit)) if limit is not None else None
+        found: list[Json] = []
+        cursor: str | None = None
+        while True:
+            page = cast(Json, await self.http.get(path, cursor=cursor, **query))
+            found += cast("list[Json]", page.get("items", []))
+            cursor = page.get("next")
+            if not cursor or (most is not None and len(found) >= most):
+                return found[:most]
+
+    @staticmethod
+    def _load(job: Path | str | JobSpec | LoadedJob) -> LoadedJob:
+        from marketplace.client.jobs import jobfiles
+
+        if isinstance(job, jobfiles.LoadedJob):
+            return job
+        if isinstance(job, JobSpec):
+            return jobfiles.LoadedJob(job, {})
+        return jobfiles.load(job)
+
+    async def _pinned(self, job: LoadedJob) -> LoadedJob:
+        """*job* with its image's digest; :class:`~marketplace.client.jobs.images.ImageNotPinned`."""
+        from marketplace.client.jobs import images
+
+        spec, name = job.spec, job.spec.image
+        if not spec.placement.isolation.takes_image:
+            return job  # the host's own programs run: nothing is pulled
+        if (known := images.pinned(name)) is not None:
+            return replace(job, spec=replace(spec, image=known))
+        if not images.is_local(name):
+            return replace(job, spec=replace(spec, image=await images.digest_of(name)))
+        digest = images.announced(name, await self.offers())
+        if not digest:
+            raise images.ImageNotPinned(f"{name}: no provider here announces this local image")
+        return replace(job, spec=images.on_offers_with(spec, digest))

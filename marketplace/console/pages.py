@@ -1,0 +1,333 @@
+"""The console: pages rendered here from the same functions as the API, so that they read without
+JavaScript; ``web/assets`` adds what a wallet and a live page need. No build step, no inline script.
+
+A page of an account knows its reader by a cookie that only these pages take, and only for reading:
+whatever changes something goes through ``/v1`` with a bearer token, so there is nothing to forge
+across sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, cast
+from urllib.parse import quote, urlsplit
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from marketplace.api.http.auth import Parts, PartsDep, public
+from marketplace.api.routes import public as market_routes
+from marketplace.console import account_pages
+from marketplace.console.assets import Assets
+from marketplace.console.page import MaybeViewer, SignInFirst, page
+from marketplace.console.rendering import environment
+from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
+from marketplace.domain.isolation import Isolation
+from marketplace.domain.site import origin_of
+from marketplace.domain.work.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
+from marketplace.domain.work.jobfile import nominal_least
+from marketplace.domain.work.lease import LeaseState
+from marketplace.market.base.records import Lease
+from marketplace.market.jobs import jobs
+
+_NOT_PAGES: Final = ("/v1", "/docs", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
+CHAIN_COOKIE: Final = "tally_chain"
+"""The origin of the chain's face that this browser's owner chose (`web/assets/door.js`)."""
+DAYS_SHOWN: Final = 14
+_DAY_MS: Final = 86_400_000
+_RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
+
+
+# ---- for everybody ---------------------------------------------------------------------------
+
+
+@router.get("/")
+async def market(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
+    """Devices, how much of them is in use, and what was paid lately."""
+    devices = (await market_routes.devices(parts))["items"]
+    trades = (await market_routes.prices(parts, limit=50))["items"]
+    stats = await market_routes.stats(parts)
+    return page(request, "market", who, devices=devices, trades=trades, stats=stats)
+
+
+@router.get("/offers")
+async def offers(
+    request: Request,
+    parts: PartsDep,
+    who: MaybeViewer,
+    model: Annotated[str, Query(max_length=80)] = "",
+    region: Annotated[str, Query(max_length=40)] = "",
+    vram: Annotated[str, Query(max_length=6, pattern=r"^\d*$")] = "",
+    rate: Annotated[str, Query(max_length=9, pattern=r"^\d*$")] = "",
+    cursor: Annotated[str, Query(max_length=200)] = "",
+) -> HTMLResponse:
+    """Standing supply; *vram* in GB, *rate* in lovelace a second."""
+    wanted = {"model": model, "region": region, "vram": vram, "rate": rate}
+    found = await market_routes.offers(
+        parts, cursor=cursor, limit=50, model=model, region=region,
+        min_vram_mib=nominal_least(int(vram or 0) * 1024), max_rate_micro=int(rate or 0) * 1_000_000,
+        all_states=False,
+    )  # fmt: skip
+    models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
+    filtered, why = any(wanted.values()), None
+    if filtered and not found["items"] and not cursor:
+        spec = _asked(model=model, region=region, vram=int(vram or 0), rate=int(rate or 0))
+        why = jobs.explain(parts.market, spec, who.account if who else "")["explain"]
+    return page(
+        request, "offers", who, found=found, wanted=wanted, models=models, filtered=filtered,
+        why=why,
+    )  # fmt: skip
+
+
+def _asked(
+    *, model: str, region: str, vram: int, rate: int, count: int = 1,
+    isolation: Isolation = Isolation.CONTAINER,
+) -> JobSpec:  # fmt: skip
+    """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in lovelace."""
+    need = GpuNeed(
+        (model,) if model else (), Range(count, count), Range(nominal_least(vram * 1024))
+    )
+    hour = 3_600_000
+    budget = max(1, count) * (rate or 1_000_000) * hour // 1000 + 1  # no reason of its own
+    return JobSpec(
+        "asked", "any" if isolation.takes_image else "", ("any",), (Resources(gpu=need),),
+        placement=Placement((region,) if region else (), isolation),
+        price=Price(rate * 1_000_000, 0, budget), policy=Policy(hour),
+    )  # fmt: skip
+
+
+@router.get("/explain")
+async def explain(
+    request: Request,
+    parts: PartsDep,
+    who: MaybeViewer,
+    model: Annotated[str, Query(max_length=80)] = "",
+    region: Annotated[str, Query(max_length=40)] = "",
+    vram: Annotated[str, Query(max_length=6, pattern=r"^\d*$")] = "",
+    rate: Annotated[str, Query(max_length=9, pattern=r"^\d*$")] = "",
+    count: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "1",
+    isolation: Isolation = Isolation.CONTAINER,
+) -> HTMLResponse:
+    """What a job would be matched with; if nothing, why, and what would."""
+    count = str(max(1, int(count or 1)))
+    wanted = {"model": model, "region": region, "vram": vram, "rate": rate, "count": count,
+              "isolation": isolation.value}  # fmt: skip
+    spec = _asked(
+        model=model, region=region, vram=int(vram or 0), rate=int(rate or 0), count=int(count),
+        isolation=isolation,
+    )  # fmt: skip
+    answer = jobs.explain(parts.market, spec, who.account if who else "")
+    models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
+    return page(
+        request,
+        "explain",
+        who,
+        wanted=wanted,
+        answer=answer,
+        models=models,
+        isolations=[*Isolation],
+    )
+
+
+@router.get("/offers/{offer_id}")
+async def offer(request: Request, offer_id: str, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
+    """One offer and its devices."""
+    return page(request, "offer", who, offer=await market_routes.offer(offer_id, parts))
+
+
+@router.get("/providers")
+async def providers(
+    request: Request,
+    parts: PartsDep,
+    who: MaybeViewer,
+    cursor: Annotated[str, Query(max_length=200)] = "",
+) -> HTMLResponse:
+    """Who offers."""
+    found = await market_routes.providers(parts, cursor=cursor, limit=50)
+    return page(request, "providers", who, found=found)
+
+
+@router.get("/providers/{provider}")
+async def provider(
+    request: Request, provider: str, parts: PartsDep, who: MaybeViewer
+) -> HTMLResponse:
+    """Earnings, leases, the health of its devices, and why it lost requests."""
+    view = await market_routes.provider(provider, parts)
+    market, now = parts.market, parts.market.now
+    leases = await market.store.find(Lease, provider=provider, order=("-id",), limit=25)
+    # What a lease owes is written into it at its end; until then its last receipt says it.
+    running = await market.store.find(Lease, provider=provider, state=_RUNNING, limit=1000)
+    owed = {x.id: r.lease_owed for x in running if (r := await market.last_receipt(x.id))}
+    # What others rent is theirs: only what a public price list would show.
+    rows = [
+        {"state": x.state.name, "reason": x.reason, "device": x.device, "rate_micro": x.rate_micro,
+         "owed": owed.get(x.id, x.owed), "created_at_ms": x.created_ms, "simulated": x.simulated}
+        for x in leases
+    ]  # fmt: skip
+    since = await market.store.find(
+        Lease, provider=provider, created_ms__ge=now - DAYS_SHOWN * _DAY_MS, limit=20_000
+    )
+    days = _by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in since], now)
+    return page(
+        request, "provider", who, provider=view, leases=rows, days=days, due=sum(owed.values())
+    )
+
+
+def _by_day(earned: list[tuple[int, int]], now: int) -> list[dict[str, Any]]:
+    """Lovelace of (when a lease began, what it owes) for each of the last days, the oldest first."""
+    today = datetime.fromtimestamp(now / 1000, UTC).date()
+    days = {today - timedelta(days=n): 0 for n in reversed(range(DAYS_SHOWN))}
+    for at_ms, owed in earned:
+        day = datetime.fromtimestamp(at_ms / 1000, UTC).date()
+        if day in days:
+            days[day] += owed
+    return [{"name": f"{day:%d %b}", "owed": owed} for day, owed in days.items()]
+
+
+@router.get("/sign-in")
+async def sign_in(
+    request: Request, who: MaybeViewer, to: Annotated[str, Query(max_length=300)] = "/jobs"
+) -> HTMLResponse:
+    """With any CIP-30 wallet."""
+    parsed = urlsplit(to)
+    inside = to.startswith("/") and not parsed.netloc and "\\" not in to
+    return page(request, "sign-in", who, to=to if inside else "/jobs")
+
+
+@router.get("/jobs/new")
+async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
+    """The form; its quote is live."""
+    devices = (await market_routes.devices(parts))["items"]
+    images: dict[str, str] = {}
+    regions: set[str] = set()
+    for _, one in parts.market.matcher.offers():
+        # What a provider has by name is asked for by its digest.
+        images |= {
+            name.removeprefix("image/"): digest
+            for name, digest in one.labels.items()
+            if name.startswith("image/")
+        }
+        regions.add(one.region or one.host.region)
+    return page(
+        request, "new", who, devices=devices, images=sorted(images.items()), isolations=[*Isolation],
+        regions=sorted(regions - {""}),
+    )  # fmt: skip
+
+
+# ---- wiring ------------------------------------------------------------------------------------
+
+
+def _policy(*chain_urls: str) -> str:
+    """Scripts, styles and connections from here alone, and the chain's faces: the public one that this
+    market names, and the one that this browser's owner chose to read the chain at.
+    """
+    chain = "".join(f" {origin}" for origin in dict.fromkeys(map(_place, chain_urls)) if origin)
+    return (
+        "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
+        f"img-src 'self' data:; font-src 'self'; connect-src 'self'{chain}; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def _place(url: str) -> str:
+    """Its origin; empty for anything else, whoever wrote it."""
+    try:
+        return origin_of(url)
+    except Malformed:
+        return ""
+
+
+class Guard:
+    """ASGI middleware: the pages' security headers; what the API answers is left alone."""
+
+    def __init__(self, app: ASGIApp, chain_url: Callable[[], Awaitable[str]]) -> None:
+        self.app = app
+        self.chain_url = chain_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or scope["path"].startswith(_NOT_PAGES):
+            await self.app(scope, receive, send)
+            return
+        chosen = Request(scope).cookies.get(CHAIN_COOKIE, "")
+        policy = _policy(await self.chain_url(), chosen)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = policy
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers["Referrer-Policy"] = "same-origin"
+            await send(message)
+
+        await self.app(scope, receive, guarded)
+
+
+def install(app: FastAPI, parts: Parts) -> None:
+    """Add the pages, after every route of the API."""
+    app.state.templates = environment(lambda: parts.market.now)
+    known = {"chain": "?"}
+
+    async def chain_url() -> str:
+        if known["chain"] == "?":
+            ledger = parts.market.ledger
+            if ledger is None and parts.chain_fault:
+                return ""  # it is still to come
+            try:
+                facts = await ledger.network() if ledger is not None else {}
+            except TallyError:
+                return ""  # asked again with the next page
+            known["chain"] = str(facts.get("chain_url") or "")
+        return known["chain"]
+
+    app.add_middleware(Guard, chain_url=chain_url)
+
+    async def ask_to_sign_in(request: Request, _: Exception) -> Response:
+        to = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(f"/sign-in?to={quote(to, safe='')}", 303)
+
+    app.add_exception_handler(SignInFirst, ask_to_sign_in)
+    _errors_as_pages(app)
+    app.include_router(router)
+    app.include_router(account_pages.router)
+    app.mount("/assets", Assets(), name="assets")
+
+
+def _errors_as_pages(app: FastAPI) -> None:
+    """A person who follows a wrong link gets a page, a program its problem details."""
+    for kind in (TallyError, HTTPException):
+        before = cast(
+            "Callable[[Request, Exception], Awaitable[Response]]", app.exception_handlers[kind]
+        )
+
+        async def shown(
+            request: Request,
+            error: Exception,
+            before: Callable[[Request, Exception], Awaitable[Response]] = before,
+        ) -> Response:
+            plain = await before(request, error)
+            wants = "text/html" in request.headers.get("accept", "")
+            if not wants or request.url.path.startswith((*_NOT_PAGES, "/assets")):
+                return plain
+            code = getattr(error, "code", NotFound.code if plain.status_code == 404 else "REFUSED")
+            if isinstance(error, Unauthenticated):
+                return await _to_sign_in(request)
+            answer = page(
+                request, "error", None, code=code, status=plain.status_code,
+                message=getattr(error, "message", str(getattr(error, "detail", ""))),
+                remedy=getattr(error, "remedy", ""),
+            )  # fmt: skip
+            answer.status_code = plain.status_code
+            return answer
+
+        app.add_exception_handler(kind, shown)
+
+
+async def _to_sign_in(request: Request) -> Response:
+    return RedirectResponse(f"/sign-in?to={quote(request.url.path, safe='')}", 303)

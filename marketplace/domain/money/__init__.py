@@ -1,0 +1,1 @@
+"""Terms, receipts, vouchers, channels, invoices: what is signed and owed."""

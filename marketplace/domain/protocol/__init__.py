@@ -1,0 +1,1 @@
+"""What adapters, payers and the market say to each other."""

@@ -1,0 +1,1 @@
+"""What providers have, list and lease out."""

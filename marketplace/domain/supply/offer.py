@@ -1,0 +1,239 @@
+"""An offer: standing supply of one host, with its prices and its rules."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final, cast
+
+from marketplace.domain import canonical
+from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
+from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.isolation import Isolation, want_isolation
+from marketplace.domain.machine import Machine
+from marketplace.domain.money.terms import MAX_FEE_BPS
+from marketplace.domain.supply.hardware import HostHardware
+
+DEVNET_MAGIC: Final = 42
+
+
+def offer_id(provider: str) -> str:
+    """One adapter has one offer: ``offer_`` and 26 characters that follow from its key (in hex)."""
+    digest = hashlib.blake2b(provider.encode(), digest_size=17).digest()
+    return "offer_" + base64.b32encode(digest).decode().lower()[:26]
+
+
+class OfferRefused(Refusal):
+    """An offer that no honest market would list."""
+
+    code = "OFFER_REFUSED"
+    remedy = "correct the adapter's configuration; `tally adapter doctor` names what is wrong"
+
+
+class OfferState(Enum):
+    """Where an offer stands."""
+
+    LISTED = auto()
+    AWAY = auto()  # its adapter is not connected: nothing new is matched
+    DRAINING = auto()  # running leases go on, nothing new is matched
+    SUSPENDED = auto()  # by the market's operator
+    WITHDRAWN = auto()
+
+
+class OfferEvent(Enum):
+    """What can happen to one."""
+
+    POSTED = auto()
+    GONE = auto()
+    DRAIN = auto()
+    UNDRAIN = auto()
+    SUSPEND = auto()
+    RESTORE = auto()
+    WITHDRAW = auto()
+
+
+_S, _E = OfferState, OfferEvent
+
+OFFER: Final = Machine(
+    "offer",
+    _S.LISTED,
+    {
+        (_S.LISTED, _E.POSTED): _S.LISTED,
+        (_S.LISTED, _E.GONE): _S.AWAY,
+        (_S.LISTED, _E.DRAIN): _S.DRAINING,
+        (_S.LISTED, _E.SUSPEND): _S.SUSPENDED,
+        (_S.LISTED, _E.WITHDRAW): _S.WITHDRAWN,
+        (_S.AWAY, _E.POSTED): _S.LISTED,
+        (_S.AWAY, _E.GONE): _S.AWAY,
+        (_S.AWAY, _E.SUSPEND): _S.SUSPENDED,
+        (_S.AWAY, _E.WITHDRAW): _S.WITHDRAWN,
+        (_S.DRAINING, _E.POSTED): _S.DRAINING,
+        (_S.DRAINING, _E.DRAIN): _S.DRAINING,
+        (_S.DRAINING, _E.UNDRAIN): _S.LISTED,
+        (_S.DRAINING, _E.GONE): _S.AWAY,
+        (_S.DRAINING, _E.SUSPEND): _S.SUSPENDED,
+        (_S.DRAINING, _E.WITHDRAW): _S.WITHDRAWN,
+        (_S.SUSPENDED, _E.POSTED): _S.SUSPENDED,
+        (_S.SUSPENDED, _E.GONE): _S.SUSPENDED,
+        (_S.SUSPENDED, _E.RESTORE): _S.AWAY,
+        (_S.SUSPENDED, _E.WITHDRAW): _S.WITHDRAWN,
+        (_S.WITHDRAWN, _E.POSTED): _S.LISTED,
+    },
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Planned maintenance: nothing new is matched that could still run at *start_ms* (UTC)."""
+
+    start_ms: int
+    end_ms: int
+    notice: str = ""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one adapter offers.
+
+    *provider*: hex of the adapter's Ed25519 key, its name everywhere; *gpu_rates*: micro-lovelace
+    per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone;
+    *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out.
+    """
+
+    id: str
+    provider: str
+    magic: int
+    adapter_vkh: bytes
+    payout: bytes
+    payout_address: str
+    host: HostHardware
+    gpu_rates: Mapping[str, int]
+    core_rate: int
+    asset: str = ""
+    tick_ms: int = 1000
+    grace_ms: int = 2000
+    pause_limit_ms: int = 60_000
+    close_period_ms: int = 86_400_000
+    fee_bps: int = 50
+    isolation: tuple[Isolation, ...] = (Isolation.CONTAINER,)
+    region: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    trust: int = 0
+    allow_root: bool = False
+    egress: bool = False
+    windows: tuple[Window, ...] = ()
+
+    def __post_init__(self) -> None:
+        simulated = any(gpu.simulated for gpu in self.host.gpus)
+        rules = (
+            (
+                not simulated or self.magic == DEVNET_MAGIC,
+                "a simulated device can be listed on a devnet only",
+            ),
+            (0 <= self.fee_bps <= MAX_FEE_BPS, f"fee_bps is at most {MAX_FEE_BPS}"),
+            (1000 <= self.tick_ms <= 60_000, "a tick lasts 1 to 60 s"),
+            (self.core_rate >= 0 and all(r > 0 for r in self.gpu_rates.values()), "a rate is ≤ 0"),
+        )
+        for holds, why in rules:
+            if not holds:
+                raise OfferRefused(why)
+
+    def to_wire(self) -> dict[str, Any]:
+        """A map of plain values for a message or a store (bytes stay bytes)."""
+        return {
+            "id": self.id,
+            "provider": self.provider,
+            "magic": self.magic,
+            "adapter_vkh": self.adapter_vkh,
+            "payout": self.payout,
+            "payout_address": self.payout_address,
+            "host": self.host.to_wire(),
+            "gpu_rates": dict(self.gpu_rates),
+            "core_rate": self.core_rate,
+            "asset": self.asset,
+            "tick_ms": self.tick_ms,
+            "grace_ms": self.grace_ms,
+            "pause_limit_ms": self.pause_limit_ms,
+            "close_period_ms": self.close_period_ms,
+            "fee_bps": self.fee_bps,
+            "isolation": [one.value for one in self.isolation],
+            "region": self.region,
+            "labels": dict(self.labels),
+            "trust": self.trust,
+            "allow_root": self.allow_root,
+            "egress": self.egress,
+            "windows": [[w.start_ms, w.end_ms, w.notice] for w in self.windows],
+        }
+
+    @staticmethod
+    def from_wire(value: object) -> Offer:
+        """The reverse; :class:`Malformed` or :class:`OfferRefused`."""
+        w = _map(value, "offer")
+        try:
+            return Offer(
+                id=want_text(w["id"], "id", 64),
+                provider=want_text(w["provider"], "provider", 64),
+                magic=want_int(w["magic"], "magic"),
+                adapter_vkh=want_bytes(w["adapter_vkh"], 28, "adapter_vkh"),
+                payout=want_bytes(w["payout"], 28, "payout"),
+                payout_address=want_text(w["payout_address"], "payout_address", 200),
+                host=HostHardware.from_wire(_map(w["host"], "host")),
+                gpu_rates=_rates(w["gpu_rates"]),
+                core_rate=want_int(w["core_rate"], "core_rate"),
+                asset=want_text(w["asset"], "asset", 120),
+                tick_ms=want_int(w["tick_ms"], "tick_ms"),
+                grace_ms=want_int(w["grace_ms"], "grace_ms"),
+                pause_limit_ms=want_int(w["pause_limit_ms"], "pause_limit_ms"),
+                close_period_ms=want_int(w["close_period_ms"], "close_period_ms"),
+                fee_bps=want_int(w["fee_bps"], "fee_bps"),
+                isolation=tuple(want_isolation(x) for x in _list(w["isolation"])),
+                region=want_text(w["region"], "region", 40),
+                labels={
+                    want_text(k, "label", 64): want_text(v, "label", 200)
+                    for k, v in _map(w["labels"], "labels").items()
+                },
+                trust=want_int(w["trust"], "trust", 0, 100),
+                allow_root=_flag(w["allow_root"]),
+                egress=_flag(w["egress"]),
+                windows=tuple(_window(x) for x in _list(w["windows"])),
+            )
+        except KeyError as error:
+            raise Malformed(f"the offer lacks {error}") from None
+
+    @property
+    def hash(self) -> bytes:
+        """blake2b_256 of the canonical offer."""
+        return canonical.blake2b_256(canonical.encode(self.to_wire()))
+
+
+def _rates(value: object) -> dict[str, int]:
+    return {
+        want_text(model, "model", 80): want_int(rate, "rate", 1)
+        for model, rate in _map(value, "gpu_rates").items()
+    }
+
+
+def _window(value: object) -> Window:
+    start, end, notice = want_list(value, 3, "window")
+    return Window(want_int(start, "start"), want_int(end, "end"), want_text(notice, "notice", 200))
+
+
+def _map(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Malformed(f"{name} is not a map")
+    return cast(dict[str, Any], value)
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise Malformed("expected a list")
+    return cast(list[object], value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Malformed("expected true or false")
+    return value

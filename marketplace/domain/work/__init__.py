@@ -1,0 +1,1 @@
+"""Jobs, job files, leases, workloads, preemptions."""

@@ -1,0 +1,1 @@
+"""Byte streams through the market to the ports of workloads."""

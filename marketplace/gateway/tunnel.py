@@ -1,0 +1,67 @@
+"""A byte stream to a port of a workload, through its adapter's socket."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+import anyio
+
+from marketplace.domain.protocol import wire
+from marketplace.hub.adapters import AdapterHub, Stream
+from marketplace.market.base.errors import Offline
+
+CHUNK: Final = 64 * 1024
+BUFFER: Final = 256
+MOST_WAITING: Final = 64  # messages on their way to an adapter before an upload waits
+PATIENCE_S: Final = 60
+
+
+class Tunnel:
+    """``async with Tunnel(hub, provider, lease, port) as tunnel``; Offline when it cannot open."""
+
+    def __init__(self, hub: AdapterHub, provider: str, lease: str, port: int) -> None:
+        self._hub, self._provider, self._lease, self._port = hub, provider, lease, port
+        self._id = hub.market.ids.new("stream")
+        self._send, self._receive = anyio.create_memory_object_stream[bytes](BUFFER)
+
+    async def __aenter__(self) -> Tunnel:
+        self._hub.streams[self._id] = Stream(self._send, self._lease, self._provider)
+        if not self._hub.tell(self._provider, wire.StreamOpened(self._lease, self._id, self._port)):
+            self._hub.streams.pop(self._id, None)
+            raise Offline("the provider is not connected to this market process")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._hub.streams.pop(self._id, None) is not None:
+            self._hub.tell(self._provider, wire.StreamClosed(self._lease, self._id, ""))
+        self._send.close()
+        self._receive.close()
+
+    async def room(self) -> None:
+        """Wait until the adapter has taken what was sent: its line carries vouchers as well. Offline."""
+        with anyio.move_on_after(PATIENCE_S):
+            # Acknowledgements come by the hundred: a look now and then costs less than an event each.
+            while self._hub.waiting(self._provider) >= MOST_WAITING:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            return
+        raise Offline("the provider takes nothing any more")
+
+    def send(self, data: bytes) -> None:
+        """To the workload; Offline when the adapter is gone."""
+        for at in range(0, len(data), CHUNK):
+            part = wire.StreamData(self._lease, self._id, data[at : at + CHUNK])
+            if not self._hub.tell(self._provider, part):
+                raise Offline("the provider went away")
+
+    async def receive(self) -> bytes:
+        """From the workload; empty once it is over."""
+        try:
+            return await self._receive.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            return b""

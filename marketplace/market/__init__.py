@@ -1,0 +1,1 @@
+"""The market's use cases: load, decide, apply, and only then act."""

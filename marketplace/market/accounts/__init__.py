@@ -1,0 +1,1 @@
+"""Accounts: sign-in, API keys, webhooks, files, and who may ask for more."""

@@ -1,0 +1,301 @@
+"""Who may ask for more: what an account, or a network address, left unpaid or let lapse.
+
+An account that never paid has few quotes at once and a short time to sign them, and its leases start
+one after the other: the market hands a signed lease to its adapter when the one before it was paid for
+or is over. Whoever owes gets no new lease; after an unpaid end there is a wait, which doubles and is
+forgotten with time. All of that is in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from itertools import count
+from typing import Final
+
+from marketplace.domain.client_address import counted_as
+from marketplace.domain.errors import Conflict
+from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.market.accounts.access import Caller
+from marketplace.market.base.errors import PaymentOwed, TooManyQuotes, UnpaidWait
+from marketplace.market.base.ports import Change
+from marketplace.market.base.records import Channel, Job, Lease, Standing, VoucherRecord
+from marketplace.market.base.settings import Settings
+from marketplace.market.context import Market
+from marketplace.market.core import decide
+from marketplace.market.state.open_quotes import ASKED, WAITS, unfunded
+
+LIVE: Final = decide.LIVE
+AGAIN_MS: Final = 2_000
+"""When to ask again after TOO_MANY_QUOTES: about as long as a quote is signed and funded in."""
+PAGE: Final = 500
+_TRIES: Final = 8
+_names = count()
+
+
+def address_name(address: str) -> str:
+    """How a network address is kept: by a hash of what it is counted as; empty for none."""
+    counted = counted_as(address)
+    return f"address.{sha256(counted.encode()).hexdigest()[:32]}" if counted else ""
+
+
+# ---- pure ----------------------------------------------------------------------------------------
+
+
+def wait_ms(settings: Settings, known: Standing, now: int) -> int:
+    """How long is to be waited since the last unpaid end."""
+    if not known.strikes:
+        return 0
+    wait = settings.unpaid_wait_ms << min(known.strikes - 1, 20)
+    return max(0, known.last_ms + min(wait, settings.unpaid_wait_most_ms) - now)
+
+
+def most_quotes(settings: Settings, known: Standing, now: int) -> int:
+    """So many quotes may be open at once: each channel that paid doubles it, each lapse halves it, and
+    one is always left."""
+    most = settings.quotes_new
+    if known.paid:
+        most = min(most << min(known.paid, 20), max(most, settings.quotes_paying))
+    return max(1, most >> min(_faded(settings, known, known.lapses, now), 20))
+
+
+def _faded(settings: Settings, known: Standing, number: int, now: int) -> int:
+    return max(0, number - max(0, now - known.last_ms) // settings.unpaid_forget_ms)
+
+
+def struck(settings: Settings, known: Standing, now: int, owing: str = "") -> Standing:
+    """After a lease that ended unpaid."""
+    strikes = _faded(settings, known, known.strikes, now) + 1
+    lapses = _faded(settings, known, known.lapses, now)
+    more = [owing] if owing and owing not in known.owing else []
+    return replace(
+        known, strikes=strikes, lapses=lapses, last_ms=now, owing=[*known.owing, *more][-100:]
+    )
+
+
+def lapsed(settings: Settings, known: Standing, now: int) -> Standing:
+    """After a quote that lapsed, or a lease that was signed and never funded."""
+    if wait_ms(settings, known, now):  # the wait that lasts is not begun anew by it
+        return replace(known, lapses=known.lapses + 1)
+    lapses = _faded(settings, known, known.lapses, now) + 1
+    strikes = _faded(settings, known, known.strikes, now)
+    return replace(known, lapses=lapses, strikes=strikes, last_ms=now)
+
+
+def address_limited(known: Standing) -> str:
+    """The address that an account's quotes count at: only those of accounts that never paid do, or
+    who pays would use up the places of a newcomer behind the same router."""
+    return "" if known.paid else known.address
+
+
+# ---- asking --------------------------------------------------------------------------------------
+
+
+async def of(market: Market, name: str) -> Standing:
+    """What is remembered; a blank one of a stranger."""
+    return await market.store.get(Standing, name) or Standing(name)
+
+
+async def change(market: Market, name: str, how: Callable[[Standing], Standing]) -> Standing:
+    """Apply *how* until nobody else was faster."""
+    for _ in range(_TRIES):
+        found = await market.store.get(Standing, name)
+        new = how(found or Standing(name))
+        if found is not None and new == found:
+            return new
+        with suppress(Conflict):
+            put = [] if found is not None else [new]
+            await market.store.apply(Change(puts=[*put], sets=[new] if found is not None else []))
+            return new
+    raise Conflict("what is remembered of this account keeps changing")
+
+
+async def quote_ttl_ms(market: Market, account: str) -> int:
+    """How long a quote of this account stands."""
+    known, settings = await of(market, account), market.settings
+    most = settings.quote_ttl_ms
+    return most if known.paid else min(most, settings.quote_ttl_new_ms)
+
+
+async def check(market: Market, account: str, address: str = "") -> Standing:
+    """PaymentOwed or UnpaidWait unless the account may have a new lease; what is known of it."""
+    known = await of(market, account)
+    owing = [one for one in known.owing if await _owes(market, one)]
+    if owing != known.owing:
+        gone = set(known.owing) - set(owing)
+        known = await change(
+            market, account, lambda at: replace(at, owing=[x for x in at.owing if x not in gone])
+        )
+    if owing:
+        raise PaymentOwed(f"{owing[0]} is over and not paid for", leases=owing[:10])
+    shared = await of(market, address) if address and not known.paid else known
+    left = max(wait_ms(market.settings, one, market.now) for one in (known, shared))
+    if left:
+        raise UnpaidWait(f"a lease ended unpaid: ask again in {left} ms", retry_after_ms=left)
+    return known
+
+
+async def _owes(market: Market, lease_id: str) -> bool:
+    lease = await market.store.get(Lease, lease_id)
+    last = await market.last_receipt(lease_id)
+    channel = await market.store.get(Channel, lease.session_vk) if lease is not None else None
+    if lease is None or last is None or channel is None or channel.state == "ENDED":
+        return False  # nothing is owed, or there is nothing left that it could be paid from
+    voucher = await market.store.get(VoucherRecord, lease.session_vk)
+    return voucher is None or voucher.cumulative < last.channel_owed
+
+
+async def addresses(market: Market, accounts: Iterable[str]) -> dict[str, str]:
+    """For each of *accounts* the address that its quotes count at, if there is one."""
+    asked, found = sorted(set(accounts)), dict[str, str]()
+    for at in range(0, len(asked), PAGE):
+        for known in await market.store.find(Standing, name=asked[at : at + PAGE], limit=PAGE):
+            found[known.name] = address_limited(known)
+    return found
+
+
+@asynccontextmanager
+async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenerator[None]:
+    """Places for the quotes of *members* jobs, kept while they are posted. PaymentOwed, UnpaidWait,
+    TooManyQuotes."""
+    address, settings, quotes = address_name(who.address), market.settings, market.open_quotes
+    known = await check(market, who.account, address)
+    place = "" if known.paid else address
+    most = most_quotes(settings, known, market.now)
+    if quotes.count(who.account) + members > most:
+        text = f"this account may have {most} open, or signed and not funded, at once"
+        raise TooManyQuotes(text, most=most, retry_after_ms=AGAIN_MS)
+    if quotes.count(place) + members > settings.quotes_address:
+        most = settings.quotes_address
+        text = f"accounts at one address that never paid may have {most} open at once"
+        raise TooManyQuotes(text, most=most, retry_after_ms=AGAIN_MS)
+    places = [f"{ASKED}{next(_names)}" for _ in range(members)]
+    for asked in places:
+        quotes.add(asked, who.account, place)
+    try:
+        if address and known.address != address:
+            await change(market, who.account, lambda at: replace(at, address=address))
+        yield
+    finally:
+        for asked in places:
+            quotes.drop(asked)
+
+
+async def blocked(market: Market, account: str) -> bool:
+    """Whether a job that waits has to wait on for its account's sake."""
+    settings, quotes = market.settings, market.open_quotes
+    try:
+        known = await check(market, account, (await of(market, account)).address)
+    except (PaymentOwed, UnpaidWait):
+        return True
+    if quotes.count(address_limited(known)) >= settings.quotes_address:
+        return True
+    return quotes.count(account) >= most_quotes(settings, known, market.now)
+
+
+# ---- what happened -------------------------------------------------------------------------------
+
+
+async def unpaid(market: Market, lease: Lease) -> None:
+    """A lease ended for want of payment."""
+    settings, now = market.settings, market.now
+    known = await change(
+        market, lease.account, lambda at: struck(settings, at, now, owing=lease.id)
+    )
+    if known.address and not known.paid:
+        await change(market, known.address, lambda at: struck(settings, at, now))
+
+
+async def late(market: Market, lease: Lease) -> None:
+    """A lease is over and its last receipt has had no answer for a while."""
+    known = await of(market, lease.account)
+    if lease.id not in known.owing:
+        more = [*known.owing, lease.id][-100:]
+        await change(market, lease.account, lambda at: replace(at, owing=more))
+
+
+async def lapse(market: Market, lease: Lease) -> None:
+    """Its devices were held for nothing."""
+    settings, now = market.settings, market.now
+    await change(market, lease.account, lambda at: lapsed(settings, at, now))
+
+
+async def paid(market: Market, account: str) -> None:
+    """Money was seen to move over one more channel of it (``paying``)."""
+    await change(
+        market, account,
+        lambda at: replace(at, paid=at.paid + 1, lapses=max(0, at.lapses - 1), turn=""),
+    )  # fmt: skip
+    await turns(market, account)
+
+
+# ---- one after the other -------------------------------------------------------------------------
+
+
+async def takes_turn(market: Market, lease: Lease) -> bool:
+    """Whether a signed lease may start now; an account that never paid has one turn, which all members
+    of a gang share: none of them pays before all have started."""
+    known = await of(market, lease.account)
+    if known.paid or not market.settings.starts_in_turn:
+        return True
+    if known.turn and known.turn != lease.id:
+        together = await _together(market, known.turn)
+        if any(other.id == lease.id for other in together):
+            return True
+        if any(other.state in LIVE for other in together):
+            return False
+    mine = await change(
+        market, lease.account,
+        lambda at: at if at.turn not in (known.turn, lease.id) else replace(at, turn=lease.id),
+    )  # fmt: skip
+    return mine.turn == lease.id
+
+
+async def _together(market: Market, lease_id: str) -> list[Lease]:
+    """The lease that has the turn, with those of the other members of its gang."""
+    lease = await market.store.get(Lease, lease_id)
+    job = await market.store.get(Job, lease.job) if lease is not None else None
+    if lease is None or job is None or not job.gang:
+        return [lease] if lease is not None else []
+    members = await market.store.find(Job, gang=job.gang, limit=1_000)
+    found = [await market.store.get(Lease, one.lease) for one in members if one.lease]
+    return [one for one in found if one is not None]
+
+
+async def turns(market: Market, account: str = "") -> None:
+    """Hand over what waits for its turn: one for each account, all of one that paid by now."""
+    where: dict[str, object] = {"account": account} if account else {}
+    for lease in await market.store.find(
+        Lease, state=LeaseState.FUNDED, stage=WAITS, order=("id",), after=None, limit=500, **where
+    ):
+        if await _outwaited(market, lease):
+            await _end(market, lease)
+        elif await takes_turn(market, lease):
+            await _hand_over(market, lease)
+
+
+async def _outwaited(market: Market, lease: Lease) -> bool:
+    known = await of(market, lease.account)
+    if known.owing or wait_ms(market.settings, known, market.now):
+        return True
+    first = await market.store.get(Lease, known.turn) if known.turn else None
+    settings = market.settings
+    wait = settings.turn_wait_ms
+    if first is not None and first.state in LIVE and not unfunded(first):
+        wait = settings.turn_wait_funded_ms
+    return market.now >= lease.created_ms + wait
+
+
+async def _hand_over(market: Market, lease: Lease) -> None:
+    with suppress(Conflict):
+        await market.change(lease.id, lambda at, of: decide.its_turn(at, of))
+
+
+async def _end(market: Market, lease: Lease) -> None:
+    reason, why = EndReason.QUOTE_EXPIRED, "the account's lease before it was not paid for in time"
+    with suppress(Conflict):
+        await market.change(
+            lease.id, lambda at, of: decide.never_started(at, of, reason, why, market.now)
+        )

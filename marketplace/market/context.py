@@ -1,0 +1,184 @@
+"""The shell of all use cases: what they share. Load, decide, apply, and only then act."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import structlog
+
+from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.job import JobState
+from marketplace.market.base.bus import Bus
+from marketplace.market.base.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
+from marketplace.market.base.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
+from marketplace.market.base.settings import Settings
+from marketplace.market.core.decide import Outcome
+from marketplace.market.state.counted_channels import Paying
+from marketplace.market.state.directory import Matcher
+from marketplace.market.state.open_quotes import OpenQuotes, unfunded
+from marketplace.market.state.starts import Starts
+from marketplace.market.state.tick_book import Book, Ticks, UsedKeys
+
+log = structlog.get_logger("market")
+MATCHER: Final = "matcher"
+FEE: Final = "fee_bps"  # the setting: the least settlement fee that an offer must grant
+TRIES: Final = 8
+
+
+class NoProviders:
+    """No adapter is connected here: the command line's view, and before the start."""
+
+    def connected(self, provider: str) -> bool:
+        """Never."""
+        return False
+
+    def tell(self, provider: str, message: wire.Message) -> bool:
+        """To nobody."""
+        return False
+
+
+class NoPayers:
+    """No payer is connected here."""
+
+    def tell(self, session_vk: bytes, message: wire.Message) -> bool:
+        """To nobody."""
+        return False
+
+
+@dataclass
+class Market:
+    """Everything a use case may touch. *names*: the origins at which clients dial this market, its
+    public one first (``site.origin_of``); what they sign names one of them.
+    """
+
+    store: Store
+    clock: Clock
+    ids: Ids
+    process: str
+    settings: Settings = field(default_factory=Settings)
+    ledger: Ledger | None = None
+    bus: Bus = field(default_factory=Bus)
+    matcher: Matcher = field(default_factory=Matcher)
+    providers: Providers = field(default_factory=NoProviders)
+    payers: Payers = field(default_factory=NoPayers)
+    names: tuple[str, ...] = ()
+    hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
+    has_chain: bool = False  # one is configured, be it away; else there is only the adapters' word
+    paying: Paying = field(default_factory=Paying)
+    open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
+    starts: Starts = field(init=False)
+    epoch: int = 0  # of the matcher's lock while this process holds it, else 0
+    book: Book = field(init=False)
+    used: UsedKeys = field(init=False)
+    ticks: Ticks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.book, self.used = Book(self.store), UsedKeys(self.store)
+        self.ticks = Ticks(self.store)
+        self.starts = self.matcher.starts = Starts(self.settings.starts_new)
+
+    @property
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return self.clock.now_ms()
+
+    @property
+    def fence(self) -> tuple[str, int] | None:
+        """What a change that leases something must carry."""
+        return (MATCHER, self.epoch) if self.epoch else None
+
+    def event(self, job: Job, kind: str, detail: dict[str, Any], lease: str = "") -> Event:
+        """A line of the job's story."""
+        return Event(
+            self.ids.new("ev"), job.id, lease or job.lease, job.account, self.now, kind, detail
+        )
+
+    async def lease(self, lease_id: str) -> tuple[Lease, Job]:
+        """Both, or NotFound."""
+        lease = await self.store.get(Lease, lease_id)
+        job = await self.store.get(Job, lease.job) if lease is not None else None
+        if lease is None or job is None:
+            raise NotFound(f"no lease {lease_id}")
+        return lease, job
+
+    async def change(
+        self,
+        lease_id: str,
+        decide: Callable[[Lease, Job], Outcome],
+        extra: Callable[[Outcome], Change] | None = None,
+    ) -> Outcome:
+        """Load, decide and apply until nobody else was faster; then release and rematch."""
+        for attempt in range(TRIES):
+            lease, job = await self.lease(lease_id)
+            out = decide(lease, job)
+            change = extra(out) if extra is not None else Change()
+            if out.lease == lease and out.job == job and not out.sends and extra is None:
+                return out
+            await self._fill(change, out, lease, job)
+            try:
+                await self.store.apply(change)
+            except Conflict:
+                if attempt == TRIES - 1:
+                    raise
+                continue
+            self.after(out)
+            return out
+        raise Conflict(f"{lease_id} keeps changing")
+
+    async def _fill(self, change: Change, out: Outcome, lease: Lease, job: Job) -> None:
+        if out.lease != lease:
+            change.sets.append(out.lease)
+        if out.job != job:
+            change.sets.append(out.job)
+            if out.job.state is JobState.ENDED and job.state is not JobState.ENDED:
+                await self.free_budget(change, out.job, out.lease)
+        change.sends += [(f"adapter:{lease.provider}", message) for message in out.sends]
+        if out.kind:
+            change.puts.append(self.event(out.job, out.kind, out.detail, lease.id))
+        change.topics += [f"job:{job.id}", f"lease:{lease.id}"]
+        if out.released or out.rematch:
+            change.topics.append(MATCHER)
+
+    def after(self, out: Outcome) -> None:
+        """The acts that follow a commit."""
+        if out.released:
+            self.matcher.release(out.lease.id, self.now)
+        if not unfunded(out.lease):
+            self.open_quotes.drop(out.lease.id)
+        log.info(
+            "lease", lease=out.lease.id, state=out.lease.state.name, job=out.job.id,
+            job_state=out.job.state.name, what=out.kind,
+        )  # fmt: skip
+
+    async def free_budget(self, change: Change, job: Job, lease: Lease | None) -> None:
+        """Into *change*: what the job did not spend goes back to its API key, audited."""
+        key = await self.store.get(ApiKey, job.api_key) if job.api_key else None
+        if key is None:
+            return
+        spent = job.spent_before + (lease.owed if lease is not None else 0)
+        unspent = max(job.parsed.price.budget - spent, 0)
+        change.sets.append(replace(key, committed=max(key.committed - unspent, 0)))
+        change.puts.append(self.note("market", "budget.free", key.id, job=job.id, amount=unspent))
+
+    def note(self, actor: str, action: str, subject: str, **detail: object) -> Audit:
+        """A line for the audit log: who did what to whom. Never a secret in it."""
+        return Audit(self.ids.new("audit"), self.now, actor, action, subject, detail)
+
+    async def owed_by(self, lease_id: str) -> int:
+        """What the lease owes by its latest receipt."""
+        last = await self.last_receipt(lease_id)
+        return last.lease_owed if last is not None else 0
+
+    async def last_receipt(self, lease_id: str) -> ReceiptRecord | None:
+        """The lease's latest receipt."""
+        found = await self.store.find(ReceiptRecord, lease=lease_id, order=("-tick",), limit=1)
+        return found[0] if found else None
+
+
+def digest(secret: str) -> str:
+    """sha256 in hex: how secrets are kept."""
+    return hashlib.sha256(secret.encode()).hexdigest()

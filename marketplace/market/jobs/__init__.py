@@ -1,0 +1,1 @@
+"""A consumer's use cases: post, match, quote, sign, stop; gangs; preemption."""

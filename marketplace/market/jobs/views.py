@@ -1,0 +1,350 @@
+"""What people and programs are shown of jobs, leases, offers and channels: plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work.job import JobState
+from marketplace.market.base.records import (
+    Channel,
+    Job,
+    Lease,
+    OfferRecord,
+    ReceiptRecord,
+    Tx,
+    VoucherRecord,
+)
+from marketplace.market.context import Market
+
+MANY: Final = 100_000  # more than a page of jobs can have around it
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What the store has around some jobs, read with one question a table."""
+
+    leases: dict[str, list[Lease]]  # by job, in the order of their making
+    receipts: dict[object, ReceiptRecord]  # the last of each lease that is shown
+    txs: dict[str, list[Tx]]  # by lease
+    channels: dict[bytes, Channel]
+
+    def shown(self, job: Job) -> Lease | None:
+        """The lease that speaks for *job*: its current one, else its last."""
+        leases = self.leases.get(job.id, [])
+        return next((x for x in leases if x.id == job.lease), leases[-1] if leases else None)
+
+
+async def job_view(market: Market, job: Job) -> dict[str, Any]:
+    """A job with its current lease, what it has cost and, while it is quoted, the quote."""
+    return (await job_views(market, [job]))[0]
+
+
+async def job_views(market: Market, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The same of each of *jobs*, with as many questions as for one."""
+    around = await _around(market, jobs)
+    views = [_job(market, job, around) for job in jobs]
+    for job, view in zip(jobs, views, strict=True):
+        lease = around.shown(job)
+        if lease is not None and lease.id == job.lease and job.state is JobState.QUOTED:
+            view["quote"] = await quote_view(market, lease, job)
+    return views
+
+
+async def _around(market: Market, jobs: Sequence[Job]) -> _Around:
+    store, leases, txs = market.store, dict[str, list[Lease]](), dict[str, list[Tx]]()
+    for lease in await store.find(Lease, job=[job.id for job in jobs], limit=MANY):
+        leases.setdefault(lease.job, []).append(lease)
+    around = _Around(leases, {}, txs, {})
+    shown = [lease for job in jobs if (lease := around.shown(job)) is not None]
+    ids = [lease.id for some in leases.values() for lease in some]
+    for tx in await store.find(Tx, lease=ids, limit=MANY):
+        txs.setdefault(tx.lease, []).append(tx)
+    keys = {lease.session_vk for lease in shown}
+    around.channels.update(
+        {c.session_vk: c for c in await store.find(Channel, session_vk=keys, limit=MANY)}
+    )
+    around.receipts.update(
+        await store.newest(ReceiptRecord, "lease", "tick", [lease.id for lease in shown])
+    )
+    return around
+
+
+def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
+    shown = around.shown(job)
+    leases = [x.id for x in around.leases.get(job.id, [])]
+    last = around.receipts.get(shown.id) if shown is not None else None
+    owed = last.lease_owed if last is not None and last.lease == job.lease else 0
+    return {
+        "id": job.id,
+        "name": job.name,
+        "kind": job.kind,
+        "state": job.state.name,
+        "reason": job.reason,
+        "message": job.message,
+        "needs": job.needs,
+        "created_at_ms": job.created_ms,
+        "updated_at_ms": job.updated_ms,
+        "spec": job.spec,
+        "lease": job.lease,
+        "leases": leases,
+        "provider": job.provider or (shown.provider if shown else ""),
+        "exit_code": job.exit_code,
+        "retries": job.retries,
+        "gang": job.gang,
+        "spent": job.spent_before + owed,
+        "budget": job.spec["price"][2],
+        "explain": job.explain,
+        "simulated": bool(shown and shown.simulated),
+        "ceiling": shown.ceiling if shown else 0,
+        "rate_micro": shown.rate_micro if shown else 0,
+        "resource": shown.resource if shown else "",
+        "device": shown.device if shown else "",
+        "stage": shown.stage if shown else "",
+        "channel": shown.session_vk.hex() if shown else "",
+        "started_at_ms": shown.started_ms if shown else 0,
+        "finished_at_ms": shown.finished_ms if shown else 0,
+        "unit_ms": last.unit_ms if last is not None else 0,
+        "ticks": last.tick if last is not None else 0,
+        "transactions": _transactions(shown, around, leases),
+        "expected_wait_ms": market.matcher.expected_wait_ms(job.id, market.now),
+        "quote": None,
+    }
+
+
+def _transactions(
+    lease: Lease | None, around: _Around, leases: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Open, claims and finish of the job, as far as this market knows."""
+    if lease is None:
+        return []
+    txs = sorted((tx for x in leases for tx in around.txs.get(x, [])), key=lambda tx: tx.id)
+    known = {tx.id: {"id": tx.id, "kind": tx.kind, "state": tx.state, "fee": tx.fee} for tx in txs}
+    channel = around.channels.get(lease.session_vk)
+    for tx_id, kind in (
+        (lease.channel_tx or (channel.open_tx if channel else ""), "open"),
+        (channel.settled_tx if channel else "", "finish"),
+    ):
+        if len(tx_id) == 64:
+            # Nobody follows these here; but a workload starts only once its channel is in a block.
+            there = kind == "open" and bool(lease.started_ms)
+            state = "SEEN" if there else "SUBMITTED"
+            known.setdefault(tx_id, {"id": tx_id, "kind": kind, "state": state, "fee": 0})
+    return list(known.values())
+
+
+async def leases_of(market: Market, job: Job) -> list[Lease]:
+    """All leases that the job ever had."""
+    return await market.store.find(Lease, job=job.id)
+
+
+async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
+    """The quote: everything the payer verifies before it signs."""
+    offer = await market.store.get(OfferRecord, lease.offer)
+    return {
+        "lease": lease.id,
+        "terms": lease.terms.hex(),
+        "adapter_signature": lease.adapter_signature.hex(),
+        "provider": lease.provider,
+        "offer": offer_view(offer) if offer is not None else None,
+        "device": lease.device,
+        "simulated": lease.simulated,
+        "resource": lease.resource,
+        "units_milli": lease.units_milli,
+        "rate_micro": lease.rate_micro,
+        "ceiling": lease.ceiling,
+        "why": {"others": market.matcher.others(job.parsed, job.account, lease, market.now)},
+        "expires_at_ms": lease.expires_ms,
+        "channel": "reused" if lease.reused else "fresh",
+        "session_vk": lease.session_vk.hex(),
+    }
+
+
+def lease_view(lease: Lease) -> dict[str, Any]:
+    """A lease, without its secrets."""
+    return {
+        "id": lease.id,
+        "job": lease.job,
+        "offer": lease.offer,
+        "provider": lease.provider,
+        "state": lease.state.name,
+        "reason": lease.reason,
+        "message": lease.message,
+        "stage": lease.stage,
+        "terms": lease.terms.hex(),
+        "adapter_signature": lease.adapter_signature.hex(),
+        "session_signature": lease.session_signature.hex(),
+        "channel": lease.session_vk.hex(),
+        "channel_tx": lease.channel_tx,
+        "rate_micro": lease.rate_micro,
+        "ceiling": lease.ceiling,
+        "resource": lease.resource,
+        "units_milli": lease.units_milli,
+        "gpus": lease.gpus,
+        "device": lease.device,
+        "simulated": lease.simulated,
+        "exit_code": lease.exit_code,
+        "owed": lease.owed,
+        "created_at_ms": lease.created_ms,
+        "expires_at_ms": lease.expires_ms,
+        "started_at_ms": lease.started_ms,
+        "finished_at_ms": lease.finished_ms,
+        "ended_at_ms": lease.ended_ms,
+        "settled_tx": lease.settled_tx,
+    }
+
+
+def offer_view(record: OfferRecord, free: dict[str, int] | None = None) -> dict[str, Any]:
+    """An offer with its devices; *free* per device in per-mille."""
+    offer: Offer = record.offer
+    host = offer.host
+    return {
+        "id": record.id,
+        "provider": record.provider,
+        "state": "AWAY" if record.away_ms and record.state.name == "LISTED" else record.state.name,
+        "region": offer.region or host.region,
+        "labels": dict(offer.labels),
+        "isolation": [one.value for one in offer.isolation],
+        "trust": offer.trust,
+        "core_rate_micro": offer.core_rate,
+        "gpu_rates_micro": dict(offer.gpu_rates),
+        "fee_bps": offer.fee_bps,
+        "tick_ms": offer.tick_ms,
+        "close_period_ms": offer.close_period_ms,
+        "payout_address": offer.payout_address,
+        "cpu": {"model": host.cpu.model, "cores": host.cpu.cores, "milli": host.cpu.milli},
+        "memory_mib": host.memory_mib,
+        "disk_mib": host.disk_mib,
+        "gpus": [
+            {
+                "uuid": g.uuid,
+                "model": g.model,
+                "vram_mib": g.vram_mib,
+                "sharing": g.sharing.value,
+                "health": g.health.value,
+                "health_note": g.health_note,
+                "simulated": g.simulated,
+                "rate_micro": offer.gpu_rates.get(g.model, 0),
+                "free_milli": (free or {}).get(g.uuid, 0),
+            }
+            for g in host.gpus
+        ],
+        "simulated": host.simulated,
+        "windows": [
+            {"start_ms": w.start_ms, "end_ms": w.end_ms, "notice": w.notice} for w in offer.windows
+        ],
+        "seen_at_ms": record.seen_ms,
+        "away_since_ms": record.away_ms,
+        "egress": offer.egress,
+        "allow_root": offer.allow_root,
+    }
+
+
+def receipt_view(record: ReceiptRecord) -> dict[str, Any]:
+    """A receipt with its exact signed bytes."""
+    return {
+        "seq": record.seq,
+        "lease": record.lease,
+        "tick": record.tick,
+        "unit_ms": record.unit_ms,
+        "lease_owed": record.lease_owed,
+        "channel_owed": record.channel_owed,
+        "final": record.final,
+        "at_ms": record.at_ms,
+        "body": record.body.hex(),
+        "signature": record.signature.hex(),
+    }
+
+
+async def channel_view(market: Market, channel: Channel) -> dict[str, Any]:
+    """A channel, its greatest voucher and what the last receipt owes."""
+    voucher = await market.store.get(VoucherRecord, channel.session_vk)
+    last = await market.store.find(
+        ReceiptRecord, session_vk=channel.session_vk, order=("-seq",), limit=1
+    )
+    leases = await market.store.find(Lease, session_vk=channel.session_vk)
+    return {
+        "session_vk": channel.session_vk.hex(),
+        "provider": channel.provider,
+        "state": channel.state,
+        "open_tx": channel.open_tx,
+        "settled_tx": channel.settled_tx,
+        "claimed": channel.claimed,
+        "created_at_ms": channel.created_ms,
+        "owed": last[0].channel_owed if last else 0,
+        "voucher": None
+        if voucher is None
+        else {"cumulative": voucher.cumulative, "signature": voucher.signature.hex()},
+        "end_asked": bool(channel.end_signature),
+        "leases": [
+            {"id": x.id, "job": x.job, "state": x.state.name, "ceiling": x.ceiling} for x in leases
+        ],
+        "terms": channel.terms.hex(),
+    }
+
+
+async def invoice_view(market: Market, job: Job) -> dict[str, Any]:
+    """Everything the verifier needs: terms, receipts and vouchers, nothing computed by us."""
+    leases = [x for x in await leases_of(market, job) if x.session_signature]
+    parts: list[dict[str, Any]] = []
+    channels: dict[str, dict[str, Any]] = {}
+    for lease in leases:
+        vk = lease.session_vk
+        if vk.hex() not in channels:
+            channel = await market.store.get(Channel, vk)
+            if channel is not None:
+                channels[vk.hex()] = await _channel_part(market, channel)
+        parts.append(
+            {
+                "lease": lease.id,
+                "state": lease.state.name,
+                "reason": lease.reason,
+                "terms": lease.terms.hex(),
+                "adapter_signature": lease.adapter_signature.hex(),
+                "session_signature": lease.session_signature.hex(),
+                "channel": vk.hex(),
+                "channel_tx": lease.channel_tx,
+                "device": lease.device,
+                "simulated": lease.simulated,
+            }
+        )
+    return {
+        "job": job.id,
+        "name": job.name,
+        "state": job.state.name,
+        "reason": job.reason,
+        "spec": job.spec,
+        "magic": market.settings.magic,
+        "leases": parts,
+        "channels": list(channels.values()),
+    }
+
+
+async def _channel_part(market: Market, channel: Channel) -> dict[str, Any]:
+    receipts: list[dict[str, Any]] = []
+    after: tuple[object, ...] | None = None
+    while True:  # the whole chain: without its beginning the hashes prove nothing
+        page = await market.store.find(
+            ReceiptRecord,
+            session_vk=channel.session_vk,
+            order=("seq",),
+            after=after,
+            limit=5000,
+        )
+        receipts += [receipt_view(r) for r in page]
+        if len(page) < 5000:
+            break
+        after = (page[-1].seq,)
+    voucher = await market.store.get(VoucherRecord, channel.session_vk)
+    return {
+        "session_vk": channel.session_vk.hex(),
+        "provider": channel.provider,
+        "open_tx": channel.open_tx,
+        "settled_tx": channel.settled_tx,
+        "receipts": receipts,
+        "voucher": None
+        if voucher is None
+        else {"cumulative": voucher.cumulative, "signature": voucher.signature.hex()},
+    }

@@ -1,0 +1,1 @@
+"""What adapters and payers tell the market: progress, receipts, vouchers."""

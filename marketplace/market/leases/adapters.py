@@ -1,0 +1,447 @@
+"""What adapters tell the market: offers, answers, progress, receipts, logs, outputs."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from marketplace.domain import canonical
+from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.money.receipt import ReceiptRefused
+from marketplace.domain.money.terms import TermsRefused, check_close_period
+from marketplace.domain.money.voucher import End
+from marketplace.domain.protocol import wire
+from marketplace.domain.supply.offer import OFFER, OfferEvent, OfferRefused, OfferState, offer_id
+from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.market.accounts import standing
+from marketplace.market.base.ports import Change
+from marketplace.market.base.records import (
+    Channel,
+    Event,
+    Job,
+    Lease,
+    LogRecord,
+    OfferRecord,
+    Output,
+    ReceiptRecord,
+    Setting,
+    VoucherRecord,
+)
+from marketplace.market.context import FEE, TRIES, Market, log
+from marketplace.market.core import decide
+from marketplace.market.jobs import jobs
+from marketplace.market.leases import ticks
+from marketplace.market.money import settle
+from marketplace.market.state.open_quotes import WAITS, unfunded
+
+_ENDS: Final = frozenset(r.value for r in EndReason)
+_WORDS: Final = {
+    "CRASHED": EndReason.FAILED,
+    "STOPPED": EndReason.CANCELLED,
+    "LOST": EndReason.PROVIDER_FAULT,
+}
+UNANSWERED_MS: Final = 1_000  # after a receipt was taken: a payer that is there answers at once
+LOG_ROW: Final = 256  # bytes that a chunk of log counts at least
+MOST_OUTPUTS: Final = 1_000  # of one job
+MOST_EVENTS: Final = (
+    2_000  # of one job, that its provider brings about; and no more than that are shown
+)
+DETAILS: Final = 20  # of one event
+WORDS: Final = 500  # characters of each
+SAMPLES: Final = 900
+MEASURES: Final = 1000  # values in one sample
+MOST_HELD: Final = 1000  # leases of one adapter; each that is unknown here is answered
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass
+class _Tail:
+    """Which log chunks of a lease are kept, oldest first, and how many bytes."""
+
+    chunks: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
+    size: int = 0
+
+
+class Adapters:
+    """Handles every message of every adapter that is connected here."""
+
+    def __init__(self, market: Market) -> None:
+        self.market = market
+        self._tails: OrderedDict[str, _Tail] = OrderedDict()
+        self.telemetry: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
+        self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._rows: OrderedDict[tuple[type[Event | Output], str], int] = OrderedDict()
+
+    async def handle(self, provider: str, message: wire.Message) -> None:
+        """Durable when it returns; a Refusal is sent back and changes nothing."""
+        match message:
+            case wire.OfferPosted(offer, draining):
+                if offer.provider != provider:
+                    raise OfferRefused("an adapter offers under its own key only")
+                await self._offer(provider, message, draining)
+            case wire.LeasesHeld(held):
+                await self._held(provider, set(held))
+            case wire.LeaseAccepted(lease, terms):
+                await self._accepted(provider, lease, terms.body, terms.adapter_signature)
+            case wire.LeaseDeclined(lease, code, text, remedy):
+                said = f"{text} — {remedy}" if remedy else text
+                await self._declined(provider, lease, code, said)
+            case wire.LeaseProgress():
+                await self._progress(provider, message)
+            case wire.ReceiptSent(lease, signed):
+                record = await ticks.take_receipt(self.market, provider, lease, signed)
+                if record is not None:
+                    self.market.payers.tell(record.session_vk, message)
+            case wire.LogChunk():
+                await self._log(provider, message)
+            case wire.Telemetry(lease, at_ms, values):
+                await self._sample(provider, lease, {"at_ms": at_ms, **values})
+            case wire.OutputReady():
+                await self._output(provider, message)
+            case _:
+                raise NotFound(f"{type(message).__name__} is not for a market to receive")
+
+    async def gone(self, provider: str) -> None:
+        """Its connection closed: the offer is away until it comes back."""
+        await self._offer_event(provider, OfferEvent.GONE)
+
+    # ---- offers ------------------------------------------------------------------------------
+
+    async def _offer(self, provider: str, message: wire.OfferPosted, draining: bool) -> None:
+        market, offer = self.market, message.offer
+        if offer.id != offer_id(provider):
+            raise OfferRefused(
+                f"the id of this adapter's offer follows from its key: {offer_id(provider)}"
+            )
+        if offer.magic != market.settings.magic:
+            raise OfferRefused(f"this market is on network {market.settings.magic}")
+        check_close_period(offer.magic, offer.close_period_ms)
+        least = await market.store.get(Setting, FEE)
+        if least is not None and offer.fee_bps < int(least.value):
+            raise OfferRefused(f"this market lists offers from fee_bps {least.value} on")
+        body, now = canonical.encode(offer.to_wire()), market.now
+        for _ in range(TRIES):
+            found = await market.store.find(OfferRecord, provider=provider, limit=1)
+            if found and found[0].id != offer.id:
+                raise OfferRefused(f"this adapter's offer is {found[0].id}; keep its id")
+            try:
+                await self._save_offer(found[0] if found else None, message, body, draining, now)
+                return
+            except Conflict:
+                continue
+        raise Conflict("the offer keeps changing")
+
+    async def _save_offer(
+        self,
+        old: OfferRecord | None,
+        message: wire.OfferPosted,
+        body: bytes,
+        draining: bool,
+        now: int,
+    ) -> None:
+        market, offer = self.market, message.offer
+        if old is None:
+            state = OfferState.DRAINING if draining else OfferState.LISTED
+            new = OfferRecord(offer.id, offer.provider, state, body, now, now, market.process)
+            await market.store.apply(Change(puts=[new], topics=[f"offer:{new.id}"]))
+            return
+        state = OFFER.step(old.state, OfferEvent.POSTED)
+        if draining and state is OfferState.LISTED:
+            state = OFFER.step(state, OfferEvent.DRAIN)
+        elif not draining and state is OfferState.DRAINING:
+            state = OFFER.step(state, OfferEvent.UNDRAIN)
+        new = replace(old, state=state, body=body, seen_ms=now, process=market.process, away_ms=0)
+        await market.store.apply(Change(sets=[new], topics=[f"offer:{new.id}"]))
+
+    async def _offer_event(self, provider: str, event: OfferEvent) -> None:
+        market = self.market
+        for _ in range(TRIES):
+            found = await market.store.find(OfferRecord, provider=provider, limit=1)
+            if not found or found[0].process != market.process:
+                return  # it is connected elsewhere by now
+            old = found[0]
+            new = replace(old, state=OFFER.step(old.state, event), process="", away_ms=market.now)
+            try:
+                await market.store.apply(Change(sets=[new], topics=[f"offer:{new.id}"]))
+                return
+            except Conflict:
+                continue
+
+    # ---- leases ------------------------------------------------------------------------------
+
+    async def _own(self, provider: str, lease_id: str) -> Lease:
+        lease = await self.market.store.get(Lease, lease_id)
+        if lease is None or lease.provider != provider:
+            raise NotFound(f"no lease {lease_id}")
+        return lease
+
+    async def _held(self, provider: str, held: set[str]) -> None:
+        """Both sides agree on what runs: ghosts end, what is unsaid is said again."""
+        market = self.market
+        if len(held) > MOST_HELD:
+            raise Malformed(f"an adapter holds at most {MOST_HELD} leases")
+        known = await market.store.find(
+            Lease,
+            provider=provider,
+            state=(*decide.HOLDING, LeaseState.ENDING),
+        )
+        sends: list[wire.Message] = []
+        for lease in known:
+            sends += await self._reconcile(lease, lease.id in held)
+        for lease_id in held - {lease.id for lease in known}:
+            sends.append(wire.LeaseCancelled(lease_id, EndReason.CANCELLED))
+        for channel in await market.store.find(
+            Channel, provider=provider, state=("OPENING", "OPEN", "CLOSING")
+        ):
+            sends += await self._channel_again(channel)
+        for message in sends:
+            market.providers.tell(provider, message)
+
+    async def _reconcile(self, lease: Lease, held: bool) -> list[wire.Message]:
+        market = self.market
+        match lease.state:
+            case LeaseState.PROPOSED:
+                job = await market.store.get(Job, lease.job)
+                return [wire.LeaseProposed(lease.id, job.parsed, lease.terms)] if job else []
+            case LeaseState.OFFERED if not held:
+                await self._lost(lease)
+            case LeaseState.FUNDED if lease.stage == WAITS:
+                return []
+            case LeaseState.FUNDED:
+                return [decide.lease_signed(lease)]
+            case LeaseState.ACTIVE | LeaseState.PAUSED if not held:
+                await self._lost(lease)
+            case LeaseState.ENDING if held and lease.stop_asked:
+                return [wire.StopAsked(lease.id, lease.stop_asked)]
+            case LeaseState.ENDING if held and lease.reason == EndReason.PROVIDER_LOST:
+                return [wire.LeaseCancelled(lease.id, EndReason.PROVIDER_LOST)]
+            case LeaseState.ENDING if not held and not lease.finished_ms:
+                owed = await market.owed_by(lease.id)
+                reason = lease.stop_asked or EndReason.PROVIDER_LOST
+                await market.change(
+                    lease.id,
+                    lambda at, of: decide.finished(at, of, reason, "", None, owed, market.now),
+                )
+            case _:
+                pass
+        return []
+
+    async def _lost(self, lease: Lease) -> None:
+        owed = await self.market.owed_by(lease.id)
+        out = await self.market.change(
+            lease.id, lambda at, of: decide.lost(at, of, owed, self.market.now)
+        )
+        await self._again(out)
+
+    async def _channel_again(self, channel: Channel) -> list[wire.Message]:
+        sends: list[wire.Message] = []
+        voucher = await self.market.store.get(VoucherRecord, channel.session_vk)
+        if voucher is not None:
+            sends.append(wire.VoucherSent(voucher.lease, voucher.voucher))
+        if channel.end_signature and not channel.settled_tx:
+            end = End(channel.session_vk, channel.end_cumulative, channel.end_signature)
+            sends.append(wire.EndSent(end))
+        return sends
+
+    async def _accepted(self, provider: str, lease_id: str, body: bytes, signature: bytes) -> None:
+        lease = await self._own(provider, lease_id)
+        if lease.adapter_signature:
+            return  # said twice
+        if body != lease.terms:
+            raise TermsRefused("these are not the terms that were proposed")
+        if lease.state is not LeaseState.PROPOSED:
+            self.market.providers.tell(
+                provider, wire.LeaseCancelled(lease_id, lease.reason or EndReason.QUOTE_EXPIRED)
+            )
+            return
+        replace(lease, adapter_signature=signature).signed.verify_adapter()
+        await self.market.change(
+            lease_id, lambda at, of: decide.accepted(at, of, signature, self.market.now)
+        )
+
+    async def _declined(self, provider: str, lease_id: str, code: str, text: str) -> None:
+        lease = await self._own(provider, lease_id)
+        now = self.market.now
+        if lease.state is LeaseState.PROPOSED:
+            out = await self.market.change(
+                lease_id, lambda at, of: decide.declined(at, of, code[:60], text, now)
+            )
+            await self._again(out)
+        elif lease.state is LeaseState.OFFERED:
+            out = await self.market.change(lease_id, lambda at, of: decide.lost(at, of, 0, now))
+            await self._again(out)
+        elif lease.state is LeaseState.FUNDED:
+            await self._finish(lease, EndReason.START_FAILED, f"{code}: {text}", None)
+
+    async def _again(self, out: decide.Outcome) -> None:
+        """Another provider, at once where this process matches; else the matcher was told."""
+        if out.rematch and self.market.epoch:
+            await jobs.rematch(self.market, out.job.id)
+
+    async def _progress(self, provider: str, told: wire.LeaseProgress) -> None:
+        market, lease = self.market, await self._own(provider, told.lease)
+        now, detail = market.now, _short(told.detail)
+        shown = await self._room(Event, lease.job, MOST_EVENTS)
+        self._rows[Event, lease.job] += 1
+        match told.stage:
+            case "STARTED":
+                await market.change(lease.id, lambda at, of: decide.started(at, of, now))
+            case "PAUSED":
+                words = str(detail.get("message") or detail.get("reason") or "paused")
+                await market.change(
+                    lease.id, lambda at, of: _told(decide.paused(at, of, words, now), shown)
+                )
+            case "RESUMED":
+                await market.change(
+                    lease.id, lambda at, of: _told(decide.resumed(at, of, now), shown)
+                )
+            case "FINISHED":
+                code = detail.get("exit_code")
+                reason, text = end_reason(detail, lease), str(detail.get("message") or "")
+                if reason == EndReason.UNPAID and not await self._left_unpaid(lease):
+                    reason = EndReason.PROVIDER_FAULT  # its word alone is held against nobody
+                await self._finish(lease, reason, text, code if isinstance(code, int) else None)
+            case "SETTLED":
+                await settle.reported(market, lease, str(detail.get("tx") or ""))
+            case stage if len(stage) <= 40:
+                await market.change(
+                    lease.id, lambda at, of: _told(decide.step_seen(at, of, stage, detail), shown)
+                )
+                if stage == "CHANNEL_SEEN":
+                    await settle.seen(market, lease.session_vk)
+            case _:
+                raise ReceiptRefused("a stage is a short word")
+        market.payers.tell(lease.session_vk, told)
+
+    async def _left_unpaid(self, lease: Lease) -> bool:
+        """Whether a receipt of it was taken here and not answered in time."""
+        market = self.market
+        voucher = await market.store.get(VoucherRecord, lease.session_vk)
+        unanswered = await market.store.find(
+            ReceiptRecord, lease=lease.id, at_ms__le=market.now - UNANSWERED_MS, limit=1,
+            channel_owed__gt=voucher.cumulative if voucher is not None else 0,
+        )  # fmt: skip
+        return bool(unanswered)
+
+    async def _finish(self, lease: Lease, reason: str, text: str, code: int | None) -> None:
+        market = self.market
+        owed = await market.owed_by(lease.id)
+        out = await market.change(
+            lease.id,
+            lambda at, of: decide.finished(at, of, reason, text, code, owed, market.now),
+        )
+        if reason == EndReason.UNPAID and not lease.finished_ms:
+            await standing.unpaid(market, lease)
+        elif reason == EndReason.CHANNEL_REFUSED and unfunded(lease):
+            await standing.lapse(market, lease)
+        await self._again(out)
+        await settle.maybe(market, lease.id)
+
+    # ---- evidence ----------------------------------------------------------------------------
+
+    async def owner(self, provider: str, lease_id: str) -> tuple[str, str]:
+        """(job, account) of the provider's lease, remembered."""
+        known = self._owners.get(lease_id)
+        if known is None:
+            lease = await self._own(provider, lease_id)
+            known = self._owners[lease_id] = (lease.job, f"{lease.account}/{provider}")
+            while len(self._owners) > 10_000:
+                self._owners.popitem(last=False)
+        if known[1].partition("/")[2] != provider:
+            raise NotFound(f"no lease {lease_id}")
+        return known[0], known[1].partition("/")[0]
+
+    async def _log(self, provider: str, chunk: wire.LogChunk) -> None:
+        job, _ = await self.owner(provider, chunk.lease)
+        tail = await self._tail(chunk.lease)
+        if tail.chunks and chunk.offset < sum(tail.chunks[-1]):
+            return  # known already
+        record = LogRecord(chunk.lease, job, chunk.offset, chunk.stream[:10], chunk.data)
+        change = Change(puts=[record], topics=[f"log:{job}"])
+        counted = max(len(chunk.data), LOG_ROW)
+        size = tail.size + counted
+        dropped = 0
+        for offset, length in tail.chunks:
+            if size <= self.market.settings.log_limit:
+                break
+            change.drops.append(LogRecord(chunk.lease, job, offset, "", b""))
+            size, dropped = size - max(length, LOG_ROW), dropped + 1
+        await self.market.store.apply(change)
+        for _ in range(dropped):
+            tail.chunks.popleft()
+        tail.chunks.append((chunk.offset, len(chunk.data)))
+        tail.size = size
+
+    async def _tail(self, lease: str) -> _Tail:
+        tail = self._tails.get(lease)
+        if tail is None:
+            tail = _Tail()
+            for record in await self.market.store.find(LogRecord, lease=lease, limit=100_000):
+                tail.chunks.append((record.offset, len(record.data)))
+                tail.size += max(len(record.data), LOG_ROW)
+            self._tails[lease] = tail
+            while len(self._tails) > 2_000:
+                self._tails.popitem(last=False)
+        return tail
+
+    async def _room(self, kind: type[Event | Output], job: str, most: int) -> bool:
+        """Whether a provider may add one more row of *kind* to its job: counted here, read once."""
+        if (kind, job) not in self._rows:
+            self._rows[kind, job] = await self.market.store.count(kind, job=job)
+            while len(self._rows) > 10_000:
+                self._rows.popitem(last=False)
+        return self._rows[kind, job] < most
+
+    async def _sample(self, provider: str, lease_id: str, sample: dict[str, Any]) -> None:
+        job, _ = await self.owner(provider, lease_id)
+        if len(sample) > MEASURES or any(len(name) > 60 for name in sample):
+            raise ReceiptRefused(f"a sample has at most {MEASURES} values with short names")
+        ring = self.telemetry.setdefault(job, deque(maxlen=SAMPLES))
+        ring.append(sample)
+        self.telemetry.move_to_end(job)
+        while len(self.telemetry) > 2_000:
+            self.telemetry.popitem(last=False)
+        self.market.bus.tell([f"live:{job}"])
+
+    async def _output(self, provider: str, ready: wire.OutputReady) -> None:
+        job, _ = await self.owner(provider, ready.lease)
+        if not _SHA256.fullmatch(ready.sha256) or not 0 < len(ready.path) <= 1000 or ready.size < 0:
+            raise ReceiptRefused("an output is a path, a sha256 in hex and a size")
+        if await self.market.store.get(Output, job, ready.path) is not None:
+            return
+        if not await self._room(Output, job, MOST_OUTPUTS):
+            raise ReceiptRefused(f"a job has at most {MOST_OUTPUTS} outputs")
+        self._rows[Output, job] += 1
+        output = Output(job, ready.lease, ready.path, ready.sha256, ready.size, self.market.now)
+        await self.market.store.apply(Change(puts=[output], topics=[f"job:{job}", f"output:{job}"]))
+        log.info("output", job=job, path=ready.path, size=ready.size)
+
+
+def end_reason(detail: dict[str, Any], lease: Lease) -> str:
+    """The adapter's word for the end as an ``EndReason``; the one that was asked for wins."""
+    word = str(detail.get("reason") or "")
+    if lease.stop_asked and word in ("", "STOPPED", EndReason.CANCELLED):
+        return lease.stop_asked
+    if word == EndReason.PREEMPTED != lease.stop_asked:
+        return EndReason.PROVIDER_FAULT  # only the market preempts
+    if word in _ENDS:
+        return word
+    return _WORDS.get(word, EndReason.FAILED)
+
+
+def _told(out: decide.Outcome, shown: bool) -> decide.Outcome:
+    """What came about, without a line in the job's story if that is long enough."""
+    out.kind = out.kind if shown else ""
+    return out
+
+
+def _short(detail: dict[str, Any]) -> dict[str, Any]:
+    """A provider's words as they are kept."""
+    plain = ((k[:WORDS], v) for k, v in list(detail.items())[:DETAILS] if _plain(v))
+    return {k: v[:WORDS] if isinstance(v, str) else v for k, v in plain}
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, bool))

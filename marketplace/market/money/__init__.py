@@ -1,0 +1,1 @@
+"""Vouchers onto the chain, and which channels money moves over."""

@@ -1,0 +1,257 @@
+"""When a lease is over for good, and getting vouchers onto the chain when it is worth it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final
+
+from marketplace.domain.errors import Conflict, Malformed, Refusal, TallyError
+from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.transaction import TRANSACTION, TxEvent, TxState
+from marketplace.domain.work.lease import LeaseState
+from marketplace.market.accounts import standing
+from marketplace.market.base.ports import Change, Claimable, Ledger, Sighting
+from marketplace.market.base.records import Channel, Lease, ReceiptRecord, Tx, VoucherRecord
+from marketplace.market.context import TRIES, Market, log
+from marketplace.market.core import decide
+
+LIVING: Final = ("OPENING", "OPEN", "CLOSING")
+FOLLOWED: Final = tuple(
+    s.name for s in (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
+)
+FINAL_DEPTH: Final = 15  # blocks from which no rollback is expected (design of the channel)
+PAGE: Final = 500
+MOST_FINISHES: Final = 20  # that a provider may name for one lease: rollbacks are few
+LATE_MS: Final = 5_000  # after a lease's end; then its last receipt counts as not answered
+_TX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+async def maybe(market: Market, lease_id: str) -> bool:
+    """End a finished lease when nothing is due any more; True when it ended.
+
+    Due are: the last receipt's voucher, and (once the consumer sent its End) the adapter's Finish.
+    Without an End the channel is left open for reuse after a short grace.
+    """
+    lease, _ = await market.lease(lease_id)
+    if lease.state is not LeaseState.ENDING or not lease.finished_ms:
+        return False
+    last = await market.last_receipt(lease_id)
+    owed = last.lease_owed if last is not None else 0
+    channel = await market.store.get(Channel, lease.session_vk)
+    if channel is not None and not channel.settled_tx and owed:
+        voucher = await market.store.get(VoucherRecord, lease.session_vk)
+        due = last.channel_owed if last is not None else 0
+        covered = voucher is not None and voucher.cumulative >= due
+        age = market.now - lease.finished_ms
+        if not covered and age >= LATE_MS:
+            await standing.late(market, lease)
+        if not covered and age < market.settings.unpaid_grace_ms:
+            return False
+        if channel.end_signature and age < market.settings.lost_grace_ms:
+            return False  # the adapter will finish it, or the settler claim it
+        if not channel.end_signature and age < market.settings.end_grace_ms:
+            return False
+    elif channel is not None and not channel.settled_tx and channel.end_signature:
+        if market.now - lease.finished_ms < market.settings.lost_grace_ms:
+            return False
+    tx = channel.settled_tx if channel is not None else ""
+    await market.change(
+        lease_id,
+        lambda at, of: (
+            decide.settled(replace(at, owed=owed), of, tx, market.now)
+            if at.state is LeaseState.ENDING
+            else decide.Outcome(at, of)
+        ),
+    )
+    return True
+
+
+async def reported(market: Market, lease: Lease, tx: str) -> None:
+    """The adapter finished the channel on chain, in *tx*; every lease of it can end.
+
+    *tx* is the adapter's word, and a rollback may undo it: the channel itself ends when the market's
+    own look shows that, deep enough (``_mirror``, ``_over``). Until then its voucher is still claimed
+    wherever the chain shows it unclaimed. A market without a chain has only the word.
+    """
+    if tx and not _TX.fullmatch(tx):
+        raise Malformed("a transaction is named by 64 hex digits")
+    known = await market.store.get(Channel, lease.session_vk)
+    if known is not None and known.settled_tx == (tx or "none"):
+        return  # said twice
+    named = await market.store.find(Tx, lease=lease.id)
+    if sum(one.kind == "finish" for one in named) >= MOST_FINISHES:
+        raise Malformed("so many transactions cannot all have ended one channel")
+    said = {"settled_tx": tx or "none"}
+    if market.ledger is None:
+        said["state"] = "ENDED"
+    await _set_channel(market, lease.session_vk, **said)
+    if tx and await market.store.get(Tx, tx) is None:
+        body = Tx(
+            tx, "finish", lease.account, lease.session_vk, lease.id, TxState.SUBMITTED.name, b"", 0,
+            market.now,
+        )  # fmt: skip
+        note = market.note(
+            lease.provider, "channel.finish", lease.session_vk.hex(), tx=tx, lease=lease.id
+        )
+        try:
+            await market.store.apply(Change(puts=[body, note]))
+        except Conflict:
+            pass  # told twice at once: it is stored
+    for one in await market.store.find(Lease, session_vk=lease.session_vk, state=LeaseState.ENDING):
+        await maybe(market, one.id)
+
+
+async def seen(market: Market, session_vk: bytes) -> None:
+    """The adapter sees the channel on chain."""
+    channel = await market.store.get(Channel, session_vk)
+    if channel is not None and channel.state == "OPENING":
+        await _set_channel(market, session_vk, state="OPEN")
+
+
+async def _set_channel(market: Market, session_vk: bytes, **changes: str | int) -> None:
+    for _ in range(TRIES):
+        channel = await market.store.get(Channel, session_vk)
+        if channel is None:
+            return
+        try:
+            await market.store.apply(Change(sets=[replace(channel, **changes)]))  # pyright: ignore[reportArgumentType] (field names are the callers')
+            return
+        except Conflict:
+            continue
+    raise Conflict("the channel keeps changing")
+
+
+async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) -> int:
+    """Claim what is worth it for providers that sleep; how many transactions were sent.
+
+    What is due is the chain's to say, never this table's: a claim that was sent may expire or be
+    rolled back, and the voucher must then be claimed again. The ledger keeps each id before it
+    sends and follows its own; here is what users are shown.
+    """
+    ledger = market.ledger
+    if ledger is None:
+        return 0
+    able = [one async for one in _claimable(market, urgent)]
+    done = await ledger.claim(able)  # also without any: it follows what it sent before
+    for claim in done.sent:
+        body = Tx(
+            claim.id, "claim", "", next(iter(claim.channels)), "", TxState.SUBMITTED.name,
+            claim.body, claim.fee, market.now,
+        )  # fmt: skip
+        facts = {vk.hex(): cumulative for vk, cumulative in claim.channels.items()}
+        note = market.note("market", "channel.claim", claim.id, channels=facts, fee=claim.fee)
+        await market.store.apply(Change(puts=[body, note]))
+    for session_vk, seen in done.seen.items():
+        await _mirror(market, session_vk, seen)
+    return len(done.sent)
+
+
+async def _claimable(market: Market, urgent: frozenset[bytes]) -> AsyncIterator[Claimable]:
+    """Every living channel that a voucher was given for, page by page."""
+    after: tuple[object, ...] | None = None
+    while True:
+        page = await market.store.find(
+            Channel, state=LIVING, order=("session_vk",), after=after, limit=PAGE
+        )
+        keys = [channel.session_vk for channel in page]
+        vouchers = {
+            v.session_vk: v
+            for v in await market.store.find(VoucherRecord, session_vk=keys, limit=PAGE)
+        }
+        stated = await market.store.newest(ReceiptRecord, "session_vk", "seq", keys)
+        for channel in page:
+            voucher, last = vouchers.get(channel.session_vk), stated.get(channel.session_vk)
+            if voucher is None or not voucher.cumulative or not channel.open_tx or last is None:
+                continue
+            hurry = channel.session_vk in urgent
+            terms, address = Terms.decode(channel.terms), channel.payout_address
+            owed = last.channel_owed
+            yield Claimable(terms, channel.open_tx, voucher.voucher, address, hurry, owed)
+        if len(page) < PAGE:
+            return
+        after = (page[-1].session_vk,)
+
+
+async def _mirror(market: Market, session_vk: bytes, seen: Sighting) -> None:
+    """Show what the chain shows. An end counts once no rollback is expected to undo it."""
+    channel = await market.store.get(Channel, session_vk)
+    if channel is None or channel.state == "ENDED":
+        return
+    state = seen.state if seen.state != "ENDED" or seen.settled else channel.state
+    if (channel.state, channel.claimed) != (state, seen.claimed):
+        await _set_channel(market, session_vk, state=state, claimed=seen.claimed)
+
+
+async def _over(market: Market, ledger: Ledger, finish: Tx) -> None:
+    """*finish* lies deep: the channel has ended here too, if the chain shows that this ended it.
+
+    For channels without a voucher, which no round of claims looks at.
+    """
+    channel = await market.store.get(Channel, finish.session_vk)
+    if channel is None or channel.state == "ENDED":
+        return
+    try:
+        shown = await ledger.channel(Terms.decode(channel.terms), channel.open_tx)
+    except Refusal as refusal:  # it is not what its terms say, and never will be
+        log.warning("channel", channel=finish.session_vk.hex(), error=refusal.line())
+        return
+    if shown is not None and shown.state == "ENDED" and shown.ref == finish.id:
+        await _set_channel(market, finish.session_vk, state="ENDED", claimed=shown.claimed)
+
+
+async def send(market: Market, tx_id: str) -> None:
+    """Submit a stored transaction and say so; the world may fail, the bytes are kept."""
+    tx = await market.store.get(Tx, tx_id)
+    if tx is None or market.ledger is None:
+        return
+    await market.ledger.submit(tx.body)
+    state = TRANSACTION.step(TxState[tx.state], TxEvent.SENT)
+    if state.name == tx.state:
+        return
+    await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
+
+
+async def follow(market: Market) -> None:
+    """Bring every unfinished transaction's row in line with the chain; resend what vanished.
+
+    A row that cannot be followed (refused, malformed) is logged and holds up no other.
+    """
+    if market.ledger is None:
+        return
+    after: tuple[object, ...] | None = None
+    while True:
+        page = await market.store.find(Tx, state=FOLLOWED, order=("id",), after=after, limit=PAGE)
+        for tx in page:
+            try:
+                await _follow_one(market, market.ledger, tx)
+            except TallyError as error:
+                log.warning("transaction", tx=tx.id, error=error.line())
+        if len(page) < PAGE:
+            return
+        after = (page[-1].id,)
+
+
+async def _follow_one(market: Market, ledger: Ledger, tx: Tx) -> None:
+    look, state = await ledger.look(tx.id, tx.body), TxState[tx.state]
+    if look.depth:
+        if state is not TxState.SEEN:
+            state = TRANSACTION.step(state, TxEvent.INCLUDED)
+        if look.depth >= FINAL_DEPTH:
+            if tx.kind == "finish":  # first: the row is not looked at again once it is FINAL
+                await _over(market, ledger, tx)
+            state = TRANSACTION.step(state, TxEvent.DEEP)
+    else:
+        if state is TxState.SEEN:
+            state = TRANSACTION.step(state, TxEvent.VANISHED)
+        forgotten = not look.signed and market.now - tx.at_ms >= market.settings.lost_grace_ms
+        if look.dead or forgotten:
+            state = TRANSACTION.step(state, TxEvent.IMPOSSIBLE)
+    if state.name != tx.state:
+        await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
+    if look.signed and state in (TxState.BUILT, TxState.SUBMITTED, TxState.ROLLED_BACK):
+        try:
+            await send(market, tx.id)
+        except Refusal as refusal:  # a node that has these bytes already refuses them too
+            log.debug("not_sent_again", tx=tx.id, error=refusal.line())

@@ -1,0 +1,1 @@
+"""Which providers are trusted with a start."""

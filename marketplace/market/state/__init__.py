@@ -1,0 +1,1 @@
+"""What one process of the market keeps in memory beside the store, rebuilt from it at a start."""

@@ -1,0 +1,539 @@
+"""Offers and jobs in the words of ``marketplace.matching``, and what every live lease holds there.
+
+One process's view; the store decides. Whoever holds the matcher's lock plans here and commits with
+the lock as fence, so two processes can never lease one device twice.
+Over 400 lines: all that reads or writes this view, in one place.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from marketplace.domain.money.terms import close_period_floor
+from marketplace.domain.supply.grant import Grant, model_matches, of_block
+from marketplace.domain.supply.hardware import Gpu as Device
+from marketplace.domain.supply.offer import Offer, OfferState
+from marketplace.domain.units import WHOLE, Resource
+from marketplace.domain.work.job import UNLIMITED, JobSpec, Resources
+from marketplace.domain.work.workload import EgressMode
+from marketplace.market.base.records import Lease, OfferRecord
+from marketplace.market.state.starts import Starts
+from marketplace.matching import (
+    FairQueue,
+    Gang,
+    Gpu,
+    Host,
+    Matchmaker,
+    NoMatch,
+    Placement,
+    Quota,
+    Request,
+    Rooms,
+    plan_preemption,
+)
+
+MOST_GPUS: Final = 64
+MOST_MEANT: Final = 1_000
+MOST_PRIORITY: Final = 100
+_CORES: Final = "rents=cores"
+_NOWHERE: Final = "\0none"
+
+
+@dataclass(frozen=True)
+class Match:
+    """An offer and the grant on it; *rate_micro* per GPU- or core-second."""
+
+    offer: Offer
+    grant: Grant
+    block: int
+    placement: Placement
+    rate_micro: int
+
+    @property
+    def resource(self) -> Resource:
+        """What is billed."""
+        return self.grant.resource
+
+
+@dataclass
+class _Listed:
+    record: OfferRecord
+    offer: Offer
+    slots: tuple[Device, ...]
+
+
+@dataclass(frozen=True)
+class _Held:
+    offer: str
+    provider: str
+    grant: Grant
+    account: str
+
+
+class Matcher:
+    """The matchmaker with names: offers by id, holdings by lease, waiting jobs by id."""
+
+    def __init__(self, starts: Starts | None = None) -> None:
+        self.starts = starts or Starts()  # told how many leases each provider has
+        self.market = Matchmaker()
+        # A job is accepted with a priority that its account was granted, so the queue caps none.
+        self.queue = FairQueue(self.market, default=Quota(max_priority=MOST_PRIORITY))
+        self.rooms = Rooms(self.market)
+        self._offers: dict[str, _Listed] = {}
+        self._by_provider: dict[str, set[str]] = {}
+        self._models_listed: dict[str, int] = {}  # devices by model
+        self._meant: dict[tuple[str, ...], frozenset[str]] = {}  # a job's words → listed models
+        self._held: dict[str, _Held] = {}
+        self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
+        self._waiting: dict[str, tuple[JobSpec, str, frozenset[str]]] = {}
+
+    # ---- supply ------------------------------------------------------------------------------
+
+    def set_offer(self, record: OfferRecord) -> None:
+        """The offer as it is now: listed, draining, or gone from the market."""
+        known = self._offers.get(record.id)
+        gone = record.state not in (OfferState.LISTED, OfferState.DRAINING) or record.away_ms
+        if gone:
+            if known is not None:
+                self._unlist(record.id)
+            return
+        draining = record.state is OfferState.DRAINING
+        if known is not None and known.record.body == record.body:
+            known.record = record
+            self.market.drain(record.id, draining)
+            return
+        if known is not None:
+            self._unlist(record.id)
+        offer = record.offer
+        if offer.close_period_ms < close_period_floor(offer.magic):
+            return  # stored before there was a floor: no terms of it would be signed
+        slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
+        self._offers[record.id] = _Listed(record, offer, slots)
+        self._by_provider.setdefault(offer.provider, set()).add(record.id)
+        self._count_models(slots, 1)
+        self.market.add(_host(offer, slots))
+        for lease, held in self._held.items():
+            if held.offer == record.id:
+                self._place_held(lease, held)
+        self.market.drain(record.id, draining)
+        self.rooms.grow(record.id)
+
+    def _unlist(self, offer_id: str) -> None:
+        for lease in [x for x, held in self._held.items() if held.offer == offer_id]:
+            self._give_back(lease)
+        self.market.remove(offer_id)
+        gone = self._offers.pop(offer_id)
+        self._by_provider[gone.offer.provider].discard(offer_id)
+        self._count_models(gone.slots, -1)
+
+    def offers(self) -> list[tuple[OfferRecord, Offer]]:
+        """Everything listed now."""
+        return [(one.record, one.offer) for one in self._offers.values()]
+
+    def free(self, offer_id: str) -> dict[str, int]:
+        """Per device the per-mille that nobody holds; empty for an unknown offer."""
+        listed = self._offers.get(offer_id)
+        if listed is None:
+            return {}
+        row = self.market.fleet.row_of[offer_id]
+        return {g.uuid: int(self.market.fleet.free[row, i]) for i, g in enumerate(listed.slots)}
+
+    # ---- demand ------------------------------------------------------------------------------
+
+    def request(self, spec: JobSpec, account: str, avoid: frozenset[str]) -> Request:
+        """The job as one request with its alternatives; *avoid* are providers."""
+        return _whole(self._blocks(spec, account, avoid))
+
+    def place(
+        self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str
+    ) -> Match | NoMatch:
+        """The best match, held for *lease*; or why there is none."""
+        blocks = self._blocks(spec, account, avoid)
+        placed = self.market.place(_whole(blocks), now)
+        if isinstance(placed, NoMatch):
+            return placed
+        match = self._named(spec, blocks, placed)
+        self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
+        self._count(lease, placed)
+        return match
+
+    def place_gang(
+        self, spec: JobSpec, account: str, now: int, leases: Sequence[str]
+    ) -> list[Match] | NoMatch:
+        """A match for each member of the spec's gang, held for its lease; or why not all fit, and none is held."""
+        matched = self._gang(spec, account, now, len(leases))
+        if isinstance(matched, NoMatch):
+            return matched
+        for lease, match in zip(leases, matched, strict=True):
+            self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
+            self._count(lease, match.placement)
+        return matched
+
+    def quote_gang(
+        self, spec: JobSpec, account: str, now: int, members: int
+    ) -> list[Match] | NoMatch:
+        """The same for *members* of it, with nothing held."""
+        matched = self._gang(spec, account, now, members)
+        if not isinstance(matched, NoMatch):
+            for match in matched:
+                self.market.release(match.placement)
+        return matched
+
+    def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
+        gang = spec.gang
+        assert gang is not None, "asked for jobs with a gang only"
+        blocks = self._blocks(spec, account, frozenset())
+        wanted = Gang((_whole(blocks),) * members, gang.spread, gang.same_region)
+        placed = self.market.place_gang(wanted, now)
+        if isinstance(placed, NoMatch):
+            return placed
+        matched: list[Match] = []
+        for one in placed:
+            # The matchmaker narrows regions and hosts from member to member; the blocks do not know.
+            plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
+            named = self._named(spec, blocks, replace(one, request=plain))
+            matched.append(replace(named, placement=one))
+        return matched
+
+    def wait(self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int) -> None:
+        """Put a job in the fair queue; nothing if it stands there already."""
+        if job not in self._waiting:
+            self._waiting[job] = (spec, account, avoid)
+            self.queue.submit(job, self.request(spec, account, avoid), now)
+
+    def leave(self, job: str) -> None:
+        """Take a job out of the queue, if it waits."""
+        if self._waiting.pop(job, None) is not None:
+            self.queue.cancel(job)
+
+    def waiting(self, job: str) -> bool:
+        """True while it stands in the queue."""
+        return job in self._waiting
+
+    def expected_wait_ms(self, job: str, now: int) -> int | None:
+        """None while it does not wait or nothing has ended yet."""
+        return self.queue.expected_wait_ms(job, now) if job in self._waiting else None
+
+    def round(self, now: int, lease_for: Callable[[], str]) -> list[tuple[str, str, Match]]:
+        """(job, lease, match) of every waiting job that fits now, fairest first; each is held."""
+        begun: list[tuple[str, str, Match]] = []
+        for started in self.queue.round(now):
+            spec, account, avoid = self._waiting.pop(started.job)
+            blocks = self._blocks(spec, account, avoid)
+            match = self._named(spec, blocks, started.placement)
+            lease = lease_for()
+            self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
+            self._placed[lease] = started.job
+            begun.append((started.job, lease, match))
+        return begun
+
+    # ---- room for higher priorities -------------------------------------------------------------
+
+    def urgent(self) -> list[str]:
+        """Waiting jobs that may ask for room, the highest priority first, then the oldest."""
+        ranked = [(-s.policy.priority, job) for job, (s, *_) in self._waiting.items()]
+        return [job for rank, job in sorted(ranked) if rank]
+
+    def make_room(
+        self, job: str, now: int, notice_ms: int, ranks: Mapping[str, int], spared: Container[str]
+    ) -> tuple[Match, tuple[str, ...]] | None:
+        """Where the waiting *job* would go, and the leases to be given notice for it; nothing is held yet.
+
+        *ranks*: priority by lease, 0 where it is not named. Never a lease in *spared*, nor one whose
+        account has less than its fair share; the job's own account may always make way for it.
+        """
+        spec, account, avoid = self._waiting[job]
+        blocks = self._blocks(spec, account, avoid)
+        lease_at: dict[int, str] = {}
+        among: list[Placement] = []
+        for lease, name in self._placed.items():
+            placed = self.queue.placement(name)
+            if placed is not None and lease not in spared:
+                lease_at[placed.id] = lease
+                among.append(placed)
+        fair = self.queue.fair_share()
+
+        def may(placed: Placement, ended: Sequence[Placement]) -> bool:
+            owner = placed.request.owner
+            return owner == account or self.queue.share_after(owner, ended) >= fair
+
+        plan = plan_preemption(
+            self.market, _whole(blocks), now, notice_ms, among,
+            lambda placed: ranks.get(lease_at[placed.id], 0), may,
+        )  # fmt: skip
+        if plan is None:
+            return None
+        match = self._named(spec, blocks, Placement(0, plan.host, plan.gpus, plan.request))
+        return match, tuple(lease_at[victim.id] for victim in plan.victims)
+
+    def keep_room(
+        self, job: str, offer_id: str, devices: Sequence[str], block: int, victims: Sequence[str]
+    ) -> bool:
+        """Begin to hold room for a waiting *job*; False while it does not wait or the offer is not listed."""
+        listed, waiting = self._offers.get(offer_id), self._waiting.get(job)
+        if listed is None or waiting is None or job in self.rooms:
+            return job in self.rooms
+        index = {g.uuid: i for i, g in enumerate(listed.slots)}
+        if not all(uuid in index for uuid in devices):
+            return False
+        labels = self.market.fleet.at(self.market.fleet.row_of[offer_id]).labels
+        for at, plain in self._blocks(*waiting):
+            if at == block and plain.labels <= labels:
+                plain = replace(plain, gpu_count=len(devices), gpu_count_max=None)
+                slots = tuple(sorted(index[uuid] for uuid in devices))
+                self.rooms.keep(job, plain, offer_id, slots, frozenset(victims))
+                return True
+        return False
+
+    def take_room(self, job: str, now: int, lease: str) -> Match | None:
+        """The room of a waiting *job*, held for *lease*; None where it cannot be had any more. The room is gone."""
+        waiting, placed = self._waiting.get(job), self.rooms.take(job, now)
+        if placed is None:
+            return None
+        if waiting is None:
+            self.market.release(placed)
+            return None
+        spec, account, avoid = waiting
+        match = self._named(spec, self._blocks(spec, account, avoid), placed)
+        self.leave(job)
+        self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
+        self._count(lease, placed)
+        return match
+
+    def quote(
+        self, spec: JobSpec, account: str, avoid: frozenset[str], now: int
+    ) -> Match | NoMatch:
+        """The same with nothing held."""
+        blocks = self._blocks(spec, account, avoid)
+        placed = self.market.quote(_whole(blocks), now)
+        return placed if isinstance(placed, NoMatch) else self._named(spec, blocks, placed)
+
+    def others(
+        self, spec: JobSpec, account: str, lease: Lease, now: int, limit: int = 3
+    ) -> list[dict[str, Any]]:
+        """The cheapest other offers that would do for the lease's block, and how they differ."""
+        blocks = dict(self._blocks(spec, account, frozenset()))
+        plain = replace(blocks[lease.block], gpu_count_max=None)
+        if lease.gpus:
+            plain = replace(plain, gpu_count=len(lease.gpus))
+        found: list[dict[str, Any]] = []
+        for rate, offer_id in self._cheapest(spec, lease):
+            if len(found) == limit:
+                break
+            if not self.market.fits_on(offer_id, plain, now):
+                continue
+            dearer = (rate - lease.rate_micro) * 100 // max(lease.rate_micro, 1)
+            why = f"{dearer} % dearer" if dearer > 0 else "fits less tightly"
+            provider = self._offers[offer_id].offer.provider
+            found.append({"offer": offer_id, "provider": provider, "rate_micro": rate, "why": why})
+        return found
+
+    def _cheapest(self, spec: JobSpec, lease: Lease, most: int = 50) -> list[tuple[int, str]]:
+        """(rate, offer) of up to *most* other offers that have such a device at all."""
+        need = spec.resources[lease.block].gpu
+        asked = need.models if need is not None else ()
+        priced: list[tuple[int, str]] = []
+        for offer_id, one in self._offers.items():
+            if lease.gpus:
+                rates = [
+                    one.offer.gpu_rates[g.model]
+                    for g in one.slots
+                    if not asked or any(model_matches(a, g.model) for a in asked)
+                ]
+            else:
+                rates = [one.offer.core_rate] if one.offer.core_rate else []
+            if rates and offer_id != lease.offer:
+                priced.append((min(rates), offer_id))
+        return heapq.nsmallest(most, priced)
+
+    def _named(self, spec: JobSpec, blocks: list[tuple[int, Request]], placed: Placement) -> Match:
+        listed = self._offers[placed.host]
+        for block, plain in blocks:
+            if len(blocks) == 1 or _answers(placed.request, plain):
+                devices = [listed.slots[s] for s in placed.gpus]
+                grant = of_block(spec, block, tuple(d.uuid for d in devices))
+                rates = [listed.offer.gpu_rates[d.model] for d in devices]
+                rate = max(rates) if rates else listed.offer.core_rate
+                return Match(listed.offer, grant, block, placed, rate)
+        raise RuntimeError(f"a placement on {placed.host} answers none of the job's blocks")
+
+    def _blocks(
+        self, spec: JobSpec, account: str, avoid: frozenset[str]
+    ) -> list[tuple[int, Request]]:
+        hosts: set[str] = set()
+        for provider in (*avoid, *spec.placement.not_providers):
+            hosts |= self._by_provider.get(provider, set())
+        made: list[tuple[int, Request]] = []
+        for block, resources in enumerate(spec.resources):
+            plain = self._request(spec, resources, account, frozenset(hosts))
+            only = [f"provider={p}" for p in spec.placement.providers]
+            made += [(block, replace(plain, labels=plain.labels | {x})) for x in only] or [
+                (block, plain)
+            ]
+        return made
+
+    def _request(self, spec: JobSpec, r: Resources, account: str, avoid: frozenset[str]) -> Request:
+        place, price, need = spec.placement, spec.price, r.gpu
+        labels = {f"{k}={v}" for k, v in place.labels.items()}
+        gpu = need if need is not None and need.count.most > 0 else None
+        if gpu is None:
+            labels.add(_CORES)
+        return Request(
+            cpu_milli=r.cpu.least,
+            memory_mib=r.memory.least,
+            disk_mib=r.disk.least,
+            gpu_count=max(gpu.count.least, 1) if gpu else 0,
+            gpu_count_max=_most(gpu.count.least, gpu.count.most, gpu.share) if gpu else None,
+            gpu_milli=gpu.share if gpu else WHOLE,
+            gpu_models=self._models(gpu.models) if gpu else frozenset(),
+            vram_mib=gpu.vram.least if gpu else 0,
+            vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
+            regions=frozenset(place.regions),
+            labels=frozenset(labels),
+            isolation=frozenset(place.isolation.accepted),
+            trust=place.min_trust,
+            egress=spec.egress.mode is not EgressMode.NONE,
+            max_gpu_rate=price.max_gpu_rate or None if gpu else None,
+            max_core_rate=None if gpu else price.max_core_rate or None,
+            owner=account,
+            priority=spec.policy.priority,
+            duration_ms=spec.policy.max_duration_ms,
+            avoid=avoid,
+        )
+
+    def _models(self, asked: tuple[str, ...]) -> frozenset[str]:
+        if not asked:
+            return frozenset()
+        meant = self._meant.get(asked)
+        if meant is None:
+            if len(self._meant) >= MOST_MEANT:
+                self._meant.clear()
+            names = (m for m in self._models_listed if any(model_matches(a, m) for a in asked))
+            meant = self._meant[asked] = frozenset(names) or frozenset({_NOWHERE})
+        return meant
+
+    def _count_models(self, slots: tuple[Device, ...], sign: int) -> None:
+        """Which models are listed; what jobs' words mean is worked out anew only when that changes."""
+        for device in slots:
+            count = self._models_listed.get(device.model, 0) + sign
+            if count == max(sign, 0):
+                self._meant.clear()
+            self._models_listed[device.model] = count
+            if not count:
+                del self._models_listed[device.model]
+
+    # ---- holding -----------------------------------------------------------------------------
+
+    def adopt(self, lease: Lease) -> None:
+        """A lease from the store: hold what it holds; nothing if it is held already."""
+        if lease.id in self._held:
+            return
+        held = _Held(lease.offer, lease.provider, lease.grant, lease.account)
+        self._hold(lease.id, held)
+        if lease.offer in self._offers:
+            self._place_held(lease.id, held)
+
+    def _place_held(self, lease: str, held: _Held) -> None:
+        listed, grant = self._offers[held.offer], held.grant
+        index = {g.uuid: i for i, g in enumerate(listed.slots)}
+        slots = [index[u] for u in grant.gpus if u in index]
+        request = Request(
+            cpu_milli=grant.cpu_milli,
+            memory_mib=grant.memory_mib,
+            disk_mib=grant.disk_mib,
+            gpu_count=len(slots),
+            gpu_milli=grant.share if slots else WHOLE,
+            owner=held.account,
+        )
+        # ValueError: the host shrank under a running lease. Its adapter ends what no longer fits;
+        # until then the host has, to us, no room that this lease could be taken from.
+        try:
+            placed = self.market.adopt(held.offer, slots, request)
+        except ValueError:
+            self.market.drain(held.offer)
+            return
+        self._count(lease, placed)
+
+    def _count(self, lease: str, placed: Placement) -> None:
+        self.queue.adopt(lease, placed, 0)
+        self._placed[lease] = lease
+
+    def _give_back(self, lease: str, now: int = 0) -> None:
+        name = self._placed.pop(lease, None)
+        if name is not None:
+            self.queue.finished(name, now)
+
+    def _hold(self, lease: str, held: _Held) -> None:
+        self._held[lease] = held
+        self.starts.holds(held.provider)
+
+    def release(self, lease: str, now: int) -> bool:
+        """Give back what *lease* holds; False when it holds nothing."""
+        held = self._held.pop(lease, None)
+        if held is None:
+            return False
+        self.starts.frees(held.provider)
+        self._give_back(lease, now)
+        self.rooms.grow(held.offer, lease)
+        return True
+
+    def holders(self) -> set[str]:
+        """The leases that hold something."""
+        return set(self._held)
+
+
+def _answers(placed: Request, plain: Request) -> bool:
+    fixed = replace(plain, gpu_count=placed.gpu_count, gpu_count_max=None)
+    return fixed == replace(placed, any_of=())
+
+
+def _whole(blocks: list[tuple[int, Request]]) -> Request:
+    first, *rest = [plain for _, plain in blocks]
+    return replace(first, any_of=tuple(rest)) if rest else first
+
+
+def _most(least: int, most: int, share: int) -> int | None:
+    if share != WHOLE or most <= least:
+        return None
+    return min(most, MOST_GPUS)
+
+
+def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
+    host = offer.host
+    labels = {f"{k}={v}" for k, v in offer.labels.items()} | {f"provider={offer.provider}"}
+    if offer.core_rate > 0:
+        labels.add(_CORES)
+    return Host(
+        id=offer.id,
+        cpu_milli=host.cpu.milli,
+        memory_mib=host.memory_mib,
+        disk_mib=host.disk_mib,
+        gpus=tuple(Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.share) for g in slots),
+        core_rate=offer.core_rate,
+        region=offer.region or host.region,
+        labels=frozenset(labels),
+        isolation=frozenset(offer.isolation),
+        trust=offer.trust,
+        upload_mbps=host.up_kbit // 1000,
+        download_mbps=host.down_kbit // 1000,
+        egress=offer.egress,
+        provider=offer.provider,
+        maintenance=tuple((w.start_ms, w.end_ms) for w in offer.windows if w.start_ms < w.end_ms),
+    )
+
+
+def explained(no: NoMatch) -> dict[str, Any]:
+    """A NoMatch as JSON: the sentence, the counts and the nearest relaxations with their price."""
+    return {
+        "text": str(no),
+        "hosts": no.hosts,
+        "reasons": dict(no.reasons),
+        "words": {name: no.details.get(name, name) for name in no.reasons},
+        "relaxations": [
+            {"change": w.change, "hosts": w.hosts, "rate_micro_per_s": w.rate}
+            for w in no.relaxations
+        ],
+    }

@@ -1,0 +1,1 @@
+"""What time alone brings about, the operator's use cases, and the other processes of this market."""

@@ -1,0 +1,1 @@
+"""One market process: all its parts put together and run."""

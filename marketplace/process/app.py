@@ -1,0 +1,136 @@
+"""The FastAPI application of one market process: it translates, and decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, WebSocket
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.openapi.utils import get_openapi
+from starlette.websockets import WebSocketDisconnect
+
+from marketplace.api.http import metrics, problems
+from marketplace.api.http.auth import Parts
+from marketplace.api.http.limits import Bodies, Crowd, client_of
+from marketplace.api.routes import account, channels, gangs, jobs, public
+from marketplace.domain.protocol.wire import MAX_FRAME
+from marketplace.gateway import port_streams
+from marketplace.hub.sockets import Closed, Hub
+from marketplace.market.base.errors import RateLimited
+from marketplace.process.chain_supervisor import Gate
+from marketplace.version import release
+
+
+def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
+    """All routes over *parts*. *origins*: other sites whose pages may call the API (CORS)."""
+    app = FastAPI(
+        title="Tally market",
+        version=release(),
+        summary="Rent out and rent GPUs and CPU nodes, paid by the metered second on Cardano",
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    app.state.parts = parts
+    problems.install(app)
+    app.add_middleware(Gate, parts=parts)
+    app.add_middleware(metrics.Count)
+    app.add_middleware(Bodies)
+    settings = parts.market.settings
+    app.add_middleware(
+        Crowd, most=settings.open_per_address, per_minute=settings.requests_per_minute
+    )
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
+            expose_headers=["Location", "Retry-After", "X-Next-Offset", "X-Lease"],
+            max_age=600,
+        )
+    for router in (
+        public.health, public.router, account.router, jobs.router, gangs.router, channels.router,
+    ):  # fmt: skip
+        app.include_router(router)
+    app.include_router(port_streams.router)
+    _sockets(app, parts)
+    _document(app)
+    return app
+
+
+def _sockets(app: FastAPI, parts: Parts) -> None:
+    @app.websocket("/v1/provider")
+    async def provider(websocket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction] (a route)
+        await _serve(websocket, parts, parts.hub.hub)
+
+    @app.websocket("/v1/payer")
+    async def payer(websocket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction] (a route)
+        await _serve(websocket, parts, parts.payers.hub)
+
+
+async def _serve(websocket: WebSocket, parts: Parts, hub: Hub) -> None:
+    """Handshakes are few per address: each may end in a signature to check, and one may be refused
+    for its first bytes only to come again."""
+    address = client_of(websocket.scope)
+    try:
+        parts.rates.spend(f"hello:{address}", parts.market.settings.hellos_per_minute)
+    except RateLimited as busy:
+        await websocket.send_denial_response(problems.of(busy))
+        return
+    await websocket.accept()
+    await hub.serve(Wire(websocket), address)
+
+
+class Wire:
+    """Starlette's websocket as the hub's ``Socket``."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self.websocket = websocket
+
+    async def receive(self) -> bytes:
+        """The next binary frame; Closed for anything else."""
+        try:
+            frame = await self.websocket.receive_bytes()
+        except (WebSocketDisconnect, RuntimeError, KeyError) as error:
+            raise Closed from error
+        if len(frame) > MAX_FRAME:
+            raise Closed
+        return frame
+
+    async def send(self, frame: bytes) -> None:
+        """Write one."""
+        try:
+            await self.websocket.send_bytes(frame)
+        except (WebSocketDisconnect, RuntimeError) as error:
+            raise Closed from error
+
+    def proven(self) -> None:
+        """From here on it may send frames of full size."""
+        admit = self.websocket.scope.get("state", {}).get("proven")
+        if admit is not None:
+            admit()
+
+    async def close(self) -> None:
+        """Nothing if it is closed."""
+        try:
+            await self.websocket.close()
+        except (WebSocketDisconnect, RuntimeError):
+            return
+
+
+def _document(app: FastAPI) -> None:
+    """OpenAPI with our problem details in place of the framework's own error shape."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title, version=app.version, summary=app.summary, routes=app.routes
+            )
+            parts = schema.setdefault("components", {}).setdefault("schemas", {})
+            parts.pop("HTTPValidationError", None)
+            parts.pop("ValidationError", None)
+            parts["Problem"] = problems.Problem.model_json_schema()
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi

@@ -1,0 +1,263 @@
+"""A service's port through the market: HTTP, websockets, tokens, and nothing leaking inside."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import anyio
+import anyio.abc
+import httpx
+import pytest
+import websockets
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import serve
+
+from marketplace.domain.keys import Signer
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.job import Port
+from tests.fakes import FakeAdapter, spec, until
+from tests.integration.market.test_faults import adapter, at_market, post
+from tests.integration.market.test_spine import quoted, sign, state
+
+
+class Bridge:
+    """The fake adapter's side of a stream: a TCP connection to a server of this test."""
+
+    def __init__(self, fake: FakeAdapter, tasks: Any, port: int) -> None:
+        self.fake, self.tasks, self.port = fake, tasks, port
+        self.open: dict[str, anyio.abc.SocketStream] = {}
+
+    async def __call__(self, message: wire.Message) -> None:
+        match message:
+            case wire.StreamOpened(lease, name):
+                self.open[name] = await anyio.connect_tcp("127.0.0.1", self.port)
+                self.tasks.start_soon(self._carry, lease, name)
+            case wire.StreamData(_, name, data) if name in self.open:
+                await self.open[name].send(data)
+            case wire.StreamClosed(_, name) if name in self.open:
+                await self.open.pop(name).aclose()
+            case _:
+                pass
+
+    async def _carry(self, lease: str, name: str) -> None:
+        try:
+            async for data in self.open[name]:
+                await self.fake.send(wire.StreamData(lease, name, data))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+        await self.fake.send(wire.StreamClosed(lease, name, ""))
+
+
+async def page(stream: anyio.abc.SocketStream, seen: list[bytes]) -> None:
+    """A little web server: tells what it was asked, in two chunks."""
+    async with stream:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += await stream.receive()
+        seen.append(data)
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+                          b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n")  # fmt: skip
+        await stream.send(b"2\r\nlo\r\n0\r\n\r\n")
+
+
+def test_a_port_is_reached_over_http(tmp_path) -> None:
+    async def run() -> None:
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+            job = await _serving(client, one, tasks, port)
+            path = f"/p/{job}/8888/a b/c?x=1&token={_bearer(client)}"
+            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                answer = await browser.get(path, headers={"Cookie": "theirs=1"})
+                assert (answer.status_code, answer.text) == (200, "hello"), answer.text
+                assert "sandbox" in answer.headers["Content-Security-Policy"]
+                head = seen[0].decode().lower()
+                assert head.startswith("get /a%20b/c?x=1 http/1.1")
+                assert "token" not in head and "authorization" not in head
+                assert "cookie: theirs=1" in head and "x-forwarded-prefix: /p/" in head
+                assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200  # by cookie
+                assert "tally_port" not in seen[1].decode().lower()
+            async with httpx.AsyncClient(base_url=client.base_url) as nobody:
+                assert (await nobody.get(f"/p/{job}/8888/")).status_code == 401
+                assert (await nobody.get(f"/p/{job}/22/")).status_code == 404
+            assert (await client.get(f"/p/{job}/8888/", headers={})).status_code == 200
+            for verbs, status in ((["read"], 403), (["jobs"], 200)):
+                asked = {"name": "k", "verbs": verbs, "expires_at_ms": 4_000_000_000_000}
+                key = (await client.post("/v1/keys", json=asked)).json()["secret"]
+                async with httpx.AsyncClient(base_url=client.base_url) as program:
+                    answer = await program.get(f"/p/{job}/8888/?token={key}")
+                    assert answer.status_code == status, answer.text
+
+    anyio.run(run)
+
+
+def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
+    async def run() -> None:
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+            job = await _serving(client, one, tasks, port)
+            session, asked = _bearer(client), {"expires_at_ms": 4_000_000_000_000}
+            made = {"name": "k", "verbs": ["jobs"], **asked}
+            key = (await client.post("/v1/keys", json=made)).json()
+            cookies: dict[str, str] = {}
+            for token in (session, key["secret"]):
+                async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                    for _ in range(2):  # the same one each time
+                        answer = await browser.get(f"/p/{job}/8888/?token={token}")
+                        assert answer.status_code == 200
+                    cookies[token] = cookie = answer.cookies["tally_port"]
+                    assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200
+                assert cookie != token
+                # Nothing else of the market's takes it, in any place; no other port of the job does.
+                async with httpx.AsyncClient(base_url=client.base_url) as thief:
+                    for headers in (
+                        {"Authorization": f"Bearer {cookie}"},
+                        {"Cookie": f"tally_port={cookie}; tally_session={cookie}"},
+                    ):
+                        answer = await thief.get("/v1/me", headers=headers)
+                        assert answer.status_code == 401, answer.text
+                    answer = await thief.get(f"/v1/jobs/{job}/events?token={cookie}")
+                    assert answer.status_code == 401
+                    thief.headers["Cookie"] = f"tally_port={cookie}"
+                    assert (await thief.get(f"/p/{job}/9999/")).status_code == 401
+                    assert (await thief.get(f"/p/{job}/8888/")).status_code == 200
+                    thief.headers["Cookie"] = f"tally_port={token}"  # nor is the session itself one
+                    assert (await thief.get(f"/p/{job}/8888/")).status_code == 401
+            # It lasts no longer than what it was made from.
+            async with httpx.AsyncClient(base_url=client.base_url) as later:
+                later.headers["Cookie"] = f"tally_port={cookies[key['secret']]}"
+                await client.delete(f"/v1/keys/{key['id']}")
+                assert (await later.get(f"/p/{job}/8888/")).status_code == 401
+                later.headers["Cookie"] = f"tally_port={cookies[session]}"
+                assert (await later.get(f"/p/{job}/8888/")).status_code == 200
+                await client.post("/v1/auth/logout")
+                assert (await later.get(f"/p/{job}/8888/")).status_code == 401
+
+    anyio.run(run)
+
+
+def test_a_token_is_taken_from_an_address_only_where_a_browser_has_no_other_place(tmp_path) -> None:
+    async def run() -> None:
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
+            job = await _serving(client, one, tasks, port)
+            token = _bearer(client)
+            paths = (await client.get("/openapi.json")).json()["paths"]
+            values = {"job_id": job, "session_vk": "0" * 64, "lease_id": "lease_0"}
+            taken: set[str] = set()
+            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                for path, ways in paths.items():
+                    place = path
+                    for name in values:
+                        place = place.replace(f"{{{name}}}", values[name])
+                    place = re.sub(r"{\w+}", "x", place)
+                    for way in ways:
+                        async with browser.stream(way, f"{place}?token={token}") as answer:
+                            status = answer.status_code
+                        if ways[way].get("security") and status != 401:
+                            taken.add(f"{way} {path}")
+                assert taken == {"get /v1/jobs/{job_id}/events"}, taken
+                url = f"/v1/jobs/{job}/logs?follow=true&token={token}"
+                async with browser.stream("GET", url) as followed:
+                    assert followed.status_code == 200
+                posted = await browser.post(f"/p/{job}/8888/?token={token}")
+                assert posted.status_code == 401 and not seen
+
+    anyio.run(run)
+
+
+def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> None:
+    async def run() -> None:
+        async def hostile(stream: anyio.abc.SocketStream) -> None:
+            async with stream:
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    data += await stream.receive()
+                seen.append(data)
+                await stream.send(
+                    b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nClear-Site-Data: "*"\r\n'
+                    b"Strict-Transport-Security: max-age=9\r\nSet-Cookie: tally_session=x; Path=/\r\n"
+                    b"Set-Cookie: =tally_session=x; Path=/\r\nSet-Cookie:  = tally_port=x\r\n"
+                    b"Set-Cookie: nameless\r\nSet-Cookie: ; Path=/\r\n"
+                    b'WWW-Authenticate: Basic realm="your Tally password"\r\n'
+                    b"Set-Cookie: theirs=1; Domain=example.org; Path=/; HttpOnly\r\n\r\nok"
+                )
+
+        seen: list[bytes] = []
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+            tasks.start_soon(listener.serve, hostile)
+            job = await _serving(client, one, tasks, port)
+            token, prefix = _bearer(client), f"/p/{job}/8888"
+            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                browser.headers["Accept"] = "text/html,*/*"
+                answer = await browser.get(f"{prefix}/a%20b?x=1&%74oken={token}")
+                assert (answer.status_code, answer.headers["location"]) == (
+                    303,
+                    f"{prefix}/a%20b?x=1",
+                )
+                assert not seen  # nothing was asked of the workload yet
+                browser.cookies.set("tally_session", token, path="/")  # the console's own
+                browser.headers["Referer"] = f"{client.base_url}{prefix}/?token={token}"
+                answer = await browser.get(answer.headers["location"])
+                assert (answer.status_code, answer.text) == (200, "ok")
+                assert token not in seen[0].decode() and token not in str(answer.headers)
+                cookies = answer.headers.get_list("set-cookie")
+                assert cookies == [f"theirs=1; HttpOnly; Path={prefix}/"]
+                spoken = {"clear-site-data", "strict-transport-security", "www-authenticate"}
+                assert not spoken & set(answer.headers)
+
+    anyio.run(run)
+
+
+def test_a_port_is_reached_by_websocket(tmp_path) -> None:
+    async def run() -> None:
+        async def echo(socket) -> None:
+            await socket.send("first")
+            async for message in socket:
+                await socket.send(message)
+
+        async with (
+            serve(echo, "127.0.0.1", 0) as server,
+            at_market(tmp_path, adapter("one")) as (client, _, tasks, one),
+        ):
+            port = next(iter(server.sockets)).getsockname()[1]
+            job = await _serving(client, one, tasks, port)
+            base = str(client.base_url).rstrip("/").replace("http", "ws", 1)
+            async with connect(f"{base}/p/{job}/8888/ws?token={_bearer(client)}") as socket:
+                assert await socket.recv() == "first"
+                for message in ("text", b"bytes", "x" * 200_000):
+                    await socket.send(message)
+                    assert await socket.recv() == message
+            with pytest.raises(websockets.InvalidStatus):
+                async with connect(f"{base}/p/{job}/8888/ws"):
+                    pass
+
+    anyio.run(run)
+
+
+def _bearer(client: httpx.AsyncClient) -> str:
+    return client.headers["Authorization"].removeprefix("Bearer ")
+
+
+async def _serving(client, one: FakeAdapter, tasks, port: int) -> str:
+    view, session = await post(client, spec(kind="service", ports=(Port(8888), Port(9999))))
+    assert isinstance(session, Signer)
+    view = await quoted(client, view["id"])
+    lease = await sign(client, view, session, os.urandom(32).hex())
+    await until(lambda: one.leases[lease].signed)
+    one.handler = Bridge(one, tasks, port)
+    await one.progress(lease, "STARTED")
+    await state(client, view["id"], "RUNNING")
+    return view["id"]

@@ -1,0 +1,85 @@
+"""Whatever goes wrong in a command ends as one line with a code, and with the exit code of its kind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marketplace.chain.errors import ChainFault
+from marketplace.cli.shared.common import UsageError, guarded
+from marketplace.domain.errors import Malformed, NotFound
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("what?"), 2, "USAGE"),
+        (Malformed("'lots' is not an amount"), 2, "see `tally COMMAND --help`"),
+        (NotFound("no job x"), 3, "NOT_FOUND"),
+        (ChainFault("no answer"), 4, "CHAIN_FAULT"),
+        (OSError(errno.ENOSPC, "No space left on device"), 4, "DISK_FULL"),
+        (OSError(errno.EACCES, "Permission denied", "/x"), 4, "MACHINE_REFUSED: /x"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), 3, "PORT_TAKEN"),
+        (KeyboardInterrupt(), 130, ""),
+        (BaseExceptionGroup("g", [KeyboardInterrupt()]), 130, ""),
+        (ExceptionGroup("g", [ExceptionGroup("h", [ChainFault("away")])]), 4, "CHAIN_FAULT"),
+        (ExceptionGroup("g", [OSError(errno.EDQUOT, "Disk quota exceeded")]), 4, "DISK_FULL"),
+    ],
+)
+def test_an_error_becomes_one_line_and_its_exit_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        guarded(raising(error))
+    told = capsys.readouterr()
+    assert ended.value.code == code and not told.out
+    assert said in told.err and "Traceback" not in told.err
+    assert len(told.err.splitlines()) == bool(said)
+
+
+def test_a_defect_is_not_dressed_up_as_somebodys_fault() -> None:
+    with pytest.raises(ZeroDivisionError):
+        guarded(raising(ZeroDivisionError()))
+    with pytest.raises(ExceptionGroup):
+        guarded(raising(ExceptionGroup("g", [ZeroDivisionError()])))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["nosuch"], 2, "`tally --help` lists them"),
+        (["offer"], 2, "did you mean `tally offers`"),
+        (["up", "--port", "99999"], 2, "65535"),
+        (["up", "--simulate", "nosuch"], 2, "h100"),
+        (["offers", "search", "gpu.vram>=24XB"], 2, "24XB"),
+        (["offers", "search", "--market", "nonsense"], 3, "NOT_A_MARKET"),
+        (["market", "migrate", "--db", "mysql://x"], 2, "mysql"),
+        (["faucet", "addr_test1", "lots"], 2, "'lots' is not an amount"),
+        (["job", "list"], 3, "KEY_MISSING"),
+        (["wallet", "new", "--home", "/proc/nohome"], 4, "MACHINE_REFUSED"),
+    ],
+)
+def test_wrong_input_is_answered_with_its_code(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    env = {"TALLY_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "marketplace.cli.main", *words], capture_output=True, text=True,
+        env=env, stdin=subprocess.DEVNULL, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr and "Traceback" not in done.stderr and not done.stdout

@@ -1,0 +1,77 @@
+"""Tables of the command line in a real terminal of a given width: keys, references and words are never broken."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from marketplace.cli.shared.tables import show_quote
+
+SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
+JOB = "job-0123456789abcdef"
+CODE = f"""
+from marketplace.cli.common import print_table
+print_table("channels", ("session key", "output", "stage", "holds", "claimed"),
+    [("{SESSION}", "{OUTPUT}", "closing", "10.123456 ADA", "2 ADA")] * 2, whole=("session key", "output"))
+print_table("jobs", ("job", "name", "state", "spent", "at most", "device"),
+    [("{JOB}", "a job", "ENDED USER_STOPPED", "0.123456 ADA", "10 ADA", "SIMULATED NVIDIA H100 80GB HBM3")], whole=("job",))
+"""
+WORDS = ("session key", "closing", "10.123456 ADA", "USER_STOPPED", "0.123456", "SIMULATED", "H100")
+
+
+def shown(columns: int) -> list[str]:
+    """The lines that a terminal of so many columns gets, without their styles."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE],
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**env, "TERM": "xterm"},
+    ) as child:  # fmt: skip
+        os.close(theirs)
+        got = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                got += chunk
+        except OSError:
+            pass  # how Linux says that the other end is closed
+        assert child.wait(timeout=60) == 0, got
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;]*m", "", got.decode()).splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 100, 250])
+def test_nothing_is_broken_over_lines(columns: int) -> None:
+    lines = shown(columns)
+    assert max(map(len, lines)) <= columns
+    for text, times in ((SESSION, 2), (OUTPUT, 2), (JOB, 1)):
+        assert sum(text in line for line in lines) == times, lines
+    for word in WORDS:
+        assert any(word in line for line in lines), (word, lines)
+
+
+def test_a_pipe_gets_one_line_a_row() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=True
+    )
+    rows = [line.split() for line in done.stdout.splitlines() if SESSION in line]
+    assert [row[:3] for row in rows] == [[SESSION, OUTPUT, "closing"]] * 2
+
+
+def test_a_quote_for_a_part_of_a_device_says_what_a_part_is_worth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = {"resource": "gpu", "units_milli": 1000, "device": "T4", "rate_micro": 1, "ceiling": 1}
+    show_quote(whole)
+    show_quote({**whole, "resource": "core", "units_milli": 500})
+    assert "nothing enforces" not in capsys.readouterr().out
+    show_quote({**whole, "units_milli": 400})
+    assert "nothing enforces it" in capsys.readouterr().out

@@ -1,0 +1,179 @@
+"""What lies on the disks of adapters and payers: an old file is read by today's code."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from adapter.core.events import Outcome, Send
+from adapter.core.state import Channel, Debtor, Lease, Past, State
+from adapter.core.workload import Handle
+from adapter.journal.journal import Journal, StoredTx
+from marketplace.chain.build import plans
+from marketplace.chain.build.plans import Opening
+from marketplace.chain.node.submit import FileLog, TxRecord
+from marketplace.client.net.clock import Stamp
+from marketplace.client.payer import journal as book
+from marketplace.client.payer.decide import Book, LeaseBook
+from marketplace.client.payer.journal import ChannelFacts
+from marketplace.client.wallet import one_open
+from marketplace.domain.metering import Evidence, MerkleLog, Meter, Reading
+from marketplace.domain.money.transaction import TxState
+from marketplace.domain.protocol import wire
+from marketplace.domain.supply.grant import Grant
+from marketplace.market.base.records import Record
+from tests.unit.support import snapshot as ledger
+from tests.unit.support.golden import enums_in, filled, pinned, shown
+from tests.unit.support.pinned import GIVEN, RECEIPT, SESSION, SIGNED_RECEIPT, TERMS, VOUCHER
+
+EVIDENCE = Evidence(energy_mj=77, cpu_ns=88)  # the counters: the rest of a reading is in its leaf
+METER = filled(
+    Meter,
+    {"evidence": EVIDENCE, "Reading": filled(Reading, evidence=EVIDENCE), "MerkleLog": MerkleLog(3, (b"p" * 32, b"q" * 32))},
+)  # fmt: skip
+UNSTORED = {"fault_since_ms": 0, "idle_since_ms": 0}
+"""Marks of this process's own looking, which begin anew after a restart."""
+
+
+def state() -> State:
+    """One lease and its channel, and every table with a row."""
+    handle = filled(Handle, ports={8080: ("127.0.0.1", 40_000)})
+    given = {**GIVEN, "Meter": METER, "Handle": handle, "Grant": filled(Grant)}
+    lease = filled(Lease, given, id="lease_1", meters=(METER,), last=RECEIPT, **UNSTORED)
+    channel = filled(
+        Channel, given, session_vk=SESSION.verify_key, leases=("lease_1",), last=RECEIPT,
+        terms=TERMS.encode(), voucher=VOUCHER,
+    )  # fmt: skip
+    return State(
+        {lease.id: lease},
+        {channel.session_vk: channel},
+        draining=True,
+        past=filled(Past),
+        debtors={b"\x0d" * 28: filled(Debtor)},
+    )
+
+
+def test_an_old_journal_of_an_adapter_is_read() -> None:
+    def dump(folder: Path) -> bytes:
+        journal = Journal(folder / "journal.db")
+        message = Send(wire.LeaseDeclined("lease_2", "A_CODE", "a message"))
+        journal.write(Outcome(state(), (message,), ticks=(SIGNED_RECEIPT,)))
+        journal.bind(42)
+        journal.put_transaction(filled(StoredTx, state=TxState.BUILT.name))
+        journal.close()
+        with sqlite3.connect(folder / "journal.db") as db:
+            text = "\n".join(db.iterdump())
+        db.close()
+        return text.encode()
+
+    def read(_: str, data: bytes) -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            with sqlite3.connect(Path(folder) / "journal.db") as db:
+                db.executescript(data.decode())
+            db.close()
+            journal = Journal(Path(folder) / "journal.db")
+            try:
+                return {
+                    "state": journal.load(),
+                    "outbox": [wire.from_bytes(payload) for _, payload in journal.outbox()],
+                    "ticks": journal.ticks("lease_1"),
+                    "network": journal.network(),
+                    "transactions": journal.transactions(),
+                }
+            finally:
+                journal.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = dump(Path(folder))
+    pinned("journal_adapter.json", {"journal": made}, read)
+    assert shown(read("", made))["state"] == shown(state())
+
+
+def rows() -> dict[str, list[dict[str, Any]]]:
+    """What each function of the journal that makes a row makes, by its name."""
+    at = Stamp("boot", 1_000_000, 1_800_000_000_000)
+    name = TERMS.lease
+    one = Book(SESSION.verify_key, {name: LeaseBook(TERMS, 9_000, approved=77)}, signed=88)
+    facts = filled(ChannelFacts, {"session_vk": SESSION.verify_key})
+    makers: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "channel_row": lambda: [book.channel_row(facts)],
+        "lease_row": lambda: [book.lease_row(GIVEN["SignedTerms"], 9_000, at)],
+        "cap_row": lambda: [book.cap_row(name, 10_000)],
+        "clock_row": lambda: [
+            book.clock_row(name, what, replace(at, mono_ms=at.mono_ms + i))
+            for i, what in enumerate(("started", "paused", "resumed", "ended"))
+        ],
+        "tick_row": lambda: [book.tick_row(SIGNED_RECEIPT, one, name, at)],
+        "signed_row": lambda: [book.signed_row(replace(one, signed=99))],
+        "stopped_row": lambda: [book.stopped_row("A", SIGNED_RECEIPT), book.stopped_row("A_CODE")],
+        "final_row": lambda: [book.final_row(name)],
+        "end_row": lambda: [book.end_row(at)],
+    }
+    public = {one for one in vars(book) if one.endswith("_row") and not one.startswith("_")}
+    assert public == makers.keys(), "a row that is not pinned"
+    return {kind: make() for kind, make in makers.items()}
+
+
+def test_an_old_book_of_a_payer_is_read() -> None:
+    """Each kind of row upon those that it needs, and all of them in one book."""
+    made = rows()
+    begin = [*made["channel_row"], *made["lease_row"]]
+    books = {kind: [*begin, *own] for kind, own in made.items()}
+    books["all"] = [row for own in made.values() for row in own]
+
+    def read(_: str, data: bytes) -> object:
+        found = [json.loads(line) for line in data.splitlines()]
+        return book.fold(SESSION.verify_key, found, Stamp("boot", 1_060_000, 1_800_000_060_000))
+
+    lines = {
+        kind: b"".join(json.dumps(row).encode() + b"\n" for row in own)
+        for kind, own in books.items()
+    }
+    pinned("journal_payer.json", lines, read)
+
+
+def opening() -> TxRecord:
+    """The transaction that opens a channel, signed."""
+    wanted = [Opening(20 * ledger.ADA, lambda _ref, _index: ledger.consts("x"), ledger.STAKE)]
+    draft = plans.open_channels(ledger.snapshot(), ledger.funds(100 * ledger.ADA), wanted).finish()
+    signed = draft.sign(ledger.WALLET.signer)
+    return TxRecord(draft.tx_id, signed.bytes, "open", TxState.BUILT)
+
+
+def test_an_old_log_of_a_purse_names_its_opens() -> None:
+    """What keeps a second channel from being opened after an update: see ``client.oneopen``."""
+
+    async def dump(folder: Path) -> bytes:
+        log, record = FileLog(folder / "log.jsonl"), opening()
+        await log.put(record)
+        await log.put(replace(record, state=TxState.SEEN, height=7))
+        return await anyio.Path(folder / "log.jsonl").read_bytes()
+
+    async def look(data: bytes) -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            path = anyio.Path(folder) / "log.jsonl"
+            await path.write_bytes(data)
+            known = await FileLog(Path(path)).known()
+            vk = ledger.consts("x").session_vk
+            return [[one, one.until, one_open.opens(one, vk)] for one in known]
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = anyio.run(dump, Path(folder))
+    pinned("log_purse.json", {"log": made}, lambda _, data: anyio.run(look, data))
+
+
+def test_every_name_of_what_is_stored_by_name_is_still_known() -> None:
+    kinds = enums_in(
+        Lease, Channel, TxRecord, *Record.__subclasses__(), *wire.Message.kinds.values()
+    )
+    made = {name: "\n".join(one.name for one in kind).encode() for name, kind in kinds.items()}
+    pinned(
+        "names.json", made, lambda name, data: [kinds[name][one] for one in data.decode().split()]
+    )

@@ -1,0 +1,61 @@
+"""One of each of what is signed, offered and asked for, with every field filled: for golden files."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from marketplace.domain.isolation import Isolation
+from marketplace.domain.keys import Signer
+from marketplace.domain.money.receipt import Receipt, SignedReceipt
+from marketplace.domain.money.terms import SignedTerms, Terms
+from marketplace.domain.money.voucher import End, Voucher
+from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware, Sharing
+from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work.job import JobSpec, Range
+from marketplace.domain.work.workload import Egress, EgressMode
+from tests.unit.support.golden import filled
+
+ADAPTER: Final = Signer(b"\x01" * 32)
+SESSION: Final = Signer(b"\x02" * 32)
+_HASH: Final = bytes(range(28))
+
+JOB: Final = filled(
+    JobSpec,
+    {
+        "Range": Range(2, 3),
+        "egress": Egress(EgressMode.LIST, ("pypi.org:443",)),
+        "share": 500, "auth": "public", "min_trust": 60, "retry_max": 3, "idle_gpu_below": 7,
+        "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
+        "kind": "service", "isolation": Isolation.VM,
+    },
+)  # fmt: skip
+GPU: Final = filled(Gpu, {"share": 500, "sharing": Sharing.MIG})
+OFFER: Final = filled(
+    Offer,
+    {
+        "HostHardware": filled(HostHardware, {"gpus": (GPU,), "Cpu": filled(Cpu)}),
+        "provider": ADAPTER.verify_key.hex(), "magic": 42, "fee_bps": 33, "trust": 44,
+        "isolation": (Isolation.PROCESS, Isolation.VM), "adapter_vkh": _HASH, "payout": _HASH[::-1],
+    },
+)  # fmt: skip
+TERMS: Final = filled(
+    Terms,
+    {
+        "provider": ADAPTER.verify_key.hex(), "adapter_vk": ADAPTER.verify_key,
+        "adapter_vkh": _HASH, "payout": _HASH[::-1], "consumer_vkh": b"\x0c" * 28,
+        "session_vk": SESSION.verify_key, "fee_bps": 33, "work": JOB.hash, "asset": "ab" * 30,
+        "close_period_ms": 86_400_001, "magic": 42, "lease": "lease_1",
+    },
+)  # fmt: skip
+RECEIPT: Final = filled(Receipt, {"session_vk": SESSION.verify_key, "lease": "lease_1", "seq": 7})
+SIGNED_TERMS: Final = SignedTerms(
+    TERMS.encode(), ADAPTER.sign(TERMS.encode()), SESSION.sign(TERMS.encode())
+)
+SIGNED_RECEIPT: Final = SignedReceipt.sign(RECEIPT, ADAPTER)
+VOUCHER: Final = Voucher.sign(SESSION, 123_456_789)
+END: Final = End.sign(SESSION, 123_456_789)
+GIVEN: Final[dict[str, Any]] = {
+    "JobSpec": JOB, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
+    "SignedTerms": SIGNED_TERMS, "SignedReceipt": SIGNED_RECEIPT, "Voucher": VOUCHER, "End": END,
+    "session_vk": SESSION.verify_key,
+}  # fmt: skip
