@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from marketplace.client.payer import decide
 from marketplace.client.payer import decide as payer
-from marketplace.client.payer.decide import Book, LeaseBook, Missing, Outcome
+from marketplace.client.payer.decide import Book, LeaseBook, Missing, Outcome, decide
 from marketplace.domain.money.receipt import Lost, ReceiptRefused, SignedReceipt
 from marketplace.domain.units import owed, unit_ms
 from tests.unit.support.payer import ADAPTER, CONSUMER, SESSION, Paper, terms
