@@ -28,7 +28,7 @@ from marketplace.domain.protocol.conversation import (
 )
 from tests.requires import need_node
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 AT = "https://market.example"
 DECLINED = wire.LeaseDeclined("lease_1", "A_CODE", "a message", "a remedy")
 PLAIN = replace(DECLINED, remedy="")
