@@ -28,7 +28,7 @@ FIRST_WAIT_S: Final = 0.5
 MOST_WAIT_S: Final = 30.0
 OPEN_S: Final = 10.0
 
-_log = structlog.get_logger("adapter.daemon.link")
+_log = structlog.get_logger("adapter.link")
 
 
 class Listener(Protocol):

@@ -7,21 +7,17 @@ among the hosts there are (relative changes add up; a choice that is not a numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marketplace.matching import filters
-from marketplace.matching.filters import BIT
+from marketplace.matching.filters import BIT, Bits
 from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
 from marketplace.matching.model import WHOLE, NoMatch, Relaxation, Request
-
-if TYPE_CHECKING:
-    from marketplace.matching.engine import Matchmaker
-
 
 LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "devices": {"gpu_count": 1},
@@ -73,7 +69,33 @@ class Losses:
         return f"{text}: {', '.join(told)}" if told else text
 
 
-def refusal(market: Matchmaker, request: Request, now: int, ways: int = 1) -> NoMatch:
+class Market(Protocol):
+    """What explanations read of the matchmaker."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The supply."""
+        ...
+
+    @property
+    def recent(self) -> Iterable[tuple[Request, str | None, int]]:
+        """The last requests: (request, the host that served it, its rate)."""
+        ...
+
+    def failures(self, request: Request, now: int = 0) -> Bits:
+        """Per row, the filters that a plain *request* fails; -1 where no host lives."""
+        ...
+
+    def closed(self, request: Request, now: int) -> list[int]:
+        """Rows in maintenance at *now*, or before *request* could be over."""
+        ...
+
+    def owner_number(self, owner: str) -> int | None:
+        """The number of an owner that shares a device; None for a newcomer."""
+        ...
+
+
+def refusal(market: Market, request: Request, now: int, ways: int = 1) -> NoMatch:
     """The counted reasons and the nearest *ways* out; of several alternatives, those of the first."""
     plain = request
     if request.any_of or request.gpu_count_max is not None:
@@ -91,7 +113,7 @@ def refusal(market: Matchmaker, request: Request, now: int, ways: int = 1) -> No
     return NoMatch(request, len(rows), fallen, nearest, details)
 
 
-def _too_dear(market: Matchmaker, request: Request, rows: Rows) -> str:
+def _too_dear(market: Market, request: Request, rows: Rows) -> str:
     """By how much, at least, the dear hosts exceed the cap."""
     if request.max_gpu_rate and request.gpu_count:
         fits = filters.fitting_devices(market.fleet, rows, request, price=False)
@@ -106,7 +128,7 @@ def _per_cent(value: int, cap: int) -> int:
 
 
 def _relaxations(
-    market: Matchmaker, request: Request, rows: Rows, bits: filters.Bits, now: int, ways: int
+    market: Market, request: Request, rows: Rows, bits: filters.Bits, now: int, ways: int
 ) -> tuple[Relaxation, ...]:
     """The nearest ways out that change as few things as possible."""
     bits = np.where(bits & BIT["owner"], bits | BIT["gpu"], bits) & ~(
@@ -137,7 +159,7 @@ def _relaxations(
 
 
 def _relax(
-    market: Matchmaker, request: Request, rows: Rows, names: list[str]
+    market: Market, request: Request, rows: Rows, names: list[str]
 ) -> tuple[float, Request, int] | None:
     """The least change of what *names* say that one of *rows* could serve: distance, request, and that row."""
     loose: dict[str, Any] = {}
@@ -177,7 +199,7 @@ def _relax(
     return float(distance[best]), replace(request, **changed), int(rows[best])
 
 
-def _serving(market: Matchmaker, request: Request, now: int) -> tuple[int, int]:
+def _serving(market: Market, request: Request, now: int) -> tuple[int, int]:
     """How many hosts a plain *request* would fit on now, and the lowest rate among them."""
     fleet = market.fleet
     owner = market.owner_number(request.owner)
@@ -229,7 +251,7 @@ def _has(fleet: Fleet, request: Request, rows: Rows, fits: Bools, field: str) ->
             return column[field][rows].astype(np.int64)
 
 
-def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> list[str]:
+def _words(request: Request, relaxed: Request, market: Market, row: int) -> list[str]:
     """Each changed field as a consumer would say it."""
     told: list[str] = []
     host = market.fleet.at(row)
@@ -273,7 +295,7 @@ def _words(request: Request, relaxed: Request, market: Matchmaker, row: int) -> 
     return told or ["nothing changed"]
 
 
-def losses(market: Matchmaker, host_id: str) -> Losses:
+def losses(market: Market, host_id: str) -> Losses:
     """Why *host_id* lost those recent requests that others won, judged on its terms and room as they are now.
 
     KeyError when the host is unknown. Requests that nobody could serve are not counted as lost.
@@ -301,7 +323,7 @@ def losses(market: Matchmaker, host_id: str) -> Losses:
     return Losses(len(served), won, lost, ordered, middle)
 
 
-def _why(market: Matchmaker, at: Rows, request: Request) -> str | None:
+def _why(market: Market, at: Rows, request: Request) -> str | None:
     """The first filter that *request* fails on one host, or None."""
     fleet = market.fleet
     bits = filters.failed_terms(fleet, at, request)
@@ -313,7 +335,7 @@ def _why(market: Matchmaker, at: Rows, request: Request) -> str | None:
     return name
 
 
-def _own_rate(market: Matchmaker, row: int, request: Request) -> int:
+def _own_rate(market: Market, row: int, request: Request) -> int:
     """What this host would have charged: its cheapest fitting devices."""
     fleet = market.fleet
     at = np.array([row])
