@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.requires import need_node
 
-ASSETS = Path(__file__).parents[2] / "web" / "assets"
+ASSETS = Path(__file__).parents[3] / "web" / "assets"
 SCRIPT = """
 import { createInterface } from "node:readline";
 import { write } from "./strictjson.js";

@@ -27,7 +27,7 @@ from marketplace.domain.money.channel import Close, Closing, Credential, Open, S
 from tests.unit.support import snapshot as s
 
 ADA = s.ADA
-GOLDEN = Path(__file__).parents[1] / "golden" / "judged.json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "judged.json"
 THIEF = key_address(s.key("thief").key_hash, None, False)
 OWN = s.WALLET.address
 CONSTS = s.consts("a")

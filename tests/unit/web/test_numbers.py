@@ -11,7 +11,7 @@ from typing import Any
 from tests.requires import need_node
 from tests.unit.support.payer import ADAPTER, Paper, signed_terms, terms
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ASSETS = "./web/assets"
 
 
