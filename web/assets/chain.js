@@ -148,15 +148,11 @@ export async function standing(url, id, openTx, homes) {
 
 /**
  * Further unspent outputs of the key at the *channel*'s address which one of *payers* (payment keys' hashes, hex)
-<<<<<<< HEAD
- * paid for; of anybody's copies none. As marketplace/client/oneopen.py has it.
+ * paid for; of anybody's copies none. As marketplace/client/wallet/one_open.py has it.
  * @param {string} url
  * @param {string} id hex of the session key
  * @param {Standing} channel
  * @param {Set<string>} payers
-=======
- * paid for; of anybody's copies none. As marketplace/client/wallet/one_open.py has it.
->>>>>>> 5d92149 (Rooms: folders by subject in every package, tests in the same rooms, modules by the names of the field; contracts for every floor and no folder cycles)
  */
 export async function seconds(url, id, channel, payers) {
   /** @type {Map<string, Moves>} */

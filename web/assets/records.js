@@ -283,25 +283,18 @@ export const endMessage = (sessionVk, cumulative) => encode(["tally/end/v1", ses
  */
 export const workOf = (spec) => blake2b(encode(spec));
 
-<<<<<<< HEAD
 /**
- * The least close period of a network, in milliseconds (marketplace/domain/terms.py).
+ * The least close period of a network, in milliseconds (marketplace/domain/money/terms.py).
  * @type {(magic: Whole) => number}
  */
 export const closeFloor = (magic) => ([764824073, 1, 2].includes(Number(magic)) ? 12 * 3_600_000 : 0);
 
 /**
- * Null if the terms are what was asked for, else the first that is not (marketplace/client/quotes.py).
+ * Null if the terms are what was asked for, else the first that is not (marketplace/client/jobs/quotes.py).
  * @param {Terms} terms
  * @param {Wanted} wanted
  * @param {number} nowMs
  */
-=======
-/** The least close period of a network, in milliseconds (marketplace/domain/money/terms.py). */
-export const closeFloor = (magic) => ([764824073, 1, 2].includes(Number(magic)) ? 12 * 3_600_000 : 0);
-
-/** Null if the terms are what was asked for, else the first that is not (marketplace/client/jobs/quotes.py). */
->>>>>>> 5d92149 (Rooms: folders by subject in every package, tests in the same rooms, modules by the names of the field; contracts for every floor and no folder cycles)
 export function quoteFault(terms, wanted, nowMs) {
   const { spec } = wanted;
   const cap = terms.resource === "gpu" ? spec.price[0] : spec.price[1];
