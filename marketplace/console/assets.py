@@ -25,9 +25,10 @@ ASKED: Final = "no-cache"
 def version() -> str:
     """Names what lies there now: another name for any change of a file."""
     found = hashlib.blake2b(digest_size=6)
-    for file in sorted((folder() / "assets").iterdir()):
+    root = folder() / "assets"
+    for file in sorted(root.rglob("*")):
         stat = file.stat()
-        found.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        found.update(f"{file.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return f"v-{found.hexdigest()}"
 
 

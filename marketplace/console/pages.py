@@ -36,7 +36,7 @@ from marketplace.market.jobs import jobs
 
 _NOT_PAGES: Final = ("/v1", "/docs", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
 CHAIN_COOKIE: Final = "tally_chain"
-"""The origin of the chain's face that this browser's owner chose (`web/assets/door.js`)."""
+"""The origin of the chain's face that this browser's owner chose (`web/assets/chain/door.js`)."""
 DAYS_SHOWN: Final = 14
 _DAY_MS: Final = 86_400_000
 _RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)

@@ -2,7 +2,7 @@
 
 Refused beside what is no JSON (RFC 8259): a key that stands twice in one object, a number with a
 fraction or an exponent or of more than 20 characters, nesting beyond 32, anything but UTF-8.
-``web/assets/strictjson.js`` is the same door in the browser.
+``web/assets/crypto/strictjson.js`` is the same door in the browser.
 """
 
 from __future__ import annotations

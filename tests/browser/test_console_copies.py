@@ -42,7 +42,7 @@ THIEF = Keys(KEY, False, KEY.key_hash)
 T = TypeVar("T")
 
 BOOKS = """
-async () => (await (await import("/assets/vault.js")).all()).map(({stopped, endSent}) => ({stopped, endSent}))
+async () => (await (await import("/assets/money/vault.js")).all()).map(({stopped, endSent}) => ({stopped, endSent}))
 """
 READ = """
 async (path) => {

@@ -102,8 +102,8 @@ def test_the_verifier_of_the_browser_answers_the_golden_vectors(
     cases = json.loads(GOLDEN.read_text())
     answers = page.evaluate(
         """async (cases) => {
-          const {readEvidence} = await import("/assets/evidence.js");
-          const {reconcile} = await import("/assets/verify.js");
+          const {readEvidence} = await import("/assets/money/evidence.js");
+          const {reconcile} = await import("/assets/money/verify.js");
           const answers = [];
           for (const {evidence, ledger} of cases) {
             try {
@@ -152,7 +152,7 @@ def test_a_wallet_that_declines_pays_nothing_and_may_think_again(
 
 CODES = """
 async () => {
-  const {walletSaid} = await import("/assets/wallet.js");
+  const {walletSaid} = await import("/assets/wallet/wallet.js");
   return [
     {code: -3, info: "no"}, {code: -4, info: ""}, {code: 2, info: "user declined"}, {code: -2, info: ""},
     new Error("it broke"),
@@ -194,7 +194,7 @@ def test_a_market_that_does_not_answer_is_said_to_be_away(
     context = browser.new_context(base_url=running.market)
     page = context.new_page()
     page.goto("/offers")
-    looks = "async () => { const {refresh} = await import('/assets/live.js'); await refresh(); }"
+    looks = "async () => { const {refresh} = await import('/assets/ui/live.js'); await refresh(); }"
     page.evaluate(looks)
     expect(page.locator("#offline")).to_be_hidden()
     context.set_offline(True)

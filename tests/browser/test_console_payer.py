@@ -25,8 +25,8 @@ Step = tuple[SignedReceipt | str, int]
 
 DECIDE = """
 async ([terms, adapter, session, capacity, cap, steps]) => {
-  const payer = await import("/assets/payer.js");
-  const {fromHex} = await import("/assets/bytes.js");
+  const payer = await import("/assets/money/payer.js");
+  const {fromHex} = await import("/assets/crypto/bytes.js");
   const lease = payer.newLease(fromHex(terms), fromHex(adapter), BigInt(cap));
   let book = payer.newBook({id: session, capacity: BigInt(capacity), leases: {lease_1: lease}});
   const answers = [];
@@ -177,8 +177,8 @@ def test_the_browser_decides_as_the_sdk(
 
 CAPPED = """
 async ([terms, adapter, session, before, after]) => {
-  const payer = await import("/assets/payer.js");
-  const {fromHex} = await import("/assets/bytes.js");
+  const payer = await import("/assets/money/payer.js");
+  const {fromHex} = await import("/assets/crypto/bytes.js");
   const lease = payer.newLease(fromHex(terms), fromHex(adapter), 10_000_000n);
   let book = payer.newBook({id: session, capacity: 10_000_000n, leases: {lease_1: lease}});
   const answer = async ([body, signature, now]) => {
@@ -226,9 +226,9 @@ def test_the_page_names_what_its_books_know_and_a_bill_lacks(
     short["channels"][0]["receipts"].pop()
     got = page.evaluate(
         """async ([whole, short]) => {
-          const {lackingIn} = await import("/assets/ownbooks.js");
-          const {readReceipt, readTerms} = await import("/assets/records.js");
-          const {fromHex} = await import("/assets/bytes.js");
+          const {lackingIn} = await import("/assets/money/ownbooks.js");
+          const {readReceipt, readTerms} = await import("/assets/money/records.js");
+          const {fromHex} = await import("/assets/crypto/bytes.js");
           const books = whole.channels.map(({session_vk: id}) => ({id, leases: {}}));
           for (const {channel, terms} of whole.leases) {
             const bytes = fromHex(terms);
@@ -260,7 +260,7 @@ def test_the_form_asks_for_a_network_only_where_its_reader_did(
     page.goto("/jobs/new")
     page.get_by_label("Image").fill("sha256:" + "ab" * 32)
     read = """async () => {
-      const {readForm} = await import("/assets/spec.js");
+      const {readForm} = await import("/assets/pages/spec.js");
       try { return readForm(document.getElementById("new"), {}); } catch (e) { return {field: e.field}; }
     }"""
     found = [page.evaluate(read)]
@@ -292,8 +292,8 @@ def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: 
     )
     got = page.evaluate(
         """async ([spec, vk]) => {
-          const r = await import("/assets/records.js");
-          const {fromHex, toHex} = await import("/assets/bytes.js");
+          const r = await import("/assets/money/records.js");
+          const {fromHex, toHex} = await import("/assets/crypto/bytes.js");
           return [toHex(r.workOf(spec)), toHex(r.voucherMessage(2n ** 62n)), toHex(r.endMessage(fromHex(vk), 70000n))];
         }""",
         [spec.to_wire(), SESSION.verify_key.hex()],

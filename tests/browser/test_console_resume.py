@@ -28,8 +28,8 @@ SHORT = (
 BUDGET = 1_000_000
 CAPS = """
 async (job) => {
-  const vault = await import("/assets/vault.js");
-  const {readTerms} = await import("/assets/records.js");
+  const vault = await import("/assets/money/vault.js");
+  const {readTerms} = await import("/assets/money/records.js");
   const leases = (await vault.all()).flatMap((book) => Object.values(book.leases ?? {}));
   return leases.filter((one) => readTerms(one.terms).job === job).map((one) => Number(one.cap));
 }

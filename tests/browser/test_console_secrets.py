@@ -42,8 +42,8 @@ def test_a_secret_sealed_in_the_browser_opens_for_the_provider_alone(
     texts = ["".join(chance.choice("aé€𝄞 ") for _ in range(size)) for size in SIZES]
     boxes = page.evaluate(
         """async ([key, texts]) => {
-          const {sealTo} = await import("/assets/seal.js");
-          const {fromHex, toHex} = await import("/assets/bytes.js");
+          const {sealTo} = await import("/assets/crypto/seal.js");
+          const {fromHex, toHex} = await import("/assets/crypto/bytes.js");
           return Promise.all(texts.map(async (text) => toHex(await sealTo(fromHex(key), text))));
         }""",
         [provider.verify_key.hex(), texts],
@@ -61,8 +61,8 @@ def test_a_secret_sealed_in_the_browser_opens_for_the_provider_alone(
     keys = [Signer(secrets.token_bytes(32)).verify_key for _ in range(20)]
     got = page.evaluate(
         """async ([cases, keys, bad]) => {
-          const {sealTo, secretbox, toX25519} = await import("/assets/seal.js");
-          const {fromHex, toHex} = await import("/assets/bytes.js");
+          const {sealTo, secretbox, toX25519} = await import("/assets/crypto/seal.js");
+          const {fromHex, toHex} = await import("/assets/crypto/bytes.js");
           const said = [];
           for (const key of bad) said.push(await sealTo(fromHex(key), "x").then(() => "sealed", () => "refused"));
           return [
@@ -84,7 +84,7 @@ def test_a_secret_sealed_in_the_browser_opens_for_the_provider_alone(
 
 VAULT = """
 async () => {
-  const {all} = await import("/assets/vault.js");
+  const {all} = await import("/assets/money/vault.js");
   const seen = (value) => value instanceof ArrayBuffer || value instanceof Uint8Array
     ? new TextDecoder("latin1").decode(value)
     : value instanceof CryptoKey ? `key ${value.extractable}`
@@ -151,7 +151,7 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
         member = archive.extractfile(names[0])
         assert member is not None and member.read() == b"42"
     blobs = page.evaluate(
-        """async () => (await (await import("/assets/api.js")).get("/v1/blobs")).items"""
+        """async () => (await (await import("/assets/net/api.js")).get("/v1/blobs")).items"""
     )
     assert hashlib.sha256(b"taken along").hexdigest() in [blob["sha256"] for blob in blobs]
     assert wallet.asked == ["signData", "signTx"]

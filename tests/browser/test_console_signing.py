@@ -26,8 +26,8 @@ Change = Callable[[dict[int, Any]], Any]
 
 JUDGE = """
 async ({wanted, cases}) => {
-  const {judge} = await import("/assets/judge.js");
-  const {fromHex} = await import("/assets/bytes.js");
+  const {judge} = await import("/assets/chain/judge.js");
+  const {fromHex} = await import("/assets/crypto/bytes.js");
   const known = {};
   for (const [step, w] of Object.entries(wanted)) {
     const consts = Object.fromEntries(Object.entries(w.consts).map(([k, v]) => [k, typeof v === "string" ? fromHex(v) : v]));

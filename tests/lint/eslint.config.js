@@ -61,5 +61,5 @@ export default [
   },
   // What is loaded before the first paint is a script and no module: what it names would be a global.
   { files: ["web/assets/theme.js"], languageOptions: { sourceType: "script" } },
-  { files: ["web/assets/payer-worker.js"], languageOptions: { globals: { ...globals.worker } } },
+  { files: ["web/assets/paying/payer-worker.js"], languageOptions: { globals: { ...globals.worker } } },
 ];

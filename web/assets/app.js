@@ -1,22 +1,22 @@
 // Every page: theme, session, live parts, the payer, and the page's own module.
 
-import { token } from "./api.js";
-import { byId } from "./dom.js";
-import { keepFresh, keepTimes, localTimes, reveal } from "./live.js";
-import { startPayer } from "./paying.js";
+import { token } from "./net/api.js";
+import { byId } from "./ui/dom.js";
+import { keepFresh, keepTimes, localTimes, reveal } from "./ui/live.js";
+import { startPayer } from "./paying/paying.js";
 
-/** @import { Reader } from "./dom.js" */
+/** @import { Reader } from "./ui/dom.js" */
 
 /** @type {{[page: string]: () => Promise<{start: (reader: Reader) => unknown}>}} */
 const PAGES = {
-  "sign-in": () => import("./page-sign-in.js"),
-  new: () => import("./page-new.js"),
-  job: () => import("./page-job.js"),
-  invoice: () => import("./page-invoice.js"),
-  channels: () => import("./page-channels.js"),
-  account: () => import("./page-account.js"),
-  keys: () => import("./page-keys.js"),
-  webhooks: () => import("./page-webhooks.js"),
+  "sign-in": () => import("./pages/sign-in.js"),
+  new: () => import("./pages/new.js"),
+  job: () => import("./pages/job.js"),
+  invoice: () => import("./pages/invoice.js"),
+  channels: () => import("./pages/channels.js"),
+  account: () => import("./pages/account.js"),
+  keys: () => import("./pages/keys.js"),
+  webhooks: () => import("./pages/webhooks.js"),
 };
 /** @type {{[page: string]: number}} */
 const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, keys: 15_000 };

@@ -1,7 +1,7 @@
 """Whether a transaction that somebody else built does the one thing that was asked for: from its bytes.
 
 For wallets whose keys are elsewhere: what a market or anybody hands over to be signed. The rules, their
-order and their codes are those of the console (``web/assets/judge.js``; ``docs/security.md`` lists them;
+order and their codes are those of the console (``web/assets/chain/judge.js``; ``docs/security.md`` lists them;
 both answer ``tests/golden/judged.json``). What is believed: the wallet's own list of its outputs and
 addresses, the terms that were agreed, the scripts' hashes, and for an open channel what the chain shows.
 """

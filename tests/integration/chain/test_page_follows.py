@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = """
 import { readFileSync } from "node:fs";
 globalThis.localStorage = { getItem: () => null };
-const { facts, seconds, standing } = await import("./web/assets/chain.js");
+const { facts, seconds, standing } = await import("./web/assets/chain/chain.js");
 const { url, id, openTx, index, payer } = JSON.parse(readFileSync(0, "utf8"));
 const channel = await standing(url, id, openTx);
 const others = channel && (await seconds(url, id, channel, new Set([payer])));

@@ -71,7 +71,7 @@ def _quote(terms: rules.Terms) -> Quote:
 
 def test_the_console_signs_no_short_terms() -> None:
     program = """
-import { closeFloor } from "./web/assets/records.js";
+import { closeFloor } from "./web/assets/money/records.js";
 console.log([764824073, 1n, 2, 42].map((magic) => closeFloor(magic)).join(" "));
 """
     done = subprocess.run(

@@ -287,7 +287,7 @@ def test_a_frame_of_the_connection_itself_is_never_skipped() -> None:
 # ---- the page --------------------------------------------------------------------------------------
 
 PAGE = """
-import { unframe } from "./web/assets/conversation.js";
+import { unframe } from "./web/assets/net/conversation.js";
 import { readFileSync } from "node:fs";
 const read = (hex) => {
   try {

@@ -15,9 +15,9 @@ from tests.requires import need_node
 ASSETS = Path(__file__).parents[3] / "web" / "assets"
 SCRIPT = """
 import { createInterface } from "node:readline";
-import { write } from "./strictjson.js";
-import { readEvidence } from "./evidence.js";
-import { reconcile } from "./verify.js";
+import { write } from "./crypto/strictjson.js";
+import { readEvidence } from "./money/evidence.js";
+import { reconcile } from "./money/verify.js";
 for await (const line of createInterface({ input: process.stdin })) {
   const { text, ledger } = JSON.parse(line);
   let answer;
@@ -44,8 +44,7 @@ def browser_says(
     """
     rows = [json.dumps({"text": text, "ledger": ledger}) for text, ledger in cases]
     with tempfile.TemporaryDirectory() as folder:
-        for script in ASSETS.glob("*.js"):
-            shutil.copy(script, folder)
+        shutil.copytree(ASSETS, folder, dirs_exist_ok=True)
         (Path(folder) / "package.json").write_text('{"type": "module"}')
         (Path(folder) / "says.js").write_text(SCRIPT)
         done = subprocess.run(

@@ -28,8 +28,8 @@ Places = list[tuple[int, bool]] | None
 
 _HEAD = """
 import { readFileSync } from "node:fs";
-import { landing, landings, movesOf, Unread } from "./web/assets/descent.js";
-import { Malformed } from "./web/assets/lax.js";
+import { landing, landings, movesOf, Unread } from "./web/assets/chain/descent.js";
+import { Malformed } from "./web/assets/chain/lax.js";
 """
 _PLACES = """
 const said = JSON.parse(readFileSync(0, "utf8")).map(({ mine, tx, answer }) => {

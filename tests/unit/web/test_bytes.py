@@ -11,7 +11,7 @@ from tests.unit.support.bytes import bombs
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
-import { decode, CborError } from "./web/assets/cbor.js";
+import { decode, CborError } from "./web/assets/crypto/cbor.js";
 import { readFileSync } from "node:fs";
 const found = {};
 for (const [name, hex] of Object.entries(JSON.parse(readFileSync(0, "utf8")))) {

@@ -21,7 +21,7 @@ import { readFileSync } from "node:fs";
 globalThis.localStorage = { getItem: () => null };
 const { seen, channel, over } = JSON.parse(readFileSync(0, "utf8"));
 globalThis.fetch = async () => ({ status: seen ? 200 : 404, ok: Boolean(seen), json: async () => seen });
-const { facts } = await import("./web/assets/chain.js");
+const { facts } = await import("./web/assets/chain/chain.js");
 let answer;
 try {
   const found = await facts("http://chain.example", channel, "", over);

@@ -32,8 +32,8 @@ def page(program: str, given: Any = None) -> Any:
 
 
 QUOTE = f"""
-const {{ quoteFault, readTerms, workOf }} = await import("{ASSETS}/records.js");
-const {{ fromHex, toHex }} = await import("{ASSETS}/bytes.js");
+const {{ quoteFault, readTerms, workOf }} = await import("{ASSETS}/money/records.js");
+const {{ fromHex, toHex }} = await import("{ASSETS}/crypto/bytes.js");
 const spec = {{
   placement: {{ providers: [], not_providers: [] }}, price: [0, 0, 5_000_000],
   policy: {{ max_duration_ms: 3_600_000 }},
@@ -57,7 +57,7 @@ def test_terms_beyond_any_budget_are_refused_in_words() -> None:
 
 
 DECIDE = f"""
-const payer = await import("{ASSETS}/payer.js");
+const payer = await import("{ASSETS}/money/payer.js");
 const [terms, adapter, session, body, signature] = given.map(hex);
 const lease = payer.newLease(terms, adapter, 10n ** 7n);
 const book = payer.newBook({{ id: given[2], capacity: 10n ** 7n, leases: {{ lease_1: lease }} }});
@@ -75,7 +75,5 @@ def test_a_receipt_from_far_ahead_leaves_a_gap_like_any_other() -> None:
 
 def test_an_amount_that_no_number_holds_to_the_lovelace_is_no_amount() -> None:
     asked = ["9007199254.740991", "9007199254.740992", "999999999999.999999", "2.5"]
-    program = (
-        f'const {{ parseAda }} = await import("{ASSETS}/units.js"); return given.map(parseAda);'
-    )
+    program = f'const {{ parseAda }} = await import("{ASSETS}/money/units.js"); return given.map(parseAda);'
     assert page(program, asked) == [2**53 - 1, None, None, 2_500_000]

@@ -1,0 +1,211 @@
+// The invoice page verifies itself: signatures, hash chain, sums, and the ledger.
+
+import { getText, pause, token } from "../net/api.js";
+import { facts, Unreachable } from "../chain/chain.js";
+import { Unread } from "../chain/descent.js";
+import { door } from "../chain/door.js";
+import { fromHex } from "../crypto/bytes.js";
+import { byId } from "../ui/dom.js";
+import { asked, Broken, readEvidence } from "../money/evidence.js";
+import { make } from "../ui/live.js";
+import { lackingIn } from "../money/ownbooks.js";
+import { readReceipt, readTerms } from "../money/records.js";
+import { ada, duration, rate, short } from "../money/units.js";
+import { parse, write } from "../crypto/strictjson.js";
+import { all } from "../money/vault.js";
+import { reconcile } from "../money/verify.js";
+
+/**
+ * @import { Bytes } from "../crypto/bytes.js"
+ * @import { ChannelPart, Evidence, Facts, LeasePart } from "../money/evidence.js"
+ * @import { Bill } from "../money/verify.js"
+ */
+
+/** @type {{[rule: string]: string}} */
+const RULES = {
+  I1: "both sides signed the terms",
+  I2: "the channel is the one of the terms",
+  I3: "the provider signed every receipt",
+  I4: "the receipts are one unbroken chain, and every total follows",
+  I5: "devices and resource are the terms', within the ceiling",
+  I6: "the vouchers are yours",
+  I7: "no more was claimed than was delivered and you signed for",
+  I8: "what went in is what was claimed, came home and is still held",
+  I9: "no more was used than there was time for",
+  I10: "the terms are of this job",
+  MALFORMED: "the evidence can be read in one way only",
+};
+const AGAIN_MS = 2500;
+const job = byId("invoice").dataset.job ?? "";
+
+export async function start() {
+  if (!token()) return;
+  for (;;) {
+    const settled = await check().catch((error) => {
+      say(make("p", { class: "problem", role: "alert" }, error.message));
+      return false;
+    });
+    if (settled) return;
+    await pause(AGAIN_MS);
+  }
+}
+
+const say = (/** @type {Node[]} */ ...parts) => byId("verdict").replaceChildren(...parts);
+
+/**
+ * What does not decode names nothing: the rules refuse it where it stands.
+ * @type {(read: (bytes: Bytes) => {lease: string}, body: string) => string | null}
+ */
+function leaseIn(read, body) {
+  try {
+    return read(fromHex(body)).lease;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * What a channel is paid in; as above.
+ * @type {(evidence: Evidence, channel: ChannelPart) => string | null}
+ */
+function assetOf(evidence, { session_vk }) {
+  try {
+    return readTerms(fromHex(evidence.leases.find((lease) => lease.channel === session_vk)?.terms)).asset;
+  } catch {
+    return null;
+  }
+}
+
+/** Terms of other jobs' leases whose receipts are in the same chain. */
+async function whole(/** @type {Evidence} */ evidence) {
+  const known = new Set(evidence.leases.map(({ terms }) => leaseIn(readTerms, terms)));
+  const named = new Set(evidence.channels.flatMap((channel) => channel.receipts.map(({ body }) => leaseIn(readReceipt, body))));
+  for (const lease of named) {
+    if (lease !== null && !known.has(lease)) evidence.leases.push(await leaseOf(lease));
+  }
+  return evidence;
+}
+
+/** @type {(lease: string) => Promise<LeasePart>} */
+async function leaseOf(lease) {
+  const told = parse(await getText(`/v1/leases/${encodeURIComponent(lease)}`));
+  return /** @type {LeasePart} */ (told); // `reconcile` looks at each of its fields before it reads one
+}
+
+/** Whether all is said: the bill is settled, or can be compared with nothing. */
+async function check() {
+  try {
+    const given = getText(`/v1/jobs/${job}/invoice`).then((text) => whole(asked(readEvidence(text), job)));
+    const [evidence, at] = await Promise.all([given, door()]);
+    return await judged(evidence, at?.url ?? "");
+  } catch (error) {
+    if (error instanceof Broken) return broken(error);
+    throw error;
+  }
+}
+
+/** @type {(evidence: Evidence, url: string) => Promise<boolean>} */
+async function judged(evidence, url) {
+  offerToSave(evidence);
+  if (!evidence.leases.length) {
+    say(make("p", {}, "Nothing was agreed, so nothing is owed."));
+    return evidence.state === "ENDED";
+  }
+  const over = evidence.state === "ENDED";
+  const { ledger, elsewhere, trouble } = await ask(evidence, url, over);
+  const invoice = await reconcile(evidence, ledger);
+  if (elsewhere) return broken(elsewhere);
+  const lacking = lackingIn(evidence, await all());
+  if (lacking.length) return incomplete(lacking);
+  verdict(invoice, ledger, trouble);
+  bill(invoice);
+  return invoice.reconciled || Boolean(trouble && over);
+}
+
+/**
+ * What the chain at *url* shows of each channel; *elsewhere* is an open that is another's: what was signed is
+ * judged before it.
+ * @type {(evidence: Evidence, url: string, over: boolean) =>
+ *   Promise<{ledger: (Facts | null)[], elsewhere: Broken | null, trouble: string}>}
+ */
+async function ask(evidence, url, over) {
+  let trouble = url ? "" : "this market names no public chain to compare with: choose one on the Account page";
+  /** @type {(Facts | null)[]} */
+  const ledger = [];
+  /** @type {Broken | null} */
+  let elsewhere = null;
+  for (const channel of evidence.channels) {
+    const asset = assetOf(evidence, channel);
+    try {
+      ledger.push(url && asset !== null ? await facts(url, channel, asset, over) : null);
+    } catch (error) {
+      if (error instanceof Broken) elsewhere ??= error;
+      else if (error instanceof Unreachable || error instanceof Unread) trouble = error.message;
+      else throw error;
+      ledger.push(null);
+    }
+  }
+  return { ledger, elsewhere, trouble };
+}
+
+function broken(/** @type {Broken} */ error) {
+  say(make("p", { class: "problem", role: "alert" }, `This bill does not hold (${error.rule}: ${RULES[error.rule]}). ${error.message}.`),
+    make("p", {}, "Save the evidence: it shows what was signed."));
+  return false;
+}
+
+function incomplete(/** @type {string[]} */ lacking) {
+  say(make("p", { class: "problem", role: "alert" }, `This bill is not the whole one: ${lacking.join("; ")}.`),
+    make("p", {}, "Save the evidence: this browser's books show what it lacks."));
+  return false;
+}
+
+/** @type {(invoice: Bill, ledger: (Facts | null)[], trouble: string) => void} */
+function verdict(invoice, ledger, trouble) {
+  const told = ledger.some(Boolean);
+  const rows = Object.entries(RULES).filter(([rule]) => rule !== "MALFORMED").map(([rule, text]) => {
+    const checked = told || !["I7", "I8"].includes(rule);
+    return make("li", { class: checked ? "ok" : "" }, text, checked ? "" : " (the chain was not asked)");
+  });
+  const line =
+    invoice.reconciled ? make("p", { class: "good verdict", id: "reconciled" }, make("span", { class: "seal", "aria-hidden": "true" }, "✓"), "Verified to the lovelace: receipts, vouchers and chain agree.")
+    : told ? make("p", { id: "so-far" }, "Everything holds so far. The channel is still open: it is compared again once it has ended.")
+    : make("p", { id: "so-far" }, `What was signed holds. ${trouble || "The chain shows no block with this channel yet"}.`);
+  say(line, make("ul", { class: "checks" }, ...rows));
+}
+
+/** @type {(name: string, value: string, hint?: string) => HTMLElement} */
+const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, hint) : ""));
+/** @type {(name: string, value: string, hint?: string, class_?: string) => HTMLElement} */
+const row = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
+
+function bill(/** @type {Bill} */ invoice) {
+  const place = byId("bill");
+  place.hidden = false;
+  /** @type {HTMLElement[]} */
+  const rows = [];
+  for (const line of invoice.lines) {
+    rows.push(row(`Lease ${short(line.lease, 14)}`, ada(line.owed), `${duration(line.unit_ms)} of ${line.resource === "gpu" ? "GPU" : "cores"} at ${rate(line.rate_micro)}, ${line.ticks} ticks`));
+    rows.push(...line.lost.map(({ cause, ms }) => row(`Not billed: ${cause.replaceAll("_", " ")}`, ada(0), duration(ms))));
+  }
+  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)));
+  for (const { facts: found, signed } of invoice.channels) {
+    total.append(fact("Signed for", ada(signed)));
+    if (found) total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
+  }
+  const parts = [total, make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Owed in all", ada(invoice.owed), "", "total")))];
+  if (invoice.ahead > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.ahead)} were signed ahead and not delivered: an allowance, none of which may be claimed.`));
+  if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
+  place.replaceChildren(...parts);
+}
+
+function offerToSave(/** @type {Evidence} */ evidence) {
+  const button = byId("save");
+  button.hidden = false;
+  button.onclick = () => {
+    const blob = new Blob([write(evidence)], { type: "application/json" });
+    const link = make("a", { href: URL.createObjectURL(blob), download: `${job}.invoice.json` });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+}

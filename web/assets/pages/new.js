@@ -1,0 +1,206 @@
+// The job form: its quote is live, and posting it makes the session key of its channel.
+
+import { reusable } from "../wallet/agree.js";
+import { get, post } from "../net/api.js";
+import { Files, Secrets } from "./attach.js";
+import { nth, toHex } from "../crypto/bytes.js";
+import { newKey } from "../crypto/ed25519.js";
+import { byId, control, the } from "../ui/dom.js";
+import { inWords, make, wrong } from "../ui/live.js";
+import { lock } from "../crypto/seal.js";
+import { FormFault, readForm } from "./spec.js";
+import { ada, duration, rate, short } from "../money/units.js";
+import * as vault from "../money/vault.js";
+
+/**
+ * @import { Estimate, Explained, JobView, NoMatch } from "../net/answers.js"
+ * @import { Reader } from "../ui/dom.js"
+ * @import { JobSpec } from "../money/jobspec.js"
+ */
+
+/** @typedef {{secrets: Secrets, files: Files}} Along */
+/** @typedef {{[image: string]: string | undefined}} Digests */
+
+const SETTLE_MS = 350; // after the last key
+const CHANNELS_MOST = 100; // as many as a job may name
+
+export async function start(/** @type {Reader} */ { account }) {
+  const form = the("new", HTMLFormElement);
+  const digests = Object.fromEntries([...the("images", HTMLDataListElement).options].map((o) => [o.value, o.dataset.digest]));
+  let timer = 0;
+  let estimate = () => {};
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => estimate(), SETTLE_MS);
+  };
+  const along = { secrets: new Secrets(byId("secrets"), soon), files: new Files(byId("files"), soon) };
+  byId("add-secret").onclick = () => along.secrets.add();
+  form.files.addEventListener("change", async () => {
+    wrong("");
+    await along.files.take(form.files.files).catch((error) => refuse(form, error));
+    form.files.value = "";
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit(form, digests, along, account);
+  });
+  await fillIn(form, along);
+  const reach = () => { byId("reach").hidden = form.egress.value !== "list"; };
+  form.egress.addEventListener("change", reach);
+  reach();
+  const plain = () => { form.image.disabled = form.isolation.value === "process"; };
+  form.isolation.addEventListener("change", plain);
+  plain();
+  if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
+  if (!account) return;
+  the("post", HTMLButtonElement).disabled = false;
+  estimate = estimator(form, digests, along);
+  form.addEventListener("input", soon);
+  estimate();
+}
+
+/** @type {(form: HTMLFormElement, digests: Digests, along: Along) => JobSpec} */
+const specOf = (form, digests, along) => readForm(form, digests, { secrets: along.secrets.names(), files: along.files.spec() });
+
+/** @type {(form: HTMLFormElement, along: Along) => Promise<void>} */
+async function fillIn(form, along) {
+  const asked = new URLSearchParams(location.search);
+  if (asked.get("provider")) form.provider.value = asked.get("provider");
+  const model = asked.get("model");
+  if (model) form.model.value = [...form.model.options].find((o) => o.value.includes(model))?.value ?? "";
+  for (const name of ["count", "vram", "region", "rate"]) if (asked.get(name)) form[name].value = asked.get(name);
+  if (asked.get("queue")) form.queue.checked = true;
+  const again = asked.get("again");
+  if (again) {
+    /** @type {JobView | null} */
+    const job = await get(`/v1/jobs/${encodeURIComponent(again)}`).catch(() => null);
+    if (job) repeat(form, along, job.spec, job.reason === "PROVIDER_LOST" ? job.spent : 0);
+  }
+}
+
+/**
+ * *spent*: what a job that lost its provider has cost already; it comes off the budget.
+ * @type {(form: HTMLFormElement, along: Along, spec: JobSpec, spent: number) => void}
+ */
+function repeat(form, along, spec, spent) {
+  const [cpu, memory, disk, gpu] = nth(spec.resources, 0);
+  control(form, "name").value = spec.name;
+  form.image.value = spec.image;
+  form.command.value = spec.command.map((word) => (/[\s"'\\]/.test(word) ? `"${word.replace(/(["\\$`])/g, "\\$1")}"` : word)).join(" ");
+  form.env.value = Object.entries(spec.env).map(([k, v]) => `${k}=${v}`).join("\n");
+  form.cores.value = cpu[0] / 1000;
+  form.memory.value = Math.ceil(memory[0] / 1024);
+  form.disk.value = Math.ceil(disk[0] / 1024);
+  form.model.value = gpu === null ? "-" : gpu[0][0] ?? "";
+  if (gpu) form.count.value = gpu[1][0];
+  if (gpu?.[2][0]) form.vram.value = Math.round((gpu[2][0] * 100) / 93 / 1024);
+  for (const name of spec.secrets) along.secrets.add(name);
+  for (const [dst, sha256, bytes] of spec.files) along.files.row({ dst, sha256, size: bytes });
+  form.outputs.value = spec.outputs.join(" ");
+  form.region.value = spec.placement.regions.join(" ");
+  form.budget.value = ada(Math.max(spec.price[2] - spent, 0)).replace("₳", "").replaceAll("\u202f", "");
+  form.retry.checked = spec.policy.retry_max > 0;
+  form.isolation.value = spec.placement.isolation;
+  form.egress.value = Array.isArray(spec.egress) ? "list" : spec.egress ?? "none";
+  if (Array.isArray(spec.egress)) form.reach.value = spec.egress.join(" ");
+}
+
+/** @type {(form: HTMLFormElement, fault: unknown) => HTMLElement | null} */
+function mark(form, fault) {
+  for (const el of form.elements) el.removeAttribute("aria-invalid");
+  const field = fault instanceof FormFault && (typeof fault.field === "string" ? control(form, fault.field) : fault.field);
+  if (!(field instanceof HTMLElement)) return null;
+  field.setAttribute("aria-invalid", "true");
+  return field;
+}
+
+/**
+ * Say it, mark its field, and go there.
+ * @type {(form: HTMLFormElement, error: unknown) => void}
+ */
+function refuse(form, error) {
+  const field = mark(form, error);
+  wrong(inWords(error));
+  field?.focus();
+}
+
+/** @type {(form: HTMLFormElement, digests: Digests, along: Along) => () => Promise<void>} */
+function estimator(form, digests, along) {
+  /** @type {AbortController | undefined} */
+  let asking;
+  return async () => {
+    asking?.abort();
+    asking = new AbortController();
+    const place = byId("estimate");
+    try {
+      const spec = specOf(form, digests, along);
+      mark(form, null);
+      /** @type {Explained} */
+      const answer = await post("/v1/explain", { spec }, { signal: asking.signal });
+      place.replaceChildren(...(answer.matches ? price(answer.quote, spec) : reasons(answer.explain)));
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      mark(form, error);
+      place.replaceChildren(make("p", { class: "hint" }, inWords(error)));
+    }
+  };
+}
+
+/** @type {(name: string, ...value: (Node | string)[]) => HTMLElement} */
+const fact = (name, ...value) => make("div", {}, make("dt", {}, name), make("dd", {}, ...value));
+const simulated = () => make("span", { class: "badge simulated" }, "SIMULATED");
+
+/** @type {(quote: Estimate, spec: JobSpec) => HTMLElement[]} */
+function price(quote, spec) {
+  const perSecond = (BigInt(quote.rate_micro) * BigInt(quote.units_milli)) / 1000n;
+  return [
+    make("p", { class: "price" }, ada((perSecond * 3600n) / 1_000_000n), make("small", {}, `an hour: ${rate(quote.rate_micro)} × ${quote.units_milli / 1000} ${quote.resource === "gpu" ? "GPU" : "cores"}`)),
+    make("dl", { class: "bill" },
+      fact("Longest", duration(spec.policy.max_duration_ms)),
+      fact("Device", quote.device.replaceAll("SIMULATED ", ""), " ", quote.simulated ? simulated() : ""),
+      fact("Provider", make("a", { href: `/providers/${quote.provider}`, class: "key" }, short(quote.provider))),
+      make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, ada(quote.ceiling)))),
+    quote.alternatives.length
+      ? make("details", {}, make("summary", {}, "Why not another"), make("ul", {}, ...quote.alternatives.map((other) =>
+        make("li", {}, `${short(other.provider)} at ${rate(other.rate_micro)}: ${other.why}`))))
+      : make("p", { class: "hint" }, "No other offer would do."),
+  ];
+}
+
+const hosts = (/** @type {number} */ count) => `${count} host${count === 1 ? "" : "s"}`;
+
+function reasons(/** @type {NoMatch} */ no) {
+  return [
+    make("p", { class: "notice" }, no.text),
+    make("ul", { class: "reasons", "aria-label": "What rules hosts out" }, ...Object.entries(no.reasons).map(([name, count]) =>
+      make("li", {}, make("span", {}, (no.words[name] ?? name).replaceAll("_", " ").toLowerCase()), make("span", {}, `${count} of ${hosts(no.hosts)}`)))),
+    no.relaxations.length ? make("h3", {}, "It would match with") : make("p", { class: "hint" }, "No single change would match a host that is listed now. The job can wait in the queue."),
+    make("ul", { class: "relax" }, ...no.relaxations.map((way) => make("li", {}, make("b", {}, way.change), make("span", {}, `${hosts(way.hosts)}, from ${rate(way.rate_micro_per_s)}`)))),
+  ];
+}
+
+/** @type {(form: HTMLFormElement, digests: Digests, along: Along, account: string) => Promise<void>} */
+async function submit(form, digests, along, account) {
+  const button = the("post", HTMLButtonElement);
+  wrong("");
+  button.disabled = true;
+  button.setAttribute("aria-busy", "true");
+  try {
+    const spec = specOf(form, digests, along);
+    const secrets = along.secrets.values();
+    await along.files.upload();
+    const key = await newKey();
+    const id = toHex(key.verifyKey);
+    const channels = (await reusable(account)).map((book) => book.id).slice(0, CHANNELS_MOST);
+    const body = { spec, session_vk: id, consumer_vkh: account, channels };
+    /** @type {JobView} */
+    const job = await post("/v1/jobs", body, { once: id });
+    const locked = spec.secrets.length ? await lock(secrets) : null;
+    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account, job: job.id, spec, locked });
+    location.assign(`/jobs/${job.id}`);
+  } catch (error) {
+    button.disabled = false;
+    button.removeAttribute("aria-busy");
+    refuse(form, error);
+  }
+}

@@ -1,0 +1,253 @@
+// The quote on a job's page: what was checked, what it takes, and the one click that agrees to it.
+
+import { get, post } from "../net/api.js";
+import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, warmth } from "../wallet/agree.js";
+import { byId } from "../ui/dom.js";
+import { faultOf } from "../chain/judge.js";
+import { make, refresh, wrong } from "../ui/live.js";
+import { Refused } from "../money/records.js";
+import { ada, duration, parseAda, rate } from "../money/units.js";
+import * as vault from "../money/vault.js";
+import { walletSaid } from "../wallet/wallet.js";
+
+/**
+ * @import { Agreed, Ready } from "../wallet/agree.js"
+ * @import { Check } from "../chain/judge.js"
+ * @import { JobView } from "../net/answers.js"
+ * @import { Begun, Paying, Stored } from "../money/vault.js"
+ * @typedef {Node | string} Text
+ */
+
+const SETTLE_MS = 400; // after the last key
+
+/** @type {(name: string, value: Text, hint?: string, class_?: string) => HTMLElement} */
+const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
+/** @type {(check: Check) => HTMLElement} */
+const check = ({ ok, text, wrong: not }) => make("li", { class: ok ? "ok" : "no" }, ok ? text : not);
+
+export class Quote {
+  /**
+   * *onPaid* is called once the job is paid for.
+   * @param {string} job
+   * @param {number} magic
+   * @param {() => Promise<void>} onPaid
+   */
+  constructor(job, magic, onPaid) {
+    this.job = job;
+    this.magic = magic;
+    this.onPaid = onPaid;
+    this.agreedAlready = false;
+    this.keep = false;
+    this.section = byId("pay");
+    this.body = byId("pay-body");
+    this.button = make("button", { type: "button", id: "pay-now" });
+    this.work = async () => {};
+  }
+
+  hide() {
+    this.section.hidden = true;
+  }
+
+  /** Read the quote, and ask. `agreedAlready`: the click that asked for this quote was the consent. */
+  async show() {
+    /** @type {JobView} */
+    const view = await get(`/v1/jobs/${this.job}`);
+    if (!view.quote) return;
+    this.section.hidden = false;
+    this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Reading the terms and the transaction …"));
+    try {
+      const agreed = await examine(view, this.magic);
+      if (agreed.mine.begun) return await this.goOn(agreed.mine, agreed.mine.begun);
+      if (missingSecrets(agreed).length) return this.askSecrets(agreed);
+      if (agreed.warm) this.warm({ ...agreed, warm: agreed.warm });
+      else await this.fresh(agreed);
+      if (this.agreedAlready && !this.button.disabled) await this.work();
+      this.agreedAlready = false;
+    } catch (error) {
+      this.refused(error);
+    }
+  }
+
+  /** @param {unknown} error */
+  refused(error) {
+    this.body.replaceChildren(make("p", { class: "problem", role: "alert" }, error instanceof Refused ? error.message : walletSaid(error)));
+    if (error instanceof Refused) return;
+    this.body.append(make("p", { class: "actions" },
+      make("button", { type: "button", onclick: () => this.show() }, "Try again"),
+      make("a", { href: `/sign-in?to=/jobs/${this.job}`, class: "button plain" }, "Connect the wallet")));
+  }
+
+  // ---- a channel that the wallet opens -------------------------------------------------------
+
+  /** @param {Agreed} agreed */
+  async fresh(agreed) {
+    const ready = await prepare(agreed, this.magic);
+    const reserve = ready.checked.reserve;
+    const place = make("div", {});
+    let now = ready;
+    const set = (/** @type {Ready} */ given) => {
+      now = given;
+      place.replaceChildren(...this.opening(agreed, given));
+      this.button.disabled = !given.checked.ok;
+    };
+    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(agreed, now, this.keep)));
+    set(ready);
+    this.body.replaceChildren(place, this.keeping(async (extra) => {
+      this.button.disabled = true;
+      set(await prepare(agreed, this.magic, extra, reserve));
+    }), this.actions(agreed));
+  }
+
+  /** @type {(agreed: Agreed, ready: Ready) => Text[]} */
+  opening({ terms }, { checked, extra }) {
+    return [
+      checked.ok
+        ? make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:")
+        : make("p", { class: "problem", role: "alert", id: "not-as-agreed" }, `The transaction that the market built is not the one that was agreed: ${faultOf(checked)}. Your wallet is not asked.`),
+      make("dl", { class: "bill" },
+        line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
+        extra ? line("Put aside for later jobs", ada(extra), "pays nobody until you agree to a job") : "",
+        line("Reserve", ada(checked.reserve), "comes home at the end"),
+        line("Fee of the chain", ada(checked.fee)),
+        line("Leaves your wallet now", ada(checked.amount + checked.fee), `${ada(checked.amount)} of it into the channel`, "total")),
+      make("ul", { class: "checks", "aria-label": "What was checked" },
+        make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
+    ];
+  }
+
+  /**
+   * The choice to keep the channel for a next job, and what to put aside in it.
+   * @param {(extra: bigint) => Promise<void>} change
+   */
+  keeping(change) {
+    let timer = 0;
+    const amount = make("input", { name: "extra", inputmode: "decimal", value: "0", autocomplete: "off", size: 8 });
+    const more = make("label", { hidden: true, class: "short" }, "Put aside for later jobs (₳)", amount);
+    const box = make("input", { type: "checkbox", name: "keep" });
+    const read = () => {
+      const value = box.checked ? parseAda(amount.value || "0") : 0;
+      amount.toggleAttribute("aria-invalid", value === null);
+      this.button.disabled = true;
+      clearTimeout(timer);
+      if (value !== null) timer = setTimeout(() => change(BigInt(value)).catch((error) => this.refused(error)), SETTLE_MS);
+    };
+    amount.addEventListener("input", read);
+    box.addEventListener("change", () => {
+      this.keep = box.checked;
+      more.hidden = !box.checked;
+      if (parseAda(amount.value)) read();
+    });
+    return make("div", {},
+      make("label", { class: "check" }, box, "Keep the channel open for my next job with this provider"),
+      make("p", { class: "hint" }, "What this job leaves in it then pays the next one without asking the wallet. Finish it at any time on the Channels page, and the rest comes home."),
+      make("div", { class: "row" }, more));
+  }
+
+  // ---- a channel that is open ----------------------------------------------------------------
+
+  /** @param {Agreed & {warm: Paying}} agreed */
+  warm(agreed) {
+    const { terms, warm } = agreed;
+    const { left, lacking } = warmth(warm, terms);
+    this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm(agreed)));
+    this.body.replaceChildren(
+      make("p", { id: "warm" }, lacking
+        ? `You have an open channel to this provider. Your wallet adds ${ada(lacking)} to it: one signature.`
+        : "You have an open channel to this provider with enough in it. Your wallet is not asked."),
+      make("dl", { class: "bill" },
+        line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
+        line("Left in the channel", ada(left)),
+        line("Leaves your wallet now", ada(lacking), lacking ? "and the chain's fee" : "no transaction, no fee", "total")),
+      make("ul", { class: "checks", "aria-label": "What was checked" },
+        make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"),
+        make("li", { class: "ok" }, "the channel's key is in this browser, and its rules are those of the terms"),
+        make("li", { class: lacking ? "no" : "ok" }, lacking ? "the channel holds less than the ceiling: it is topped up first" : "the channel holds the ceiling")),
+      this.actions(agreed));
+  }
+
+  // ---- both ----------------------------------------------------------------------------------
+
+  /**
+   * The button that agrees, and what it does.
+   * @param {string} text
+   * @param {() => Promise<void>} work
+   */
+  go(text, work) {
+    this.work = () => work().catch((error) => wrong(walletSaid(error)));
+    this.button = make("button", { type: "button", id: "pay-now", onclick: () => this.work() }, text);
+  }
+
+  /** @param {Agreed} agreed */
+  actions({ terms }) {
+    return make("p", { class: "actions" }, this.button, make("button", { type: "button", class: "plain", onclick: () => this.decline(terms.lease) }, "Decline"));
+  }
+
+  /**
+   * @param {Agreed} agreed
+   * @param {string} meanwhile
+   * @param {() => Promise<unknown>} work
+   */
+  async pay(agreed, meanwhile, work) {
+    const button = this.button;
+    const before = button.textContent;
+    button.disabled = true;
+    button.setAttribute("aria-busy", "true");
+    button.textContent = meanwhile;
+    wrong("");
+    try {
+      await work();
+      this.hide();
+      byId("main").focus();
+      await refresh();
+      await this.onPaid();
+    } catch (error) {
+      wrong(walletSaid(error));
+      button.textContent = before;
+      if ((await vault.load(agreed.mine.id))?.begun) {
+        button.textContent = "Try again";
+        this.work = async () => location.reload();
+      }
+      button.disabled = false;
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  }
+
+  /**
+   * Values that this browser does not have: the job was posted elsewhere, or they were sealed before.
+   * @param {Agreed} agreed
+   */
+  askSecrets(agreed) {
+    const inputs = missingSecrets(agreed).map((name) => make("input", { type: "password", name, autocomplete: "off", required: true }));
+    const form = make("form", {},
+      make("p", {}, "This job takes secrets. They are sealed here to the provider's key: nobody between can read them."),
+      ...inputs.map((input) => make("label", {}, input.name, input)),
+      make("p", { class: "actions" }, make("button", { type: "submit" }, "Go on")));
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      await keepSecrets(agreed.asked, { ...agreed.secrets, ...Object.fromEntries(inputs.map((input) => [input.name, input.value])) });
+      await this.show();
+    });
+    this.body.replaceChildren(form);
+  }
+
+  /**
+   * The wallet has signed already, and the market did not hear all of it: no second signature.
+   * @param {Stored} book
+   * @param {Begun} begun
+   */
+  async goOn(book, begun) {
+    this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Going on where it stopped: the wallet has signed already …"));
+    await finish(book, begun);
+    this.hide();
+    await refresh();
+    await this.onPaid();
+  }
+
+  /** @param {string} lease */
+  async decline(lease) {
+    await post(`/v1/leases/${lease}/decline`).catch((error) => wrong(error.message));
+    this.hide();
+    await refresh();
+  }
+}

@@ -1,0 +1,275 @@
+// Agreeing to a quote: what is checked before the wallet is asked, and what happens after it signed.
+//
+// A quote is *fresh*, and its channel is opened by the wallet, or *warm*: it is paid from a channel that
+// this browser kept open, and the wallet is asked only for what is lacking in it.
+
+import { post, Problem } from "../net/api.js";
+import { fromHex, same, toHex } from "../crypto/bytes.js";
+import { sign } from "../crypto/ed25519.js";
+import { moment } from "../chain/door.js";
+import { channelAddress, faultOf, judge } from "../chain/judge.js";
+import { readUtxos, reserveOf } from "../chain/opentx.js";
+import { earlier, lacking, late, left, newBook, newLease } from "../money/payer.js";
+import { order } from "../paying/paying.js";
+import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "../money/records.js";
+import { lock, sealTo, unlock } from "../crypto/seal.js";
+import { signedStep, stillAlone } from "./steps.js";
+import * as vault from "../money/vault.js";
+import { ADA_SCRIPTS } from "../chain/scripts.js";
+import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wallet.js";
+
+/**
+ * @import { Bytes } from "../crypto/bytes.js"
+ * @import { JobView, QuoteView, Built } from "../net/answers.js"
+ * @import { Judged, Step } from "../chain/judge.js"
+ * @import { JobSpec } from "../money/jobspec.js"
+ * @import { Order } from "../paying/orders.js"
+ * @import { PaidLease } from "../money/payer.js"
+ * @import { Output } from "../chain/transaction.js"
+ * @import { Terms } from "../money/records.js"
+ * @import { Begun, Paying, Stored } from "../money/vault.js"
+ * @import { WalletApi } from "./wallet.js"
+ */
+
+/** @typedef {Stored & {spec: JobSpec}} Posted a book of a job that was posted here */
+
+/**
+ * A quote that holds.
+ * @typedef {object} Agreed
+ * @property {Stored} mine the book of the quote's channel
+ * @property {Posted} asked the book with which the job was posted
+ * @property {Terms} terms
+ * @property {Bytes} body
+ * @property {Paying | null} warm the book, if the channel is open already
+ * @property {{[name: string]: string}} secrets
+ * @property {Bytes} adapterSignature
+ */
+
+/** @typedef {Judged & {reserve: bigint}} JudgedOpen */
+/** @typedef {{api: WalletApi, cbor: string, extra: bigint, checked: JudgedOpen}} Ready to be signed by the wallet */
+
+const LOVELACE_PER_BYTE = 4310; // of the least that an output holds, on every network since Babbage
+
+/**
+ * Channels that a next job may be paid from: kept, open, and their key is here.
+ * @type {(account: string) => Promise<Paying[]>}
+ */
+export const reusable = async (account) =>
+  (await vault.open()).filter((book) => book.account === account && book.keep && !book.endSent && !book.stopped);
+
+/**
+ * The quote of *job*, held against what this browser asked for; Refused names what differs.
+ * @param {JobView} job
+ * @param {number} magic
+ * @returns {Promise<Agreed>}
+ */
+export async function examine(job, magic) {
+  const { quote } = job;
+  if (!quote) throw new Refused("NO_QUOTE", "this job has no quote now");
+  const books = await vault.all();
+  const mine = books.find((book) => book.id === quote.session_vk);
+  const posts = books.filter(posted).filter((book) => book.job === job.id).sort((a, b) => (b.made ?? 0) - (a.made ?? 0));
+  const asked = posts.find((book) => book === mine) ?? posts[0];
+  if (!mine || !asked) throw new Refused("ELSEWHERE", "this job was posted from another browser or program: its key is there");
+  const body = fromHex(quote.terms);
+  const terms = await verifyTerms(body, fromHex(quote.adapter_signature));
+  const wanted = { job: job.id, magic, spec: asked.spec, account: mine.account, sessionVk: fromHex(mine.id), spent: job.spent };
+  const warm = vault.isOpen(mine) ? mine : null;
+  const fault = quoteFault(terms, wanted, Date.now()) ?? channelFault(quote, warm, terms);
+  if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
+  const secrets = asked.locked ? await unlock(asked.locked) : {};
+  capOf(terms, asked.spec, before(books, terms, late)); // refused before a wallet is asked
+  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature) };
+}
+
+/** @type {(book: Stored) => book is Posted} */
+const posted = (book) => book.spec !== undefined;
+
+/**
+ * What earlier leases of the job may still come to (*most* of each that can still be signed for).
+ * @type {(books: Stored[], terms: Terms, most: (lease: PaidLease) => bigint) => bigint}
+ */
+function before(books, terms, most) {
+  const each = books.flatMap((book) => earlier(book, terms.job, terms.lease).map(([, lease]) => (book.state === "OPEN" ? most(lease) : late(lease))));
+  return each.reduce((sum, one) => sum + one, 0n);
+}
+
+/**
+ * The most to sign for the lease: its ceiling, within what *used* leaves of the job's budget.
+ * @type {(terms: Terms, spec: JobSpec, used: bigint) => bigint}
+ */
+function capOf(terms, spec, used) {
+  const rest = BigInt(spec.price[2]) - used;
+  if (rest <= 0n) throw new Refused("BUDGET_SPENT", "what was signed at providers before is all of the job's budget");
+  return rest < BigInt(terms.ceiling) ? rest : BigInt(terms.ceiling);
+}
+
+/**
+ * What may be signed for the lease once the job's earlier leases get no more than it leaves of the budget: a
+ * provider that was lost may come back and bill on, up to the cap in this browser's books. So that cap is
+ * lowered there, and what is then read from the books counts, not what was meant to be written.
+ * @param {Agreed} agreed
+ */
+async function finalCap({ terms, asked }) {
+  const books = await vault.all();
+  if (books.some((book) => book.state === "OPEN" && earlier(book, terms.job, terms.lease).length)) {
+    const ended = before(books.filter((book) => book.state !== "OPEN"), terms, late);
+    const most = BigInt(asked.spec.price[2]) - ended - capOf(terms, asked.spec, before(books, terms, late));
+    await order({ do: "cap", job: terms.job, lease: terms.lease, most });
+  }
+  return capOf(terms, asked.spec, before(await vault.all(), terms, (lease) => lease.cap));
+}
+
+/**
+ * Null if the quote's channel is fresh and unused, or kept open here and of the same rules.
+ * @type {(quote: QuoteView, warm: Paying | null, terms: Terms) => string | null}
+ */
+function channelFault(quote, warm, terms) {
+  if (!warm) return quote.channel === "fresh" ? null : "it reuses a channel that is not open";
+  const [lease] = Object.values(warm.leases);
+  if (quote.channel === "fresh") return "it calls a channel fresh that was used before";
+  if (warm.endSent || warm.stopped) return "its channel is ending";
+  return lease && constsOf(readTerms(lease.terms)) === constsOf(terms) ? null : "its channel has other rules";
+}
+
+/**
+ * Names of secrets whose values this browser does not have.
+ * @type {(agreed: Agreed) => string[]}
+ */
+export const missingSecrets = ({ asked, secrets }) => asked.spec.secrets.filter((name) => !(name in secrets));
+
+/**
+ * For a warm quote: what is left in the channel, and what the wallet would have to add.
+ * @param {Paying} warm
+ * @param {Terms} terms
+ */
+export function warmth(warm, terms) {
+  return { left: left(warm), lacking: lacking(warm, terms.lease, BigInt(terms.ceiling)) };
+}
+
+/**
+ * The unsigned open transaction, read and compared: `{tx, cbor, checked, api, …}`; no wallet window.
+ * *extra* lovelace are put aside in the channel for later jobs.
+ * @param {Agreed} agreed
+ * @param {number} magic
+ * @returns {Promise<Ready>}
+ */
+export async function prepare(agreed, magic, extra = 0n, reserve = 0n) {
+  const api = await connect();
+  if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
+  const address = await addressOf(api);
+  if (!same(paymentHash(address), agreed.terms.consumer_vkh)) throw new Error("the wallet shows another account than the one signed in: sign in again");
+  const [at, outputs, own] = await Promise.all([moment(magic), api.getUtxos(), ownAddresses(api)]);
+  const utxos = outputs ?? [];
+  const amount = extra ? Number(BigInt(agreed.terms.ceiling) + reserve + extra) : 0;
+  /** @type {Built} */
+  const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount });
+  const wanted = { terms: agreed.terms, address: fromHex(address), own, mainnet: magic === 764824073, utxos: readUtxos(utxos), extra, ...at };
+  return { api, cbor: made.cbor, extra, checked: judgeOpen(fromHex(made.cbor), wanted) };
+}
+
+/**
+ * The open transaction judged: `{id, fee, amount, reserve, checks, ok}`.
+ * @param {Bytes} bytes
+ * @param {{terms: Terms, address: Bytes, own: Bytes[], mainnet: boolean, utxos: Map<string, Output>, extra: bigint, slot: number | null, nowMs: number}} wanted
+ * @returns {JudgedOpen}
+ */
+export function judgeOpen(bytes, { terms, address, own, mainnet, utxos, extra, slot, nowMs }) {
+  const least = BigInt(terms.ceiling) + extra;
+  const bound = reserveOf(channelAddress(fromHex(ADA_SCRIPTS.stub), address, mainnet), terms, LOVELACE_PER_BYTE);
+  const most = least + bound + 100_000n;
+  /** @type {Step} */
+  const wanted = { step: "open", mainnet, own, utxos, consts: terms, least, most, channel: null, slot, nowMs, references: new Map() };
+  const judged = judge(bytes, wanted);
+  return { ...judged, reserve: judged.amount - least };
+}
+
+/** @param {Agreed} agreed */
+async function sealed({ asked, terms, secrets }) {
+  /** @type {{[name: string]: string}} */
+  const boxes = {};
+  for (const name of asked.spec.secrets) {
+    const value = secrets[name];
+    if (value === undefined) throw new Refused("SECRET_MISSING", `this browser does not have the secret ${name}`);
+    boxes[name] = toHex(await sealTo(terms.adapter_vk, value));
+  }
+  return boxes;
+}
+
+/**
+ * Sign the terms, let the wallet sign the transaction, submit it, and start to pay: once, in whichever of this browser's pages.
+ * @type {(agreed: Agreed, ready: Ready, keep: boolean) => Promise<unknown>}
+ */
+export const accept = (agreed, ready, keep) =>
+  navigator.locks.request(`tally-open-${agreed.mine.id}`, () => open(agreed, ready, keep));
+
+/** @type {(agreed: Agreed, ready: Ready, keep: boolean) => Promise<void>} */
+async function open(agreed, ready, keep) {
+  const held = await vault.load(agreed.mine.id);
+  if (held?.begun) return finish(held, held.begun); // another page had it signed: a second open would be paid from as well
+  if (held?.state === "OPEN") throw new Refused("OPENED", "another page of this browser has opened this channel: load the page again");
+  if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", `the transaction is not the one that was agreed: ${faultOf(ready.checked)}. Nothing was signed`);
+  const { mine, terms, body, adapterSignature } = agreed;
+  const lease = newLease(body, adapterSignature, await finalCap(agreed));
+  const capacity = ready.checked.amount - ready.checked.reserve;
+  const signature = toHex(await sign(mine.privateKey, body));
+  const secrets = await sealed(agreed);
+  const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
+  /** @type {Paying} */
+  const book = newBook({ ...mine, locked: null, state: "OPENING", keep, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
+  await vault.keep(book); // before the money moves: a channel without its book could only be closed
+  await finish(book, begun);
+  await forget(agreed);
+}
+
+/**
+ * What the wallet signed is sent, and the terms after it; repeatable until both have arrived.
+ * @param {Stored} book
+ * @param {Begun} begun
+ */
+export async function finish(book, { lease, signature, tx, witness, secrets }) {
+  await post(`/v1/channels/${book.id}/witness`, { tx, witness });
+  const signed = { session_signature: signature, channel_tx: tx, secrets };
+  await post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
+  await vault.keep({ ...book, state: "OPEN", begun: null });
+  await order({ do: "watch", id: book.id });
+}
+
+/**
+ * A warm quote: signed by the session key alone, after the wallet added what was lacking.
+ * @param {Agreed & {warm: Paying}} agreed
+ */
+export async function acceptWarm(agreed) {
+  const { warm: mine, terms, body, adapterSignature } = agreed;
+  const cap = await finalCap(agreed);
+  const more = lacking(mine, terms.lease, BigInt(terms.ceiling));
+  if (more) {
+    await signedStep(mine.id, "topup", more);
+    await order({ do: "topped", id: mine.id, amount: more });
+  } else await stillAlone(mine);
+  /** @type {Order} */
+  const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap };
+  await order(addition); // before the market hears of it: its receipts are expected now
+  const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
+  try {
+    await post(`/v1/leases/${terms.lease}/sign`, signed, { once: `sign-${terms.lease}` });
+  } catch (error) {
+    if (error instanceof Problem && error.status >= 400 && error.status < 500) await order({ do: "over", id: mine.id, lease: terms.lease }).catch(() => {}); // the first error is the one to say
+    throw error;
+  }
+  await forget(agreed);
+}
+
+/**
+ * Values of secrets that were sealed are kept no longer.
+ * @param {Agreed} agreed
+ */
+async function forget({ asked, mine }) {
+  if (asked.id !== mine.id && asked.locked) await vault.keep({ ...asked, locked: null });
+}
+
+/**
+ * Values that were typed on the job's page, unreadable until they are sealed.
+ * @type {(asked: Posted, secrets: {[name: string]: string}) => Promise<unknown>}
+ */
+export const keepSecrets = async (asked, secrets) => vault.keep({ ...asked, locked: await lock(secrets) });
