@@ -447,7 +447,8 @@ def _measured(turn: Turn, lease: Lease, event: Measured) -> None:
     if not lease.runs:
         return
     before = [meter.last.phase if meter.last else None for meter in lease.meters]
-    lease = _idle(turn, _faulty(turn, fold(lease, event.readings)), event)
+    lease = replace(lease, meters=fold(lease.meters, event.readings))
+    lease = _idle(turn, _faulty(turn, lease), event)
     after = [meter.last.phase if meter.last else None for meter in lease.meters]
     # A first reading, or a change of phase, is where billing begins: a crash must not lose it.
     turn.put(lease, durable=before != after)

@@ -14,6 +14,7 @@ from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
 from marketplace.domain.metering import Meter, Phase
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
+from marketplace.domain.supply.grant import Grant
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.domain.work.workload import ExitReason
 
@@ -36,9 +37,8 @@ def step(lease: Lease, event: LeaseEvent) -> Lease:
     return replace(lease, state=LEASE.step(lease.state, event))
 
 
-def new_meters(lease: Lease) -> tuple[Meter, ...]:
+def new_meters(grant: Grant) -> tuple[Meter, ...]:
     """Fresh accounts: one for each device, or one for the cores."""
-    grant = lease.grant
     if not grant.gpus:
         return (Meter("core", CORES, grant.cpu_milli),)
     return tuple(Meter("gpu", uuid, grant.share) for uuid in grant.gpus)
@@ -83,7 +83,7 @@ def started(turn: Turn, lease: Lease, event: Started) -> None:
         started_at_ms=turn.now.boot_ms,
         lost_before=lost,
     )
-    lease = replace(lease, meters=new_meters(lease))
+    lease = replace(lease, meters=new_meters(lease.grant))
     if lease.state is LeaseState.FUNDED:
         lease = step(lease, LeaseEvent.STARTED)
         turn.progress(lease.id, "STARTED", workload=event.handle.id, runtime=event.handle.runtime)
@@ -250,7 +250,7 @@ def exited(turn: Turn, lease: Lease, event: Exited) -> None:
     if lease.exited:
         return
     if lease.handle is not None and event.readings:
-        lease = fold(lease, event.readings)
+        lease = replace(lease, meters=fold(lease.meters, event.readings))
     by_runtime = _REASONS[event.status.reason or ExitReason.LOST]
     # A limit that the runtime met is the truth even while we were stopping for another reason.
     hard = (EndReason.OUT_OF_MEMORY, EndReason.DISK_LIMIT, EndReason.PROVIDER_FAULT)

@@ -6,6 +6,7 @@ lease's own time: what was delivered beyond is the adapter's gift, so it stops i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -22,14 +23,13 @@ from marketplace.domain.units import owed
 NS_PER_MS: Final = 1_000_000
 
 
-def fold(lease: Lease, readings: tuple[Reading, ...]) -> Lease:
-    """The lease with *readings* in its meters, each by its own device."""
+def fold(meters: Iterable[Meter], readings: Iterable[Reading]) -> tuple[Meter, ...]:
+    """The meters after *readings*, each by its own device."""
     by_device = {reading.device: reading for reading in readings}
-    meters = tuple(
+    return tuple(
         integrate(meter, by_device[meter.device]) if meter.device in by_device else meter
-        for meter in lease.meters
+        for meter in meters
     )
-    return replace(lease, meters=meters)
 
 
 def affordable(lease: Lease, channel: Channel) -> int:

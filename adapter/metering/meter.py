@@ -1,9 +1,10 @@
-"""The meter's hands: takes readings of running workloads and folds them into their accounts.
+"""The meter's hands: takes readings of running workloads.
 
-The arithmetic is ``marketplace.domain.metering``; here are the polls.  One visit to NVML's thread
-reads every device of the host; process lists are asked for every 10 s; nothing is asked more than
-twice a second.  Call :meth:`Metering.poll` on the tick, and once more at every change of phase, so
-that the last good reading lies next to the change.
+The arithmetic is ``marketplace.domain.metering``, and ``adapter.core.ticks`` folds the readings in;
+here are the polls.  One visit to NVML's thread reads every device of the host; process lists are
+asked for every 10 s; nothing is asked more than twice a second.  Call :meth:`Metering.poll` on the
+tick, and once more at every change of phase, so that the last good reading lies next to the
+change.
 """
 
 from __future__ import annotations
@@ -21,14 +22,9 @@ from marketplace.domain.metering import (
     NS_PER_MS,
     Cause,
     Evidence,
-    Meter,
     Phase,
     Reading,
-    Usage,
-    integrate,
-    usage,
 )
-from marketplace.domain.units import WHOLE
 
 PROCESSES_EVERY_NS: Final = 10_000_000_000
 CORES: Final = "cores"
@@ -64,13 +60,6 @@ class Subject:
     cgroup: str = ""
     finished_ms: int | None = None
     fault: Cause | None = None
-
-
-def new_meters(subject: Subject, *, share: int = WHOLE, cpu_milli: int = 1000) -> list[Meter]:
-    """Fresh accounts for a lease: one for each device, or one for its cores."""
-    if subject.devices:
-        return [Meter("gpu", uuid, share) for uuid in subject.devices]
-    return [Meter("core", CORES, cpu_milli)]
 
 
 class Metering:
@@ -202,24 +191,3 @@ class Metering:
             self._listed.pop(uuid, None)
             self._owners.pop(uuid, None)
             self._silent.pop(uuid, None)
-
-
-def fold(meters: Iterable[Meter], readings: Iterable[Reading]) -> list[Meter]:
-    """The meters after these readings, each by its own device."""
-    by_device = {reading.device: reading for reading in readings}
-    return [
-        integrate(meter, by_device[meter.device]) if meter.device in by_device else meter
-        for meter in meters
-    ]
-
-
-def totals(meters: Iterable[Meter]) -> Usage:
-    """What the lease's receipt states now."""
-    return usage(meters)
-
-
-def off_by_ms(meter: Meter, started_ms: int, finished_ms: int) -> int:
-    """The cross-check with the runtime's own times: everything the meter saw, billed or not,
-    against the workload's life.  Within 1000 ms on a healthy lease."""
-    seen = meter.billed_ns + sum(ns for _cause, ns in meter.lost_ns)
-    return seen // NS_PER_MS - (finished_ms - started_ms)

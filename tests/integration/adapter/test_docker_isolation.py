@@ -15,14 +15,17 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from adapter.core.lifecycle import new_meters
+from adapter.core.ticks import fold
 from adapter.daemon.daemon import PERIOD_MS
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import HostClock
-from adapter.metering.meter import Metering, Subject, fold, new_meters
+from adapter.metering.meter import Metering, Subject
 from adapter.runtime.docker import DockerRuntime
 from adapter.runtime.egress import bridge_name
 from adapter.runtime.workspace import Workspace
 from marketplace.domain.metering import Phase
+from marketplace.domain.supply.grant import Grant
 from marketplace.domain.work.workload import (
     Egress,
     EgressMode,
@@ -204,7 +207,9 @@ async def test_a_hog_a_bomb_and_a_filler_leave_the_neighbour_its_meter(
         subject = Subject(
             neighbour.lease, handle.id, handle.started_ms, Phase.RUNNING, cgroup=handle.cgroup
         )
-        meters = fold(new_meters(subject), metering.poll([subject])[neighbour.lease])
+        meters = fold(
+            new_meters(Grant((), 1000, 500, 0, 0)), metering.poll([subject])[neighbour.lease]
+        )
         first = meters[0].last
 
         hog = images.python_spec("x = []\nwhile True: x.append(bytearray(1 << 20))", memory_mib=48)

@@ -16,19 +16,23 @@ from pathlib import Path
 import anyio
 import pytest
 
+from adapter.core.lifecycle import new_meters
+from adapter.core.ticks import fold
 from adapter.core.workload import Handle, Runtime
 from adapter.devices.nvml import Nvml
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import HostClock
-from adapter.metering.meter import Metering, Subject, fold, new_meters, off_by_ms
+from adapter.metering.meter import Metering, Subject
 from adapter.runtime.docker import DockerRuntime
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
 from marketplace.domain.metering import Meter, Phase
+from marketplace.domain.supply.grant import Grant
 from marketplace.domain.work.workload import WorkloadSpec, WorkloadState
 from tests.integration.support import images
 from tests.requires import need_bubblewrap, need_docker
+from tests.unit.support.meter import off_by_ms
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +61,7 @@ def nvml() -> Iterator[Nvml]:
 
 async def metered(
     runtime: Runtime, handle: Handle, metering: Metering, devices: tuple[str, ...]
-) -> tuple[list[Meter], int, int]:
+) -> tuple[tuple[Meter, ...], int, int]:
     """Poll about once a second until the exit, as the adapter does; the meters, and
     the wall-clock times of the first reading and of the end."""
 
@@ -67,7 +71,7 @@ async def metered(
         )
 
     running = subject(Phase.RUNNING)
-    meters = new_meters(running, cpu_milli=500)
+    meters = new_meters(Grant(devices, 1000, 500, 0, 0))
     began = 0
     while True:
         status = await runtime.status(handle)
@@ -88,7 +92,7 @@ def busy(seconds: int, **changes: object) -> WorkloadSpec:
     return images.python_spec(code, cpu_milli=500, **changes)
 
 
-def agrees(meters: list[Meter], started: int, finished: int) -> None:
+def agrees(meters: tuple[Meter, ...], started: int, finished: int) -> None:
     assert finished > started
     for meter in meters:
         assert abs(off_by_ms(meter, started, finished)) <= 1000
@@ -103,7 +107,7 @@ async def test_gpu_and_cores_agree_with_dockers_own_times(
 ) -> None:
     uuids = tuple(gpu.uuid for gpu in nvml.inventory())
     metering = Metering(HostClock(), nvml, Cgroups())
-    found: dict[str, tuple[list[Meter], int, int]] = {}
+    found: dict[str, tuple[tuple[Meter, ...], int, int]] = {}
 
     async def one(name: str, devices: tuple[str, ...]) -> None:
         async with images.running(docker, busy(seconds)) as handle:
@@ -138,7 +142,7 @@ def test_the_adapters_hands_stay_small(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from adapter.devices.inventory import Inventory
-from adapter.metering.meter import Metering, Subject, fold, new_meters
+from adapter.metering.meter import Metering, Subject
 from adapter.host.clock import HostClock
 from adapter.devices.nvml import Nvml
 from adapter.runtime.docker import DockerRuntime

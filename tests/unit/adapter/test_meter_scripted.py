@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from adapter.core.lifecycle import new_meters
+from adapter.core.ticks import fold
 from adapter.devices.nvml import Nvml
-from adapter.metering.meter import Metering, Subject, fold, new_meters, off_by_ms, totals
+from adapter.metering.meter import Metering, Subject
 from adapter.simulate.host import FaultKind, ScriptedFault, SimClock, SimHost, SimProcess
 from adapter.simulate.library import SimulatedNvml
-from marketplace.domain.metering import Cause, Meter, Phase
+from marketplace.domain.metering import Cause, Meter, Phase, usage
+from marketplace.domain.supply.grant import Grant
+from tests.unit.support.meter import off_by_ms
 
 Rig = Callable[..., "Bench"]
 
@@ -28,7 +32,7 @@ class Bench:
         self.started = self.clock.wall_ms()
         self.subject = Subject("lease", "c" * 64, self.started, Phase.RUNNING, (uuid,))
         self.metering = Metering(self.clock, self.nvml)
-        self.meters = new_meters(self.subject)
+        self.meters = new_meters(Grant((uuid,), 1000, 1000, 0, 0))
 
     def poll(self) -> None:
         self.meters = fold(self.meters, self.metering.poll([self.subject])["lease"])
@@ -67,7 +71,7 @@ def test_ten_minutes_are_metered_within_a_thousandth(rig: Rig) -> None:
     meter = bench.meters[0]
     assert abs(meter.delivered_ms - 600_000) <= 600
     assert off_by_ms(meter, bench.started, bench.clock.wall_ms()) == 0
-    assert totals(bench.meters).gpu_ms == meter.delivered_ms
+    assert usage(bench.meters).gpu_ms == meter.delivered_ms
 
 
 FAULTS = {
@@ -165,7 +169,7 @@ def test_a_mig_slice_is_metered_with_gpm(rig: Rig) -> None:
     assert part.slice is not None
     bench.host.set_processes(0, [SimProcess(77, 10, 40, slice_id=part.slice.gpu_instance)])
     bench.subject = Subject("lease", "c" * 64, 0, Phase.RUNNING, (part.uuid,))
-    bench.meters = new_meters(bench.subject, share=1000)
+    bench.meters = new_meters(Grant((part.uuid,), 1000, 1000, 0, 0))
     bench.poll()
     meter = bench.run(10)
     assert meter.delivered_ms == 10_000
