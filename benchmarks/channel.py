@@ -392,19 +392,6 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def read_table(text: str) -> list[dict[str, Any]]:
-    """The rows of ``docs/costs.md``."""
-    rows: list[dict[str, Any]] = []
-    for line in text.splitlines():
-        cells = [c.strip() for c in line.strip().strip("|").split("|")]
-        if len(cells) != 10 or cells[0] not in STEPS:
-            continue
-        numbers = [int(c.replace(",", "")) for c in cells[2:9]]
-        names = ("channels", "providers", "bytes", "mem", "steps", "fee", "per_channel")
-        rows.append({"step": cells[0], "asset": cells[1], **dict(zip(names, numbers, strict=True))})
-    return rows
-
-
 def main(argv: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="tally bench channel", description=__doc__)

@@ -393,21 +393,6 @@ class Nvml:
             for row in found
         ]
 
-    def process_utilisation(self, uuid: str, since_us: int) -> tuple[dict[int, int], int]:
-        """Per-mille of the SMs by pid since *since_us*, and the stamp to pass next time.
-        NotFound means that nothing ran."""
-        return self.call("process utilisation", lambda: self._process_util(uuid, since_us))
-
-    def _process_util(self, uuid: str, since_us: int) -> tuple[dict[int, int], int]:
-        try:
-            rows: list[Any] = pynvml.nvmlDeviceGetProcessUtilization(self._handle(uuid), since_us)
-        except pynvml.NVMLError as error:
-            if getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_FOUND:
-                return {}, since_us
-            raise
-        latest = max([since_us, *(int(row.timeStamp) for row in rows)])
-        return {int(row.pid): int(row.smUtil) * 10 for row in rows if row.pid}, latest
-
     def memory_mib(self, uuid: str) -> tuple[int, int]:
         """Total and used memory of a device."""
 

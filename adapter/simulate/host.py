@@ -31,7 +31,6 @@ class FaultKind(StrEnum):
     ENERGY_RESET = "energy_reset"  # the energy counter starts again at zero
     UUID_CHANGE = "uuid_change"  # another device answers at this index
     PID_REUSE = "pid_reuse"  # every process is replaced by one with pid *value*
-    NOT_FOUND = "not_found"  # process utilisation answers NotFound
     MISSED = "missed"  # every call answers Unknown: polls fail, nothing is known
     NVML_GONE = "nvml_gone"  # the driver is unloaded: Uninitialized everywhere
     HANG = "hang"  # calls block until the fault ends

@@ -242,25 +242,6 @@ class SimulatedNvml:
             row.computeInstanceId = 0 if process.slice_id != _NO_INSTANCE else _NO_INSTANCE
         return pynvml.NVML_SUCCESS
 
-    def nvmlDeviceGetProcessUtilization(
-        self, device: Any, rows: Any, count: Any, since: Any
-    ) -> int:
-        gpu = self._gpu(device)
-        now = self.host.clock.wall_ms() * 1000
-        busy = [p for p in gpu.processes if p.util]
-        if gpu.mig:
-            return pynvml.NVML_ERROR_NOT_SUPPORTED
-        gone = self.host.active(FaultKind.NOT_FOUND, gpu.index)
-        if gone or not busy or _number(since) >= now:
-            return pynvml.NVML_ERROR_NOT_FOUND
-        if rows is None:
-            _put(count, len(busy))
-            return pynvml.NVML_ERROR_INSUFFICIENT_SIZE
-        for row, process in zip(rows, busy, strict=False):
-            row.pid, row.timeStamp, row.smUtil = process.pid, now, process.util
-        _put(count, len(busy))
-        return pynvml.NVML_SUCCESS
-
     # -- events --------------------------------------------------------------------------------
 
     def nvmlEventSetCreate(self, events: Any) -> int:

@@ -46,7 +46,6 @@ and submits, and is safe to repeat::
     from marketplace.chain.instance import scripts_for       # "" = ADA, else hex of policy and name
     from marketplace.chain.txbytes import insert_witnesses   # a CIP-30 wallet's signatures into the same bytes
     from marketplace.chain.explain import explain            # every step and output of somebody's transaction, before signing
-    await chain.waiting_spenders(view.utxo)                  # a Close that no block holds yet
 
 Building without IO (`txs.py`): every builder takes a Snapshot and returns a Draft; ``draft.bytes``
 is what to evaluate, ``draft.finish(units)`` the Unsigned transaction, ``unsigned.sign(keys)`` the Signed.

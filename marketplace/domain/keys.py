@@ -83,27 +83,3 @@ def hkdf_sha256(secret: bytes, info: bytes, length: int = 32) -> bytes:
     """HKDF with an empty salt (RFC 5869); *length* at most 32 here."""
     pseudo_random = hmac.new(bytes(32), secret, hashlib.sha256).digest()
     return hmac.new(pseudo_random, info + b"\x01", hashlib.sha256).digest()[:length]
-
-
-def session_seed(
-    secret: bytes,
-    magic: int,
-    settle_hash: bytes,
-    first_input: tuple[bytes, int],
-    output_index: int,
-) -> bytes:
-    """The seed of the one channel that the open transaction with *first_input* creates.
-
-    ``info = "tally/channel/v1" | magic u32 | settle hash | txid | index u16 | output index u16``,
-    all big-endian, *first_input* being the least input in ledger order: never a counter, so a
-    restored wallet cannot derive a key twice for two channels.
-    """
-    info = (
-        b"tally/channel/v1"
-        + magic.to_bytes(4, "big")
-        + settle_hash
-        + first_input[0]
-        + first_input[1].to_bytes(2, "big")
-        + output_index.to_bytes(2, "big")
-    )
-    return hkdf_sha256(secret, info)

@@ -123,13 +123,6 @@ class Matchmaker:
         self._terms_changed(self.fleet.add(host), host)
         self._count_capacity(host, 1)
 
-    def update(self, host: Host) -> None:
-        """New terms or resources of a known host; leases on it stay. KeyError, or ValueError if they no longer fit."""
-        old = self.fleet.at(self.fleet.row_of[host.id])
-        self._terms_changed(self.fleet.update(host), host)
-        self._count_capacity(old, -1)
-        self._count_capacity(host, 1)
-
     def remove(self, host_id: str) -> list[Placement]:
         """A host leaves. The placements that were on it are ended and returned. KeyError when unknown."""
         row = self.fleet.row_of[host_id]

@@ -222,34 +222,6 @@ class Fleet:
         self.log.add(row)
         self.terms_log.add(row)
 
-    def update(self, host: Host) -> int:
-        """New terms or more resources for a known host; leases on it stay. ValueError if they would no longer fit."""
-        row = self.row_of[host.id]
-        old = self.at(row)
-        if len(host.gpus) != len(old.gpus) and self.busy(row):
-            raise ValueError(f"host {host.id}: devices cannot come or go while leases run")
-        cpu = int(self.cpu[row]) + host.cpu_milli - old.cpu_milli
-        mem = int(self.mem[row]) + host.memory_mib - old.memory_mib
-        disk = int(self.disk[row]) + host.disk_mib - old.disk_mib
-        if min(cpu, mem, disk) < 0:
-            raise ValueError(f"host {host.id}: leases hold more than that")
-        offered = [gpu.offered for gpu in host.gpus]
-        left = offered
-        if len(host.gpus) == len(old.gpus):
-            held = self.offered[row] - self.free[row]
-            left = [share - int(h) for share, h in zip(offered, held, strict=False)]
-            if any(share < 0 for share in left):
-                raise ValueError(f"host {host.id}: leases hold more of a device than that")
-        self._count_free(row, -1)
-        if len(host.gpus) > self.slots:
-            self._allot(self.rows, len(host.gpus))
-        self.free[row] = 0
-        self.free[row, : len(left)] = left
-        self.cpu[row], self.mem[row], self.disk[row] = cpu, mem, disk
-        self._describe(row, host)
-        self._count_free(row, 1)
-        return row
-
     def remove(self, host_id: str) -> int:
         """Take a host out of the market; its row goes back to the pool."""
         row = self.row_of.pop(host_id)
@@ -271,17 +243,6 @@ class Fleet:
         if host is None:
             raise KeyError(row)
         return host
-
-    def busy(self, row: int) -> bool:
-        """Whether any lease holds anything there."""
-        host = self.at(row)
-        whole = bool((self.free[row] == self.offered[row]).all())
-        idle = (host.cpu_milli, host.memory_mib, host.disk_mib) == (
-            int(self.cpu[row]),
-            int(self.mem[row]),
-            int(self.disk[row]),
-        )
-        return not (whole and idle)
 
     def take(
         self, row: int, slots: tuple[int, ...], milli: int, need: tuple[int, int, int], owner: int

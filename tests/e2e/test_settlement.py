@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import channel
 from marketplace.chain.actions.session import Desk, claim, close_channel
 from marketplace.chain.build import plans
 from marketplace.chain.build.wallet import Funds
@@ -18,6 +17,7 @@ from marketplace.chain.settlement.settler import Settler, Wanted, settle_until_q
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.money.transaction import TxEvent, TxState
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
+from tests.integration.support.costs_table import committed_rows
 
 TICK_RATE = 30_000  # lovelace a second: a minute of ticks clears the least output of a payout
 SECONDS = 60
@@ -310,8 +310,9 @@ def _a_minute_of_vouchers(live: Live) -> int:
 
 def _lower_bound(channels: int) -> int:
     """Transactions that *channels* need at the least, by the committed sizes of docs/costs.md."""
-    rows = channel.read_table(channel.DOCUMENT.read_text(encoding="utf-8"))
-    most = max(r["channels"] for r in rows if r["step"] == "claim" and r["asset"] == "ADA")
+    most = max(
+        r["channels"] for r in committed_rows() if r["step"] == "claim" and r["asset"] == "ADA"
+    )
     return -(-channels // most)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from marketplace.chain.actions.session import Desk, claim, close_channel, finish_channels
+from marketplace.chain.encoding import address as addresses
 from marketplace.chain.settlement.planner import Why
 from marketplace.chain.settlement.settler import Wanted
-from marketplace.chain.settlement.watchtower import Entry, Watchtower, alarm, read_book
+from marketplace.chain.settlement.watchtower import Watchtower, alarm, read_book
 from marketplace.domain.money.channel import Closing
 from tests.integration.support.chain import ADA, DAY_MS, Live, Provider, World, run
 
@@ -118,4 +120,13 @@ def _wanted(live: Live, provider: Provider, cumulative: int) -> Wanted:
 
 
 def _line(live: Live, provider: Provider, cumulative: int) -> str:
-    return Entry("", _wanted(live, provider, cumulative)).to_line()
+    voucher = live.voucher(cumulative)
+    row = {
+        "session_vk": live.session.verify_key.hex(),
+        "origin": str(live.ref),
+        "payout": addresses.to_text(provider.payout_address),
+        "cumulative": cumulative,
+        "signature": voucher.signature.hex(),
+        "asset": "",
+    }
+    return json.dumps(row)

@@ -19,7 +19,6 @@ from marketplace.chain.encoding import txbytes
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.submit import Sent, TransactionLog, send
 from marketplace.chain.transaction.scripts import scripts_for, unit_of
 from marketplace.chain.transaction.signing import Signed, Unsigned
 from marketplace.domain.canonical import blake2b_224
@@ -96,13 +95,6 @@ def signed_by_wallet(unsigned: Unsigned, witness_set: bytes) -> Signed:
     return Signed(
         unsigned.tx_id, raw, unsigned.fee, unsigned.units, unsigned.inputs, unsigned.made, unsigned.until
     )  # fmt: skip
-
-
-async def submit_signed(
-    chain: ChainReader, log: TransactionLog, unsigned: Unsigned, witness_set: bytes, purpose: str
-) -> Sent:
-    """Insert the wallet's signatures, log, submit."""
-    return await send(chain, log, signed_by_wallet(unsigned, witness_set), purpose)
 
 
 def restore(tx: bytes, fee: int = 0) -> Unsigned:

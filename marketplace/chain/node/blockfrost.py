@@ -217,13 +217,6 @@ class ChainReader:
         made = (_utxo(tx_id, o) for o in raw["outputs"] if not o.get("collateral"))
         return WaitingTx(tx_id, tuple(refs), tuple(made))
 
-    async def waiting_spenders(self, utxo: Utxo) -> list[bytes]:
-        """Transactions in the door's mempool that spend *utxo*: what will happen to a channel before
-        a block says so. :mod:`marketplace.chain.channels.mempool` follows them to the last.
-        """
-        found = [await self.waiting(tx_id) for tx_id in await self.waiting_at(utxo.address)]
-        return [tx.tx_id for tx in found if tx is not None and utxo.ref in tx.inputs]
-
     async def waits(self, tx_id: bytes) -> bool:
         """Whether a transaction is in the door's mempool. A public door shows only what was submitted
         through it, so False proves nothing there.

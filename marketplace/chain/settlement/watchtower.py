@@ -42,23 +42,9 @@ class Entry:
     asset: str
     wanted: Wanted
 
-    def to_line(self) -> str:
-        """As the book holds it."""
-        voucher = self.wanted.voucher
-        return json.dumps(
-            {
-                "session_vk": self.wanted.session_vk.hex(),
-                "origin": str(self.wanted.origin),
-                "payout": addresses.to_text(self.wanted.payout_address),
-                "cumulative": voucher.cumulative if voucher else 0,
-                "signature": voucher.signature.hex() if voucher else "",
-                "asset": self.asset,
-            }
-        )
-
     @staticmethod
     def from_line(line: str) -> Entry:
-        """The reverse; :class:`Malformed`, or a refusal of a voucher that its key did not sign."""
+        """Its entry; :class:`Malformed`, or a refusal of a voucher that its key did not sign."""
         try:
             raw = json.loads(line)
             voucher = Voucher(

@@ -41,7 +41,6 @@ class Outcome:
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     released: bool = False
     rematch: bool = False
-    ended: bool = False
 
 
 def terms_of(
@@ -195,9 +194,7 @@ def _over(
         message=message[:500],
     )
     detail = {"reason": reason, "message": message[:500], "provider": lease.provider}
-    return Outcome(
-        lease, job, kind="DECLINED", detail=detail, released=True, rematch=True, ended=True
-    )
+    return Outcome(lease, job, kind="DECLINED", detail=detail, released=True, rematch=True)
 
 
 def lapsed(lease: Lease, job: Job, now: int) -> Outcome:
@@ -472,7 +469,6 @@ def settled(lease: Lease, job: Job, tx: str, now: int) -> Outcome:
     out = Outcome(lease, job, kind="SETTLED", detail={"tx": tx} if tx else {})
     if job.lease == lease.id and job.state is JobState.ENDING:
         return _job_ends(out, job.reason or lease.reason, job.message, now)
-    out.ended = True
     return out
 
 
@@ -488,5 +484,4 @@ def _job_ends(out: Outcome, reason: str, message: str, now: int) -> Outcome:
     out.kind = out.kind or "ENDED"
     out.detail = out.detail or {"reason": reason}
     out.released = out.released or out.lease.finished_ms == 0
-    out.ended = True
     return out

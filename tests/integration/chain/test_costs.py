@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from benchmarks import channel
+from tests.integration.support.costs_table import committed_rows
 from tests.requires import need_devnet
 
 
 def _committed() -> dict[tuple[object, ...], dict[str, Any]]:
-    text = channel.DOCUMENT.read_text(encoding="utf-8")
-    return {_place(r): r for r in channel.read_table(text)}
+    return {_place(r): r for r in committed_rows()}
 
 
 def _place(row: dict[str, Any]) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ import pytest
 from marketplace.chain.actions.external_wallet import (
     ForeignWallet,
     restore,
-    submit_signed,
+    signed_by_wallet,
     unsigned_close,
     unsigned_open,
     unsigned_top_up,
@@ -17,6 +17,8 @@ from marketplace.chain.actions.external_wallet import (
 from marketplace.chain.actions.session import claim, close_channel, pay
 from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Opening
+from marketplace.chain.channels.finder import ChannelView
+from marketplace.chain.channels.mempool import Mempool
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.errors import ChainFault, ScriptRefused, TxRefused
 from marketplace.chain.node.blockfrost import connect
@@ -132,22 +134,25 @@ def test_a_cip_30_wallet_opens_tops_up_and_closes() -> None:
         with pytest.raises(TxRefused):  # a witness set of somebody else's key
             other = key("other")
             strange = cbor2.dumps({0: [[other.verify_key, other.sign(unsigned.tx_id)]]})
-            await submit_signed(world.chain, log, unsigned, strange, "open")
+            await send(world.chain, log, signed_by_wallet(unsigned, strange), "open")
         with pytest.raises(Malformed):
             wrong = cbor2.dumps({0: [[me.signer.verify_key, me.signer.sign(bytes(32))]]})
-            await submit_signed(world.chain, log, unsigned, wrong, "open")
-        sent = await submit_signed(
-            world.chain, log, restore(unsigned.bytes), sign(unsigned.bytes), "open"
+            await send(world.chain, log, signed_by_wallet(unsigned, wrong), "open")
+        sent = await send(
+            world.chain,
+            log,
+            signed_by_wallet(restore(unsigned.bytes), sign(unsigned.bytes)),
+            "open",
         )
         assert sent.tx_id == unsigned.tx_id
         found = await world.finder.find(session.verify_key, sent.made[0].ref)
         assert (found.amount, found.claimed) == (40 * ADA, 0)
 
         more = await unsigned_top_up(world.chain, await wallet(), found, 5 * ADA)
-        await submit_signed(world.chain, log, more, sign(more.bytes), "top up")
+        await send(world.chain, log, signed_by_wallet(more, sign(more.bytes)), "top up")
         found = await world.finder.find(session.verify_key, sent.made[0].ref)
         close = await unsigned_close(world.chain, await wallet(), found)
-        await submit_signed(world.chain, log, close, sign(close.bytes), "close")
+        await send(world.chain, log, signed_by_wallet(close, sign(close.bytes)), "close")
         found = await world.finder.find(session.verify_key, sent.made[0].ref)
         assert found.amount == 45 * ADA and isinstance(found.stage, Closing)
 
@@ -200,18 +205,21 @@ def test_an_unconfirmed_close_is_seen_in_the_mempool() -> None:
         [live] = await world.open("consumer", provider, [40 * ADA])
         world.devnet.mint()
         view = await world.view(live)
-        assert await world.chain.waiting_spenders(view.utxo) == []
+
+        async def waiting(view: ChannelView) -> list[bytes]:
+            ahead = await Mempool(world.chain).ahead(view, lambda one: one.amount)
+            return [tx_id for _, tx_id in ahead.spenders]
+
+        assert await waiting(view) == []
         closed = await close_channel(world.desk("consumer"), view)
-        assert await world.chain.waiting_spenders(view.utxo) == [closed.sent.tx_id]
+        assert await waiting(view) == [closed.sent.tx_id]
         world.devnet.mint()
         assert (await world.view(live)).closing
-        assert await world.chain.waiting_spenders((await world.view(live)).utxo) == []
+        assert await waiting(await world.view(live)) == []
         payouts = {provider.payout: provider.payout_address}
         pushed = await claim(
             world.desk("settler"), [(await world.view(live), live.voucher(5 * ADA))], payouts
         )
-        assert await world.chain.waiting_spenders((await world.view(live)).utxo) == [
-            pushed.sent.tx_id
-        ]
+        assert await waiting(await world.view(live)) == [pushed.sent.tx_id]
 
     run(story, block_ms=BY_HAND)

@@ -10,7 +10,7 @@ import cbor2
 
 from marketplace.chain.actions.external_wallet import (
     ForeignWallet,
-    submit_signed,
+    signed_by_wallet,
     unsigned_close,
     unsigned_open,
     unsigned_top_up,
@@ -18,7 +18,7 @@ from marketplace.chain.actions.external_wallet import (
 from marketplace.chain.build.plans import Opening
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.txbytes import split
-from marketplace.chain.node.submit import MemoryLog
+from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Credential
 from tests.integration.support.chain import ADA, World, key, run
@@ -66,7 +66,9 @@ def test_what_was_built_for_a_wallet_elsewhere_is_checked_on_the_chain() -> None
         def sign(tx_id: bytes) -> bytes:
             return cbor2.dumps({0: [[me.signer.verify_key, me.signer.sign(tx_id)]]})
 
-        sent = await submit_signed(world.chain, log, unsigned, sign(unsigned.tx_id), "open")
+        sent = await send(
+            world.chain, log, signed_by_wallet(unsigned, sign(unsigned.tx_id)), "open"
+        )
         view = await world.finder.find(session.verify_key, sent.made[0].ref)
         named = ["--session", session.verify_key.hex(), "--origin", str(sent.made[0].ref)]
         more = await unsigned_top_up(world.chain, await wallet(), view, 5 * ADA)

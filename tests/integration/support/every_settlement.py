@@ -26,7 +26,7 @@ from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.node.blockfrost import connect
-from marketplace.chain.node.submit import MemoryLog
+from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.chain.settlement import settler
 from marketplace.chain.settlement.planner import Policy
 from marketplace.chain.settlement.settler import Settler, Wanted
@@ -161,9 +161,8 @@ class _Story:
         self.rec.keys[me.key_hash] = me
         witness = cbor2.dumps({0: [[me.verify_key, me.sign(unsigned.tx_id)]]})
         with self.rec.kind(kind):
-            sent = await external_wallet.submit_signed(
-                self.world.chain, MemoryLog(), unsigned, witness, kind
-            )
+            signed = external_wallet.signed_by_wallet(unsigned, witness)
+            sent = await send(self.world.chain, MemoryLog(), signed, kind)
         return sent.made
 
     # ---- claims ----

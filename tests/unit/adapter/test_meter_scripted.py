@@ -147,18 +147,6 @@ def test_processes_are_attributed_by_start_time_and_strangers_are_counted(rig: R
     assert meter.delivered_ms == 2000
 
 
-def test_process_utilisation_answers_nothing_when_nothing_ran(rig: Rig) -> None:
-    bench = rig()
-    uuid = bench.subject.devices[0]
-    assert bench.nvml.process_utilisation(uuid, 7) == ({}, 7)
-    bench.host.set_processes(0, [SimProcess(4242, 100, 30)])
-    found, stamp = bench.nvml.process_utilisation(uuid, 0)
-    assert found == {4242: 300}
-    assert bench.nvml.process_utilisation(uuid, stamp) == ({}, stamp)
-    bench.host.fault_now(FaultKind.NOT_FOUND)
-    assert bench.nvml.process_utilisation(uuid, 0) == ({}, 0)
-
-
 def test_a_mig_slice_is_metered_with_gpm(rig: Rig) -> None:
     bench = rig(profile="h100")
     whole = bench.subject.devices[0]
