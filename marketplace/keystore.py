@@ -3,7 +3,8 @@
 ``keystore.json`` holds a random data key, sealed (XSalsa20-Poly1305, NaCl secretbox) under a key
 that argon2id derives from the passphrase; every ``<name>.key`` holds one 32-byte seed sealed under
 the data key together with its own name, so that two files cannot be exchanged. A passphrase is
-changed by sealing the data key anew. Public keys are in clear, for listing without a passphrase::
+changed by sealing the data key anew: an older copy of the folder still opens with the older one.
+Public keys are in clear, for listing without a passphrase::
 
     keys = Keystore(home / "purse").unlock(passphrase())     # one argon2id, about 0.5 s
     purse = keys.load_or_create("purse")                     # -> Signer
@@ -11,25 +12,24 @@ changed by sealing the data key anew. Public keys are in clear, for listing with
 Its work is libsodium's *moderate* (256 MiB, three passes); a keystore that was sealed with less
 opens as it was written, and is sealed anew with this when its passphrase is changed.
 
-There is no unencrypted form, on a devnet either. The passphrase comes from the file named by
-``TALLY_PASSPHRASE_FILE``, from the systemd credential ``tally-passphrase``, or from a prompt.
+There is no unencrypted form, on a devnet either. Where the passphrase comes from:
+:mod:`marketplace.passphrase`.
 
 * Refusal
-    x KeyExists, KeyMissing, PassphraseMissing, PassphraseWrong, KeystoreDamaged
+    x KeyExists, KeyMissing, PassphraseWrong, KeystoreOfAnother, KeystoreDamaged
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import getpass
+import contextlib
+import fcntl
 import json
 import os
 import re
 import secrets
-import stat
-import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -39,16 +39,15 @@ from nacl import utils as entropy
 from nacl.exceptions import CryptoError
 
 from marketplace import disk
-from marketplace.disk import Files
+from marketplace.disk import DiskFault, Files
 from marketplace.domain import canonical
 from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Refusal
 from marketplace.domain.keys import Signer
+from marketplace.passphrase import LEAST, NewPassphraseMissing, PassphraseMissing
 
 _TAG: Final = "tally/key/v1"
 _MASTER_TAG: Final = "tally/keystore/v1"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_LEAST_PASSPHRASE: Final = 8
-_CREDENTIAL: Final = "tally-passphrase"
 
 
 class KeyExists(Conflict):
@@ -62,24 +61,21 @@ class KeyMissing(NotFound):
     """No key of that name, or no keystore in that folder."""
 
     code = "KEY_MISSING"
-    remedy = "create it first (`tally wallet new`, `tally purse fund`, `tally market address`), or name the right --home"
-
-
-class PassphraseMissing(Refusal):
-    """Nobody gave a passphrase, or one that cannot protect anything."""
-
-    code = "PASSPHRASE_MISSING"
-    remedy = (
-        "write one of 8 characters or more to a file that only you can read and name it in "
-        "TALLY_PASSPHRASE_FILE, pass the systemd credential tally-passphrase, or start from a terminal"
-    )
+    remedy = "create it first (`tally wallet new`, `tally purse fund`, `tally market address`, `tally adapter run`), or name the right --home or --state"
 
 
 class PassphraseWrong(Forbidden):
     """The passphrase does not open this keystore."""
 
     code = "PASSPHRASE_WRONG"
-    remedy = "use the passphrase that the keystore was made with; nobody can recover it"
+    remedy = "use the one that the keystore was made with or last changed to; nobody can recover it"
+
+
+class KeystoreOfAnother(Forbidden):
+    """The keystore is another account's: what we wrote into it, that account could not read."""
+
+    code = "KEYSTORE_OF_ANOTHER"
+    remedy = "run it as the account that the keystore belongs to (sudo -u); nothing was changed"
 
 
 class KeystoreDamaged(Malformed):
@@ -187,9 +183,25 @@ class Keystore:
         return found
 
     def change_passphrase(self, old: str, new: str) -> None:
-        """Seal the data key under *new*; atomic, and every key stays as it is."""
-        data_key = self._open(old)
-        disk.write_whole(self._master, json.dumps(_sealed(data_key, new)).encode(), self._files)
+        """Seal the data key under *new*, with today's work; every key stays as it is.
+
+        One at a time, and in one step: after a crash or a :class:`~marketplace.disk.DiskFault` either
+        *old* or *new* opens the keystore. :class:`NewPassphraseMissing`, :class:`PassphraseWrong`,
+        :class:`KeystoreOfAnother`.
+        """
+        if len(new) < LEAST:
+            raise NewPassphraseMissing(f"a passphrase has {LEAST} characters or more")
+        if not self.exists:
+            raise KeyMissing(f"{self.folder} holds no keystore")
+        if self._master.stat().st_uid != os.geteuid():
+            raise KeystoreOfAnother(f"{self.folder} belongs to another account")
+        with _one_at_a_time(self.folder):
+            row = _sealed(self._open(old), new)
+            try:
+                disk.write_whole(self._master, json.dumps(row).encode(), self._files)
+            except DiskFault as fault:  # it may have come after the new file was in place
+                both = "the old passphrase opens the keystore, or else the new one does"
+                raise type(fault)(f"{fault.message}; {both}") from fault
 
     def _initialise(self, passphrase: str) -> None:
         try:
@@ -223,53 +235,20 @@ class Keystore:
         )
 
 
-def passphrase(*, confirm: bool = False, ask: bool = True) -> str:
-    """The passphrase of this process: file, systemd credential, or prompt, in this order.
-
-    *confirm* asks twice (for a keystore that is being made); without a terminal, or with *ask*
-    off, :class:`PassphraseMissing`.
-    """
-    named = os.environ.get("TALLY_PASSPHRASE_FILE")
-    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
-    if named:
-        return _from_file(Path(named), private=True)
-    if credentials and (Path(credentials) / _CREDENTIAL).exists():
-        # systemd hands credentials over in a folder that only the service sees
-        return _from_file(Path(credentials) / _CREDENTIAL, private=False)
-    if not ask or not sys.stdin.isatty():
-        raise PassphraseMissing("no passphrase was given and nobody is there to ask")
-    given = getpass.getpass("Passphrase: ")
-    if confirm and getpass.getpass("Again: ") != given:
-        raise PassphraseMissing("the two passphrases differ")
-    return given
-
-
-def _from_file(path: Path, *, private: bool) -> str:
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Generator[None]:
+    """Two that change one keystore follow each other; the kernel gives the lock back after a crash."""
+    fd = os.open(folder, os.O_RDONLY)
     try:
-        text = path.read_text().strip("\r\n")
-        exposed = private and _others_can_read(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise PassphraseMissing(f"cannot read the passphrase file {path}: {error}") from error
-    if exposed:
-        raise PassphraseMissing(f"others on this machine can read {path}: chmod 600 {path}")
-    return text
-
-
-def _others_can_read(path: Path) -> bool:
-    """True when another account, of the file's group or a stranger's, can reach and read *path*."""
-    resolved = path.resolve()
-    readable = resolved.stat().st_mode
-    above = [parent.stat().st_mode for parent in resolved.parents]
-    if readable & stat.S_IROTH and all(mode & stat.S_IXOTH for mode in above):
-        return True
-    # Whose group a folder above is does not matter here: any way in counts.
-    way_in = stat.S_IXGRP | stat.S_IXOTH
-    return bool(readable & stat.S_IRGRP) and all(mode & way_in for mode in above)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _sealed(data_key: bytes, passphrase: str) -> dict[str, Any]:
-    if len(passphrase) < _LEAST_PASSPHRASE:
-        raise PassphraseMissing(f"a passphrase has {_LEAST_PASSPHRASE} characters or more")
+    if len(passphrase) < LEAST:
+        raise PassphraseMissing(f"a passphrase has {LEAST} characters or more")
     operations = pwhash.argon2id.OPSLIMIT_MODERATE
     memory = pwhash.argon2id.MEMLIMIT_MODERATE
     salt = entropy.random(pwhash.argon2id.SALTBYTES)

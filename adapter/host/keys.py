@@ -14,7 +14,8 @@ from pathlib import Path
 
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, unseal
-from marketplace.keystore import Keystore, passphrase
+from marketplace.keystore import Keystore
+from marketplace.passphrase import passphrase
 
 
 class SecretSealedElsewhere(Refusal):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import stat
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from nacl import pwhash
 
-from marketplace import keystore
+from marketplace import passphrase
+from marketplace.disk import DiskFault
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer
 from marketplace.keystore import (
@@ -19,11 +23,14 @@ from marketplace.keystore import (
     KeyMissing,
     Keystore,
     KeystoreDamaged,
-    PassphraseMissing,
+    KeystoreOfAnother,
     PassphraseWrong,
 )
+from marketplace.passphrase import NewPassphraseMissing, PassphraseMissing
+from tests.unit.support.disk import BadDisk, bad_disks
 
 PASS = "correct horse battery"
+NEW = "another passphrase"
 # As the first version wrote them: interactive work, the seed 00 01 … 1f under PASS.
 OLD = {
     "version": 1,
@@ -147,6 +154,115 @@ def test_the_passphrase_changes_and_the_keys_stay(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "keystore.json").stat().st_mode) == 0o600
 
 
+class Killed(BaseException):
+    """The process is gone: nothing that it would still have done is done."""
+
+
+@dataclass
+class DeadDisk(BadDisk):
+    """A disk that the process is killed over: the *at*-th call is its last, half done if it writes."""
+
+    kind: str = "short"
+
+    def _hit(self, *, writing: bool = False) -> bool:
+        try:
+            return super()._hit(writing=writing)
+        except OSError as error:
+            raise Killed from error
+
+
+@pytest.fixture
+def light_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not about the work factor does with the least."""
+    monkeypatch.setattr(pwhash.argon2id, "OPSLIMIT_MODERATE", pwhash.argon2id.OPSLIMIT_MIN)
+    monkeypatch.setattr(pwhash.argon2id, "MEMLIMIT_MODERATE", pwhash.argon2id.MEMLIMIT_MIN)
+
+
+def opens_with(folder: Path) -> list[str]:
+    """Which of the two passphrases open every key of *folder*."""
+    found: list[str] = []
+    for phrase in (PASS, NEW):
+        with contextlib.suppress(PassphraseWrong):
+            keys = Keystore(folder).unlock(phrase)
+            assert [keys.load(n).seed for n in ("a", "b")] == [bytes(range(32)), bytes(32)]
+            found.append(phrase)
+    return found
+
+
+@pytest.mark.usefixtures("light_work")
+def test_whatever_stops_a_change_of_passphrase_the_old_or_the_new_one_opens(tmp_path: Path) -> None:
+    def fresh(name: str, files: BadDisk) -> tuple[Path, Keystore]:
+        folder = tmp_path / name
+        store = Keystore(folder)
+        store.create("a", PASS, bytes(range(32)))
+        store.create("b", PASS, bytes(32))
+        return folder, Keystore(folder, files)
+
+    good = BadDisk()
+    folder, store = fresh("good", good)
+    store.change_passphrase(PASS, NEW)
+    assert opens_with(folder) == [NEW]
+
+    ended: set[str] = set()
+    disks = [*bad_disks(good.calls), *(DeadDisk(at) for at in range(1, good.calls + 1))]
+    for number, bad in enumerate(disks):
+        folder, store = fresh(f"bad-{number}", bad)
+        with pytest.raises((DiskFault, Killed)) as stopped:
+            store.change_passphrase(PASS, NEW)
+        if isinstance(stopped.value, DiskFault):
+            assert "or else the new one" in stopped.value.message
+        [holds] = opens_with(folder)  # one of them, and never neither
+        ended.add(holds)
+        Keystore(folder).change_passphrase(
+            holds, "a third passphrase"
+        )  # what was left is no hindrance
+        assert Keystore(folder).load("a", "a third passphrase").seed == bytes(range(32))
+    assert ended == {PASS, NEW}
+
+
+@pytest.mark.usefixtures("light_work")
+def test_two_changes_at_once_follow_each_other(tmp_path: Path) -> None:
+    store = Keystore(tmp_path)
+    made = store.create("a", PASS)
+    wanted = [f"passphrase number {n}" for n in range(6)]
+    won: list[str] = []
+
+    def change(phrase: str) -> None:
+        with contextlib.suppress(PassphraseWrong):
+            Keystore(tmp_path).change_passphrase(PASS, phrase)
+            won.append(phrase)
+
+    threads = [threading.Thread(target=change, args=(phrase,)) for phrase in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [only] = won  # who is told that it is done has the passphrase that opens
+    assert store.load("a", only) == made
+
+
+@pytest.mark.usefixtures("light_work")
+def test_a_change_that_is_refused_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyMissing):
+        Keystore(tmp_path / "none").change_passphrase(PASS, NEW)
+    assert not (tmp_path / "none").exists()
+    store = Keystore(tmp_path)
+    made = store.create("a", PASS)
+    before = (tmp_path / "keystore.json").read_bytes()
+    with pytest.raises(NewPassphraseMissing):
+        store.change_passphrase(PASS, "short")
+    with pytest.raises(PassphraseWrong):
+        store.change_passphrase(NEW, NEW)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(tmp_path).st_uid + 1)
+    with pytest.raises(KeystoreOfAnother) as refused:
+        store.change_passphrase(PASS, NEW)
+    assert refused.value.code == "KEYSTORE_OF_ANOTHER" and "sudo -u" in refused.value.remedy
+    assert (tmp_path / "keystore.json").read_bytes() == before
+    assert store.load("a", PASS) == made
+
+
 def test_two_processes_that_make_the_same_key_get_the_same_key(tmp_path: Path) -> None:
     found: list[Signer] = []
 
@@ -165,20 +281,20 @@ def test_where_the_passphrase_comes_from(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("TALLY_PASSPHRASE_FILE", raising=False)
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     with pytest.raises(PassphraseMissing):
-        keystore.passphrase(ask=False)
+        passphrase.passphrase(ask=False)
     credentials = tmp_path / "credentials"
     credentials.mkdir()
     (credentials / "tally-passphrase").write_text("from systemd\n")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
-    assert keystore.passphrase(ask=False) == "from systemd"
+    assert passphrase.passphrase(ask=False) == "from systemd"
     named = tmp_path / "passphrase"
     named.write_text("from the file\n")
     named.chmod(0o600)
     monkeypatch.setenv("TALLY_PASSPHRASE_FILE", str(named))
-    assert keystore.passphrase(ask=False) == "from the file"
+    assert passphrase.passphrase(ask=False) == "from the file"
     named.unlink()
     with pytest.raises(PassphraseMissing):
-        keystore.passphrase(ask=False)
+        passphrase.passphrase(ask=False)
 
 
 def test_a_passphrase_that_strangers_can_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,18 +303,20 @@ def test_a_passphrase_that_strangers_can_read_is_refused(monkeypatch: pytest.Mon
         named.write_text("known to all\n")
         named.chmod(0o644)
         monkeypatch.setenv("TALLY_PASSPHRASE_FILE", str(named))
-        assert keystore.passphrase(ask=False) == "known to all"  # the folder is closed to strangers
+        assert (
+            passphrase.passphrase(ask=False) == "known to all"
+        )  # the folder is closed to strangers
         Path(folder).chmod(0o755)
         with pytest.raises(PassphraseMissing):
-            keystore.passphrase(ask=False)
+            passphrase.passphrase(ask=False)
         named.chmod(0o640)
         with pytest.raises(PassphraseMissing, match="chmod 600"):  # its group's members are others
-            keystore.passphrase(ask=False)
+            passphrase.passphrase(ask=False)
         Path(folder).chmod(0o750)
         with pytest.raises(PassphraseMissing):
-            keystore.passphrase(ask=False)
+            passphrase.passphrase(ask=False)
         Path(folder).chmod(0o700)
-        assert keystore.passphrase(ask=False) == "known to all"
+        assert passphrase.passphrase(ask=False) == "known to all"
         Path(folder).chmod(0o755)
         named.chmod(0o600)
-        assert keystore.passphrase(ask=False) == "known to all"
+        assert passphrase.passphrase(ask=False) == "known to all"

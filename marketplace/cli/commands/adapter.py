@@ -19,6 +19,7 @@ from adapter.doctor.run import exit_code, report_json, run_doctor, support_bundl
 from adapter.doctor.world import DoctorConfig
 from adapter.main import main as run_adapter
 from marketplace.cli.shared.common import Json, out, print_json
+from marketplace.cli.shared.passphrase import change_passphrase
 from marketplace.domain.errors import NotFound
 from marketplace.domain.units import show_ada
 
@@ -147,6 +148,12 @@ def drain(
     path = _load(config, state=state).status_path
     anyio.run(ask, path, "undrain" if off else "drain")
     out.print("takes work again" if off else "drains: running leases go on, nothing new is taken")
+
+
+@app.command()
+def passphrase(config: ConfigFile = None, state: State = None) -> None:
+    """Change the passphrase of this adapter's keys; one that runs goes on, its next start needs the new one."""
+    change_passphrase(_load(config, state=state).folder / "keys")
 
 
 @app.command()

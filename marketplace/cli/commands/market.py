@@ -37,10 +37,10 @@ from marketplace.cli.shared.session import desk
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.units import parse_duration_ms, show_ada
-from marketplace.keystore import PassphraseMissing, passphrase
 from marketplace.market.base.settings import Settings
 from marketplace.market.context import Market
 from marketplace.market.upkeep import operator
+from marketplace.passphrase import PassphraseMissing, passphrase
 from marketplace.process.chain_supervisor import Connect
 from marketplace.process.main import Config, assemble, folder_of, serve
 from marketplace.store import backup as backups

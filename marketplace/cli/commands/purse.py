@@ -25,10 +25,12 @@ from marketplace.cli.shared.common import (
     print_table,
     private_folder,
 )
+from marketplace.cli.shared.passphrase import change_passphrase
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.units import parse_money, show_ada
-from marketplace.keystore import Keystore, passphrase
+from marketplace.keystore import Keystore
+from marketplace.passphrase import passphrase
 
 app = typer.Typer(
     help="Fund, show and sweep the hot purse.", no_args_is_help=True, rich_markup_mode=None
@@ -149,6 +151,12 @@ def _channel(purse: Purse, session_vk: bytes) -> dict[str, object]:
         "stopped": loaded.book.stopped,
         "leases": sorted(loaded.terms),
     }
+
+
+@app.command(name="passphrase")
+def change(home: Home) -> None:
+    """Change the passphrase of this home's keys, the wallet's too."""
+    guarded(lambda: change_passphrase(home / "keys"))
 
 
 class ChannelsOpen(Refusal):

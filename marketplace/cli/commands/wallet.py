@@ -18,6 +18,7 @@ from marketplace.cli.shared.common import (
     print_json,
     private_folder,
 )
+from marketplace.cli.shared.passphrase import change_passphrase
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.units import show_ada
 
@@ -82,3 +83,9 @@ def show(
         show_facts(describe(purse, mainnet, chain_url, project_id), as_json)
 
     guarded(story)
+
+
+@app.command()
+def passphrase(home: Home) -> None:
+    """Change the passphrase of this home's keys, the purse's too."""
+    guarded(lambda: change_passphrase(home / "keys"))

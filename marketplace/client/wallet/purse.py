@@ -19,6 +19,7 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.client.net.signin import SignedMessage, sign_message
 from marketplace.domain.keys import Signer, hkdf_sha256
 from marketplace.keystore import Keys, Keystore, StoredKey
+from marketplace.passphrase import passphrase as ask_passphrase
 
 _SESSION: Final = "session-"
 _MADE_BY: Final = {
@@ -52,7 +53,7 @@ class Purse:
         if not any(key.name == name for key in store.list()):
             made_by = f": `{_MADE_BY[name]}` makes one" if name in _MADE_BY else ""
             raise keystore.KeyMissing(f"{where} holds no {name}{made_by}")
-        keys = store.unlock(keystore.passphrase() if passphrase is None else passphrase)
+        keys = store.unlock(ask_passphrase() if passphrase is None else passphrase)
         return Purse(where, keys, name)
 
     @staticmethod
@@ -63,7 +64,7 @@ class Purse:
         where = Path(home) if home is not None else default_home()
         where.mkdir(parents=True, exist_ok=True, mode=0o700)
         store = Keystore(where / "keys")
-        given = keystore.passphrase(confirm=not store.exists) if passphrase is None else passphrase
+        given = ask_passphrase(confirm=not store.exists) if passphrase is None else passphrase
         keys = store.unlock(given)
         keys.load_or_create(name)
         return Purse(where, keys, name)
