@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from adapter.config import Config
 from adapter.devices.nvml import Nvml
 from adapter.doctor.findings import Finding
@@ -16,7 +18,7 @@ _RUNTIMES = {"docker": ("docker",), "process": ("process",), "both": ("docker", 
 
 def judge(config: Config) -> DoctorConfig:
     """What of *config* the doctor looks at.  A simulated host is a devnet's, where the adapter's own
-    key may be the payout."""
+    key may be the payout.  No list of images means any."""
     return DoctorConfig(
         state=config.folder,
         market=config.market,
@@ -24,14 +26,14 @@ def judge(config: Config) -> DoctorConfig:
         key=config.folder / "keys",
         docker_host=config.docker_host,
         runtimes=_RUNTIMES[config.runtime],
-        allow=config.limits.images,
+        allow=config.limits.images or ("*",),
         gpu_request="legacy" if config.simulate else config.gpu_request,
     )
 
 
-def examine(config: Config) -> list[Finding]:
-    """Every finding about this host under *config*; at most ten seconds."""
-    judged = judge(config)
+def examine(config: Config, *, quick: bool = False) -> list[Finding]:
+    """Every finding about this host under *config*; at most ten seconds.  *quick*: no trial container."""
+    judged = replace(judge(config), try_container=not quick)
     world = World(judged, container=try_container)
     if config.simulate:
         world.nvml = lambda: Nvml(SimulatedNvml(SimHost(config.simulate)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +16,8 @@ from rich.table import Table
 from adapter.config import Config, load
 from adapter.daemon.status import ask
 from adapter.devices.scrub import Quarantine
-from adapter.doctor.run import exit_code, report_json, run_doctor, support_bundle
-from adapter.doctor.world import DoctorConfig
+from adapter.doctor.configured import examine
+from adapter.doctor.run import exit_code, report_json, support_bundle
 from adapter.main import main as run_adapter
 from marketplace.cli.shared.common import Json, out, print_json
 from marketplace.cli.shared.passphrase import change_passphrase
@@ -32,6 +33,7 @@ app = typer.Typer(
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="TOML or YAML (docs/provider.md).")
 ]
+Runtime = Annotated[str, typer.Option(help="docker, process or both.")]
 State = Annotated[Path | None, typer.Option(help="Where the adapter keeps keys and journal.")]
 
 
@@ -45,7 +47,7 @@ def run(
     simulate: Annotated[
         str, typer.Option(help="Simulated GPUs, such as h100x2: devnets only.")
     ] = "",
-    runtime: Annotated[str, typer.Option(help="docker, process or both.")] = "",
+    runtime: Runtime = "",
     state: State = None,
 ) -> None:
     """Offer this machine until Ctrl-C; workloads live on and are taken over by the next run."""
@@ -80,23 +82,15 @@ def doctor(
     bundle: Annotated[
         Path | None, typer.Option(help="Also write a support bundle, without secrets.")
     ] = None,
+    runtime: Runtime = "",
     quick: Annotated[bool, typer.Option(help="Do not start a trial container.")] = False,
     as_json: Json = False,
 ) -> None:
     """Test this machine and the path a container takes; every finding has a code and a remedy."""
-    loaded = _load(config, market=market, state=state)
-    findings = run_doctor(
-        DoctorConfig(
-            state=loaded.folder,
-            market=loaded.market if market or config else "",
-            payout=loaded.payout,
-            docker_host=loaded.docker_host,
-            allow=loaded.limits.images or ("*",),
-            gpu_request=loaded.gpu_request,
-            expect_gpu=not loaded.simulate,
-            try_container=not quick,
-        )
-    )
+    loaded = _load(config, market=market, runtime=runtime, state=state)
+    if not (market or config):
+        loaded = replace(loaded, market="")  # the default address is nobody's choice
+    findings = examine(loaded, quick=quick)
     if bundle is not None:
         texts = {"config": config.read_text()} if config is not None else {}
         support_bundle(bundle, findings, texts)
