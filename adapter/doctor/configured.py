@@ -37,4 +37,4 @@ def examine(config: Config, *, quick: bool = False) -> list[Finding]:
     world = World(judged, container=try_container)
     if config.simulate:
         world.nvml = lambda: Nvml(SimulatedNvml(SimHost(config.simulate)))
-    return run_doctor(judged, world)
+    return run_doctor(world)

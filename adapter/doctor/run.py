@@ -25,8 +25,7 @@ from adapter.doctor.containers import (
 from adapter.doctor.findings import Finding, Severity, found
 from adapter.doctor.gpu import check_devices, check_kernel_log, check_modules, check_quarantine
 from adapter.doctor.host import check_clock, check_kernel, check_keys, check_market, check_state
-from adapter.doctor.trial import try_container
-from adapter.doctor.world import DoctorConfig, World
+from adapter.doctor.world import World
 
 BUDGET_S: Final = 8.0
 Check = Callable[[World], Iterator[Finding]]
@@ -38,12 +37,9 @@ CHECKS: Final[tuple[Check, ...]] = (
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
-def run_doctor(
-    config: DoctorConfig, world: World | None = None, budget_s: float = BUDGET_S
-) -> list[Finding]:
-    """Every finding, errors first.  Ends within *budget_s*, whatever hangs: a check that does not
-    is a finding itself."""
-    seen = world or World(config, container=try_container)
+def run_doctor(seen: World, budget_s: float = BUDGET_S) -> list[Finding]:
+    """Every finding about *seen*, errors first.  Ends within *budget_s*, whatever hangs: a check
+    that does not is a finding itself."""
     results: dict[Check, list[Finding]] = {}
 
     def perform(check: Check) -> None:

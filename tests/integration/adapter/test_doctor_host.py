@@ -41,7 +41,7 @@ def test_a_simulated_host_is_examined_whole(tmp_path: Path) -> None:
 
 def test_a_host_without_docker_is_told_so(tmp_path: Path) -> None:
     config = DoctorConfig(state=tmp_path, docker_host=f"unix://{tmp_path}/none.sock")
-    codes = {one.code for one in run_doctor(config, World(config), 60)}
+    codes = {one.code for one in run_doctor(World(config), 60)}
     assert "DOCKER_UNREACHABLE" in codes
 
 
@@ -56,10 +56,11 @@ class Wall:
             raise ImportError(name)
 sys.meta_path.insert(0, Wall())
 from pathlib import Path
-from adapter.doctor.run import report_json, run_doctor
-from adapter.doctor.world import DoctorConfig
+from adapter.config import Config
+from adapter.doctor.configured import examine
+from adapter.doctor.run import report_json
 import adapter.main
-print(report_json(run_doctor(DoctorConfig(state=Path(sys.argv[1]), try_container=False))))
+print(report_json(examine(Config(state=Path(sys.argv[1])), quick=True)))
 """
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=120, check=False

@@ -117,7 +117,7 @@ class Healthy:
         )  # fmt: skip
 
     def codes(self, budget_s: float = 30.0) -> set[str]:
-        return {one.code for one in run_doctor(self.config, self.world(), budget_s)}
+        return {one.code for one in run_doctor(self.world(), budget_s)}
 
 
 class Unprefixed(SimulatedNvml):
@@ -353,7 +353,7 @@ def test_every_code_stands_with_its_remedy_in_the_providers_page() -> None:
 
 def test_the_report_is_the_documented_json(host: Healthy) -> None:
     CASES["DISK_LOW"](host)
-    findings = run_doctor(host.config, host.world())
+    findings = run_doctor(host.world())
     report = json.loads(report_json(findings))
     assert set(report) == {"findings"}
     assert set(report["findings"][0]) == {"code", "severity", "cause", "remedy"}
@@ -365,7 +365,7 @@ def test_the_report_is_the_documented_json(host: Healthy) -> None:
 def test_errors_come_first(host: Healthy) -> None:
     for code in ("ALLOW_LIST_OPEN", "DISK_LOW", "NOT_ROOT"):
         CASES[code](host)
-    found = [one.severity for one in run_doctor(host.config, host.world())]
+    found = [one.severity for one in run_doctor(host.world())]
     assert found == [Severity.ERROR, Severity.WARNING, Severity.INFO]
 
 
