@@ -34,7 +34,7 @@ from adapter.host.clock import Clock, HostClock
 from adapter.host.keys import Keys, load_keys
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
-from adapter.money.deferred_chain import LateChain
+from adapter.money.deferred_chain import DeferredChain
 from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
 from adapter.simulate.cuda import simulated_wiper
@@ -249,7 +249,7 @@ async def make_treasury(
     chain = await connect_patiently(config, daemon.raise_alarm)
     if chain.magic != daemon.own.offer.magic:
         raise OtherNetwork(daemon.own.offer.magic, chain.magic)
-    return module.Treasury(
+    return module.ChannelAgent(
         chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
         waited_for=daemon.waited_for,
@@ -292,7 +292,7 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         parts, own, keys, socket_link(config.market, own, os.urandom(16)),
         (config.folder / "runtime" / "outputs",), offer_now,
     )  # fmt: skip
-    chain = LateChain(lambda: make_treasury(config, keys, daemon, journal, payout))
+    chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout))
     try:
         await _run(config, daemon, chain, fee_address(keys, magic), started)
     finally:

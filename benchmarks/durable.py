@@ -101,7 +101,7 @@ async def _supply(market: Market) -> None:
             offer.id, offer.provider, OfferState.LISTED, body, now, now, market.process
         )
         await market.store.apply(Change(puts=[record]))
-        market.matcher.set_offer(record)
+        market.directory.set_offer(record)
 
 
 def _asked(number: int) -> jobs.Posting:

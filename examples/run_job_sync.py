@@ -2,15 +2,15 @@
 
 import sys
 
-from marketplace.client import Offered, Purse
+from marketplace.client import CheckedQuote, Purse
 from marketplace.client.sdk.sync import Market
 from marketplace.domain.units import show_ada
 
 
-def affordable(offered: Offered) -> bool:
+def affordable(checked: CheckedQuote) -> bool:
     """Agree to whatever costs at most 5 ADA."""
-    print(f"at most {show_ada(offered.quote.terms.ceiling)} at {offered.quote.device}")
-    return offered.quote.terms.ceiling <= 5_000_000
+    print(f"at most {show_ada(checked.quote.terms.ceiling)} at {checked.quote.device}")
+    return checked.quote.terms.ceiling <= 5_000_000
 
 
 def main(path: str) -> int:

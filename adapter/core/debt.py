@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from adapter.core.draft import Turn
+from adapter.core.draft import Draft
 from adapter.core.state import Channel, ChannelStage, Debtor, Lease, Now, PauseCause, State
 from marketplace.domain.money.terms import Terms
 
@@ -118,14 +118,14 @@ def waits_ms(state: State, consumer: bytes, now: Now) -> int:
     return known.at_wall_ms + wait - now.wall_ms
 
 
-def strike(turn: Turn, consumer: bytes) -> None:
+def strike(draft: Draft, consumer: bytes) -> None:
     """Remember an end for want of payment; who is forgotten by now goes out of the book."""
-    now = turn.now.wall_ms
-    kept = {vkh: one for vkh, one in turn.state.debtors.items() if _left(one, now)}
+    now = draft.now.wall_ms
+    kept = {vkh: one for vkh, one in draft.state.debtors.items() if _left(one, now)}
     before = _left(kept[consumer], now) if consumer in kept else 0
     kept[consumer] = Debtor(before + 1, now)
-    turn.state = replace(turn.state, debtors=kept)
-    turn.durable = True
+    draft.state = replace(draft.state, debtors=kept)
+    draft.durable = True
 
 
 def _left(known: Debtor, now_wall_ms: int) -> int:

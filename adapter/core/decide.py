@@ -17,7 +17,7 @@ from typing import Final
 
 from adapter.core import debt, exposure, lifecycle
 from adapter.core.admission import Declined, check
-from adapter.core.draft import Turn
+from adapter.core.draft import Draft
 from adapter.core.events import (
     ChannelUnfit,
     Collected,
@@ -72,36 +72,36 @@ QUOTE_MARGIN_MS: Final = 60_000
 
 def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
     """What becomes of *state* through *event*, and what is to be done."""
-    turn = Turn(state, own, now)
+    draft = Draft(state, own, now)
     match event:
         case Heard(message):
-            _heard(turn, message)
+            _heard(draft, message)
         case LinkUp():
-            _link_up(turn)
+            _link_up(draft)
         case LinkDown():
-            _link_down(turn)
+            _link_down(draft)
         case Sighted():
-            _sighted(turn, event)
+            _sighted(draft, event)
         case Unread():
-            _unread(turn, event)
+            _unread(draft, event)
         case Expected():
-            _expected(turn, event)
+            _expected(draft, event)
         case ChannelUnfit():
-            _unfit(turn, event)
+            _unfit(draft, event)
         case Settled():
-            _settled(turn, event)
+            _settled(draft, event)
         case Drain(on):
-            turn.state, turn.durable = replace(state, draining=on), True
-            turn.send(wire.OfferPosted(own.offer, on), durable=False)
+            draft.state, draft.durable = replace(state, draining=on), True
+            draft.send(wire.OfferPosted(own.offer, on), durable=False)
         case Passed():
-            _passed(turn)
+            _passed(draft)
         case Purse(short):
-            turn.state = replace(state, unable=short)
+            draft.state = replace(state, unable=short)
         case _:
             lease = state.leases.get(event.lease)
             if lease is not None:
-                _of_lease(turn, lease, event)
-    return turn.outcome()
+                _of_lease(draft, lease, event)
+    return draft.outcome()
 
 
 def recover(state: State) -> tuple[Effect, ...]:
@@ -140,51 +140,51 @@ def wake(state: State, now: Now) -> State:
 
 
 def _of_lease(
-    turn: Turn,
+    draft: Draft,
     lease: Lease,
     event: Preparing | Started | Failed | Measured | Exited | Collected | Removed | Logged,
 ) -> None:
     match event:
         case Preparing():
-            lifecycle.preparing(turn, lease, event)
+            lifecycle.preparing(draft, lease, event)
         case Started():
-            lifecycle.started(turn, lease, event)
+            lifecycle.started(draft, lease, event)
         case Failed():
-            lifecycle.failed(turn, lease, event)
+            lifecycle.failed(draft, lease, event)
         case Measured():
-            _measured(turn, lease, event)
+            _measured(draft, lease, event)
         case Exited():
-            lifecycle.exited(turn, lease, event)
+            lifecycle.exited(draft, lease, event)
         case Collected():
-            lifecycle.collected(turn, lease, event)
+            lifecycle.collected(draft, lease, event)
         case Removed():
-            lifecycle.removed(turn, lease)
+            lifecycle.removed(draft, lease)
         case Logged(_, offset):
-            turn.put(replace(lease, log_offset=offset), durable=False)
+            draft.put(replace(lease, log_offset=offset), durable=False)
 
 
 # ---- the market ----------------------------------------------------------------------------------
 
 
-def _heard(turn: Turn, message: wire.Message) -> None:
+def _heard(draft: Draft, message: wire.Message) -> None:
     match message:
         case wire.LeaseProposed():
-            _proposed(turn, message)
+            _proposed(draft, message)
         case wire.LeaseSigned():
-            _signed(turn, message)
+            _signed(draft, message)
         case wire.VoucherSent(_, voucher):
             try:
-                take_voucher(turn, voucher)
+                take_voucher(draft, voucher)
             except Refusal as refusal:
-                turn.alarm(refusal.code, refusal.message)
+                draft.alarm(refusal.code, refusal.message)
                 return
-            lifecycle.reconsider(turn, voucher.session_vk)
+            lifecycle.reconsider(draft, voucher.session_vk)
         case wire.EndSent(end):
-            _end(turn, end)
+            _end(draft, end)
         case wire.LeaseCancelled(id_, reason) | wire.StopAsked(id_, reason):
-            lease = turn.state.leases.get(id_)
+            lease = draft.state.leases.get(id_)
             if lease is not None:
-                lifecycle.stop(turn, lease, _reason(reason), reason)
+                lifecycle.stop(draft, lease, _reason(reason), reason)
         case _:
             pass  # blobs, commands and streams are the daemon's: they change nothing here
 
@@ -193,27 +193,27 @@ def _reason(text: str) -> EndReason:
     return EndReason(text) if text in EndReason.__members__ else EndReason.CANCELLED
 
 
-def _proposed(turn: Turn, message: wire.LeaseProposed) -> None:
-    known = turn.state.leases.get(message.lease)
+def _proposed(draft: Draft, message: wire.LeaseProposed) -> None:
+    known = draft.state.leases.get(message.lease)
     if known is not None and known.signed.body == message.terms:
-        turn.send(wire.LeaseAccepted(known.id, known.signed))  # the market asks again
+        draft.send(wire.LeaseAccepted(known.id, known.signed))  # the market asks again
         return
-    plan = check(turn.state, turn.own, message, turn.now)
+    plan = check(draft.state, draft.own, message, draft.now)
     if isinstance(plan, Declined):
-        turn.send(wire.LeaseDeclined(message.lease, plan.code, plan.message, plan.remedy))
+        draft.send(wire.LeaseDeclined(message.lease, plan.code, plan.message, plan.remedy))
         return
-    signed = SignedTerms(message.terms, turn.own.signer.sign(message.terms))
+    signed = SignedTerms(message.terms, draft.own.signer.sign(message.terms))
     lease = Lease(message.lease, message.job, signed, plan.terms, plan.grant)
-    turn.put(lease)
-    turn.send(wire.LeaseAccepted(lease.id, signed))
+    draft.put(lease)
+    draft.send(wire.LeaseAccepted(lease.id, signed))
 
 
-def _signed(turn: Turn, message: wire.LeaseSigned) -> None:
-    lease = turn.state.leases.get(message.lease)
-    if lease is None and any(message.lease in c.leases for c in turn.state.channels.values()):
+def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
+    lease = draft.state.leases.get(message.lease)
+    if lease is None and any(message.lease in c.leases for c in draft.state.channels.values()):
         return  # it ran and is over: what is said of it lies in the outbox
     if lease is None:
-        turn.progress(
+        draft.progress(
             message.lease, "FINISHED", reason=EndReason.QUOTE_EXPIRED.value,
             message="this adapter no longer holds the quote",
         )  # fmt: skip
@@ -223,37 +223,37 @@ def _signed(turn: Turn, message: wire.LeaseSigned) -> None:
     try:
         message.terms.verify()
     except Refusal as refusal:
-        turn.alarm(refusal.code, f"lease {lease.id}: {refusal.message}")
+        draft.alarm(refusal.code, f"lease {lease.id}: {refusal.message}")
         return
     if message.terms.body != lease.signed.body:
-        turn.alarm("TERMS_REFUSED", f"lease {lease.id}: other terms came back than were signed")
+        draft.alarm("TERMS_REFUSED", f"lease {lease.id}: other terms came back than were signed")
         return
     lease = replace(
         lifecycle.step(lease, LeaseEvent.SIGNED),
         signed=message.terms,
         secrets=message.secrets,
         channel_tx=message.channel_tx,
-        signed_wall_ms=turn.now.wall_ms,
+        signed_wall_ms=draft.now.wall_ms,
     )
-    turn.put(lease)
-    channel = turn.state.channels.get(lease.channel)
+    draft.put(lease)
+    channel = draft.state.channels.get(lease.channel)
     if channel is None and not message.channel_tx:
         lifecycle.stop(
-            turn, lease, EndReason.CHANNEL_REFUSED, "the channel to reuse is not known here"
+            draft, lease, EndReason.CHANNEL_REFUSED, "the channel to reuse is not known here"
         )
         return
     if channel is None:
         channel = Channel(lease.channel, message.terms.body, message.channel_tx)
     elif _other_channel(channel, lease, message.channel_tx):
         why = "its session key names another channel already"
-        lifecycle.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+        lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
         return
     channel = replace(channel, leases=(*channel.leases, lease.id), idle_since_wall_ms=0)
-    lifecycle.watch(turn, channel)
+    lifecycle.watch(draft, channel)
     if channel.stage is ChannelStage.OPEN:
-        _fund(turn, lease, channel)
+        _fund(draft, lease, channel)
     elif channel.stage is not ChannelStage.AWAITED:
-        lifecycle.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
+        lifecycle.stop(draft, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
 
 
 def _other_channel(known: Channel, lease: Lease, channel_tx: str) -> bool:
@@ -262,65 +262,65 @@ def _other_channel(known: Channel, lease: Lease, channel_tx: str) -> bool:
     return differs or bool(channel_tx and channel_tx != known.origin)
 
 
-def _end(turn: Turn, end: End) -> None:
-    channel = turn.state.channels.get(end.session_vk)
+def _end(draft: Draft, end: End) -> None:
+    channel = draft.state.channels.get(end.session_vk)
     if channel is None:
         return
     try:
         end.verify()
     except Refusal as refusal:
-        turn.alarm(refusal.code, refusal.message)
+        draft.alarm(refusal.code, refusal.message)
         return
     if channel.settled_tx:
-        _tell_settled(turn, channel)
+        _tell_settled(draft, channel)
         return
-    turn.put_channel(replace(channel, end_asked=True))
-    for lease in list(turn.state.on(end.session_vk)):
-        lifecycle.stop(turn, lease, EndReason.CANCELLED, "the consumer ended the channel")
-    lifecycle.settle_if_due(turn, end.session_vk)
+    draft.put_channel(replace(channel, end_asked=True))
+    for lease in list(draft.state.on(end.session_vk)):
+        lifecycle.stop(draft, lease, EndReason.CANCELLED, "the consumer ended the channel")
+    lifecycle.settle_if_due(draft, end.session_vk)
 
 
-def _link_up(turn: Turn) -> None:
-    turn.state = replace(turn.state, offline_since_ms=None)
-    for lease in list(turn.state.leases.values()):
+def _link_up(draft: Draft) -> None:
+    draft.state = replace(draft.state, offline_since_ms=None)
+    for lease in list(draft.state.leases.values()):
         if lease.pause is PauseCause.OFFLINE:
-            lease = lifecycle.count_pause(turn, lease)
-            turn.put(replace(lease, pause=PauseCause.UNPAID), durable=False)
-    turn.send(wire.OfferPosted(turn.own.offer, turn.state.draining), durable=False)
-    turn.send(wire.LeasesHeld(sorted(turn.state.leases)), durable=False)
-    _announce(turn)
+            lease = lifecycle.count_pause(draft, lease)
+            draft.put(replace(lease, pause=PauseCause.UNPAID), durable=False)
+    draft.send(wire.OfferPosted(draft.own.offer, draft.state.draining), durable=False)
+    draft.send(wire.LeasesHeld(sorted(draft.state.leases)), durable=False)
+    _announce(draft)
 
 
-def _announce(turn: Turn) -> None:
+def _announce(draft: Draft) -> None:
     """Tell running tenants of maintenance that may come before their lease is over."""
-    for lease in [one for one in turn.state.leases.values() if one.runs]:
-        left = lease.terms.max_duration_ms - (turn.now.boot_ms - lease.started_at_ms)
-        for window in turn.own.offer.windows:
-            if turn.now.wall_ms < window.end_ms and window.start_ms < turn.now.wall_ms + left:
-                turn.progress(
+    for lease in [one for one in draft.state.leases.values() if one.runs]:
+        left = lease.terms.max_duration_ms - (draft.now.boot_ms - lease.started_at_ms)
+        for window in draft.own.offer.windows:
+            if draft.now.wall_ms < window.end_ms and window.start_ms < draft.now.wall_ms + left:
+                draft.progress(
                     lease.id, "MAINTENANCE", durable=False, message=window.notice or None,
                     start_ms=window.start_ms, end_ms=window.end_ms,
                 )  # fmt: skip
 
 
-def _link_down(turn: Turn) -> None:
-    if turn.state.offline_since_ms is not None:
+def _link_down(draft: Draft) -> None:
+    if draft.state.offline_since_ms is not None:
         return
-    turn.state = replace(turn.state, offline_since_ms=turn.now.boot_ms)
-    for lease in list(turn.state.leases.values()):
+    draft.state = replace(draft.state, offline_since_ms=draft.now.boot_ms)
+    for lease in list(draft.state.leases.values()):
         if lease.pause is PauseCause.UNPAID:
-            lease = lifecycle.count_pause(turn, lease)
-            turn.put(replace(lease, pause=PauseCause.OFFLINE), durable=False)
+            lease = lifecycle.count_pause(draft, lease)
+            draft.put(replace(lease, pause=PauseCause.OFFLINE), durable=False)
 
 
 # ---- the chain -----------------------------------------------------------------------------------
 
 
-def _sighted(turn: Turn, event: Sighted) -> None:
-    channel = turn.state.channels.get(event.session_vk)
+def _sighted(draft: Draft, event: Sighted) -> None:
+    channel = draft.state.channels.get(event.session_vk)
     if channel is None or channel.stage is ChannelStage.ENDED:
         return
-    turn.state = turn.state.with_sight(event.session_vk, Sight(turn.now.boot_ms))
+    draft.state = draft.state.with_sight(event.session_vk, Sight(draft.now.boot_ms))
     seen = replace(
         channel,
         stage=event.stage,
@@ -329,90 +329,92 @@ def _sighted(turn: Turn, event: Sighted) -> None:
         limit=event.limit,
         expire_at_wall_ms=event.expire_at_wall_ms,
     )
-    seen = exposure.follow(seen, turn.own.rules, turn.now.boot_ms)
+    seen = exposure.follow(seen, draft.own.rules, draft.now.boot_ms)
     if seen != channel:
-        turn.put_channel(seen)
+        draft.put_channel(seen)
     if event.stage in (ChannelStage.CLOSING, ChannelStage.ENDED):
         if channel.stage is not event.stage and not channel.settling:
-            turn.alarm("CHANNEL_CLOSING", f"channel {seen.session_vk.hex()[:16]} is {event.stage}")
-        for lease in list(turn.state.on(event.session_vk)):
-            lifecycle.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
-        lifecycle.settle_if_due(turn, event.session_vk)
+            draft.alarm("CHANNEL_CLOSING", f"channel {seen.session_vk.hex()[:16]} is {event.stage}")
+        for lease in list(draft.state.on(event.session_vk)):
+            lifecycle.stop(
+                draft, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over"
+            )
+        lifecycle.settle_if_due(draft, event.session_vk)
         return
-    for lease in list(turn.state.on(event.session_vk)):
+    for lease in list(draft.state.on(event.session_vk)):
         if lease.awaits_money:
-            _fund(turn, lease, seen)
-    lifecycle.reconsider(turn, event.session_vk)
+            _fund(draft, lease, seen)
+    lifecycle.reconsider(draft, event.session_vk)
 
 
-def _fund(turn: Turn, lease: Lease, channel: Channel) -> None:
+def _fund(draft: Draft, lease: Lease, channel: Channel) -> None:
     """Start it if the channel carries it; wait while the open transaction, or the top-up of a channel
     that is used again, is too young.
     """
-    left = _left(turn, lease, channel)
+    left = _left(draft, lease, channel)
     if channel.starved:
         return  # until a claim lands; see _await for how long
     if lease.terms.ceiling > left and not lease.channel_tx:
         return  # its top-up is on its way: see _age for how long
     if lease.terms.ceiling > left:
         lifecycle.stop(
-            turn, lease, EndReason.CHANNEL_REFUSED,
+            draft, lease, EndReason.CHANNEL_REFUSED,
             f"{left} lovelace are left on the channel, the ceiling is {lease.terms.ceiling}",
         )  # fmt: skip
-    elif debt.waits_ms(turn.state, lease.terms.consumer_vkh, turn.now) > 0:
+    elif debt.waits_ms(draft.state, lease.terms.consumer_vkh, draft.now) > 0:
         why = "another lease of this consumer ended unpaid"
-        lifecycle.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+        lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
     elif channel.owed + lease.terms.tick_owed() <= channel.limit:
-        if debt.may_begin(turn.state, lease, turn.now):  # else when the rest is paid: see _await
-            lifecycle.begin(turn, lease)
+        if debt.may_begin(draft.state, lease, draft.now):  # else when the rest is paid: see _await
+            lifecycle.begin(draft, lease)
 
 
-def _left(turn: Turn, lease: Lease, channel: Channel) -> int:
+def _left(draft: Draft, lease: Lease, channel: Channel) -> int:
     """What the channel has for *lease*, beside those that were begun."""
     ahead = sum(
         one.terms.ceiling - one.owed
-        for one in turn.state.on(channel.session_vk)
+        for one in draft.state.on(channel.session_vk)
         if one.id != lease.id and one.signed_for and not one.exited
     )
     return channel.capacity - channel.owed - ahead
 
 
-def _expected(turn: Turn, event: Expected) -> None:
-    channel = turn.state.channels.get(event.session_vk)
+def _expected(draft: Draft, event: Expected) -> None:
+    channel = draft.state.channels.get(event.session_vk)
     if channel is not None and channel.stage is ChannelStage.AWAITED and not channel.expected:
-        turn.put_channel(replace(channel, expected=True))
+        draft.put_channel(replace(channel, expected=True))
 
 
-def _unread(turn: Turn, event: Unread) -> None:
+def _unread(draft: Draft, event: Unread) -> None:
     """What the chain shows of a channel cannot be read: leases pause when that lasts (see ``blind``)."""
-    if event.session_vk not in turn.state.channels:
+    if event.session_vk not in draft.state.channels:
         return
-    sight, now = turn.state.sight(event.session_vk), turn.now.boot_ms
+    sight, now = draft.state.sight(event.session_vk), draft.now.boot_ms
     since = now if sight.unread_since_ms is None else sight.unread_since_ms
-    turn.state = turn.state.with_sight(event.session_vk, replace(sight, unread_since_ms=since))
-    known = turn.state.channels[event.session_vk]
-    if now - since > turn.own.limits.unread_ms and known.stage is not ChannelStage.AWAITED:
+    draft.state = draft.state.with_sight(event.session_vk, replace(sight, unread_since_ms=since))
+    known = draft.state.channels[event.session_vk]
+    if now - since > draft.own.limits.unread_ms and known.stage is not ChannelStage.AWAITED:
         name = event.session_vk.hex()[:16]
-        turn.alarm(
+        draft.alarm(
             "CHANNEL_UNREAD",
             f"channel {name} cannot be read for {(now - since) // 1000} s, its leases are paused:"
             f" {event.code}: {event.message}",
         )
 
 
-def _unfit(turn: Turn, event: ChannelUnfit) -> None:
+def _unfit(draft: Draft, event: ChannelUnfit) -> None:
     """Nothing starts on it; what runs already pauses as on a channel that cannot be read."""
-    leases = list(turn.state.on(event.session_vk))
+    leases = list(draft.state.on(event.session_vk))
     if any(lease.runs for lease in leases):
-        _unread(turn, Unread(event.session_vk, event.code, event.message))
+        _unread(draft, Unread(event.session_vk, event.code, event.message))
     for lease in leases:
         if lease.wish is Wish.WAIT:
             why = f"{event.code}: {event.message}"
-            lifecycle.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+            lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
 
 
-def _settled(turn: Turn, event: Settled) -> None:
-    channel = turn.state.channels.get(event.session_vk)
+def _settled(draft: Draft, event: Settled) -> None:
+    channel = draft.state.channels.get(event.session_vk)
     if channel is None:
         return
     told = channel.settled_tx == event.tx
@@ -421,61 +423,63 @@ def _settled(turn: Turn, event: Settled) -> None:
     expected = max(channel.claimed, channel.due)
     channel = replace(
         channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx, final=event.final,
-        final_wall_ms=turn.now.wall_ms if event.final else 0,
+        final_wall_ms=draft.now.wall_ms if event.final else 0,
         claimed=expected if event.claimed is None else event.claimed,
     )  # fmt: skip
-    turn.put_channel(channel)
+    draft.put_channel(channel)
     if told:
         return
     if channel.claimed < channel.due:
         lost = channel.due - channel.claimed
-        turn.alarm("VOUCHER_LOST", f"the channel ended with {lost} lovelace of a voucher unclaimed")
-    for lease in list(turn.state.on(event.session_vk)):
-        lifecycle.stop(turn, lease, EndReason.CHANNEL_CLOSING, "the channel is over")
-    _tell_settled(turn, channel)
+        draft.alarm(
+            "VOUCHER_LOST", f"the channel ended with {lost} lovelace of a voucher unclaimed"
+        )
+    for lease in list(draft.state.on(event.session_vk)):
+        lifecycle.stop(draft, lease, EndReason.CHANNEL_CLOSING, "the channel is over")
+    _tell_settled(draft, channel)
 
 
-def _tell_settled(turn: Turn, channel: Channel) -> None:
+def _tell_settled(draft: Draft, channel: Channel) -> None:
     for lease in channel.leases:
-        turn.progress(lease, "SETTLED", tx=channel.settled_tx)
+        draft.progress(lease, "SETTLED", tx=channel.settled_tx)
 
 
 # ---- the host ------------------------------------------------------------------------------------
 
 
-def _measured(turn: Turn, lease: Lease, event: Measured) -> None:
+def _measured(draft: Draft, lease: Lease, event: Measured) -> None:
     if not lease.runs:
         return
     before = [meter.last.phase if meter.last else None for meter in lease.meters]
     lease = replace(lease, meters=fold(lease.meters, event.readings))
-    lease = _idle(turn, _faulty(turn, lease), event)
+    lease = _idle(draft, _faulty(draft, lease), event)
     after = [meter.last.phase if meter.last else None for meter in lease.meters]
     # A first reading, or a change of phase, is where billing begins: a crash must not lose it.
-    turn.put(lease, durable=before != after)
+    draft.put(lease, durable=before != after)
     if event.tick:
-        lease = receipt(turn, lease)
-    channel = turn.channel_of(lease)
+        lease = receipt(draft, lease)
+    channel = draft.channel_of(lease)
     if channel is None:
         return
     if lease.reason is not None:
-        lifecycle.harden(turn, lease, channel)
+        lifecycle.harden(draft, lease, channel)
         return
-    ended = _limit_met(turn, lease, channel)
+    ended = _limit_met(draft, lease, channel)
     if ended is not None:
-        lifecycle.stop(turn, lease, *ended)
+        lifecycle.stop(draft, lease, *ended)
         return
-    cause = pause_cause(turn.state, lease, channel, turn.now, turn.own.limits)
+    cause = pause_cause(draft.state, lease, channel, draft.now, draft.own.limits)
     if cause is not None and lease.state is LeaseState.ACTIVE:
-        lifecycle.pause(turn, lease, cause)
+        lifecycle.pause(draft, lease, cause)
 
 
-def _faulty(turn: Turn, lease: Lease) -> Lease:
+def _faulty(draft: Draft, lease: Lease) -> Lease:
     standing = any(meter.fault is not None for meter in lease.meters)
-    since = (lease.fault_since_ms or turn.now.boot_ms) if standing else 0
+    since = (lease.fault_since_ms or draft.now.boot_ms) if standing else 0
     return replace(lease, fault_since_ms=since)
 
 
-def _idle(turn: Turn, lease: Lease, event: Measured) -> Lease:
+def _idle(draft: Draft, lease: Lease, event: Measured) -> Lease:
     below = lease.job.policy.idle_gpu_below * 10
     used = [r.evidence.util_permille for r in event.readings]
     if not below or not lease.devices or lease.state is not LeaseState.ACTIVE:
@@ -483,12 +487,12 @@ def _idle(turn: Turn, lease: Lease, event: Measured) -> Lease:
     if not used or any(one is None for one in used):
         return lease
     idle = all(one is not None and one < below for one in used)
-    return replace(lease, idle_since_ms=(lease.idle_since_ms or turn.now.boot_ms) if idle else 0)
+    return replace(lease, idle_since_ms=(lease.idle_since_ms or draft.now.boot_ms) if idle else 0)
 
 
-def _limit_met(turn: Turn, lease: Lease, channel: Channel) -> tuple[EndReason, str] | None:
+def _limit_met(draft: Draft, lease: Lease, channel: Channel) -> tuple[EndReason, str] | None:
     """Why a running lease must end now, the provider's own fault first."""
-    now, terms, limits = turn.now.boot_ms, lease.terms, turn.own.limits
+    now, terms, limits = draft.now.boot_ms, lease.terms, draft.own.limits
     latched = [meter.latched for meter in lease.meters if meter.latched is not None]
     if latched:
         return EndReason.PROVIDER_FAULT, f"the device failed: {latched[0].value}"
@@ -508,112 +512,112 @@ def _limit_met(turn: Turn, lease: Lease, channel: Channel) -> tuple[EndReason, s
 # ---- time ----------------------------------------------------------------------------------------
 
 
-def _passed(turn: Turn) -> None:
-    for id_ in list(turn.state.leases):
-        lease = turn.state.leases.get(id_)
+def _passed(draft: Draft) -> None:
+    for id_ in list(draft.state.leases):
+        lease = draft.state.leases.get(id_)
         if lease is not None:
-            _age(turn, lease)
+            _age(draft, lease)
     unseen = {
         lease.channel.hex()[:16]
-        for lease in turn.state.leases.values()
-        if lease.runs and blind(turn.state, lease, turn.now, turn.own.limits)
+        for lease in draft.state.leases.values()
+        if lease.runs and blind(draft.state, lease, draft.now, draft.own.limits)
     }
     if unseen:
         names = ", ".join(sorted(unseen))
-        turn.alarm(
+        draft.alarm(
             "CHAIN_UNSEEN", f"not seen on the chain for too long, leases are paused: {names}"
         )
-    for session_vk, known in list(turn.state.channels.items()):
-        channel = _exposed(turn, known)
-        if any(True for _ in turn.state.on(session_vk)):
-            lifecycle.settle_if_due(turn, session_vk)
+    for session_vk, known in list(draft.state.channels.items()):
+        channel = _exposed(draft, known)
+        if any(True for _ in draft.state.on(session_vk)):
+            lifecycle.settle_if_due(draft, session_vk)
             continue
         unused = channel.stage in (ChannelStage.OPEN, ChannelStage.AWAITED)
         if unused and not channel.idle_since_wall_ms:
-            turn.put_channel(replace(channel, idle_since_wall_ms=turn.now.wall_ms))
-        elif _over_for_good(turn, channel):
-            turn.forget(channel)
-        lifecycle.settle_if_due(turn, session_vk)
+            draft.put_channel(replace(channel, idle_since_wall_ms=draft.now.wall_ms))
+        elif _over_for_good(draft, channel):
+            draft.forget(channel)
+        lifecycle.settle_if_due(draft, session_vk)
 
 
-def _exposed(turn: Turn, known: Channel) -> Channel:
+def _exposed(draft: Draft, known: Channel) -> Channel:
     """The channel with its exposure as of now; the owner is told while it is starved."""
-    channel = exposure.follow(known, turn.own.rules, turn.now.boot_ms)
+    channel = exposure.follow(known, draft.own.rules, draft.now.boot_ms)
     if channel is not known:
-        turn.put_channel(channel)
+        draft.put_channel(channel)
     if channel.starved:
-        turn.alarm("CLAIM_STARVED", exposure.words(channel, turn.own.rules))
+        draft.alarm("CLAIM_STARVED", exposure.words(channel, draft.own.rules))
     return channel
 
 
-def _over_for_good(turn: Turn, channel: Channel) -> bool:
+def _over_for_good(draft: Draft, channel: Channel) -> bool:
     """Whether nothing of a channel without leases can matter any more, on chain or to a reader."""
-    now, limits = turn.now.wall_ms, turn.own.limits
+    now, limits = draft.now.wall_ms, draft.own.limits
     if channel.stage is ChannelStage.AWAITED:  # nobody opened it: nothing was served on it
         return channel.last is None and now - channel.idle_since_wall_ms >= limits.linger_ms
     return channel.final and now - channel.final_wall_ms >= limits.keep_ms
 
 
-def _age(turn: Turn, lease: Lease) -> None:
-    now, limits = turn.now, turn.own.limits
+def _age(draft: Draft, lease: Lease) -> None:
+    now, limits = draft.now, draft.own.limits
     if lease.state is LeaseState.OFFERED:
         if now.wall_ms > lease.terms.expires_at_ms + QUOTE_MARGIN_MS:
-            lifecycle.stop(turn, lease, EndReason.QUOTE_EXPIRED)
+            lifecycle.stop(draft, lease, EndReason.QUOTE_EXPIRED)
         return
     if lease.awaits_money:
-        _await(turn, lease)
+        _await(draft, lease)
         return
     if lease.state is LeaseState.PAUSED:
-        lease = lifecycle.count_pause(turn, lease)
-        if lease.paused_ms > debt.pause_limit_ms(lease, turn.channel_of(lease)):
+        lease = lifecycle.count_pause(draft, lease)
+        if lease.paused_ms > debt.pause_limit_ms(lease, draft.channel_of(lease)):
             why = f"no voucher for {lease.paused_ms} ms in all"
-            lifecycle.stop(turn, lease, EndReason.UNPAID, why)
+            lifecycle.stop(draft, lease, EndReason.UNPAID, why)
             return
-        if _abandoned(turn, lease):
+        if _abandoned(draft, lease):
             why = "the transaction that opened the channel is gone, and did not come back"
-            lifecycle.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+            lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
             return
-        if exposure.given_up(turn.state, lease, now):
+        if exposure.given_up(draft.state, lease, now):
             why = "no claim of what is due came on chain, for too long"
-            lifecycle.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+            lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
             return
-    offline = turn.state.offline_since_ms
+    offline = draft.state.offline_since_ms
     if offline is not None and lease.state in (LeaseState.ACTIVE, LeaseState.PAUSED):
         if now.boot_ms - offline > limits.resume_window_ms:
             why = f"the market was out of reach for {limits.resume_window_ms} ms"
-            lifecycle.stop(turn, lease, EndReason.PROVIDER_LOST, why)
+            lifecycle.stop(draft, lease, EndReason.PROVIDER_LOST, why)
             return
-    lifecycle.close_if_done(turn, lease)
+    lifecycle.close_if_done(draft, lease)
 
 
-def _await(turn: Turn, lease: Lease) -> None:
-    """Signed, and waiting for its channel, its money or its turn: not for ever, and only a moment while
+def _await(draft: Draft, lease: Lease) -> None:
+    """Signed, and waiting for its channel, its money or its draft: not for ever, and only a moment while
     nothing is seen of the money of somebody who never paid."""
-    channel, limits = turn.channel_of(lease), turn.own.limits
+    channel, limits = draft.channel_of(lease), draft.own.limits
     if channel is not None and channel.stage is ChannelStage.OPEN:
-        _fund(turn, lease, channel)
-        lease = turn.state.leases.get(lease.id, lease)
+        _fund(draft, lease, channel)
+        lease = draft.state.leases.get(lease.id, lease)
     if not lease.awaits_money:
         return
     seen = channel is not None and (
-        channel.expected or channel.paid > 0 or (channel.stage is ChannelStage.OPEN and _left(turn, lease, channel) >= lease.terms.ceiling)
+        channel.expected or channel.paid > 0 or (channel.stage is ChannelStage.OPEN and _left(draft, lease, channel) >= lease.terms.ceiling)
     )  # fmt: skip
-    unseen = limits.fund_wait_ms if turn.own.offer.magic == DEVNET_MAGIC else limits.fund_blind_ms
+    unseen = limits.fund_wait_ms if draft.own.offer.magic == DEVNET_MAGIC else limits.fund_blind_ms
     most = limits.fund_seen_ms if seen else unseen
-    if turn.now.wall_ms - lease.signed_wall_ms > most:
+    if draft.now.wall_ms - lease.signed_wall_ms > most:
         why = f"no channel that carries the ceiling within {most} ms"
         if (
             channel is not None
             and channel.stage is ChannelStage.OPEN
-            and not debt.may_begin(turn.state, lease, turn.now)
+            and not debt.may_begin(draft.state, lease, draft.now)
         ):
             why = f"what runs here did not pay enough for one more lease within {most} ms"
-        lifecycle.stop(turn, lease, EndReason.CHANNEL_REFUSED, why)
+        lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
 
 
-def _abandoned(turn: Turn, lease: Lease) -> bool:
+def _abandoned(draft: Draft, lease: Lease) -> bool:
     """Frozen over a channel that a rollback took away: its devices are not kept for ever."""
-    channel = turn.channel_of(lease)
+    channel = draft.channel_of(lease)
     gone = channel is not None and channel.limit <= 0
     frozen_ms = lease.frozen_ms - lease.paused_ms
     return gone and lease.pause is PauseCause.DEPTH and frozen_ms > GONE_MS

@@ -14,7 +14,7 @@ from marketplace.domain.protocol import wire
 
 
 @dataclass(slots=True)
-class Turn:
+class Draft:
     """The state so far, and what is to be done."""
 
     state: State

@@ -7,7 +7,7 @@ from typing import Final
 
 from adapter.core import debt
 from adapter.core.debt import TICKS_BEYOND
-from adapter.core.draft import Turn
+from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
 from adapter.core.state import Channel, ChannelStage, Lease, PauseCause, Wish
 from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
@@ -47,57 +47,57 @@ def new_meters(grant: Grant) -> tuple[Meter, ...]:
 # ---- beginning -----------------------------------------------------------------------------------
 
 
-def begin(turn: Turn, lease: Lease) -> None:
+def begin(draft: Draft, lease: Lease) -> None:
     """The channel is there: from now on the lease's time counts (unbilled until it runs)."""
     lease = replace(
-        lease, wish=Wish.RUN, begun_ns=turn.now.boot_ms * 1_000_000, boot_id=turn.now.boot_id
+        lease, wish=Wish.RUN, begun_ns=draft.now.boot_ms * 1_000_000, boot_id=draft.now.boot_id
     )
-    turn.progress(turn.put(lease).id, "CHANNEL_SEEN")
-    turn.drive(lease)
+    draft.progress(draft.put(lease).id, "CHANNEL_SEEN")
+    draft.drive(lease)
 
 
-def preparing(turn: Turn, lease: Lease, event: Preparing) -> None:
+def preparing(draft: Draft, lease: Lease, event: Preparing) -> None:
     """The pull goes on, or is done."""
     if not event.starting:
         facts = {"done": event.done, "total": event.total}
-        turn.progress(lease.id, "PULLING", durable=False, **facts)
+        draft.progress(lease.id, "PULLING", durable=False, **facts)
         return
-    lost = {**lease.lost_before, "pulling": _since_begun(turn, lease)}
-    turn.put(replace(lease, lost_before=lost))
-    turn.progress(lease.id, "STARTING", durable=False)
+    lost = {**lease.lost_before, "pulling": _since_begun(draft, lease)}
+    draft.put(replace(lease, lost_before=lost))
+    draft.progress(lease.id, "STARTING", durable=False)
 
 
-def started(turn: Turn, lease: Lease, event: Started) -> None:
+def started(draft: Draft, lease: Lease, event: Started) -> None:
     """The workload runs; or it was found again, which changes nothing but the handle."""
     if lease.exited:
         return
     if lease.handle is not None:
-        turn.put(replace(lease, handle=event.handle))
+        draft.put(replace(lease, handle=event.handle))
         return
     lost = dict(lease.lost_before)
-    lost["starting"] = max(0, _since_begun(turn, lease) - lost.get("pulling", 0))
+    lost["starting"] = max(0, _since_begun(draft, lease) - lost.get("pulling", 0))
     lease = replace(
         lease,
         handle=event.handle,
         secrets={},
-        started_at_ms=turn.now.boot_ms,
+        started_at_ms=draft.now.boot_ms,
         lost_before=lost,
     )
     lease = replace(lease, meters=new_meters(lease.grant))
     if lease.state is LeaseState.FUNDED:
         lease = step(lease, LeaseEvent.STARTED)
-        turn.progress(lease.id, "STARTED", workload=event.handle.id, runtime=event.handle.runtime)
-    turn.put(lease)
+        draft.progress(lease.id, "STARTED", workload=event.handle.id, runtime=event.handle.runtime)
+    draft.put(lease)
 
 
-def _since_begun(turn: Turn, lease: Lease) -> int:
-    return max(0, turn.now.boot_ms - lease.begun_ns // 1_000_000)
+def _since_begun(draft: Draft, lease: Lease) -> int:
+    return max(0, draft.now.boot_ms - lease.begun_ns // 1_000_000)
 
 
 # ---- pausing -------------------------------------------------------------------------------------
 
 
-def pause(turn: Turn, lease: Lease, cause: PauseCause) -> Lease:
+def pause(draft: Draft, lease: Lease, cause: PauseCause) -> Lease:
     """Freeze it: nothing is billed until it is resumed.
 
     The meters are marked at once: killed after the freeze, an adapter that comes back to a voucher
@@ -107,12 +107,12 @@ def pause(turn: Turn, lease: Lease, cause: PauseCause) -> Lease:
         step(lease, LeaseEvent.PAUSE),
         wish=Wish.FREEZE,
         pause=cause,
-        paused_at_ms=turn.now.boot_ms,
+        paused_at_ms=draft.now.boot_ms,
         meters=tuple(_paused(meter) for meter in lease.meters),
     )
-    turn.progress(lease.id, "PAUSED", code=cause.value)
-    turn.drive(lease)
-    return turn.put(lease)
+    draft.progress(lease.id, "PAUSED", code=cause.value)
+    draft.drive(lease)
+    return draft.put(lease)
 
 
 def _paused(meter: Meter) -> Meter:
@@ -122,23 +122,23 @@ def _paused(meter: Meter) -> Meter:
     return replace(meter, last=replace(last, phase=Phase.PAUSED))
 
 
-def resume(turn: Turn, lease: Lease) -> Lease:
+def resume(draft: Draft, lease: Lease) -> Lease:
     """Let it go on."""
-    lease = count_pause(turn, lease)
+    lease = count_pause(draft, lease)
     lease = replace(step(lease, LeaseEvent.RESUME), wish=Wish.RUN, pause=None)
-    turn.progress(lease.id, "RESUMED")
-    turn.drive(lease)
-    return turn.put(lease)
+    draft.progress(lease.id, "RESUMED")
+    draft.drive(lease)
+    return draft.put(lease)
 
 
-def count_pause(turn: Turn, lease: Lease) -> Lease:
+def count_pause(draft: Draft, lease: Lease) -> Lease:
     """Put the pause's time so far under its cause: only UNPAID counts against the limit."""
-    spent = max(0, turn.now.boot_ms - lease.paused_at_ms)
+    spent = max(0, draft.now.boot_ms - lease.paused_at_ms)
     counted = spent if lease.pause is PauseCause.UNPAID else 0
-    return turn.put(
+    return draft.put(
         replace(
             lease,
-            paused_at_ms=turn.now.boot_ms,
+            paused_at_ms=draft.now.boot_ms,
             paused_ms=lease.paused_ms + counted,
             frozen_ms=lease.frozen_ms + spent,
         ),
@@ -146,57 +146,57 @@ def count_pause(turn: Turn, lease: Lease) -> Lease:
     )
 
 
-def reconsider(turn: Turn, session_vk: bytes) -> None:
+def reconsider(draft: Draft, session_vk: bytes) -> None:
     """After a voucher, or more depth: let everything go on that may, on its consumer's other channels
     too."""
-    channel = turn.state.channels.get(session_vk)
+    channel = draft.state.channels.get(session_vk)
     if channel is None:
         return
     consumer = Terms.decode(channel.terms).consumer_vkh
-    for lease in [one for one in turn.state.leases.values() if one.terms.consumer_vkh == consumer]:
-        pays = turn.channel_of(lease)
+    for lease in [one for one in draft.state.leases.values() if one.terms.consumer_vkh == consumer]:
+        pays = draft.channel_of(lease)
         if pays is not None and lease.state is LeaseState.PAUSED:
-            if not overdue(turn.state, lease, pays):
-                _thaw(turn, lease, pays)
+            if not overdue(draft.state, lease, pays):
+                _thaw(draft, lease, pays)
         if lease.channel == session_vk:
-            close_if_done(turn, lease)
-    settle_if_due(turn, session_vk)
+            close_if_done(draft, lease)
+    settle_if_due(draft, session_vk)
 
 
-def _thaw(turn: Turn, lease: Lease, channel: Channel) -> None:
+def _thaw(draft: Draft, lease: Lease, channel: Channel) -> None:
     """Everything is paid: go on, unless the ceiling is met or the channel is too young."""
     if exhausted(lease, channel):
-        stop(turn, lease, EndReason.CEILING, "the ceiling is met")
+        stop(draft, lease, EndReason.CEILING, "the ceiling is met")
         return
-    cause = pause_cause(turn.state, lease, channel, turn.now, turn.own.limits)
+    cause = pause_cause(draft.state, lease, channel, draft.now, draft.own.limits)
     if cause is None:
-        resume(turn, lease)
+        resume(draft, lease)
     elif lease.pause is not cause:
-        turn.put(replace(count_pause(turn, lease), pause=cause))
+        draft.put(replace(count_pause(draft, lease), pause=cause))
 
 
 # ---- ending --------------------------------------------------------------------------------------
 
 
-def stop(turn: Turn, lease: Lease, reason: EndReason, message: str = "") -> None:
+def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> None:
     """End it, for *reason*: the first reason that was given stands."""
     if lease.state is LeaseState.OFFERED:
-        turn.drop(step(lease, LeaseEvent.STOP))
+        draft.drop(step(lease, LeaseEvent.STOP))
         return
     if lease.reason is not None or lease.exited:
         return
     if reason is EndReason.UNPAID:
-        debt.strike(turn, lease.terms.consumer_vkh)
+        debt.strike(draft, lease.terms.consumer_vkh)
     lease = replace(lease, reason=reason, message=message)
     if lease.wish is Wish.WAIT:
-        finish(turn, lease, reason, message)
+        finish(draft, lease, reason, message)
         return
     if lease.state is not LeaseState.ENDING:
         lease = step(lease, LeaseEvent.STOP)
     hard = reason in (EndReason.UNPAID, EndReason.CHANNEL_CLOSING)
     lease = replace(lease, wish=Wish.STOP, pause=None, hard=hard)
-    turn.progress(lease.id, "STOPPING", reason=reason.value, message=message or None)
-    turn.drive(turn.put(lease))
+    draft.progress(lease.id, "STOPPING", reason=reason.value, message=message or None)
+    draft.drive(draft.put(lease))
 
 
 def grace_ms(lease: Lease, own_ms: int) -> int:
@@ -208,14 +208,14 @@ def grace_ms(lease: Lease, own_ms: int) -> int:
     return own_ms
 
 
-def harden(turn: Turn, lease: Lease, channel: Channel) -> None:
+def harden(draft: Draft, lease: Lease, channel: Channel) -> None:
     """A workload that is being stopped but not paid for has no grace left."""
-    if not lease.hard and overdue(turn.state, lease, channel):
-        turn.drive(turn.put(replace(lease, hard=True)))
+    if not lease.hard and overdue(draft.state, lease, channel):
+        draft.drive(draft.put(replace(lease, hard=True)))
 
 
 def finish(
-    turn: Turn, lease: Lease, reason: EndReason, message: str = "", exit_code: int | None = None
+    draft: Draft, lease: Lease, reason: EndReason, message: str = "", exit_code: int | None = None
 ) -> None:
     """The workload is gone, or never was: say so, and state the last receipt."""
     if lease.exited:
@@ -231,21 +231,21 @@ def finish(
         removed=not ran and lease.wish is Wish.WAIT,
         secrets={},
         pause=None,
-        final_wall_ms=turn.now.wall_ms,
+        final_wall_ms=draft.now.wall_ms,
     )
-    turn.put(lease)
+    draft.put(lease)
     if ran:  # before the end is told: what is left of the job's budget counts from this receipt
-        lease = receipt(turn, lease, final=True)
-    turn.progress(
+        lease = receipt(draft, lease, final=True)
+    draft.progress(
         lease.id, "FINISHED", reason=reason.value, message=message or None, exit_code=exit_code
     )
     if lease.wish is not Wish.WAIT:
-        turn.drive(lease)
-    close_if_done(turn, lease)
-    settle_if_due(turn, lease.channel)
+        draft.drive(lease)
+    close_if_done(draft, lease)
+    settle_if_due(draft, lease.channel)
 
 
-def exited(turn: Turn, lease: Lease, event: Exited) -> None:
+def exited(draft: Draft, lease: Lease, event: Exited) -> None:
     """The workload's own end, or the one that was asked for."""
     if lease.exited:
         return
@@ -255,77 +255,77 @@ def exited(turn: Turn, lease: Lease, event: Exited) -> None:
     # A limit that the runtime met is the truth even while we were stopping for another reason.
     hard = (EndReason.OUT_OF_MEMORY, EndReason.DISK_LIMIT, EndReason.PROVIDER_FAULT)
     own = lease.reason if by_runtime not in hard else None
-    finish(turn, lease, own or by_runtime, lease.message, event.status.times.exit_code)
+    finish(draft, lease, own or by_runtime, lease.message, event.status.times.exit_code)
 
 
-def failed(turn: Turn, lease: Lease, event: Failed) -> None:
+def failed(draft: Draft, lease: Lease, event: Failed) -> None:
     """It could not be started: nothing is owed."""
     if lease.handle is None and not lease.exited:
-        finish(turn, lease, lease.reason or event.reason, f"{event.code}: {event.message}")
+        finish(draft, lease, lease.reason or event.reason, f"{event.code}: {event.message}")
 
 
-def collected(turn: Turn, lease: Lease, event: Collected) -> None:
+def collected(draft: Draft, lease: Lease, event: Collected) -> None:
     """The outputs are safe: every trace of the workload may go."""
     if lease.wish is Wish.GONE:
         return
     if event.sha256:
-        turn.send(wire.OutputReady(lease.id, event.path, event.sha256, event.size))
-    turn.drive(turn.put(replace(lease, wish=Wish.GONE)))
+        draft.send(wire.OutputReady(lease.id, event.path, event.sha256, event.size))
+    draft.drive(draft.put(replace(lease, wish=Wish.GONE)))
 
 
-def removed(turn: Turn, lease: Lease) -> None:
+def removed(draft: Draft, lease: Lease) -> None:
     """Its devices are free again."""
-    close_if_done(turn, turn.put(replace(lease, removed=True)))
+    close_if_done(draft, draft.put(replace(lease, removed=True)))
 
 
-def close_if_done(turn: Turn, lease: Lease) -> None:
+def close_if_done(draft: Draft, lease: Lease) -> None:
     """Forget a lease that is over and paid, or whose last voucher was waited for long enough."""
-    lease = turn.state.leases.get(lease.id, lease)
+    lease = draft.state.leases.get(lease.id, lease)
     if not (lease.exited and lease.removed and lease.state is LeaseState.ENDING):
         return
-    late = turn.now.wall_ms - lease.final_wall_ms >= turn.own.limits.final_wait_ms
+    late = draft.now.wall_ms - lease.final_wall_ms >= draft.own.limits.final_wait_ms
     if lease.unpaid and not late:
         return
     if lease.unpaid:
-        turn.alarm("UNPAID_END", f"lease {lease.id} ended with an unanswered receipt")
-        channel = turn.channel_of(lease)
+        draft.alarm("UNPAID_END", f"lease {lease.id} ended with an unanswered receipt")
+        channel = draft.channel_of(lease)
         owed = 0 if channel is None else channel.owed - channel.paid
         if lease.reason is not EndReason.UNPAID and owed >= lease.terms.tick_owed():
-            debt.strike(turn, lease.terms.consumer_vkh)
-    turn.drop(step(lease, LeaseEvent.SETTLED))
+            debt.strike(draft, lease.terms.consumer_vkh)
+    draft.drop(step(lease, LeaseEvent.SETTLED))
 
 
-def settle_if_due(turn: Turn, session_vk: bytes) -> None:
+def settle_if_due(draft: Draft, session_vk: bytes) -> None:
     """Finish a channel that its consumer ended, closed or left, once nothing runs on it."""
-    channel = turn.state.channels.get(session_vk)
+    channel = draft.state.channels.get(session_vk)
     live = (ChannelStage.OPEN, ChannelStage.CLOSING)
     if channel is None or channel.settling or channel.stage not in live:
         return
-    leases = list(turn.state.on(session_vk))
+    leases = list(draft.state.on(session_vk))
     if any(not lease.exited for lease in leases):
         return
-    if not _wanted(turn, channel, leases):
+    if not _wanted(draft, channel, leases):
         return
     last_ms = max((lease.final_wall_ms for lease in leases), default=0)
-    waited = turn.now.wall_ms - last_ms >= turn.own.limits.final_wait_ms
+    waited = draft.now.wall_ms - last_ms >= draft.own.limits.final_wait_ms
     if channel.paid < channel.owed and leases and not waited:
         return
-    turn.put_channel(replace(channel, settling=True))
-    turn.effects.append(Settle(session_vk))
+    draft.put_channel(replace(channel, settling=True))
+    draft.effects.append(Settle(session_vk))
 
 
-def _wanted(turn: Turn, channel: Channel, leases: list[Lease]) -> bool:
+def _wanted(draft: Draft, channel: Channel, leases: list[Lease]) -> bool:
     if channel.end_asked or channel.stage is ChannelStage.CLOSING:
         return True
     idle = bool(channel.idle_since_wall_ms) and not leases
-    lingered = turn.now.wall_ms - channel.idle_since_wall_ms >= turn.own.limits.linger_ms
+    lingered = draft.now.wall_ms - channel.idle_since_wall_ms >= draft.own.limits.linger_ms
     return idle and lingered and channel.unclaimed > 0
 
 
-def watch(turn: Turn, channel: Channel) -> None:
+def watch(draft: Draft, channel: Channel) -> None:
     """Follow the channel on chain."""
-    turn.put_channel(channel)
-    turn.effects.append(Watch(channel.session_vk))
+    draft.put_channel(channel)
+    draft.effects.append(Watch(channel.session_vk))
 
 
 def phase_of(lease: Lease, running: bool) -> Phase:

@@ -12,7 +12,7 @@ from typing import Final
 
 from adapter.core import debt
 from adapter.core.debt import TICKS_BEYOND
-from adapter.core.draft import Turn
+from adapter.core.draft import Draft
 from adapter.core.state import Channel, Lease, Limits, Now, PauseCause, State
 from marketplace.domain.metering import Meter, Reading, integrate, usage
 from marketplace.domain.money.receipt import GENESIS, Lost, Receipt, SignedReceipt, most_unit_ms
@@ -39,9 +39,9 @@ def affordable(lease: Lease, channel: Channel) -> int:
     return ((money + 1) * 1_000_000_000 - 1) // lease.terms.rate_micro
 
 
-def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
+def receipt(draft: Draft, lease: Lease, final: bool = False) -> Lease:
     """The next receipt, if there is something to say; the lease and its channel after it."""
-    channel = turn.channel_of(lease)
+    channel = draft.channel_of(lease)
     if channel is None or (lease.last is not None and lease.last.final):
         return lease
     terms, totals = lease.terms, usage(lease.meters)
@@ -60,7 +60,7 @@ def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
         seq=channel.last.seq + 1 if channel.last else 1,
         t0_ms=t0,
         t1_ms=t1,
-        wall_ms=turn.now.wall_ms,
+        wall_ms=draft.now.wall_ms,
         device=terms.devices,
         resource=terms.resource,
         unit_ms_total=units,
@@ -71,15 +71,15 @@ def receipt(turn: Turn, lease: Lease, final: bool = False) -> Lease:
         previous=channel.last.hash if channel.last else GENESIS,
         final=final,
     )
-    signed = SignedReceipt.sign(body, turn.own.signer)
+    signed = SignedReceipt.sign(body, draft.own.signer)
     waits = body.channel_owed > channel.paid
     unpaid = (*lease.unpaid, body.channel_owed) if waits else lease.unpaid
-    turn.ticks.append(signed)
-    turn.send(wire.ReceiptSent(lease.id, signed))
-    turn.put_channel(replace(channel, last=body))
+    draft.ticks.append(signed)
+    draft.send(wire.ReceiptSent(lease.id, signed))
+    draft.put_channel(replace(channel, last=body))
     told = {part.cause: lease.lost_told.get(part.cause, 0) + part.ms for part in lost}
     lost_told = {**lease.lost_told, **told}
-    return turn.put(replace(lease, last=body, unpaid=unpaid, lost_told=lost_told))
+    return draft.put(replace(lease, last=body, unpaid=unpaid, lost_told=lost_told))
 
 
 def lost_since(lease: Lease, room_ms: int) -> tuple[Lost, ...]:
@@ -140,13 +140,13 @@ def exhausted(lease: Lease, channel: Channel) -> bool:
     return lease.owed + tick > lease.terms.ceiling or channel.owed + tick > channel.capacity
 
 
-def take_voucher(turn: Turn, voucher: Voucher) -> Channel | None:
+def take_voucher(draft: Draft, voucher: Voucher) -> Channel | None:
     """The channel after a greater voucher; None for a repeated or lower one, which is void.
 
     :class:`VoucherRefused` for one that is forged, of a channel that is not ours, or above what
     the channel can pay: it changes nothing and resumes nothing.
     """
-    channel = turn.state.channels.get(voucher.session_vk)
+    channel = draft.state.channels.get(voucher.session_vk)
     if channel is None:
         raise VoucherRefused("the voucher is for a channel that does not pay this adapter")
     if voucher.cumulative <= channel.paid:
@@ -156,11 +156,11 @@ def take_voucher(turn: Turn, voucher: Voucher) -> Channel | None:
             f"{voucher.cumulative} lovelace is above the channel's capacity of {channel.capacity}"
         )
     voucher.verify()
-    channel = turn.put_channel(replace(channel, voucher=voucher))
-    for lease in turn.state.on(voucher.session_vk):
+    channel = draft.put_channel(replace(channel, voucher=voucher))
+    for lease in draft.state.on(voucher.session_vk):
         unpaid = tuple(total for total in lease.unpaid if total > channel.paid)
         if unpaid != lease.unpaid:
-            turn.put(replace(lease, unpaid=unpaid))
+            draft.put(replace(lease, unpaid=unpaid))
     return channel
 
 

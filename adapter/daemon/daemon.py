@@ -54,8 +54,8 @@ from adapter.core.workload import (
 )
 from adapter.daemon.link import Link, Listener
 from adapter.daemon.ports import Chain, Market, Parts
-from adapter.daemon.reconciler import Driver
-from adapter.daemon.transfers import Shipping, logged
+from adapter.daemon.reconciler import Reconciler
+from adapter.daemon.transfers import Transfers, logged
 from adapter.host.keys import Keys
 from adapter.metering.meter import Subject
 from adapter.metering.telemetry import Gauges, telemetry
@@ -110,10 +110,10 @@ class Daemon:
         self._reading = anyio.Lock()
         self._state = State()
         self.link = make_link(self)
-        self.shipping = Shipping(self.link, outputs, self.runtime, self.lease)
+        self.shipping = Transfers(self.link, outputs, self.runtime, self.lease)
         self.gauges = Gauges()
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
-        self._drivers: dict[str, Driver] = {}
+        self._drivers: dict[str, Reconciler] = {}
         self._found: dict[str, Handle] = {}
         self._unasked = set(parts.runtimes)
         self._looking: set[str] = set()
@@ -214,10 +214,10 @@ class Daemon:
         if driver is not None:
             driver.wake()
         elif self._group is not None and self.lease(id_) is not None:
-            driver = self._drivers[id_] = Driver(id_, self, self._own.limits.stop_grace_ms)
+            driver = self._drivers[id_] = Reconciler(id_, self, self._own.limits.stop_grace_ms)
             self._group.start_soon(self._run_driver, id_, driver)
 
-    async def _run_driver(self, id_: str, driver: Driver) -> None:
+    async def _run_driver(self, id_: str, driver: Reconciler) -> None:
         try:
             await driver.run()
         finally:

@@ -48,7 +48,7 @@ class Cleaner(Protocol):
 
 
 class Chain(Protocol):
-    """The adapter's own eye on the chain (``adapter.money.channel_agent.Treasury``)."""
+    """The adapter's own eye on the chain (``adapter.money.channel_agent.ChannelAgent``)."""
 
     def watch(self, session_vk: bytes) -> None:
         """Look at this channel now, and again and again."""

@@ -76,7 +76,7 @@ class Host(Protocol):
         ...
 
 
-class Driver:
+class Reconciler:
     """One per lease; ends with it."""
 
     def __init__(self, lease: str, host: Host, grace_ms: int) -> None:

@@ -76,7 +76,7 @@ class Sender(Protocol):
         ...
 
 
-class Shipping:
+class Transfers:
     """One per daemon."""
 
     def __init__(

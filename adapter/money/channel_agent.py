@@ -83,7 +83,7 @@ class JournalLog:
         ]
 
 
-class Treasury:
+class ChannelAgent:
     """One per daemon.  *handle* is the daemon's door, *channel* reads its state, *waited_for* says
     whether a signed lease waits for a channel's money."""
 

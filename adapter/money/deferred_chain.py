@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from adapter.daemon.ports import Chain
 
 
-class LateChain:
+class DeferredChain:
     """``ports.Chain`` over one that *make* brings, however long that takes."""
 
     def __init__(self, make: Callable[[], Awaitable[Chain]]) -> None:

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marketplace.client.sdk.market import Job, Market, Offered, Purse
+    from marketplace.client.sdk.market import CheckedQuote, Job, Market, Purse
 
-__all__ = ["Job", "Market", "Offered", "Purse"]
+__all__ = ["CheckedQuote", "Job", "Market", "Purse"]
 
 
 def __getattr__(name: str) -> object:

@@ -206,7 +206,7 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
     devices = (await market_routes.devices(parts))["items"]
     images: dict[str, str] = {}
     regions: set[str] = set()
-    for _, one in parts.market.matcher.offers():
+    for _, one in parts.market.directory.offers():
         # What a provider has by name is asked for by its digest.
         images |= {
             name.removeprefix("image/"): digest

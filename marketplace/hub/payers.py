@@ -92,7 +92,7 @@ class PayerHub:
                 self._speaks(connection, voucher.session_vk)
                 await ticks.take_voucher(self.market, lease, voucher)
                 if self.market.book.may_be_over(voucher.session_vk, lease):
-                    await settle.maybe(self.market, lease)
+                    await settle.end_if_settled(self.market, lease)
             case wire.EndSent(end):
                 end.verify()
                 await ticks.take_end(self.market, end)

@@ -18,7 +18,7 @@ from marketplace.market.base.records import ApiKey, Audit, Event, Job, Lease, Re
 from marketplace.market.base.settings import Settings
 from marketplace.market.core.decide import Outcome
 from marketplace.market.state.counted_channels import Paying
-from marketplace.market.state.directory import Matcher
+from marketplace.market.state.directory import Directory
 from marketplace.market.state.open_quotes import OpenQuotes, unfunded
 from marketplace.market.state.starts import Starts
 from marketplace.market.state.tick_book import Book, Ticks, UsedKeys
@@ -62,7 +62,7 @@ class Market:
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
     bus: Bus = field(default_factory=Bus)
-    matcher: Matcher = field(default_factory=Matcher)
+    directory: Directory = field(default_factory=Directory)
     providers: Providers = field(default_factory=NoProviders)
     payers: Payers = field(default_factory=NoPayers)
     names: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Market:
     def __post_init__(self) -> None:
         self.book, self.used = Book(self.store), UsedKeys(self.store)
         self.ticks = Ticks(self.store)
-        self.starts = self.matcher.starts = Starts(self.settings.starts_new)
+        self.starts = self.directory.starts = Starts(self.settings.starts_new)
 
     @property
     def now(self) -> int:
@@ -146,7 +146,7 @@ class Market:
     def after(self, out: Outcome) -> None:
         """The acts that follow a commit."""
         if out.released:
-            self.matcher.release(out.lease.id, self.now)
+            self.directory.release(out.lease.id, self.now)
         if not unfunded(out.lease):
             self.open_quotes.drop(out.lease.id)
         log.info(

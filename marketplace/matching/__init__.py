@@ -14,7 +14,7 @@ from marketplace.matching.model import (
     Request,
 )
 from marketplace.matching.preemption import Preemption, plan_preemption
-from marketplace.matching.reservations import Room, Rooms
+from marketplace.matching.reservations import Reservations, Room
 from marketplace.matching.scores import Weights
 
 __all__ = [
@@ -31,8 +31,8 @@ __all__ = [
     "Quota",
     "Relaxation",
     "Request",
+    "Reservations",
     "Room",
-    "Rooms",
     "Started",
     "Weights",
     "plan_preemption",

@@ -25,7 +25,7 @@ class Room:
     held: list[Placement] = field(default_factory=list[Placement])
 
 
-class Rooms:
+class Reservations:
     """The rooms of one market, by name."""
 
     def __init__(self, market: Matchmaker) -> None:

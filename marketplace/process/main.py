@@ -143,7 +143,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             with anyio.move_on_after(10):
                 await heard.wait()
             await sweeps.refresh(market)
-            contender = sweeps.Contender(market)
+            contender = sweeps.LeaderElection(market)
             await contender.turn(_monotonic())
             for every, work in _work(run, contender):
                 tasks.start_soon(_forever, every, work)
@@ -165,7 +165,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
 
 
 def _work(
-    run: Running, contender: sweeps.Contender
+    run: Running, contender: sweeps.LeaderElection
 ) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
     """(seconds, what) of everything that time alone brings about."""
     market = run.market
@@ -245,14 +245,14 @@ async def _look_again(market: Market, kind: str, name: str) -> None:
     if kind == "offer":
         record = await market.store.get(OfferRecord, name)
         if record is not None:
-            market.matcher.set_offer(record)
+            market.directory.set_offer(record)
             market.bus.tell([MATCHER])
         return
     lease = await market.store.get(Lease, name)
     if lease is not None and lease.state in sweeps.decide.HOLDING:
-        market.matcher.adopt(lease)
+        market.directory.adopt(lease)
     elif lease is not None:
-        market.matcher.release(lease.id, market.now)
+        market.directory.release(lease.id, market.now)
 
 
 def _hear(run: Running) -> Callable[[list[str]], None]:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from marketplace.domain.errors import Conflict, Malformed, TallyError
 from marketplace.domain.protocol import wire
-from marketplace.market.base.group_commit import Together
+from marketplace.market.base.group_commit import GroupCommit
 from marketplace.market.base.ports import Change, Clock, Ids
 from marketplace.market.base.records import Lock, Record, Sent
 from marketplace.store import sql
@@ -58,7 +58,7 @@ class Database:
         self._reading = create_engine(self.url, reading=True)
         self._reads = Reads(self._reading)
         self._limit = anyio.CapacityLimiter(READERS)
-        self._writes = Together(GROUP, self._write_group)
+        self._writes = GroupCommit(GROUP, self._write_group)
         self._inserts = Inserts(self.engine.dialect)
         self.told: list[Told] = []
         self.commits = 0

@@ -100,7 +100,7 @@ async def offers(
         if len(page) < 500:
             break
         after = (page[-1].id,)
-    items = [views.offer_view(r, parts.market.matcher.free(r.id)) for r in found[:limit]]
+    items = [views.offer_view(r, parts.market.directory.free(r.id)) for r in found[:limit]]
     return page_of(items, found[: limit + 1], limit, lambda r: (r.id,))
 
 
@@ -125,7 +125,7 @@ async def offer(offer_id: str, parts: PartsDep) -> dict[str, Any]:
     record = await parts.market.store.get(OfferRecord, offer_id)
     if record is None:
         raise NotFound(f"no offer {offer_id}")
-    return views.offer_view(record, parts.market.matcher.free(record.id))
+    return views.offer_view(record, parts.market.directory.free(record.id))
 
 
 @router.get("/providers", summary="Providers")
@@ -155,13 +155,13 @@ async def provider(provider: str, parts: PartsDep) -> dict[str, Any]:
     lost = await market.store.count(Lease, provider=provider, reason="PROVIDER_LOST")
     earned = await market.store.total(Lease, "owed", provider=provider)
     why = None
-    if record.id in market.matcher.market.fleet.row_of:
-        losses = market.matcher.market.why_lost(record.id)
+    if record.id in market.directory.matchmaker.fleet.row_of:
+        losses = market.directory.matchmaker.why_lost(record.id)
         why = {"text": str(losses), "asked": losses.asked, "won": losses.won, "lost": losses.lost,
                "reasons": dict(losses.reasons)}  # fmt: skip
     return {
         "id": provider,
-        "offer": views.offer_view(record, market.matcher.free(record.id)),
+        "offer": views.offer_view(record, market.directory.free(record.id)),
         "connected": not record.away_ms and bool(record.process),
         "suspended": bool(record.suspended),
         "leases": leases,
@@ -176,8 +176,8 @@ async def provider(provider: str, parts: PartsDep) -> dict[str, Any]:
 async def devices(parts: PartsDep) -> dict[str, Any]:
     """Listed offers only."""
     rows: dict[str, dict[str, Any]] = {}
-    for record, one in parts.market.matcher.offers():
-        free = parts.market.matcher.free(record.id)
+    for record, one in parts.market.directory.offers():
+        free = parts.market.directory.free(record.id)
         for gpu in one.host.gpus:
             rate = one.gpu_rates.get(gpu.model, 0)
             row = rows.setdefault(
@@ -215,11 +215,11 @@ async def stats(parts: PartsDep) -> dict[str, Any]:
     """For the overview page."""
     store = parts.market.store
     held: list[int] = []  # per device, in per-mille
-    for record, one in parts.market.matcher.offers():
-        free = parts.market.matcher.free(record.id)
+    for record, one in parts.market.directory.offers():
+        free = parts.market.directory.free(record.id)
         held += [g.share - free[g.uuid] for g in one.host.gpus if g.uuid in free]
     return {
-        "offers": len(parts.market.matcher.offers()),
+        "offers": len(parts.market.directory.offers()),
         "gpus": len(held),
         "gpu_milli_held": sum(held),
         "jobs_running": await store.count(Job, state=(JobState.RUNNING, JobState.PAUSED)),

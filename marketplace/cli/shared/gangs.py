@@ -19,7 +19,7 @@ from marketplace.cli.shared.common import (
 )
 from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, offered_text
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import Offered
+from marketplace.client.jobs.runner import CheckedQuote
 from marketplace.client.sdk.gang import Gang
 from marketplace.client.sdk.job import Job
 from marketplace.domain.units import show_ada
@@ -28,7 +28,7 @@ from marketplace.domain.units import show_ada
 async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
     """Quote all, ask once, pay, follow; the exit code."""
 
-    async def confirm(offers: Sequence[Offered]) -> bool:
+    async def confirm(offers: Sequence[CheckedQuote]) -> bool:
         told = [f"member {at}\n{offered_text(one)}" for at, one in enumerate(offers)]
         most = sum(one.quote.terms.ceiling for one in offers)
         text = "\n".join([*told, f"together   at most {show_ada(most)}"])

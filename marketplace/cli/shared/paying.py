@@ -27,7 +27,7 @@ from marketplace.cli.shared.common import (
 from marketplace.cli.shared.consumer import load_purse
 from marketplace.cli.shared.tables import share_note
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import Offered
+from marketplace.client.jobs.runner import CheckedQuote
 from marketplace.client.payer.payers import Paid
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
@@ -58,7 +58,7 @@ async def at_market(
         yield opened
 
 
-def offered_text(offered: Offered) -> str:
+def offered_text(offered: CheckedQuote) -> str:
     """What is about to be agreed to, in a few lines."""
     terms, quote = offered.quote.terms, offered.quote
     simulated = "  SIMULATED device" if quote.simulated else ""
@@ -157,7 +157,7 @@ class Wish:
 async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
     """Quote, ask, pay, follow; the exit code."""
 
-    async def confirm(offered: Offered) -> bool:
+    async def confirm(offered: CheckedQuote) -> bool:
         if not wish.as_json:
             await anyio.to_thread.run_sync(confirm_spend, offered_text(offered), wish.yes)
         elif not wish.yes:

@@ -61,7 +61,7 @@ class SecretMissing(Refusal):
 
 
 @dataclass(frozen=True)
-class Offered:
+class CheckedQuote:
     """What is about to be agreed to: shown before anything is spent. Money in lovelace."""
 
     job: str
@@ -76,7 +76,7 @@ class Offered:
         return self.quote.fresh
 
 
-Confirm = Callable[[Offered], Awaitable[bool]]
+Confirm = Callable[[CheckedQuote], Awaitable[bool]]
 
 
 @dataclass
@@ -176,7 +176,7 @@ class Runner:
             and any(lease.terms.job == job for lease in held.book.leases.values())
         )
 
-    async def examine(self, view: Json) -> Offered:
+    async def examine(self, view: Json) -> CheckedQuote:
         """The quote of *view*, checked against the job; nothing is signed yet."""
         job = str(view["id"])
         spec = self._spec(view)
@@ -199,7 +199,7 @@ class Runner:
             raise QuoteRefused("the quote reuses a channel that this payer does not hold")
         reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
         amount = quote.terms.ceiling + reserve if quote.fresh else await self._lacking(quote)
-        return Offered(job, quote, amount, reserve, spent)
+        return CheckedQuote(job, quote, amount, reserve, spent)
 
     def turn(self, view: Json) -> anyio.Lock:
         """Held from the look at a quote to its acceptance: of two jobs on one kept channel the second
@@ -237,7 +237,7 @@ class Runner:
         needed = used + open_ceilings + quote.terms.ceiling
         return min(quote.terms.ceiling, max(0, needed - held.book.capacity))
 
-    async def accept(self, offered: Offered) -> ChannelPayer:
+    async def accept(self, offered: CheckedQuote) -> ChannelPayer:
         """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened again."""
         quote = offered.quote
         terms = quote.terms
@@ -262,7 +262,7 @@ class Runner:
         await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
         return held
 
-    async def _cap_earlier(self, offered: Offered) -> None:
+    async def _cap_earlier(self, offered: CheckedQuote) -> None:
         """Earlier leases of the job get no more than the new ceiling leaves of the budget.
 
         A provider that was given up may come back, or never have gone: what it then asks is not
@@ -302,7 +302,7 @@ class Runner:
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))
 
-    def _sealed(self, offered: Offered) -> dict[str, str]:
+    def _sealed(self, offered: CheckedQuote) -> dict[str, str]:
         spec = self._specs[offered.job]
         if not spec.secrets:
             return {}

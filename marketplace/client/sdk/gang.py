@@ -9,13 +9,13 @@ from typing import Any, cast
 import anyio
 
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import Offered, Runner
+from marketplace.client.jobs.runner import CheckedQuote, Runner
 from marketplace.client.net.http import Http
 from marketplace.client.sdk.job import Job
 from marketplace.domain.errors import Malformed, Refusal
 
 Json = dict[str, Any]
-ConfirmAll = Callable[[Sequence[Offered]], Awaitable[bool]]
+ConfirmAll = Callable[[Sequence[CheckedQuote]], Awaitable[bool]]
 """Sees what all members will cost; False declines."""
 
 

@@ -27,7 +27,7 @@ import structlog
 
 from marketplace.chain.errors import ChainFault
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import Confirm, Offered, Runner
+from marketplace.client.jobs.runner import CheckedQuote, Confirm, Runner
 from marketplace.client.payer.payers import ChannelPayer, HttpReceipts, Paid, Payers
 from marketplace.client.sdk import gang
 from marketplace.client.sdk.job import Job
@@ -289,9 +289,9 @@ class QuoteDeclined(Refusal):
 
 __all__ = [
     "DEFAULT_MARKET",
+    "CheckedQuote",
     "Job",
     "Market",
-    "Offered",
     "Purse",
     "PurseNeeded",
     "QuoteDeclined",

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import Offered
+from marketplace.client.jobs.runner import CheckedQuote
 from marketplace.client.sdk import job as handle
 from marketplace.client.sdk import market
 from marketplace.client.wallet.purse import Purse
@@ -227,12 +227,12 @@ class Market:
         self,
         job: Path | str | JobSpec | LoadedJob,
         *,
-        confirm: Callable[[Offered], bool] | None = None,
+        confirm: Callable[[CheckedQuote], bool] | None = None,
         key: str = "",
     ) -> Job:
         """Post, check the quote, fund, and start; *confirm* is asked in the loop's thread."""
 
-        async def ask(offered: Offered) -> bool:
+        async def ask(offered: CheckedQuote) -> bool:
             return confirm is None or confirm(offered)
 
         made = self._portal.call(partial(self._market.run, job, confirm=ask, key=key))

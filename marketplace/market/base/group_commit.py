@@ -19,7 +19,7 @@ class _Seat(Generic[T]):
     error: Exception | None = None
 
 
-class Together(Generic[T]):
+class GroupCommit(Generic[T]):
     """Whoever finds nobody at work takes up to *most* of what waits and works for all of it.
 
     What arrives meanwhile is the next group, led by its first. An error of *work* is everybody's in

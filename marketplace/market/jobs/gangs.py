@@ -61,7 +61,7 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
     """Each member's price and ceiling, and the sum; nothing is reserved. NothingMatches."""
     members = check(spec)
     await priority.check(market, spec, account)
-    found = market.matcher.quote_gang(spec, account, market.now, len(members))
+    found = market.directory.quote_gang(spec, account, market.now, len(members))
     if isinstance(found, NoMatch):
         raise _no_room(market, spec, account, found)
     quoted = [jobs.quoted(one, match) for one, match in zip(members, found, strict=True)]
@@ -86,7 +86,7 @@ def _no_room(market: Market, spec: JobSpec, account: str, no: NoMatch) -> Nothin
     count = len(spec.members())
     fit = 0
     for fewer in range(count - 1, 0, -1):
-        if not isinstance(market.matcher.quote_gang(spec, account, market.now, fewer), NoMatch):
+        if not isinstance(market.directory.quote_gang(spec, account, market.now, fewer), NoMatch):
             fit = fewer
             break
     text = f"{fit} of {count} members fit, so none is placed; for the next: {no}"
@@ -162,7 +162,7 @@ async def _match(
     account = made[0].account
     ttl_ms = await standing.quote_ttl_ms(market, account)
     address = standing.address_limited(await standing.of(market, account))
-    found = market.matcher.place_gang(spec, made[0].account, market.now, leases)
+    found = market.directory.place_gang(spec, made[0].account, market.now, leases)
     if isinstance(found, NoMatch):
         raise _no_room(market, spec, made[0].account, found)
     try:
@@ -174,7 +174,7 @@ async def _match(
             market.open_quotes.add(lease_id, account, address)
     except BaseException:
         for lease_id in leases:
-            market.matcher.release(lease_id, market.now)
+            market.directory.release(lease_id, market.now)
         raise
 
 

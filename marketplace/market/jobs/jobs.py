@@ -182,15 +182,15 @@ async def match(market: Market, job: Job, spec: JobSpec, change: Change, *, new:
     """Plan on this process's view and commit under the lock; what was planned is undone if not."""
     lease_id, avoid = market.ids.new("lease"), frozenset(job.avoid)
     doubtful = await starts.doubtful(market, job.account)
-    found = market.matcher.place(spec, job.account, avoid | doubtful, market.now, lease_id)
+    found = market.directory.place(spec, job.account, avoid | doubtful, market.now, lease_id)
     if isinstance(found, NoMatch) and doubtful:  # better than none at all
-        found = market.matcher.place(spec, job.account, avoid, market.now, lease_id)
+        found = market.directory.place(spec, job.account, avoid, market.now, lease_id)
     try:
         if isinstance(found, NoMatch):
             return await _unmatched(market, job, spec, found, change, new=new)
         return await propose(market, job, spec, found, lease_id, change, new=new)
     except BaseException:
-        market.matcher.release(lease_id, market.now)
+        market.directory.release(lease_id, market.now)
         raise
 
 
@@ -210,7 +210,7 @@ async def _unmatched(
             message=str(no),
         )
         await _save_job(market, job, change, "QUEUED", why, new=new)
-        market.matcher.wait(job.id, spec, job.account, frozenset(job.avoid), market.now)
+        market.directory.wait(job.id, spec, job.account, frozenset(job.avoid), market.now)
         return job
     if new:
         raise NothingMatches(str(no), explain=why)
@@ -253,7 +253,7 @@ async def propose(
             fresh, *rest = job.spares
             job = replace(job, session_vk=bytes.fromhex(fresh), spares=rest)
         if not job.session_vk:
-            market.matcher.release(lease_id, market.now)
+            market.directory.release(lease_id, market.now)
             job = replace(job, needs="session_vk", updated_ms=market.now)
             await _save_job(market, job, change, "NEEDS", {"needs": "session_vk"}, new=new)
             return job
@@ -325,7 +325,7 @@ async def rematch(market: Market, job_id: str) -> None:
 
 async def queued_round(market: Market) -> int:
     """Try the fair queue; how many jobs were placed."""
-    begun = market.matcher.round(market.now, lambda: market.ids.new("lease"))
+    begun = market.directory.round(market.now, lambda: market.ids.new("lease"))
     for job_id, lease_id, found in begun:
         try:
             job = await market.store.get(Job, job_id)
@@ -334,11 +334,11 @@ async def queued_round(market: Market) -> int:
                 or job.state is not JobState.QUEUED
                 or await standing.blocked(market, job.account)
             ):
-                market.matcher.release(lease_id, market.now)
+                market.directory.release(lease_id, market.now)
                 continue
             await propose(market, job, job.parsed, found, lease_id, Change(), new=False)
         except Conflict:
-            market.matcher.release(lease_id, market.now)
+            market.directory.release(lease_id, market.now)
     return len(begun)
 
 
@@ -449,7 +449,7 @@ async def stop_job(market: Market, job: Job, reason: str) -> Job:
         change = Change(topics=[MATCHER])
         await market.free_budget(change, ended, None)
         await _save_job(market, ended, change, "ENDED", {"reason": reason}, new=False)
-        market.matcher.leave(job.id)
+        market.directory.leave(job.id)
         return ended
     return job
 
@@ -490,7 +490,7 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
 def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """The price, the ceiling and the alternatives; nothing is reserved. NothingMatches."""
     check_spec(spec)
-    found = market.matcher.quote(spec, account, frozenset(), market.now)
+    found = market.directory.quote(spec, account, frozenset(), market.now)
     if isinstance(found, NoMatch):
         raise NothingMatches(str(found), explain=explained(found))
     return {**quoted(spec, found), "alternatives": _alternatives(market, spec, account, found)}
@@ -523,7 +523,7 @@ def _alternatives(
     )
     terms = decide.terms_of(job, spec, found, "", bytes(32), market.now)
     _, lease = decide.proposed(job, found, terms, False, market.now)
-    return market.matcher.others(spec, account, lease, market.now)
+    return market.directory.others(spec, account, lease, market.now)
 
 
 def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:

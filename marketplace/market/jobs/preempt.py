@@ -4,7 +4,7 @@ Who may: a priority above 0 is for accounts that the market's operator granted i
 one; otherwise anybody could evict everybody for nothing. Only a *waiting* job (``queue: true``)
 preempts, once, and not while its account let such room go unused in the last hour. Whom: never equal or
 higher priority, never an account with less than its fair share, and only leases that run. The room
-is kept for the job by ``matching.rooms`` from the notice on, and given up when it expires.
+is kept for the job by ``matching.reservations`` from the notice on, and given up when it expires.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def turn(market: Market) -> None:
         except TallyError as error:  # somebody changed a job or a lease meanwhile: next turn
             log.info("preempt", job=plan.job, error=error.line())
     begun = 0
-    for job_id in market.matcher.urgent():
+    for job_id in market.directory.urgent():
         if begun == AT_ONCE:
             break
         try:
@@ -83,9 +83,9 @@ async def _begin(market: Market, job_id: str) -> bool:
         )
     }
     for _ in range(TRIES):
-        if not market.matcher.waiting(job_id):
+        if not market.directory.waiting(job_id):
             return True
-        found = market.matcher.make_room(
+        found = market.directory.make_room(
             job_id, market.now, market.settings.notice_ms, ranks, spared
         )
         if found is None:
@@ -160,13 +160,13 @@ async def _give_notice(
     try:
         await market.store.apply(change)
     except BaseException:
-        market.matcher.rooms.drop(job.id)
+        market.directory.reservations.drop(job.id)
         raise
     log.info("preempt", job=job.id, offer=plan.offer, leases=len(told), deadline_ms=deadline)
 
 
 def _keep(market: Market, plan: Preemption) -> bool:
-    return market.matcher.keep_room(plan.job, plan.offer, plan.gpus, plan.block, plan.victims)
+    return market.directory.keep_room(plan.job, plan.offer, plan.gpus, plan.block, plan.victims)
 
 
 # ---- to carry on ---------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ async def _carry_on(market: Market, plan: Preemption) -> None:
         await _end(market, plan, PreemptionEvent.LOSE)
     elif not kept:  # its offer is away, or this process has not taken up the queue yet
         return
-    elif market.matcher.rooms.complete(plan.job) and (noticed or all(map(_over, victims))):
+    elif market.directory.reservations.complete(plan.job) and (noticed or all(map(_over, victims))):
         await _take(market, plan, job)
     elif noticed and market.now >= plan.deadline_ms:
         for lease in victims:
@@ -204,7 +204,7 @@ def _over(lease: Lease) -> bool:
 async def _take(market: Market, plan: Preemption, job: Job) -> None:
     """There is room: ask the provider, as for any match; who still runs may stay."""
     lease_id = market.ids.new("lease")
-    match = market.matcher.take_room(plan.job, market.now, lease_id)
+    match = market.directory.take_room(plan.job, market.now, lease_id)
     if match is None:
         await _end(market, plan, PreemptionEvent.LOSE)
         return
@@ -213,11 +213,11 @@ async def _take(market: Market, plan: Preemption, job: Job) -> None:
     try:
         await jobs.propose(market, job, job.parsed, match, lease_id, change, new=False)
     except OverBudget:
-        market.matcher.release(lease_id, market.now)
+        market.directory.release(lease_id, market.now)
         await _end(market, plan, PreemptionEvent.LOSE)
         return
     except BaseException:
-        market.matcher.release(lease_id, market.now)
+        market.directory.release(lease_id, market.now)
         raise
     if plan.state is PreemptionState.NOTICE:
         await _take_back(market, plan)
@@ -247,7 +247,7 @@ async def _give_up(market: Market, plan: Preemption, job: Job) -> None:
 
 async def _end(market: Market, plan: Preemption, event: PreemptionEvent) -> None:
     """No room any more: the notices are taken back, as far as they can be."""
-    market.matcher.rooms.drop(plan.job)
+    market.directory.reservations.drop(plan.job)
     await _set(market, plan, event)
     await _take_back(market, plan)
 

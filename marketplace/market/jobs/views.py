@@ -109,7 +109,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "unit_ms": last.unit_ms if last is not None else 0,
         "ticks": last.tick if last is not None else 0,
         "transactions": _transactions(shown, around, leases),
-        "expected_wait_ms": market.matcher.expected_wait_ms(job.id, market.now),
+        "expected_wait_ms": market.directory.expected_wait_ms(job.id, market.now),
         "quote": None,
     }
 
@@ -155,7 +155,7 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "units_milli": lease.units_milli,
         "rate_micro": lease.rate_micro,
         "ceiling": lease.ceiling,
-        "why": {"others": market.matcher.others(job.parsed, job.account, lease, market.now)},
+        "why": {"others": market.directory.others(job.parsed, job.account, lease, market.now)},
         "expires_at_ms": lease.expires_ms,
         "channel": "reused" if lease.reused else "fresh",
         "session_vk": lease.session_vk.hex(),

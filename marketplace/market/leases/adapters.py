@@ -337,7 +337,7 @@ class Adapters:
         elif reason == EndReason.CHANNEL_REFUSED and unfunded(lease):
             await standing.lapse(market, lease)
         await self._again(out)
-        await settle.maybe(market, lease.id)
+        await settle.end_if_settled(market, lease.id)
 
     # ---- evidence ----------------------------------------------------------------------------
 

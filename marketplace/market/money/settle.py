@@ -28,7 +28,7 @@ LATE_MS: Final = 5_000  # after a lease's end; then its last receipt counts as n
 _TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
-async def maybe(market: Market, lease_id: str) -> bool:
+async def end_if_settled(market: Market, lease_id: str) -> bool:
     """End a finished lease when nothing is due any more; True when it ended.
 
     Due are: the last receipt's voucher, and (once the consumer sent its End) the adapter's Finish.
@@ -100,7 +100,7 @@ async def reported(market: Market, lease: Lease, tx: str) -> None:
         except Conflict:
             pass  # told twice at once: it is stored
     for one in await market.store.find(Lease, session_vk=lease.session_vk, state=LeaseState.ENDING):
-        await maybe(market, one.id)
+        await end_if_settled(market, one.id)
 
 
 async def seen(market: Market, session_vk: bytes) -> None:

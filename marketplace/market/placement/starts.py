@@ -22,7 +22,7 @@ _LET_DOWN: Final = "letdown."
 
 async def refresh(market: Market) -> None:
     """As the store has it, of every provider that is listed."""
-    names = sorted({offer.provider for _, offer in market.matcher.offers()})
+    names = sorted({offer.provider for _, offer in market.directory.offers()})
     for at in range(0, len(names), _AT_ONCE):
         part = names[at : at + _AT_ONCE]
         market.starts.take(await market.store.find(Standing, name=part, limit=_AT_ONCE))
@@ -34,7 +34,7 @@ async def doubtful(market: Market, account: str) -> frozenset[str]:
     known = await market.store.get(Standing, _LET_DOWN + account)
     if known is None or market.now >= known.last_ms + market.settings.let_down_ms:
         return come_last
-    listed = {offer.provider for _, offer in market.matcher.offers()}  # its last start lapsed
+    listed = {offer.provider for _, offer in market.directory.offers()}  # its last start lapsed
     return come_last | (listed - market.starts.proven)
 
 

@@ -31,7 +31,7 @@ from marketplace.matching import (
     Placement,
     Quota,
     Request,
-    Rooms,
+    Reservations,
     plan_preemption,
 )
 
@@ -73,15 +73,15 @@ class _Held:
     account: str
 
 
-class Matcher:
+class Directory:
     """The matchmaker with names: offers by id, holdings by lease, waiting jobs by id."""
 
     def __init__(self, starts: Starts | None = None) -> None:
         self.starts = starts or Starts()  # told how many leases each provider has
-        self.market = Matchmaker()
+        self.matchmaker = Matchmaker()
         # A job is accepted with a priority that its account was granted, so the queue caps none.
-        self.queue = FairQueue(self.market, default=Quota(max_priority=MOST_PRIORITY))
-        self.rooms = Rooms(self.market)
+        self.queue = FairQueue(self.matchmaker, default=Quota(max_priority=MOST_PRIORITY))
+        self.reservations = Reservations(self.matchmaker)
         self._offers: dict[str, _Listed] = {}
         self._by_provider: dict[str, set[str]] = {}
         self._models_listed: dict[str, int] = {}  # devices by model
@@ -103,7 +103,7 @@ class Matcher:
         draining = record.state is OfferState.DRAINING
         if known is not None and known.record.body == record.body:
             known.record = record
-            self.market.drain(record.id, draining)
+            self.matchmaker.drain(record.id, draining)
             return
         if known is not None:
             self._unlist(record.id)
@@ -114,17 +114,17 @@ class Matcher:
         self._offers[record.id] = _Listed(record, offer, slots)
         self._by_provider.setdefault(offer.provider, set()).add(record.id)
         self._count_models(slots, 1)
-        self.market.add(_host(offer, slots))
+        self.matchmaker.add(_host(offer, slots))
         for lease, held in self._held.items():
             if held.offer == record.id:
                 self._place_held(lease, held)
-        self.market.drain(record.id, draining)
-        self.rooms.grow(record.id)
+        self.matchmaker.drain(record.id, draining)
+        self.reservations.grow(record.id)
 
     def _unlist(self, offer_id: str) -> None:
         for lease in [x for x, held in self._held.items() if held.offer == offer_id]:
             self._give_back(lease)
-        self.market.remove(offer_id)
+        self.matchmaker.remove(offer_id)
         gone = self._offers.pop(offer_id)
         self._by_provider[gone.offer.provider].discard(offer_id)
         self._count_models(gone.slots, -1)
@@ -138,8 +138,8 @@ class Matcher:
         listed = self._offers.get(offer_id)
         if listed is None:
             return {}
-        row = self.market.fleet.row_of[offer_id]
-        return {g.uuid: int(self.market.fleet.free[row, i]) for i, g in enumerate(listed.slots)}
+        row = self.matchmaker.fleet.row_of[offer_id]
+        return {g.uuid: int(self.matchmaker.fleet.free[row, i]) for i, g in enumerate(listed.slots)}
 
     # ---- demand ------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Matcher:
     ) -> Match | NoMatch:
         """The best match, held for *lease*; or why there is none."""
         blocks = self._blocks(spec, account, avoid)
-        placed = self.market.place(_whole(blocks), now)
+        placed = self.matchmaker.place(_whole(blocks), now)
         if isinstance(placed, NoMatch):
             return placed
         match = self._named(spec, blocks, placed)
@@ -179,7 +179,7 @@ class Matcher:
         matched = self._gang(spec, account, now, members)
         if not isinstance(matched, NoMatch):
             for match in matched:
-                self.market.release(match.placement)
+                self.matchmaker.release(match.placement)
         return matched
 
     def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
@@ -187,7 +187,7 @@ class Matcher:
         assert gang is not None, "asked for jobs with a gang only"
         blocks = self._blocks(spec, account, frozenset())
         wanted = Gang((_whole(blocks),) * members, gang.spread, gang.same_region)
-        placed = self.market.place_gang(wanted, now)
+        placed = self.matchmaker.place_gang(wanted, now)
         if isinstance(placed, NoMatch):
             return placed
         matched: list[Match] = []
@@ -261,7 +261,7 @@ class Matcher:
             return owner == account or self.queue.share_after(owner, ended) >= fair
 
         plan = plan_preemption(
-            self.market, _whole(blocks), now, notice_ms, among,
+            self.matchmaker, _whole(blocks), now, notice_ms, among,
             lambda placed: ranks.get(lease_at[placed.id], 0), may,
         )  # fmt: skip
         if plan is None:
@@ -274,27 +274,27 @@ class Matcher:
     ) -> bool:
         """Begin to hold room for a waiting *job*; False while it does not wait or the offer is not listed."""
         listed, waiting = self._offers.get(offer_id), self._waiting.get(job)
-        if listed is None or waiting is None or job in self.rooms:
-            return job in self.rooms
+        if listed is None or waiting is None or job in self.reservations:
+            return job in self.reservations
         index = {g.uuid: i for i, g in enumerate(listed.slots)}
         if not all(uuid in index for uuid in devices):
             return False
-        labels = self.market.fleet.at(self.market.fleet.row_of[offer_id]).labels
+        labels = self.matchmaker.fleet.at(self.matchmaker.fleet.row_of[offer_id]).labels
         for at, plain in self._blocks(*waiting):
             if at == block and plain.labels <= labels:
                 plain = replace(plain, gpu_count=len(devices), gpu_count_max=None)
                 slots = tuple(sorted(index[uuid] for uuid in devices))
-                self.rooms.keep(job, plain, offer_id, slots, frozenset(victims))
+                self.reservations.keep(job, plain, offer_id, slots, frozenset(victims))
                 return True
         return False
 
     def take_room(self, job: str, now: int, lease: str) -> Match | None:
         """The room of a waiting *job*, held for *lease*; None where it cannot be had any more. The room is gone."""
-        waiting, placed = self._waiting.get(job), self.rooms.take(job, now)
+        waiting, placed = self._waiting.get(job), self.reservations.take(job, now)
         if placed is None:
             return None
         if waiting is None:
-            self.market.release(placed)
+            self.matchmaker.release(placed)
             return None
         spec, account, avoid = waiting
         match = self._named(spec, self._blocks(spec, account, avoid), placed)
@@ -308,7 +308,7 @@ class Matcher:
     ) -> Match | NoMatch:
         """The same with nothing held."""
         blocks = self._blocks(spec, account, avoid)
-        placed = self.market.quote(_whole(blocks), now)
+        placed = self.matchmaker.quote(_whole(blocks), now)
         return placed if isinstance(placed, NoMatch) else self._named(spec, blocks, placed)
 
     def others(
@@ -323,7 +323,7 @@ class Matcher:
         for rate, offer_id in self._cheapest(spec, lease):
             if len(found) == limit:
                 break
-            if not self.market.fits_on(offer_id, plain, now):
+            if not self.matchmaker.fits_on(offer_id, plain, now):
                 continue
             dearer = (rate - lease.rate_micro) * 100 // max(lease.rate_micro, 1)
             why = f"{dearer} % dearer" if dearer > 0 else "fits less tightly"
@@ -451,9 +451,9 @@ class Matcher:
         # ValueError: the host shrank under a running lease. Its adapter ends what no longer fits;
         # until then the host has, to us, no room that this lease could be taken from.
         try:
-            placed = self.market.adopt(held.offer, slots, request)
+            placed = self.matchmaker.adopt(held.offer, slots, request)
         except ValueError:
-            self.market.drain(held.offer)
+            self.matchmaker.drain(held.offer)
             return
         self._count(lease, placed)
 
@@ -477,7 +477,7 @@ class Matcher:
             return False
         self.starts.frees(held.provider)
         self._give_back(lease, now)
-        self.rooms.grow(held.offer, lease)
+        self.reservations.grow(held.offer, lease)
         return True
 
     def holders(self) -> set[str]:

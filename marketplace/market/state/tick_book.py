@@ -12,7 +12,7 @@ import structlog
 from marketplace.domain.errors import Conflict, NotFound
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import Terms
-from marketplace.market.base.group_commit import Together
+from marketplace.market.base.group_commit import GroupCommit
 from marketplace.market.base.ports import Change, Store
 from marketplace.market.base.records import Channel, Lease, ReceiptRecord
 
@@ -117,7 +117,7 @@ class UsedKeys:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._questions = Together(AT_ONCE, self._ask)
+        self._questions = GroupCommit(AT_ONCE, self._ask)
 
     async def any_of(self, keys: tuple[bytes, ...]) -> bool:
         """True when one of *keys* is a channel's."""
@@ -147,7 +147,7 @@ class Ticks:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._groups = Together(AT_ONCE, self._write)
+        self._groups = GroupCommit(AT_ONCE, self._write)
 
     async def apply(self, change: Change) -> None:
         """``Store.apply`` for *puts*, *raises* and *topics*."""

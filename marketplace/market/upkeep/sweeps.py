@@ -128,7 +128,7 @@ async def endings(market: Market) -> None:
     for lease in await market.store.find(
         Lease, state=LeaseState.ENDING, finished_ms__gt=0, limit=1000
     ):
-        await settle.maybe(market, lease.id)
+        await settle.end_if_settled(market, lease.id)
 
 
 async def posted(market: Market) -> None:
@@ -143,25 +143,25 @@ async def posted(market: Market) -> None:
         except Conflict as error:
             log.info("sweep", job=job.id, error=error.line())
     for job in await market.store.find(Job, state=JobState.QUEUED, order=("id",), limit=100_000):
-        market.matcher.wait(job.id, job.parsed, job.account, frozenset(job.avoid), job.created_ms)
+        market.directory.wait(job.id, job.parsed, job.account, frozenset(job.avoid), job.created_ms)
     await jobs.queued_round(market)
 
 
 async def refresh(market: Market) -> None:
     """Bring this process's view of offers and holdings in line with the store."""
     for record in await market.store.find(OfferRecord, limit=100_000):
-        market.matcher.set_offer(record)
+        market.directory.set_offer(record)
     live = await market.store.find(Lease, state=decide.HOLDING, limit=100_000)
     for lease in live:
-        market.matcher.adopt(lease)
+        market.directory.adopt(lease)
     waiting = [lease.account for lease in live if unfunded(lease)]
     market.open_quotes.sync(live, await standing.addresses(market, waiting))
     await starts.refresh(market)
     ids = {lease.id for lease in live}
-    for lease_id in market.matcher.holders() - ids:
+    for lease_id in market.directory.holders() - ids:
         lease = await market.store.get(Lease, lease_id)
         if lease is not None and lease.state not in decide.HOLDING:
-            market.matcher.release(lease_id, market.now)
+            market.directory.release(lease_id, market.now)
 
 
 async def beat(market: Market) -> None:
@@ -197,7 +197,7 @@ async def _quietly(market: Market, change: Change) -> None:
 
 
 @dataclass
-class Contender:
+class LeaderElection:
     """Takes the matcher's lock when its holder's beat stands still; no clocks are compared.
 
     *patience_ms* of this process's own monotonic time without a new beat mean that the holder died.

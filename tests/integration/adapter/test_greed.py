@@ -15,7 +15,7 @@ import pytest
 
 from adapter.core.workload import ExecResult, Handle, LogChunk, RuntimeFault, RuntimeTimeout, Status
 from adapter.daemon.ports import Meters
-from adapter.daemon.transfers import MOST_COMMANDS, MOST_STREAMS, Shipping
+from adapter.daemon.transfers import MOST_COMMANDS, MOST_STREAMS, Transfers
 from adapter.metering.meter import Subject
 from adapter.runtime.calls import in_thread
 from adapter.runtime.workspace import DiskWatch, Usage
@@ -168,7 +168,7 @@ async def test_one_tenants_commands_and_connections_are_bounded(tmp_path: Path) 
         for _ in range(8):  # a consumer's second lease begins once it has paid for the first
             await adapter.second()
         host, sent = Chatty(rig.world), Sent()
-        shipping = Shipping(sent, (), lambda _lease: host, adapter.daemon.lease)
+        shipping = Transfers(sent, (), lambda _lease: host, adapter.daemon.lease)
         async with anyio.create_task_group() as group:
             for number in range(MOST_COMMANDS + 3):
                 group.start_soon(shipping.execute, wire.ExecAsked("lease_1", f"c{number}", ["x"]))
@@ -213,7 +213,7 @@ async def test_nothing_is_carried_to_where_a_workload_was(tmp_path: Path) -> Non
             held = replace(runs, handle=there)
             for lease, said in ((held, ""), (replace(held, exited=True), "no such port")):
                 sent = Sent()
-                shipping = Shipping(
+                shipping = Transfers(
                     sent, (), lambda _lease: Chatty(rig.world), lambda _, at=lease: at
                 )
                 asked = wire.StreamOpened("lease_1", "s", 80)

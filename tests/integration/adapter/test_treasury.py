@@ -11,7 +11,7 @@ import pytest
 from adapter.core.events import ChannelUnfit, Event, Settled, Sighted
 from adapter.core.state import Channel, ChannelStage, Rules
 from adapter.journal.journal import Journal
-from adapter.money.channel_agent import Treasury
+from adapter.money.channel_agent import ChannelAgent
 from marketplace.chain.actions.session import claim, close_channel
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
@@ -39,7 +39,7 @@ class Desk:
         self.channel = Channel(live.session.verify_key, self.terms.encode(), live.ref.tx_id.hex())
         self.events: list[Event] = []
         self.alarms: list[str] = []
-        self.make: Callable[[ChainReader], Treasury] = lambda chain: Treasury(
+        self.make: Callable[[ChainReader], ChannelAgent] = lambda chain: ChannelAgent(
             chain, provider.adapter, addresses.to_text(provider.payout_address), journal,
             self.handle, lambda _vk: self.channel, lambda code, _text: self.alarms.append(code),
             rules=Rules(watch_s=1),

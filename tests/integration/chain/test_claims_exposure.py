@@ -14,7 +14,7 @@ import pytest
 from adapter.core.events import Alarm, Event, Passed
 from adapter.core.state import Channel, Limits, Own, PauseCause, Rules, Wish
 from adapter.journal.journal import Journal
-from adapter.money.channel_agent import Treasury
+from adapter.money.channel_agent import ChannelAgent
 from marketplace.chain.actions.session import settle_planned
 from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Move
@@ -42,7 +42,7 @@ class Whole:
     world: World
     live: Live
     mind: Bench
-    treasury: Treasury = field(init=False)
+    treasury: ChannelAgent = field(init=False)
     seconds: int = 0
     alarms: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -86,7 +86,7 @@ async def serving(world: World, folder: Path, *, hidden: bool) -> tuple[Whole, S
     )  # fmt: skip
     whole = Whole(world, live, Bench(own=Own(supply, ADAPTER, Limits(), RULES)))
     chain: ChainReader = HiddenMempool(world.chain) if hidden else world.chain  # pyright: ignore[reportAssignmentType]
-    whole.treasury = Treasury(
+    whole.treasury = ChannelAgent(
         chain, provider.adapter, addresses.to_text(provider.payout_address),
         Journal(folder / "whole.db"), whole.handle, lambda vk: whole.mind.state.channels.get(vk), whole.raised,
         rules=RULES,

@@ -75,7 +75,7 @@ def test_what_was_signed_is_paid_by_the_payers_own_finish(tmp_path: Path) -> Non
             policy=Policy(max_duration_ms=5_000),
         )
         async with working(dear.adapter):
-            await until(lambda: len(world.running.market.matcher.offers()) == 2)
+            await until(lambda: len(world.running.market.directory.offers()) == 2)
             async with Market(
                 world.url, wallet=purse, chain_url=world.served.url, close_after_s=0
             ) as market:

@@ -21,7 +21,7 @@ from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.outputs import Out
 from marketplace.client.jobs.quotes import Quote
-from marketplace.client.jobs.runner import Offered, Runner
+from marketplace.client.jobs.runner import CheckedQuote, Runner
 from marketplace.client.payer.payers import Paid, Payers
 from marketplace.client.wallet import one_open, second_output
 from marketplace.client.wallet.chain_wallet import Till
@@ -95,7 +95,7 @@ class Consumer:
     session: Signer
     provider: Provider
     terms: Terms
-    offered: Offered
+    offered: CheckedQuote
 
     @staticmethod
     def of(world: World, folder: Path, close_period_ms: int = 86_400_000) -> Consumer:
@@ -114,7 +114,7 @@ class Consumer:
         quote = Quote(SignedTerms(body, ADAPTER.sign(body)), terms, True, "", False, {}, "")
         amount = max(terms.ceiling, 20 * ADA) + 3 * ADA
         return Consumer(
-            world, purse, session, provider, terms, Offered("job_1", quote, amount, 0, 0)
+            world, purse, session, provider, terms, CheckedQuote("job_1", quote, amount, 0, 0)
         )
 
     def life(self, till: Till) -> Runner:

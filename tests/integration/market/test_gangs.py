@@ -140,7 +140,7 @@ def test_nothing_is_asked_for_where_one_member_has_no_place(tmp_path) -> None:
             assert (told["matches"], told["explain"]["members"]) == (False, 3)
             assert await run.market.store.count(Job) == await run.market.store.count(Lease) == 0
             assert all(not isinstance(m, wire.LeaseProposed) for f in fakes for m in f.asked)
-            free = [run.market.matcher.free(f.offer.id) for f in fakes]
+            free = [run.market.directory.free(f.offer.id) for f in fakes]
             assert all(share == 1000 for offer in free for share in offer.values())
             # Packed they fit, on as few hosts as will do.
             view, _ = await posted(client, team(4, spread=False))
@@ -158,7 +158,7 @@ def test_one_that_declines_ends_all_before_anybody_pays(tmp_path) -> None:
             reasons = sorted(member["reason"] for member in ended["members"])
             assert reasons == ["DECLINED", "MEMBER_ENDED", "MEMBER_ENDED"]
             await until(lambda: sum(len(f.cancelled) for f in fakes) == 2)
-            free = [run.market.matcher.free(f.offer.id) for f in fakes]
+            free = [run.market.directory.free(f.offer.id) for f in fakes]
             assert all(share == 1000 for offer in free for share in offer.values())
 
     anyio.run(go)

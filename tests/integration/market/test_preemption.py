@@ -312,7 +312,7 @@ def test_a_market_that_starts_again_carries_the_notice_on(tmp_path) -> None:
             ):
                 await sign_in(high, seed("high"))
                 await sign_in(low, seed("low"))
-                await until(lambda: plan.job in run.market.matcher.rooms)
+                await until(lambda: plan.job in run.market.directory.reservations)
                 await host.finish(lease)
                 # What it gives back is the job's, though others wait longer by now.
                 await started(high, host, plan.job, key)

@@ -224,7 +224,7 @@ def test_of_two_signed_at_once_one_has_the_turn(tmp_path: Path, database: str) -
             adapter = FakeAdapter(url, provider, offer(provider))
             async with httpx.AsyncClient(base_url=url, timeout=30) as client, working(adapter):
                 await sign_in(client, me)
-                await until(lambda: run_.market.matcher.offers())
+                await until(lambda: run_.market.directory.offers())
                 sessions = [Signer(os.urandom(32)) for _ in range(4)]
                 views = [
                     await quoted(client, (await post(client, me, key)).json()["id"])

@@ -104,7 +104,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ):
             tasks.start_soon(payers.run)
             await sign_in(client, consumer)
-            await until(lambda: adapter.welcomes and inside.market.matcher.offers())
+            await until(lambda: adapter.welcomes and inside.market.directory.offers())
             asked = body(_gpu_job(), session, consumer)
             view = await quoted(client, (await client.post("/v1/jobs", json=asked)).json()["id"])
             quote = view["quote"]

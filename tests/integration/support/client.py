@@ -148,7 +148,7 @@ async def world(
         async with working(*(p.adapter for p in made)):
             for provider in made:
                 await until(lambda p=provider: p.adapter.welcomes)
-            await until(lambda: len(run.market.matcher.offers()) >= providers)
+            await until(lambda: len(run.market.directory.offers()) >= providers)
             yield World(served, chain, url, run, folder, made)
 
 

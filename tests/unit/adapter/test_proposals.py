@@ -18,7 +18,7 @@ from marketplace.domain.supply.offer import Offer, OfferState, Window
 from marketplace.domain.work.job import FileIn, GpuNeed, JobSpec, Placement, Port, Range, Resources
 from marketplace.domain.work.workload import Egress, EgressMode
 from marketplace.market.base.records import OfferRecord
-from marketplace.market.state.directory import Matcher
+from marketplace.market.state.directory import Directory
 from marketplace.matching import NoMatch
 from tests.unit.support.adapter import (
     ADAPTER,
@@ -207,7 +207,7 @@ def test_a_device_is_shared_by_one_owners_jobs_and_market_and_adapter_agree(kind
     bench = with_offer(offer(host=replace(host, gpus=(replace(host.gpus[0], sharing=kind),))))
     half = gpu_job(resources=(Resources(gpu=GpuNeed(share=400)),))
     terms = {"units_milli": 400, "devices": of_block(half, 0, (GPU,)).hash, "ceiling": 480_000}
-    market, supply = Matcher(), bench.own.offer
+    market, supply = Directory(), bench.own.offer
     body = canonical.encode(supply.to_wire())
     market.set_offer(OfferRecord(supply.id, supply.provider, OfferState.LISTED, body, 0, 0, "p"))
     asked = [

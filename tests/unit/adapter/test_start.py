@@ -15,7 +15,7 @@ from adapter.core.state import State
 from adapter.core.workload import RuntimeFault
 from adapter.journal.journal import Journal
 from adapter.main import OtherNetwork
-from adapter.money.deferred_chain import LateChain
+from adapter.money.deferred_chain import DeferredChain
 from marketplace.chain.node.blockfrost import ChainReader
 from tests.unit.support.adapter import SESSION, Bench
 
@@ -51,7 +51,7 @@ async def test_what_is_asked_of_a_late_chain_is_handed_over() -> None:
         await there.wait()
         return noted
 
-    late = LateChain(make)
+    late = DeferredChain(make)
     late.watch(b"1")
     late.settle(b"2")
     async with anyio.create_task_group() as group:

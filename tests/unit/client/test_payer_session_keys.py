@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from marketplace.client.jobs.quotes import QuoteRefused
-from marketplace.client.jobs.runner import Offered, Runner
+from marketplace.client.jobs.runner import CheckedQuote, Runner
 from marketplace.client.payer.journal import ChannelFacts, Journal, channel_row
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
@@ -37,7 +37,7 @@ def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> No
     quote = {"terms": body.hex(), "adapter_signature": ADAPTER.sign(body).hex(), "channel": "fresh"}
     view = {"id": "job_1", "spec": job.to_wire(), "quote": quote}
 
-    async def examine() -> Offered:
+    async def examine() -> CheckedQuote:
         return await runner.examine(view)
 
     assert anyio.run(examine).fresh

@@ -16,7 +16,7 @@ from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.records import Job, Lease, OfferRecord
 from marketplace.market.core import decide
 from marketplace.market.leases.adapters import end_reason
-from marketplace.market.state.directory import Matcher
+from marketplace.market.state.directory import Directory
 from marketplace.matching import NoMatch
 from tests.fakes import gpu, offer, seed, spec
 
@@ -25,13 +25,13 @@ NOW = 1_800_000_000_000
 
 def begin(**more) -> tuple[Lease, Job]:
     """A proposed lease of *spec(**more)* and its job."""
-    key, job_spec, matcher = seed("provider"), spec(**more), Matcher()
+    key, job_spec, directory = seed("provider"), spec(**more), Directory()
     made = offer(key)
     body = canonical.encode(made.to_wire())
-    matcher.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+    directory.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
     job = Job("job_1", "acc", "", "n", "job", job_spec.to_wire(), bytes(28), [], JobState.POSTED,
               0, 0, b"\x01" * 32)  # fmt: skip
-    match = matcher.place(job_spec, "acc", frozenset(), NOW, "lease_1")
+    match = directory.place(job_spec, "acc", frozenset(), NOW, "lease_1")
     assert not isinstance(match, NoMatch)
     terms = decide.terms_of(job, job_spec, match, "lease_1", job.session_vk, NOW + 1000)
     job, lease = decide.proposed(job, match, terms, False, NOW)
@@ -48,22 +48,22 @@ def running(**more) -> tuple[Lease, Job]:
 
 
 def test_a_device_whose_owner_keeps_a_share_is_listed_with_the_rest() -> None:
-    matcher = Matcher()
+    directory = Directory()
     made = offer(seed("provider"), gpus=(replace(gpu(0), share=600),))
     body = canonical.encode(made.to_wire())
-    matcher.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
-    assert matcher.free(made.id) == {gpu(0).uuid: 600}
+    directory.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+    assert directory.free(made.id) == {gpu(0).uuid: 600}
 
     def wants(share: int) -> JobSpec:
         return spec(resources=(Resources(Range(1000), Range(256), Range(0), GpuNeed(share=share)),))
 
-    whole = matcher.place(wants(1000), "acc", frozenset(), NOW, "lease_1")
+    whole = directory.place(wants(1000), "acc", frozenset(), NOW, "lease_1")
     assert isinstance(whole, NoMatch)
     assert whole.reasons == {"too_small": 1}
-    part = matcher.place(wants(600), "acc", frozenset(), NOW, "lease_2")
+    part = directory.place(wants(600), "acc", frozenset(), NOW, "lease_2")
     assert not isinstance(part, NoMatch)
     assert (part.grant.share, part.grant.units_milli) == (600, 600)
-    assert matcher.free(made.id) == {gpu(0).uuid: 0}
+    assert directory.free(made.id) == {gpu(0).uuid: 0}
 
 
 def test_the_ceiling_is_the_longest_run_or_what_is_left_of_the_budget() -> None:
@@ -76,11 +76,11 @@ def test_the_ceiling_is_the_longest_run_or_what_is_left_of_the_budget() -> None:
 def test_nothing_left_of_the_budget_is_refused() -> None:
     _, job = begin()
     spent = replace(job, spent_before=job.parsed.price.budget)
-    matcher = Matcher()
+    directory = Directory()
     made = offer(seed("provider"))
     body = canonical.encode(made.to_wire())
-    matcher.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
-    match = matcher.quote(job.parsed, "acc", frozenset(), NOW)
+    directory.set_offer(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+    match = directory.quote(job.parsed, "acc", frozenset(), NOW)
     assert not isinstance(match, NoMatch)
     with pytest.raises(OverBudget):
         decide.terms_of(spent, job.parsed, match, "l", bytes(32), NOW)

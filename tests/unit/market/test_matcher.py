@@ -11,7 +11,7 @@ from marketplace.domain.isolation import Isolation
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.job import GpuNeed, Placement, Range, Resources
 from marketplace.market.state import directory as module
-from marketplace.market.state.directory import Matcher
+from marketplace.market.state.directory import Directory
 from marketplace.matching import NoMatch
 from tests.fakes import gpu, offer, seed, spec
 
@@ -30,7 +30,7 @@ def wants(*models: str):
     return spec(resources=(Resources(Range(1000), Range(256), Range(0), need),))
 
 
-def answer(market: Matcher, *models: str) -> str | dict[str, int]:
+def answer(market: Directory, *models: str) -> str | dict[str, int]:
     """The model that is quoted, or why there is none."""
     found = market.quote(wants(*models), "acc", frozenset(), NOW)
     if isinstance(found, NoMatch):
@@ -39,7 +39,7 @@ def answer(market: Matcher, *models: str) -> str | dict[str, int]:
 
 
 def test_a_model_listed_later_is_found_and_one_that_went_is_not():
-    market = Matcher()
+    market = Directory()
     market.set_offer(listed("one", "NVIDIA T4", "NVIDIA T4"))
     assert answer(market, "H100") == {"model": 1}
     market.set_offer(listed("two", "NVIDIA H100 80GB"))
@@ -55,7 +55,7 @@ def test_a_model_listed_later_is_found_and_one_that_went_is_not():
 
 def test_made_up_models_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MOST_MEANT", 10)
-    market = Matcher()
+    market = Directory()
     market.set_offer(listed("one", "NVIDIA T4"))
     for number in range(35):
         assert answer(market, f"made up {number}") == {"model": 1}
@@ -64,7 +64,7 @@ def test_made_up_models_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_isolation_that_no_host_has_is_the_reason_and_the_nearest_other_is_named():
-    market = Matcher()
+    market = Directory()
     market.set_offer(listed("one"))
     for asked in (Isolation.PROCESS, Isolation.SANDBOX, Isolation.VM):
         job = spec(placement=Placement(isolation=asked))
@@ -77,7 +77,7 @@ def test_an_isolation_that_no_host_has_is_the_reason_and_the_nearest_other_is_na
 
 
 def test_a_container_job_is_never_placed_on_a_host_of_plain_processes():
-    market = Matcher()
+    market = Directory()
     plain = replace(offer(seed("plain")), isolation=(Isolation.PROCESS,))
     body = canonical.encode(plain.to_wire())
     listed_plain = module.OfferRecord(plain.id, plain.provider, OfferState.LISTED, body, 0, 0, "p")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from marketplace.market.base.group_commit import Together
+from marketplace.market.base.group_commit import GroupCommit
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ class Desk:
 
 async def test_what_arrives_meanwhile_is_the_next_groups() -> None:
     desk = Desk()
-    together = Together[int](3, desk.work)
+    together = GroupCommit[int](3, desk.work)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(together.join, 0)
@@ -47,7 +47,7 @@ async def test_what_arrives_meanwhile_is_the_next_groups() -> None:
 
 async def test_an_error_is_everybodys_in_its_group_and_nobody_elses() -> None:
     desk = Desk()
-    together = Together[int](2, desk.work)
+    together = GroupCommit[int](2, desk.work)
     failed: list[int] = []
 
     async def join(number: int) -> None:
@@ -70,7 +70,7 @@ async def test_an_error_is_everybodys_in_its_group_and_nobody_elses() -> None:
 
 async def test_whoever_is_cancelled_before_its_turn_was_never_there() -> None:
     desk = Desk()
-    together = Together[int](8, desk.work)
+    together = GroupCommit[int](8, desk.work)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(together.join, 0)
@@ -87,7 +87,7 @@ async def test_whoever_is_cancelled_before_its_turn_was_never_there() -> None:
 
 async def test_a_leader_cancelled_before_the_work_hands_over() -> None:
     desk = Desk()
-    together = Together[int](8, desk.work)
+    together = GroupCommit[int](8, desk.work)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as scope:

@@ -18,7 +18,7 @@ from marketplace.matching import (
     Placement,
     Preemption,
     Request,
-    Rooms,
+    Reservations,
     plan_preemption,
 )
 
@@ -100,7 +100,7 @@ def trial(seed: int, operations: int) -> int:
     """Random placements, ends, notices and arrivals; how much room was made."""
     rng = random.Random(seed)
     market = a_market(rng)
-    queue, rooms = FairQueue(market), Rooms(market)
+    queue, rooms = FairQueue(market), Reservations(market)
     held: dict[str, Placement] = {}
     made: dict[str, tuple[Preemption, list[str]]] = {}
     taken = 0
@@ -208,7 +208,7 @@ def market_of(*hosts: Host) -> Matchmaker:
 
 def test_the_free_part_is_held_and_the_rest_as_it_comes() -> None:
     market = market_of(host("a", 3))
-    rooms = Rooms(market)
+    rooms = Reservations(market)
     equal = placed(market.place(gpus(priority=5, owner="dan")))
     low = placed(market.place(gpus(owner="bob")))
     wanted = gpus(2, priority=5, owner="ada")
@@ -230,7 +230,7 @@ def test_the_free_part_is_held_and_the_rest_as_it_comes() -> None:
 
 def test_room_that_is_given_up_is_everybodys() -> None:
     market = market_of(host("a", 1))
-    rooms = Rooms(market)
+    rooms = Reservations(market)
     low = placed(market.place(gpus(owner="bob")))
     rooms.keep("ada's", gpus(priority=5, owner="ada"), "a", (0,))
     market.release(low)
@@ -244,7 +244,7 @@ def test_room_that_is_given_up_is_everybodys() -> None:
 
 def test_room_is_not_taken_on_a_host_that_drains_or_left() -> None:
     market = market_of(host("a", 1), host("b", 1))
-    rooms = Rooms(market)
+    rooms = Reservations(market)
     rooms.keep("one", gpus(owner="ada"), "a", (0,))
     rooms.keep("two", gpus(owner="ada"), "b", (0,))
     assert rooms.complete("one") and rooms.complete("two")
@@ -258,7 +258,7 @@ def test_room_is_not_taken_on_a_host_that_drains_or_left() -> None:
 
 def test_a_host_that_comes_back_is_held_again() -> None:
     market = market_of(host("a", 1))
-    rooms = Rooms(market)
+    rooms = Reservations(market)
     rooms.keep("one", gpus(owner="ada"), "a", (0,))
     market.remove("a")
     rooms.grow("a")
