@@ -15,8 +15,9 @@ import pytest
 from adapter.daemon import metrics
 from adapter.daemon.status import AdapterSilent, StatusSocket, UnknownRequest, ask, sparkline
 from adapter.daemon.transfers import PART
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import FileIn, Port
+from marketplace.domain.work.job import FileIn, Placement, Port
 from marketplace.domain.work.workload import WorkloadState
 from tests.integration.support.adapter import (
     FakeMarket,
@@ -147,7 +148,10 @@ async def test_a_port_of_the_workload_is_reached_through_the_market(tmp_path: Pa
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
-    job = replace(core_job(), image="sha256:" + "a" * 64, ports=(Port(8888),))
+    contained = replace(
+        core_job(), placement=Placement(isolation=Isolation.CONTAINER), image="sha256:" + "a" * 64
+    )
+    job = replace(contained, ports=(Port(8888),))
     async with market_socket(market) as url, running(make_daemon(world, tmp_path, url), ledger):
         async with listener, anyio.create_task_group() as group:
             group.start_soon(listener.serve, echo)
