@@ -54,7 +54,7 @@ async def quotes(market: Market) -> None:
         gone = await _unless_gone(
             market, lease, lambda at, of: decide.lapsed(at, of, now), LeaseState.OFFERED
         )
-        if gone is not None and gone.ended:
+        if gone is not None and gone.released:
             await standing.lapse(market, lease)
     await standing.turns(market)
     first = min(market.settings.start_ttl_ms, market.settings.start_ttl_new_ms)
