@@ -1,14 +1,14 @@
 """The only Cardano: pycardano and blockfrost-python end here.
 
 Anyone with a Blockfrost URL and a key can use this package: market, adapter, payer, watchtower
-and the command line alike. Nothing below knows which chain it is on, and nothing but `ledger.py`
+and the command line alike. Nothing below knows which chain it is on, and nothing but `market_ledger.py`
 (which implements the market's port) imports the market. Money is int lovelace, time int
 milliseconds; slots stay inside.
 
 Reading (every call is async, in a thread, with a deadline; raises
 :class:`~marketplace.chain.errors.ChainFault` when the world fails)::
 
-    from marketplace.chain.connect import connect            # await connect(url, project_id) -> ChainReader
+    from marketplace.chain.node.blockfrost import connect            # await connect(url, project_id) -> ChainReader
     chain.magic, chain.mainnet
     await chain.tip()                                        # Tip(slot, time_ms, height, hash)
     await chain.utxos(address)                               # list[Utxo]
@@ -20,7 +20,7 @@ Reading (every call is async, in a thread, with a deadline; raises
 
 A channel, from the chain alone::
 
-    from marketplace.chain.channels import ChannelFinder, check_channel
+    from marketplace.chain.channels.finder import ChannelFinder, check_channel
     finder = ChannelFinder(chain, scripts_for(asset))        # remembers the last known output of each
     view = await finder.find(session_vk, origin)             # ChannelView | ChannelEnded; origin: its open output
     check_channel(terms, view, snapshot)                     # -> Capacity(most, now, reserve); ChannelUnfit says why not
@@ -29,25 +29,25 @@ Doing, with keys as arguments. A :class:`~marketplace.chain.actions.session.Desk
 money pays), an asset and a transaction log; each action reads, builds, evaluates, signs, logs the id
 and submits, and is safe to repeat::
 
-    from marketplace.chain.wallet import Wallet              # Wallet(Signer(seed), mainnet, stake_key_hash)
-    from marketplace.chain.actions import (Desk, open_channels, top_up, claim, close_channel,
+    from marketplace.chain.build.wallet import Wallet              # Wallet(Signer(seed), mainnet, stake_key_hash)
+    from marketplace.chain.actions.session import (Desk, open_channels, top_up, claim, close_channel,
         finish_channels, deploy, pay)
-    from marketplace.chain.txs import Opening                # Opening(amount, consts=lambda first_input, index: Consts(...), stake)
+    from marketplace.chain.build.plans import Opening                # Opening(amount, consts=lambda first_input, index: Consts(...), stake)
     desk = Desk(chain, wallet)
     opened = await open_channels(desk, [Opening(...)])       # Opened(sent, refs)
     await claim(desk, [(view, voucher)], {payout_hash: payout_address})      # nobody's key but the payer's of the fee
     await finish_channels(desk, [(view, voucher)], {payout_hash: payout_address}, adapter=Signer(seed))
     await top_up(desk, view, amount); await close_channel(desk, view)        # the desk's wallet is the consumer's
-    from marketplace.chain.follow import Follower            # BUILT -> SUBMITTED -> SEEN -> FINAL | ROLLED_BACK | EXPIRED
+    from marketplace.chain.node.follow import Follower            # BUILT -> SUBMITTED -> SEEN -> FINAL | ROLLED_BACK | EXPIRED
     await Follower(chain, log).wait(tx_id, depth=1)
-    from marketplace.chain.submit import TransactionLog, MemoryLog, FileLog, TxRecord
+    from marketplace.chain.node.submit import TransactionLog, MemoryLog, FileLog, TxRecord
 
-    from marketplace.chain.address import from_text, to_text, payout_hash, channel_address
-    from marketplace.chain.instance import scripts_for       # "" = ADA, else hex of policy and name
-    from marketplace.chain.txbytes import insert_witnesses   # a CIP-30 wallet's signatures into the same bytes
-    from marketplace.chain.explain import explain            # every step and output of somebody's transaction, before signing
+    from marketplace.chain.encoding.address import from_text, to_text, payout_hash, channel_address
+    from marketplace.chain.transaction.scripts import scripts_for       # "" = ADA, else hex of policy and name
+    from marketplace.chain.encoding.txbytes import insert_witnesses   # a CIP-30 wallet's signatures into the same bytes
+    from marketplace.chain.actions.explain import explain            # every step and output of somebody's transaction, before signing
 
-Building without IO (`txs.py`): every builder takes a Snapshot and returns a Draft; ``draft.bytes``
+Building without IO (`build/plans.py`): every builder takes a Snapshot and returns a Draft; ``draft.bytes``
 is what to evaluate, ``draft.finish(units)`` the Unsigned transaction, ``unsigned.sign(keys)`` the Signed.
 """
 

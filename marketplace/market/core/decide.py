@@ -1,6 +1,6 @@
 """Every decision about jobs and leases, pure: records and an event in, changed records out.
 
-The shell (``market``, ``jobs``, ``adapters``, ``sweeps``) loads, calls one of these, applies the
+The shell (``context``, ``jobs``, ``leases``, ``upkeep``) loads, calls one of these, applies the
 outcome by compare-and-set, and only then acts on ``released`` and ``rematch``.
 Over 400 lines: what can happen to a lease is read as a whole.
 """

@@ -1,7 +1,7 @@
 """Bytes that others hold already: what is written today, and every earlier form that must still read.
 
 A golden file of :func:`pinned` has, by name, a list of forms: each with its bytes and what was read
-from them. The last is what is written today. ``TALLY_WRITE_GOLDEN=1 pytest tests/unit/test_pinned_*``
+from them. The last is what is written today. ``TALLY_WRITE_GOLDEN=1 pytest tests/unit/golden``
 *adds* the form that differs and leaves the earlier ones: they lie on somebody's disk, or are sent by
 a program that nobody updated, and read for ever as the file says. Fields that came later may be read
 beside those. :func:`golden` is for what has one form only.
