@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("tally", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tally")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_are() -> Iterator[None]:
+    """A command that a test calls in this process points the logs at that test's stderr: it ends with it."""
+    yield
+    structlog.reset_defaults()
