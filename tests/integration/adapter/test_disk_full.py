@@ -7,8 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,41 +27,13 @@ from tests.fakes import spec as small_spec
 from tests.integration.market.test_spine import body, quoted, sign
 from tests.integration.support import adapter as adapters
 from tests.integration.support.client import World, spec, story, until
+from tests.integration.support.disk import fill, small
 from tests.integration.support.market import sign_in
-from tests.requires import need_mount
 from tests.unit.chain.test_bytes_and_log import _record  # pyright: ignore[reportPrivateUsage]
 from tests.unit.client.test_payer_journal import VK
 from tests.unit.support.adapter import Bench
 from tests.unit.support.disk import BadDisk
 from tests.unit.test_disk import paid_is_known, pay
-
-
-@contextmanager
-def small(place: Path, kilobytes: int) -> Generator[Path]:
-    """A tmpfs of that size."""
-    need_mount()
-    place.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k,mode=700", "tmpfs", str(place)],
-        check=True,
-    )
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """A file that takes all the room there is."""
-    path = folder / "other"
-    with path.open("ab", buffering=0) as file:
-        for size in (4096, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-    return path
 
 
 def test_books_on_a_full_file_system_are_whole_and_go_on_when_there_is_room(tmp_path: Path) -> None:
