@@ -39,6 +39,7 @@ from tests.integration.support.second_reader import (
 PERIOD_MS = 3_600_000
 FEE, PLEDGE = 1_200_000, 5 * ADA
 _LEAST, _KEPT = 1_300_000, 3 * ADA  # a payout's or refund's lovelace; what a channel keeps
+_RICH = 10_000 * ADA
 _STUB = blueprint.ada().stub_hash
 _ACCOUNT = b"\xf0" + blueprint.ada().settle_hash
 POINTERS = (
@@ -276,12 +277,16 @@ class Stream:
             self.kinds["batch"] += 1
         if len({repr(c.consts) for c, _ in moved}) < len(moved):
             self.kinds["two of one key"] += 1
+        coins = [self._rich_coin()]
         few = len(self.book.coins) < 8
-        coins = rng.sample(sorted(self.book.coins), 1 if few else rng.choice((1, 2, 3)))
+        if not few:
+            others = sorted(self.book.coins.keys() - coins)
+            coins += rng.sample(others, rng.choice((0, 1, 2)))
         lovelace = sum(self.book.coins[c] for c in coins) + self.book.balance
         lovelace += sum(c.amount for c, _ in moved) - sum(o.lovelace for o in outs) - FEE
         at = rng.randint(consumed, len(outs))
-        change = [lovelace // 2, lovelace - lovelace // 2] if few else [lovelace]
+        split = few and lovelace > 3 * _RICH
+        change = [lovelace // 2, lovelace - lovelace // 2] if split else [lovelace]
         outs[at:at] = [Out(HOME, one) for one in change]
         chans = {i + len(change) * (i >= at): c for i, c in chans.items()}
         inputs = sorted([*coins, *(c.ref for c, _ in moved)])
@@ -311,6 +316,10 @@ class Stream:
         tx_id, raw = self.pen.transaction(body, signers, witnesses)
         self.ran[tx_id] = ran
         return self._submit(tx_id, raw, inputs, outs, chans, drained=True)
+
+    def _rich_coin(self) -> OutRef:
+        """One that pays for any transaction of this stream: what was split many times does not."""
+        return self.rng.choice(sorted(r for r, held in self.book.coins.items() if held >= _RICH))
 
     # --- inside: what is consumed by position ---
 
@@ -558,7 +567,7 @@ class Stream:
 
     def _pay(self, chans: list[Chan]) -> Made:
         """A plain payment that makes these."""
-        coin = self.rng.choice(sorted(self.book.coins))
+        coin = self._rich_coin()
         change = self.book.coins[coin] - sum(c.amount for c in chans) - FEE
         outs: list[Out] = [
             *(Out(c.address, c.amount, c.datum, tokens=c.tokens) for c in chans),
