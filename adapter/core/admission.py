@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from adapter.core import debt, registries
-from adapter.core.state import ChannelStage, Now, Own, State
+from adapter.core.state import Now, Own, State
 from adapter.core.workload import runtime_for
 from marketplace.domain.errors import Refusal
+from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import Terms, close_period_floor
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply import grant as grants
@@ -246,7 +247,7 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
     known = state.channels.get(terms.session_vk)
     if known is None:
         return
-    usable = known.stage in (ChannelStage.OPEN, ChannelStage.AWAITED)
+    usable = known.stage in USABLE
     ending = known.end_asked or known.settling
     yield usable and not ending, "CHANNEL_OVER", "this channel was used and is over"
     first = Terms.decode(known.terms)

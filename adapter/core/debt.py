@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import Final
 
 from adapter.core.draft import Draft
-from adapter.core.state import Channel, ChannelStage, Debtor, Lease, Now, PauseCause, State
+from adapter.core.state import Channel, Debtor, Lease, Now, PauseCause, State
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 
 TICKS_BEYOND: Final = 2

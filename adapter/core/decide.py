@@ -47,7 +47,6 @@ from adapter.core.events import (
 )
 from adapter.core.state import (
     Channel,
-    ChannelStage,
     Lease,
     Now,
     Own,
@@ -58,6 +57,7 @@ from adapter.core.state import (
 )
 from adapter.core.ticks import blind, exhausted, fold, pause_cause, receipt, take_voucher
 from marketplace.domain.errors import Refusal
+from marketplace.domain.money.channel_stage import USABLE, ChannelStage, after
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
@@ -252,7 +252,7 @@ def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
     lifecycle.watch(draft, channel)
     if channel.stage is ChannelStage.OPEN:
         _fund(draft, lease, channel)
-    elif channel.stage is not ChannelStage.AWAITED:
+    elif channel.stage is not ChannelStage.OPENING:
         lifecycle.stop(draft, lease, EndReason.CHANNEL_CLOSING, "the channel is closing or over")
 
 
@@ -323,7 +323,7 @@ def _sighted(draft: Draft, event: Sighted) -> None:
     draft.state = draft.state.with_sight(event.session_vk, Sight(draft.now.boot_ms))
     seen = replace(
         channel,
-        stage=event.stage,
+        stage=after(channel.stage, event.stage),
         claimed=event.claimed,
         capacity=event.capacity,
         limit=event.limit,
@@ -381,7 +381,7 @@ def _left(draft: Draft, lease: Lease, channel: Channel) -> int:
 
 def _expected(draft: Draft, event: Expected) -> None:
     channel = draft.state.channels.get(event.session_vk)
-    if channel is not None and channel.stage is ChannelStage.AWAITED and not channel.expected:
+    if channel is not None and channel.stage is ChannelStage.OPENING and not channel.expected:
         draft.put_channel(replace(channel, expected=True))
 
 
@@ -393,7 +393,7 @@ def _unread(draft: Draft, event: Unread) -> None:
     since = now if sight.unread_since_ms is None else sight.unread_since_ms
     draft.state = draft.state.with_sight(event.session_vk, replace(sight, unread_since_ms=since))
     known = draft.state.channels[event.session_vk]
-    if now - since > draft.own.limits.unread_ms and known.stage is not ChannelStage.AWAITED:
+    if now - since > draft.own.limits.unread_ms and known.stage is not ChannelStage.OPENING:
         name = event.session_vk.hex()[:16]
         draft.alarm(
             "CHANNEL_UNREAD",
@@ -422,7 +422,7 @@ def _settled(draft: Draft, event: Settled) -> None:
         return
     expected = max(channel.claimed, channel.due)
     channel = replace(
-        channel, stage=ChannelStage.ENDED, settling=False, settled_tx=event.tx, final=event.final,
+        channel, stage=after(channel.stage, ChannelStage.ENDED), settling=False, settled_tx=event.tx, final=event.final,
         final_wall_ms=draft.now.wall_ms if event.final else 0,
         claimed=expected if event.claimed is None else event.claimed,
     )  # fmt: skip
@@ -532,7 +532,7 @@ def _passed(draft: Draft) -> None:
         if any(True for _ in draft.state.on(session_vk)):
             lifecycle.settle_if_due(draft, session_vk)
             continue
-        unused = channel.stage in (ChannelStage.OPEN, ChannelStage.AWAITED)
+        unused = channel.stage in USABLE
         if unused and not channel.idle_since_wall_ms:
             draft.put_channel(replace(channel, idle_since_wall_ms=draft.now.wall_ms))
         elif _over_for_good(draft, channel):
@@ -553,7 +553,7 @@ def _exposed(draft: Draft, known: Channel) -> Channel:
 def _over_for_good(draft: Draft, channel: Channel) -> bool:
     """Whether nothing of a channel without leases can matter any more, on chain or to a reader."""
     now, limits = draft.now.wall_ms, draft.own.limits
-    if channel.stage is ChannelStage.AWAITED:  # nobody opened it: nothing was served on it
+    if channel.stage is ChannelStage.OPENING:  # nobody opened it: nothing was served on it
         return channel.last is None and now - channel.idle_since_wall_ms >= limits.linger_ms
     return channel.final and now - channel.final_wall_ms >= limits.keep_ms
 

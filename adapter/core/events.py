@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapter.core.state import ChannelStage, State
+from adapter.core.state import State
 from adapter.core.workload import Handle, Status
 from marketplace.domain.metering import Reading
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import EndReason

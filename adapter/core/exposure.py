@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.core.state import Channel, ChannelStage, Lease, Now, PauseCause, Rules, State
+from adapter.core.state import Channel, Lease, Now, PauseCause, Rules, State
+from marketplace.domain.money.channel_stage import ChannelStage
 
 GIVEN_UP_MS: Final = 1_800_000
 """How long devices are kept for the leases of a starved channel while the chain can be read."""

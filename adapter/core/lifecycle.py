@@ -9,9 +9,10 @@ from adapter.core import debt
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
-from adapter.core.state import Channel, ChannelStage, Lease, PauseCause, Wish
+from adapter.core.state import Channel, Lease, PauseCause, Wish
 from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
 from marketplace.domain.metering import Meter, Phase
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.grant import Grant

@@ -14,6 +14,7 @@ from enum import Enum, StrEnum, auto
 from adapter.core.workload import Handle
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering import Meter
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import Voucher
@@ -52,15 +53,6 @@ class PauseCause(StrEnum):
     EXPOSED = "EXPOSED"  # too much is due that no claim brought on chain for minutes
 
 
-class ChannelStage(StrEnum):
-    """Where a channel stands on the chain, as far as the adapter saw."""
-
-    AWAITED = "AWAITED"
-    OPEN = "OPEN"
-    CLOSING = "CLOSING"
-    ENDED = "ENDED"
-
-
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A channel that pays this adapter.
@@ -76,7 +68,7 @@ class Channel:
     session_vk: bytes
     terms: bytes
     origin: str
-    stage: ChannelStage = ChannelStage.AWAITED
+    stage: ChannelStage = ChannelStage.OPENING
     capacity: int = 0
     limit: int = 0
     claimed: int = 0

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from adapter.core.state import ChannelStage
 from adapter.daemon.daemon import Daemon
 from marketplace.domain.metering import usage
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.lease import LeaseState
 
 

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import cbor2
 
-from adapter.core.state import Channel, ChannelStage, Lease, PauseCause, Wish
+from adapter.core.state import Channel, Lease, PauseCause, Wish
 from adapter.core.workload import Handle
 from marketplace.domain.errors import Halt, Malformed
 from marketplace.domain.metering import meter_from_wire, meter_to_wire
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import Voucher

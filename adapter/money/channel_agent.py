@@ -16,7 +16,7 @@ import anyio.to_thread
 import structlog
 
 from adapter.core.events import ChannelUnfit, Event, Expected, Purse, Settled, Sighted, Unread
-from adapter.core.state import Channel, ChannelStage, Rules
+from adapter.core.state import Channel, Rules
 from adapter.journal.journal import Journal, StoredTx
 from adapter.money.hot_key import short_of
 from marketplace.chain.actions.session import Desk, claim, finish_channels
@@ -42,12 +42,13 @@ from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import ChannelUnfit as Unfit
 from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 
 WATCH_MOST_S: Final = 30.0
-AWAITED_S: Final = 5.0
+OPENING_S: Final = 5.0
 DEVNET_S: Final = 0.5
 """Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average."""
 PURSE_S: Final = 60.0
@@ -160,14 +161,14 @@ class ChannelAgent:
         eager = bool(self._finishing or self._short) or any(
             self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched
         )
-        soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else AWAITED_S
+        soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else OPENING_S
         return min(watch, soon) if eager else watch
 
     def _urgent(self, known: Channel | None) -> bool:
         """Whether a block is waited for: to see the channel open, or a claim land."""
         if known is None or known.stage is ChannelStage.ENDED:
             return False
-        return known.stage is ChannelStage.AWAITED or known.unclaimed >= self._rules.claim_above
+        return known.stage is ChannelStage.OPENING or known.unclaimed >= self._rules.claim_above
 
     async def look(self) -> None:
         """One pass over our transactions and every watched channel."""
@@ -254,7 +255,7 @@ class ChannelAgent:
 
     async def _missing(self, known: Channel, unknown: ChannelUnknown) -> None:
         """Not there yet; or gone again by a rollback: then nothing more is relied upon."""
-        if known.stage is ChannelStage.AWAITED and not known.expected:
+        if known.stage is ChannelStage.OPENING and not known.expected:
             if await self._chain.waits(bytes.fromhex(known.origin)):
                 await self._handle(Expected(known.session_vk))
         if known.stage is ChannelStage.OPEN and known.limit:

@@ -31,6 +31,7 @@ from marketplace.chain.transaction.scripts import scripts_for, unit_of
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.channel import Closing, Credential, Open
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.market.base.ports import (
     ChannelOnChain,
@@ -85,10 +86,12 @@ class ChainLedger:
         except ChannelUnknown:
             return None
         if isinstance(found, ChannelEnded):
-            return ChannelOnChain("ENDED", 0, found.claimed, found.finished_by.hex(), found.height)
+            return ChannelOnChain(
+                ChannelStage.ENDED, 0, found.claimed, found.finished_by.hex(), found.height
+            )
         closing = found.stage if isinstance(found.stage, Closing) else None
         return ChannelOnChain(
-            state="CLOSING" if closing else "OPEN",
+            state=ChannelStage.CLOSING if closing else ChannelStage.OPEN,
             value=found.amount,
             claimed=found.claimed,
             ref=str(found.utxo.ref),
@@ -191,12 +194,12 @@ class ChainLedger:
             sent = settled.sent
             done.sent.append(Claimed(sent.tx_id.hex(), sent.bytes, sent.fee, claims))
         for session_vk, view in found.views.items():
-            state = "CLOSING" if view.closing else "OPEN"
+            state = ChannelStage.CLOSING if view.closing else ChannelStage.OPEN
             done.seen[session_vk] = Sighting(state, view.claimed)
         height = (await self._chain.tip()).height if found.ended else 0
         for session_vk, ended in found.ended.items():
             deep = 0 < ended.height <= height - FINAL_DEPTH + 1
-            done.seen[session_vk] = Sighting("ENDED", ended.claimed, deep)
+            done.seen[session_vk] = Sighting(ChannelStage.ENDED, ended.claimed, deep)
 
     async def look(self, tx: str, body: bytes) -> TxLook:
         """Where a transaction stands; *body* may be empty where only its id is known."""

@@ -14,6 +14,7 @@ from marketplace.api.http.auth import PartsDep, Reader, public
 from marketplace.api.routes import account as account_routes
 from marketplace.api.routes import jobs as job_routes
 from marketplace.console.page import COOKIE, Viewer, page
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job import JobState
 from marketplace.market.accounts import access
 from marketplace.market.base.records import Channel, Delivery
@@ -84,7 +85,7 @@ async def channels(request: Request, parts: PartsDep, who: Viewer) -> HTMLRespon
 async def account(request: Request, parts: PartsDep, who: Viewer) -> HTMLResponse:
     """Who is signed in, and where its money is."""
     found = await parts.market.store.find(Channel, account=who.account, limit=1000)
-    open_now = [c for c in found if c.state != "ENDED" and not c.settled_tx]
+    open_now = [c for c in found if c.state != ChannelStage.ENDED and not c.settled_tx]
     jobs_now = await job_routes.list_jobs(parts, who, cursor="", limit=5, state="")
     return page(
         request, "account", who, channels=len(open_now), all_channels=len(found),

@@ -14,6 +14,8 @@ from sqlalchemy import JSON, BigInteger, Dialect, Index, String
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
+from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.transaction import TxState
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.job import JobState
 from marketplace.domain.work.lease import LeaseState
@@ -24,11 +26,11 @@ from marketplace.market.base import records
 class Named(TypeDecorator[Enum]):
     """An enumeration stored by the names of its members."""
 
-    impl = String(20)
+    impl = String
     cache_ok = True
 
-    def __init__(self, kind: type[Enum]) -> None:
-        super().__init__()
+    def __init__(self, kind: type[Enum], length: int | None = 20) -> None:
+        super().__init__(length)
         self.kind = kind
 
     def process_bind_param(self, value: Enum | None, dialect: Dialect) -> str | None:
@@ -212,7 +214,7 @@ class ChannelRow(SQLModel, table=True):
     payout_address: str
     created_ms: int = _big()
     open_tx: str
-    state: str = Field(index=True)
+    state: ChannelStage = Field(sa_type=Named(ChannelStage, None), index=True)  # pyright: ignore[reportArgumentType,reportCallIssue] (an instance is allowed)
     end_cumulative: int = _big()
     end_signature: bytes
     settled_tx: str
@@ -373,7 +375,7 @@ class TxRow(SQLModel, table=True):
     account: str = Field(index=True)
     session_vk: bytes = Field(index=True)
     lease: str = Field(index=True)
-    state: str = Field(index=True)
+    state: TxState = Field(sa_type=Named(TxState, None), index=True)  # pyright: ignore[reportArgumentType,reportCallIssue] (an instance is allowed)
     body: bytes
     fee: int = _big()
     at_ms: int = _big()

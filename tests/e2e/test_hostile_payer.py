@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from adapter.core.state import ChannelStage, Limits
+from adapter.core.state import Limits
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol import wire
 from marketplace.domain.units import owed

@@ -141,7 +141,7 @@ def _tx(
     parts: Parts, who: Caller, kind: str, session_vk: bytes, lease: str, made: UnsignedTx
 ) -> Tx:
     return Tx(
-        made.id, kind, who.account, session_vk, lease, TxState.BUILT.name, made.body, made.fee,
+        made.id, kind, who.account, session_vk, lease, TxState.BUILT, made.body, made.fee,
         parts.market.now,
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ async def _one_open(parts: Parts, tx: Tx) -> None:
     for other in await parts.market.store.find(Tx, session_vk=tx.session_vk):
         signed = other.version > 0  # the witnesses are the first thing that changes it
         alike = other.kind == "open" and other.id != tx.id
-        if alike and signed and other.state != TxState.EXPIRED.name:
+        if alike and signed and other.state is not TxState.EXPIRED:
             raise Conflict(f"this channel is being opened already, by transaction {other.id}")
 
 
@@ -185,7 +185,7 @@ async def witness(
     tx = await parts.market.store.get(Tx, body.tx)
     if tx is None or tx.account != who.account or tx.session_vk != unhex(session_vk, "session_vk"):
         raise NotFound("no such transaction")
-    if tx.state == TxState.BUILT.name:
+    if tx.state is TxState.BUILT:
         await _one_open(parts, tx)
         tx_id, signed = await ledger.witness(tx.body, unhex(body.witness, "witness"))
         if tx_id != tx.id:
@@ -201,4 +201,4 @@ async def witness(
             if again is None or again.body != signed:
                 raise
         tx = await parts.market.store.get(Tx, body.tx) or tx
-    return {"tx": tx.id, "state": tx.state}
+    return {"tx": tx.id, "state": tx.state.name}

@@ -37,6 +37,7 @@ from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S, leave
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import seal_to
 from marketplace.domain.money.channel import ChannelUnfit
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.work.job import JobSpec
 
@@ -132,7 +133,7 @@ class Runner:
         return [
             held
             for held in self.payers.all
-            if held.facts.keep and held.facts.state == "OPEN" and not held.end_sent
+            if held.facts.keep and held.facts.state is ChannelStage.OPEN and not held.end_sent
             and not held.book.stopped
         ]  # fmt: skip
 
@@ -404,7 +405,7 @@ class Runner:
         A provider that answers no End is left: see :mod:`marketplace.client.wallet.unilateral_close`.
         """
         facts = held.facts
-        if facts.state == "ENDED":
+        if facts.state is ChannelStage.ENDED:
             return True
         if not facts.open_tx or (held.book.capacity is not None and not held.end_sent):
             return False

@@ -28,6 +28,7 @@ from marketplace.client.payer import decide
 from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.disk import Files, JournalDamaged
 from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 
@@ -54,7 +55,7 @@ class ChannelNotMine(NotFound):
 class ChannelFacts:
     """What a payer must know about a channel beside its book. *amount* is what was put in.
 
-    *open_tx* is hex, empty before the open transaction was sent; *state* is OPENING, OPEN or ENDED;
+    *open_tx* is hex, empty before the open transaction was sent; *state*: as far as this consumer saw, never CLOSING;
     *keep* leaves it open for other jobs; *payout* is the provider's address (Bech32), where it said one.
     """
 
@@ -66,7 +67,7 @@ class ChannelFacts:
     amount: int
     open_tx: str = ""
     index: int = 0
-    state: str = "OPENING"
+    state: ChannelStage = ChannelStage.OPENING
     settled_tx: str = ""
     keep: bool = False
     payout: str = ""
@@ -79,6 +80,8 @@ class ChannelFacts:
     def from_json(row: Mapping[str, Any]) -> ChannelFacts:
         """The reverse."""
         fields: dict[str, Any] = {**row, "session_vk": bytes.fromhex(str(row["session_vk"]))}
+        if "state" in fields:
+            fields["state"] = ChannelStage(fields["state"])
         return ChannelFacts(**fields)
 
 

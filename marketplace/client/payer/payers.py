@@ -28,6 +28,7 @@ from marketplace.client.payer.journal import ChannelFacts, ChannelHeld, Journal,
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage, after
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
@@ -139,7 +140,8 @@ class ChannelPayer:
     async def opened(self, open_tx: str, index: int, capacity: int | None) -> None:
         """The channel's output is known; *capacity* once the chain confirmed it."""
         async with self._turn:
-            state = "OPENING" if capacity is None else "OPEN"
+            shown = ChannelStage.OPENING if capacity is None else ChannelStage.OPEN
+            state = after(self.facts.state, shown)
             self.facts = replace(self.facts, open_tx=open_tx, index=index, state=state)
             await self._write(rows.channel_row(self.facts))
             await self._capacity(capacity)
@@ -333,7 +335,9 @@ class ChannelPayer:
     async def ended(self, tx: str) -> None:
         """The chain shows that the channel is finished."""
         async with self._turn:
-            self.facts = replace(self.facts, state="ENDED", settled_tx=tx or self.facts.settled_tx)
+            state = after(self.facts.state, ChannelStage.ENDED)
+            tx = tx or self.facts.settled_tx
+            self.facts = replace(self.facts, state=state, settled_tx=tx)
             await self._write(rows.channel_row(self.facts))
         self._link.unwatch(self.session_vk)
         await self._tell(Paid("settled", self.session_vk, "", self.book.signed, detail={"tx": tx}))
@@ -358,7 +362,7 @@ class ChannelPayer:
     async def say_again(self) -> None:
         """After a reconnect: the end that may not have arrived."""
         async with self._turn:
-            if self.end_sent and self.facts.state != "ENDED":
+            if self.end_sent and self.facts.state is not ChannelStage.ENDED:
                 await self._link.send(wire.EndSent(End.sign(self.session, self.book.signed)))
 
     async def _write(self, *written: dict[str, Any]) -> None:
@@ -466,7 +470,7 @@ class Payers:
                 await self._tell(Paid("refused", session_vk, "", 0, damaged.code, damaged.message))
                 continue
             facts = loaded.facts
-            if facts is None or facts.state == "ENDED" or not self._ours(facts):
+            if facts is None or facts.state is ChannelStage.ENDED or not self._ours(facts):
                 journal.close()
                 continue
             taken.append(await self._serve(journal, loaded, session(session_vk)))

@@ -24,6 +24,7 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice
 from marketplace.domain.errors import NotFound, Refusal
 from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.channel_stage import ChannelStage
 
 log = structlog.get_logger("tally.client")
 
@@ -41,7 +42,7 @@ async def look(till: Till, payers: Payers, folder: Path) -> None:
             facts = one.facts if one is not None else await _ended(folder, session_vk)
             if facts is None or not facts.open_tx or facts.magic != till.chain.magic:
                 continue
-            if one is not None and facts.state != "ENDED" and len(outputs) < 2:
+            if one is not None and facts.state is not ChannelStage.ENDED and len(outputs) < 2:
                 continue  # the usual case asks nothing more of the chain
             await _take_back(till, one, facts, outputs)
 
@@ -52,7 +53,7 @@ async def _ended(folder: Path, session_vk: bytes) -> ChannelFacts | None:
     except NotFound:
         return None
     facts: ChannelFacts | None = loaded.facts
-    return facts if facts is not None and facts.state == "ENDED" else None
+    return facts if facts is not None and facts.state is ChannelStage.ENDED else None
 
 
 async def alone(till: Till, held: ChannelPayer) -> None:

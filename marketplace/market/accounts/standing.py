@@ -17,6 +17,7 @@ from typing import Final
 
 from marketplace.domain.client_address import counted_as
 from marketplace.domain.errors import Conflict
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.market.accounts.access import Caller
 from marketplace.market.base.errors import PaymentOwed, TooManyQuotes, UnpaidWait
@@ -141,7 +142,7 @@ async def _owes(market: Market, lease_id: str) -> bool:
     lease = await market.store.get(Lease, lease_id)
     last = await market.last_receipt(lease_id)
     channel = await market.store.get(Channel, lease.session_vk) if lease is not None else None
-    if lease is None or last is None or channel is None or channel.state == "ENDED":
+    if lease is None or last is None or channel is None or channel.state is ChannelStage.ENDED:
         return False  # nothing is owed, or there is nothing left that it could be paid from
     voucher = await market.store.get(VoucherRecord, lease.session_vk)
     return voucher is None or voucher.cumulative < last.channel_owed

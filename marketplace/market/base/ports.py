@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
@@ -136,12 +137,12 @@ class UnsignedTx:
 
 @dataclass(frozen=True)
 class ChannelOnChain:
-    """*state* is OPEN, CLOSING or ENDED; money in lovelace; *ref* is ``txid#index``.
+    """A channel as a block shows it, so never OPENING; money in lovelace; *ref* is ``txid#index``.
 
     *agreed*: it lives, and its constants are those of the terms that were asked about.
     """
 
-    state: str
+    state: ChannelStage
     value: int
     claimed: int
     ref: str
@@ -179,7 +180,7 @@ class Claimed:
 class Sighting:
     """A channel as the chain shows it now; *settled* once its end lies too deep for a rollback."""
 
-    state: str
+    state: ChannelStage
     claimed: int
     settled: bool = False
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from marketplace.domain import canonical
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms, Terms
+from marketplace.domain.money.transaction import TxState
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.offer import Offer, OfferState
@@ -248,7 +250,7 @@ class Channel(Record):
     payout_address: str
     created_ms: int
     open_tx: str = ""
-    state: str = "OPENING"  # OPENING, OPEN, CLOSING, ENDED
+    state: ChannelStage = ChannelStage.OPENING
     end_cumulative: int = 0
     end_signature: bytes = b""  # the consumer's End, once sent
     settled_tx: str = ""
@@ -416,7 +418,7 @@ class Tx(Record):
     account: str
     session_vk: bytes
     lease: str
-    state: str  # TxState by name
+    state: TxState
     body: bytes
     fee: int
     at_ms: int

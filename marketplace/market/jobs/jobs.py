@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio
 
 from marketplace.domain.errors import Conflict, IllegalTransition, Malformed, NotFound
+from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.protocol import wire
 from marketplace.domain.units import owed, unit_ms
@@ -286,7 +287,7 @@ async def _reusable(market: Market, job: Job, found: Match) -> bytes:
         session_vk=[bytes.fromhex(x) for x in job.channels],
         account=job.account,
         provider=offer.provider,
-        state=("OPENING", "OPEN"),
+        state=USABLE,
     ):
         was = Terms.decode(channel.terms)
         same = (

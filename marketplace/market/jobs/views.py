@@ -121,7 +121,9 @@ def _transactions(
     if lease is None:
         return []
     txs = sorted((tx for x in leases for tx in around.txs.get(x, [])), key=lambda tx: tx.id)
-    known = {tx.id: {"id": tx.id, "kind": tx.kind, "state": tx.state, "fee": tx.fee} for tx in txs}
+    known = {
+        tx.id: {"id": tx.id, "kind": tx.kind, "state": tx.state.name, "fee": tx.fee} for tx in txs
+    }
     channel = around.channels.get(lease.session_vk)
     for tx_id, kind in (
         (lease.channel_tx or (channel.open_tx if channel else ""), "open"),

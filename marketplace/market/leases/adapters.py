@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from marketplace.domain import canonical
 from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.domain.money.channel_stage import LIVING
 from marketplace.domain.money.receipt import ReceiptRefused
 from marketplace.domain.money.terms import TermsRefused, check_close_period
 from marketplace.domain.money.voucher import End
@@ -192,9 +193,7 @@ class Adapters:
             sends += await self._reconcile(lease, lease.id in held)
         for lease_id in held - {lease.id for lease in known}:
             sends.append(wire.LeaseCancelled(lease_id, EndReason.CANCELLED))
-        for channel in await market.store.find(
-            Channel, provider=provider, state=("OPENING", "OPEN", "CLOSING")
-        ):
+        for channel in await market.store.find(Channel, provider=provider, state=LIVING):
             sends += await self._channel_again(channel)
         for message in sends:
             market.providers.tell(provider, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import (
     Receipt,
     ReceiptRefused,
@@ -112,7 +113,7 @@ async def take_end(market: Market, end: End) -> Channel:
         raise NotFound("no such channel")
     if channel.end_signature:
         return channel
-    if channel.state == "ENDED" or channel.settled_tx:
+    if channel.state is ChannelStage.ENDED or channel.settled_tx:
         raise VoucherRefused("the channel has ended already")
     ended = replace(channel, end_cumulative=end.cumulative, end_signature=end.signature)
     vk = end.session_vk.hex()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Final
 
 from marketplace.domain.errors import Conflict, Malformed, Refusal, TallyError
+from marketplace.domain.money.channel_stage import LIVING, ChannelStage, after
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import TRANSACTION, TxEvent, TxState
 from marketplace.domain.work.lease import LeaseState
@@ -17,10 +18,7 @@ from marketplace.market.base.records import Channel, Lease, ReceiptRecord, Tx, V
 from marketplace.market.context import TRIES, Market, log
 from marketplace.market.core import decide
 
-LIVING: Final = ("OPENING", "OPEN", "CLOSING")
-FOLLOWED: Final = tuple(
-    s.name for s in (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
-)
+FOLLOWED: Final = (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
 FINAL_DEPTH: Final = 15  # blocks from which no rollback is expected (design of the channel)
 PAGE: Final = 500
 MOST_FINISHES: Final = 20  # that a provider may name for one lease: rollbacks are few
@@ -83,13 +81,10 @@ async def reported(market: Market, lease: Lease, tx: str) -> None:
     named = await market.store.find(Tx, lease=lease.id)
     if sum(one.kind == "finish" for one in named) >= MOST_FINISHES:
         raise Malformed("so many transactions cannot all have ended one channel")
-    said = {"settled_tx": tx or "none"}
-    if market.ledger is None:
-        said["state"] = "ENDED"
-    await _set_channel(market, lease.session_vk, **said)
+    await _mark_settled(market, lease.session_vk, tx or "none")
     if tx and await market.store.get(Tx, tx) is None:
         body = Tx(
-            tx, "finish", lease.account, lease.session_vk, lease.id, TxState.SUBMITTED.name, b"", 0,
+            tx, "finish", lease.account, lease.session_vk, lease.id, TxState.SUBMITTED, b"", 0,
             market.now,
         )  # fmt: skip
         note = market.note(
@@ -106,17 +101,41 @@ async def reported(market: Market, lease: Lease, tx: str) -> None:
 async def seen(market: Market, session_vk: bytes) -> None:
     """The adapter sees the channel on chain."""
     channel = await market.store.get(Channel, session_vk)
-    if channel is not None and channel.state == "OPENING":
-        await _set_channel(market, session_vk, state="OPEN")
+    if channel is not None and channel.state is ChannelStage.OPENING:
+        await _show(market, session_vk, ChannelStage.OPEN, channel.claimed)
 
 
-async def _set_channel(market: Market, session_vk: bytes, **changes: str | int) -> None:
+async def _show(market: Market, session_vk: bytes, shown: ChannelStage, claimed: int) -> None:
+    """Bring the row in line with what the chain shows; an ended channel stays as it ended."""
+
+    def change(channel: Channel) -> Channel:
+        if channel.state is ChannelStage.ENDED:
+            return channel
+        return replace(channel, state=after(channel.state, shown), claimed=claimed)
+
+    await _change_channel(market, session_vk, change)
+
+
+async def _mark_settled(market: Market, session_vk: bytes, tx: str) -> None:
+    """Keep the adapter's word for the end. A market without a chain has nothing else to go by."""
+
+    def change(channel: Channel) -> Channel:
+        word_counts = market.ledger is None
+        state = after(channel.state, ChannelStage.ENDED) if word_counts else channel.state
+        return replace(channel, settled_tx=tx, state=state)
+
+    await _change_channel(market, session_vk, change)
+
+
+async def _change_channel(
+    market: Market, session_vk: bytes, change: Callable[[Channel], Channel]
+) -> None:
     for _ in range(TRIES):
         channel = await market.store.get(Channel, session_vk)
-        if channel is None:
+        if channel is None or (changed := change(channel)) == channel:
             return
         try:
-            await market.store.apply(Change(sets=[replace(channel, **changes)]))  # pyright: ignore[reportArgumentType] (field names are the callers')
+            await market.store.apply(Change(sets=[changed]))
             return
         except Conflict:
             continue
@@ -137,7 +156,7 @@ async def claim_round(market: Market, urgent: frozenset[bytes] = frozenset()) ->
     done = await ledger.claim(able)  # also without any: it follows what it sent before
     for claim in done.sent:
         body = Tx(
-            claim.id, "claim", "", next(iter(claim.channels)), "", TxState.SUBMITTED.name,
+            claim.id, "claim", "", next(iter(claim.channels)), "", TxState.SUBMITTED,
             claim.body, claim.fee, market.now,
         )  # fmt: skip
         facts = {vk.hex(): cumulative for vk, cumulative in claim.channels.items()}
@@ -177,11 +196,12 @@ async def _claimable(market: Market, urgent: frozenset[bytes]) -> AsyncIterator[
 async def _mirror(market: Market, session_vk: bytes, seen: Sighting) -> None:
     """Show what the chain shows. An end counts once no rollback is expected to undo it."""
     channel = await market.store.get(Channel, session_vk)
-    if channel is None or channel.state == "ENDED":
+    if channel is None or channel.state is ChannelStage.ENDED:
         return
-    state = seen.state if seen.state != "ENDED" or seen.settled else channel.state
-    if (channel.state, channel.claimed) != (state, seen.claimed):
-        await _set_channel(market, session_vk, state=state, claimed=seen.claimed)
+    undoable = seen.state is ChannelStage.ENDED and not seen.settled
+    stage = channel.state if undoable else seen.state
+    if (channel.state, channel.claimed) != (stage, seen.claimed):
+        await _show(market, session_vk, stage, seen.claimed)
 
 
 async def _over(market: Market, ledger: Ledger, finish: Tx) -> None:
@@ -190,15 +210,15 @@ async def _over(market: Market, ledger: Ledger, finish: Tx) -> None:
     For channels without a voucher, which no round of claims looks at.
     """
     channel = await market.store.get(Channel, finish.session_vk)
-    if channel is None or channel.state == "ENDED":
+    if channel is None or channel.state is ChannelStage.ENDED:
         return
     try:
         shown = await ledger.channel(Terms.decode(channel.terms), channel.open_tx)
     except Refusal as refusal:  # it is not what its terms say, and never will be
         log.warning("channel", channel=finish.session_vk.hex(), error=refusal.line())
         return
-    if shown is not None and shown.state == "ENDED" and shown.ref == finish.id:
-        await _set_channel(market, finish.session_vk, state="ENDED", claimed=shown.claimed)
+    if shown is not None and shown.state is ChannelStage.ENDED and shown.ref == finish.id:
+        await _show(market, finish.session_vk, ChannelStage.ENDED, shown.claimed)
 
 
 async def send(market: Market, tx_id: str) -> None:
@@ -207,10 +227,10 @@ async def send(market: Market, tx_id: str) -> None:
     if tx is None or market.ledger is None:
         return
     await market.ledger.submit(tx.body)
-    state = TRANSACTION.step(TxState[tx.state], TxEvent.SENT)
-    if state.name == tx.state:
+    state = TRANSACTION.step(tx.state, TxEvent.SENT)
+    if state is tx.state:
         return
-    await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
+    await market.store.apply(Change(sets=[replace(tx, state=state)]))
 
 
 async def follow(market: Market) -> None:
@@ -234,7 +254,7 @@ async def follow(market: Market) -> None:
 
 
 async def _follow_one(market: Market, ledger: Ledger, tx: Tx) -> None:
-    look, state = await ledger.look(tx.id, tx.body), TxState[tx.state]
+    look, state = await ledger.look(tx.id, tx.body), tx.state
     if look.depth:
         if state is not TxState.SEEN:
             state = TRANSACTION.step(state, TxEvent.INCLUDED)
@@ -248,8 +268,8 @@ async def _follow_one(market: Market, ledger: Ledger, tx: Tx) -> None:
         forgotten = not look.signed and market.now - tx.at_ms >= market.settings.lost_grace_ms
         if look.dead or forgotten:
             state = TRANSACTION.step(state, TxEvent.IMPOSSIBLE)
-    if state.name != tx.state:
-        await market.store.apply(Change(sets=[replace(tx, state=state.name)]))
+    if state is not tx.state:
+        await market.store.apply(Change(sets=[replace(tx, state=state)]))
     if look.signed and state in (TxState.BUILT, TxState.SUBMITTED, TxState.ROLLED_BACK):
         try:
             await send(market, tx.id)

@@ -9,8 +9,9 @@ import pytest
 
 from adapter.core.debt import FORGOTTEN_MS, WAIT_MS
 from adapter.core.events import Expected, Passed
-from adapter.core.state import ChannelStage, Limits
+from adapter.core.state import Limits
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.protocol import wire
 from marketplace.domain.units import owed
 from marketplace.domain.work.job import Range, Resources

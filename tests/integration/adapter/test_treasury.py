@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from adapter.core.events import ChannelUnfit, Event, Settled, Sighted
-from adapter.core.state import Channel, ChannelStage, Rules
+from adapter.core.state import Channel, Rules
 from adapter.journal.journal import Journal
 from adapter.money.channel_agent import ChannelAgent
 from marketplace.chain.actions.session import claim, close_channel
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import Voucher

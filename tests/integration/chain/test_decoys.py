@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from adapter.core.events import Settled, Sighted, Unread
-from adapter.core.state import ChannelStage
 from marketplace.chain.actions.explain import explain
 from marketplace.chain.actions.session import CLOSE_WITHIN_MS, finish_channels
 from marketplace.chain.build import plans
@@ -22,6 +21,7 @@ from marketplace.chain.errors import TxRefused
 from marketplace.chain.node.blockfrost import ChainReader, Moves
 from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.domain.money.channel import Claim, Close, Closing, Finish, Step, TopUp
+from marketplace.domain.money.channel_stage import ChannelStage
 from tests.integration.adapter.test_treasury import opened, signed
 from tests.integration.support.chain import ADA, DAY_MS, Live, World, run
 from tests.integration.support.odd import decoy, with_decoys

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from adapter.core.events import Settled, Sighted, Unread
-from adapter.core.state import ChannelStage
 from adapter.money.channel_agent import UNREAD_LOOKS
 from marketplace.chain.actions.session import CLOSE_WITHIN_MS, pay
 from marketplace.chain.build import plans
@@ -30,6 +29,7 @@ from marketplace.chain.settlement.settler import UNREAD_ROUNDS
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.money.channel import Close, Closing, Open
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.market.base.ports import Claimable
 from tests.integration.adapter.test_treasury import opened, signed
 from tests.integration.chain.test_decoys import Forgetful

@@ -15,6 +15,7 @@ import pytest
 from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.submit import MemoryLog
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
@@ -154,10 +155,10 @@ def test_a_channel_counts_once_and_only_with_its_terms_and_what_it_holds(tmp_pat
     async def story() -> None:
         async with crooked(tmp_path) as (crook, _):
             lease = await crook.pays_itself()
-            shown = ChannelOnChain("OPEN", 10 * ADA, 0, "", 1, agreed=True)
-            poor = ChannelOnChain("OPEN", 1, 0, "", 1, agreed=True)
-            other = ChannelOnChain("OPEN", 10 * ADA, 0, "", 1, agreed=False)
-            ended = ChannelOnChain("ENDED", 0, 10 * ADA, "", 1)
+            shown = ChannelOnChain(ChannelStage.OPEN, 10 * ADA, 0, "", 1, agreed=True)
+            poor = ChannelOnChain(ChannelStage.OPEN, 1, 0, "", 1, agreed=True)
+            other = ChannelOnChain(ChannelStage.OPEN, 10 * ADA, 0, "", 1, agreed=False)
+            ended = ChannelOnChain(ChannelStage.ENDED, 0, 10 * ADA, "", 1)
             vk = crook.session.verify_key
             for wrong in (poor, other, ended):
                 crook.chain.shows[crook.tx] = wrong
@@ -180,7 +181,7 @@ def test_a_channel_counts_once_and_only_with_its_terms_and_what_it_holds(tmp_pat
 def test_a_voucher_above_every_ceiling_is_refused_and_counts_for_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with crooked(tmp_path) as (crook, _):
-            shown = ChannelOnChain("OPEN", 10 * ADA, 0, "", 1, agreed=True)
+            shown = ChannelOnChain(ChannelStage.OPEN, 10 * ADA, 0, "", 1, agreed=True)
             crook.chain.shows[crook.tx] = shown
             crook.payer.pays = False
             lease = await crook.leased()
@@ -211,7 +212,7 @@ def test_connections_are_strangers_until_money_moves_over_their_channel(tmp_path
                 return [hub.live[key].ticked for hub, key in zip(hubs, keys, strict=True)]
 
             assert await crook.paid() == 0 and ticked() == [False, False]
-            shown = ChannelOnChain("OPEN", 10 * ADA, 0, "", 1, agreed=True)
+            shown = ChannelOnChain(ChannelStage.OPEN, 10 * ADA, 0, "", 1, agreed=True)
             crook.chain.shows[crook.tx] = shown
             await paying.look(crook.inside.market, crook.session.verify_key)
             await crook.adapter.tick(lease, 1000)

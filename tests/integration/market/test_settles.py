@@ -15,6 +15,7 @@ import pytest
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.submit import MemoryLog
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.money.voucher import Voucher
@@ -81,7 +82,7 @@ def with_market(folder: Path, story: Callable[[Market, Script], Awaitable[None]]
 async def with_voucher(market: Market, cumulative: int, delivered: int | None = None) -> bytes:
     terms = terms_for(offer(), core_job(), session=SESSION)
     vk = SESSION.verify_key
-    channel = Channel(vk, "a", "p", terms.encode(), "addr", 1, "ab" * 32, "OPEN")
+    channel = Channel(vk, "a", "p", terms.encode(), "addr", 1, "ab" * 32, ChannelStage.OPEN)
     signature = Voucher.sign(SESSION, cumulative).signature
     voucher = VoucherRecord(vk, cumulative, signature, "lease_1", 1)
     owed = cumulative if delivered is None else delivered
@@ -94,16 +95,16 @@ def test_a_claim_that_was_sent_and_never_included_is_tried_again(tmp_path: Path)
     async def story(market: Market, ledger: Script) -> None:
         vk = await with_voucher(market, 100)
         ledger.answer = ClaimRound(
-            [Claimed("cd" * 32, b"", 1, {vk: 100})], {vk: Sighting("OPEN", 0)}
+            [Claimed("cd" * 32, b"", 1, {vk: 100})], {vk: Sighting(ChannelStage.OPEN, 0)}
         )
         assert await settle.claim_round(market) == 1
         channel = await market.store.get(Channel, vk)
         assert channel is not None and channel.claimed == 0  # sent is not claimed
-        ledger.answer = ClaimRound([], {vk: Sighting("OPEN", 100)})
+        ledger.answer = ClaimRound([], {vk: Sighting(ChannelStage.OPEN, 100)})
         await settle.claim_round(market)
         channel = await market.store.get(Channel, vk)
         assert channel is not None and channel.claimed == 100
-        ledger.answer = ClaimRound([], {vk: Sighting("OPEN", 0)})  # rolled back
+        ledger.answer = ClaimRound([], {vk: Sighting(ChannelStage.OPEN, 0)})  # rolled back
         await settle.claim_round(market)
         channel = await market.store.get(Channel, vk)
         assert channel is not None and channel.claimed == 0
@@ -126,15 +127,15 @@ def test_a_channel_ends_here_once_no_rollback_can_undo_it(tmp_path: Path) -> Non
     async def story(market: Market, ledger: Script) -> None:
         vk = await with_voucher(market, 100)
         for sighting, state in (
-            (Sighting("CLOSING", 0), "CLOSING"),
-            (Sighting("ENDED", 100), "CLOSING"),
-            (Sighting("OPEN", 0), "OPEN"),
-            (Sighting("ENDED", 100, True), "ENDED"),
+            (Sighting(ChannelStage.CLOSING, 0), ChannelStage.CLOSING),
+            (Sighting(ChannelStage.ENDED, 100), ChannelStage.CLOSING),
+            (Sighting(ChannelStage.OPEN, 0), ChannelStage.OPEN),
+            (Sighting(ChannelStage.ENDED, 100, True), ChannelStage.ENDED),
         ):
             ledger.answer = ClaimRound([], {vk: sighting})
             await settle.claim_round(market)
             channel = await market.store.get(Channel, vk)
-            assert channel is not None and channel.state == state
+            assert channel is not None and channel.state is state
         await settle.claim_round(market)
         assert not ledger.asked[-1]
 
@@ -152,9 +153,12 @@ def test_a_reported_finish_that_a_rollback_undid_leaves_the_voucher_to_be_claime
         vk, finish = await with_voucher(market, 100), "ef" * 32
         await settle.reported(market, told_of(vk), finish)
         for sighting, state in (
-            (Sighting("ENDED", 100), "OPEN"),  # in a block, not deep
-            (Sighting("OPEN", 0), "OPEN"),  # rolled back, and the adapter is dead: claimed for it
-            (Sighting("ENDED", 100, True), "ENDED"),
+            (Sighting(ChannelStage.ENDED, 100), ChannelStage.OPEN),  # in a block, not deep
+            (
+                Sighting(ChannelStage.OPEN, 0),
+                ChannelStage.OPEN,
+            ),  # rolled back, and the adapter is dead: claimed for it
+            (Sighting(ChannelStage.ENDED, 100, True), ChannelStage.ENDED),
         ):
             ledger.answer = ClaimRound([], {vk: sighting})
             await settle.claim_round(market)
@@ -173,18 +177,21 @@ def test_a_finish_ends_a_channel_without_a_voucher_once_it_is_deep_and_this_chan
     async def story(market: Market, ledger: Script) -> None:
         vk, finish = await with_voucher(market, 0), "ef" * 32
         await settle.reported(market, told_of(vk), finish)
-        ledger.shown = ChannelOnChain("ENDED", 0, 0, ended_by, 1)
-        for depth, state in ((1, "OPEN"), (15, "ENDED" if ended_by == finish else "OPEN")):
+        ledger.shown = ChannelOnChain(ChannelStage.ENDED, 0, 0, ended_by, 1)
+        for depth, state in (
+            (1, ChannelStage.OPEN),
+            (15, ChannelStage.ENDED if ended_by == finish else ChannelStage.OPEN),
+        ):
             ledger.looks[finish] = TxLook(depth, False, False)
             await settle.follow(market)
             channel = await market.store.get(Channel, vk)
-            assert channel is not None and channel.state == state
+            assert channel is not None and channel.state is state
 
     with_market(tmp_path, story)
 
 
 def row(tx: str, state: TxState, body: bytes = b"body") -> Tx:
-    return Tx(tx, "open", "a", SESSION.verify_key, "", state.name, body, 0, 10**14)
+    return Tx(tx, "open", "a", SESSION.verify_key, "", state, body, 0, 10**14)
 
 
 def test_rows_follow_the_chain_over_rollbacks_to_the_end(tmp_path: Path) -> None:
@@ -202,14 +209,14 @@ def test_rows_follow_the_chain_over_rollbacks_to_the_end(tmp_path: Path) -> None
             ledger.looks[one] = look
             await settle.follow(market)
             known = await market.store.get(Tx, one)
-            assert known is not None and TxState[known.state] is state
+            assert known is not None and known.state is state
             assert len(ledger.sent) == sent
         two = "02" * 32
         await market.store.apply(Change(puts=[row(two, TxState.SUBMITTED)]))
         ledger.looks[two] = dead
         await settle.follow(market)
         known = await market.store.get(Tx, two)
-        assert known is not None and TxState[known.state] is TxState.EXPIRED
+        assert known is not None and known.state is TxState.EXPIRED
 
     with_market(tmp_path, story)
 
@@ -221,7 +228,7 @@ def test_what_no_wallet_signed_is_never_sent(tmp_path: Path) -> None:
         ledger.looks[one] = TxLook(0, False, False)
         await settle.follow(market)
         known = await market.store.get(Tx, one)
-        assert known is not None and known.state == TxState.BUILT.name and not ledger.sent
+        assert known is not None and known.state is TxState.BUILT and not ledger.sent
 
     with_market(tmp_path, story)
 
@@ -270,7 +277,7 @@ def test_one_channel_told_wrongly_stops_no_other_and_pays_no_other_bounty() -> N
         world.devnet.mint()
         assert (await ledger.look(sent.id, sent.body)) == TxLook(1, False, True)
         again = await ledger.claim(asked)
-        assert again.seen[good.session.verify_key] == Sighting("OPEN", 5 * ADA)
+        assert again.seen[good.session.verify_key] == Sighting(ChannelStage.OPEN, 5 * ADA)
         assert not again.sent
 
     run(story, block_ms=BY_HAND)

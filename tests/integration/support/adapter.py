@@ -19,7 +19,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from adapter.core.events import Event, Settled, Sighted
-from adapter.core.state import ChannelStage, Limits, Own
+from adapter.core.state import Limits, Own
 from adapter.core.workload import (
     ExecResult,
     Handle,
@@ -39,6 +39,7 @@ from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt, check_next
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher

@@ -9,8 +9,9 @@ import pytest
 from adapter.core import exposure
 from adapter.core.decide import wake
 from adapter.core.events import Alarm, Passed, Purse, Sighted
-from adapter.core.state import Channel, ChannelStage, Limits, Own, PauseCause, Rules
+from adapter.core.state import Channel, Limits, Own, PauseCause, Rules
 from adapter.journal.codec import channel_from, channel_row
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job import Policy

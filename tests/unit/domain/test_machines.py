@@ -15,6 +15,7 @@ import pytest
 
 from marketplace.domain.errors import IllegalTransition
 from marketplace.domain.machine import Machine
+from marketplace.domain.money.channel_stage import CHANNEL
 from marketplace.domain.money.transaction import TRANSACTION
 from marketplace.domain.supply.offer import OFFER
 from marketplace.domain.work.job import JOB
@@ -23,7 +24,7 @@ from marketplace.domain.work.preemption import PREEMPTION
 from marketplace.domain.work.workload import WORKLOAD
 
 ROOT = Path(__file__).parents[3]
-MACHINES: list[Machine[Any, Any]] = [OFFER, JOB, LEASE, PREEMPTION, WORKLOAD, TRANSACTION]
+MACHINES: list[Machine[Any, Any]] = [OFFER, JOB, LEASE, PREEMPTION, WORKLOAD, CHANNEL, TRANSACTION]
 
 
 def states_and_events(machine: Machine[Any, Any]) -> tuple[list[Enum], list[Enum]]:
