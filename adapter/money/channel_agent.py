@@ -35,8 +35,8 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.follow import FINAL_DEPTH, Follower
-from marketplace.chain.node.submit import TxRecord
+from marketplace.chain.node.follow import Follower
+from marketplace.chain.node.submit import TxRecord, in_flight
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
 from marketplace.domain.keys import Signer
@@ -44,7 +44,7 @@ from marketplace.domain.money.channel import ChannelUnfit as Unfit
 from marketplace.domain.money.channel import Closing
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.money.transaction import TxState
+from marketplace.domain.money.transaction import FINAL_DEPTH, TxState, depth
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 
 WATCH_MOST_S: Final = 30.0
@@ -219,7 +219,7 @@ class ChannelAgent:
             await self._missing(known, unknown)
             return
         if isinstance(view, ChannelEnded):
-            final = 0 < view.height <= height - FINAL_DEPTH + 1
+            final = bool(view.height) and depth(height, view.height) >= FINAL_DEPTH
             await self._handle(Settled(vk, view.finished_by.hex(), view.claimed, final))
             return
         if known.stage is ChannelStage.ENDED:  # a rollback undid its end: end it again
@@ -391,8 +391,7 @@ class ChannelAgent:
 
     async def _on_its_way(self, view: ChannelView) -> bool:
         """Whether a transaction of ours already spends this output."""
-        pending = await self._log.pending()
-        return any(view.utxo.ref in record.inputs for record in pending)
+        return view.utxo.ref in await in_flight(self._log)
 
 
 def _signed(known: Channel) -> int:

@@ -39,7 +39,7 @@ and submits, and is safe to repeat::
     await finish_channels(desk, [(view, voucher)], {payout_hash: payout_address}, adapter=Signer(seed))
     await top_up(desk, view, amount); await close_channel(desk, view)        # the desk's wallet is the consumer's
     from marketplace.chain.node.follow import Follower            # BUILT -> SUBMITTED -> SEEN -> FINAL | ROLLED_BACK | EXPIRED
-    await Follower(chain, log).wait(tx_id, depth=1)
+    await Follower(chain, log).wait(tx_id, blocks=1)
     from marketplace.chain.node.submit import TransactionLog, MemoryLog, FileLog, TxRecord
 
     from marketplace.chain.encoding.address import from_text, to_text, payout_hash, channel_address

@@ -23,7 +23,6 @@ from marketplace.chain.encoding import datum, txbytes
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChannelUnknown, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.follow import FINAL_DEPTH
 from marketplace.chain.node.submit import TxRecord, spent_elsewhere
 from marketplace.chain.settlement.settler import Settler, Wanted
 from marketplace.chain.transaction.outputs import Out
@@ -33,6 +32,7 @@ from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.channel import Closing, Credential, Open
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 from marketplace.market.base.ports import (
     ChannelOnChain,
     Claimable,
@@ -198,7 +198,7 @@ class ChainLedger:
             done.seen[session_vk] = Sighting(state, view.claimed)
         height = (await self._chain.tip()).height if found.ended else 0
         for session_vk, ended in found.ended.items():
-            deep = 0 < ended.height <= height - FINAL_DEPTH + 1
+            deep = bool(ended.height) and depth(height, ended.height) >= FINAL_DEPTH
             done.seen[session_vk] = Sighting(ChannelStage.ENDED, ended.claimed, deep)
 
     async def look(self, tx: str, body: bytes) -> TxLook:
@@ -206,7 +206,7 @@ class ChainLedger:
         included, tip = await self._chain.transaction(_tx_id(tx)), await self._chain.tip()
         signed = bool(body) and bool(txbytes.key_witnesses(txbytes.split(body).witnesses))
         if included is not None:
-            return TxLook(max(1, tip.height - included.height + 1), False, signed)
+            return TxLook(max(1, depth(tip.height, included.height)), False, signed)
         if not body:
             return TxLook(0, False, False)
         record = TxRecord(_tx_id(tx), body, "")

@@ -35,8 +35,8 @@ from marketplace.domain.money.channel import (
     Stage,
 )
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 
-_SETTLED_DEPTH: Final = 15
 _MOST_STEPS: Final = 10_000
 
 
@@ -260,11 +260,11 @@ class ChannelFinder:
         fundings: list[Funding] = []
         for tx_id, amount in trail.funded:
             known = trail.heights.get(tx_id)
-            if known is None or height - known + 1 < _SETTLED_DEPTH:  # a rollback may move it
+            if known is None or depth(height, known) < FINAL_DEPTH:  # a rollback may move it
                 included = await self._chain.transaction(tx_id)
                 known = included.height if included else height + 1
                 trail.heights[tx_id] = known
-            fundings.append(Funding(amount, max(0, height - known + 1)))
+            fundings.append(Funding(amount, depth(height, known)))
         assert trail.first is not None
         stage = datum.read_stage(utxo.datum or b"")
         funded = sum(f.amount for f in fundings)

@@ -8,7 +8,6 @@ planned it plans anew from the chain.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import anyio
 
@@ -16,9 +15,13 @@ from marketplace.chain.errors import ChainFault, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import TransactionLog, TxRecord, spent_elsewhere
 from marketplace.chain.transaction.snapshot import Tip
-from marketplace.domain.money.transaction import TxEvent, TxState
-
-FINAL_DEPTH: Final = 15
+from marketplace.domain.money.transaction import (
+    FINAL_DEPTH,
+    TxEvent,
+    TxState,
+    depth,
+    looked_at,
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class Follower:
             changes += await self._look_at(record, tip)
         return changes
 
-    async def wait(self, tx_id: bytes, depth: int = 1, *, poll_s: float = 1.0) -> int:
-        """The height of its block once *depth* blocks hold it; :class:`TxRefused` if it expires.
+    async def wait(self, tx_id: bytes, blocks: int = 1, *, poll_s: float = 1.0) -> int:
+        """The height of its block once *blocks* hold it; :class:`TxRefused` if it expires.
 
         Looks after every pending record meanwhile; deadlines are the caller's.
         """
@@ -60,7 +63,7 @@ class Follower:
             included = await self._chain.transaction(tx_id)
             if included is not None:
                 tip = await self._chain.tip()
-                if tip.height - included.height + 1 >= depth:
+                if depth(tip.height, included.height) >= blocks:
                     await self.look()
                     return included.height
             elif kept:
@@ -75,21 +78,16 @@ class Follower:
 
     async def _look_at(self, record: TxRecord, tip: Tip) -> list[Change]:
         included = await self._chain.transaction(record.tx_id)
-        if included is not None:
-            deep = tip.height - included.height + 1 >= self._final_depth
-            changes: list[Change] = []
-            if record.state is not TxState.SEEN or record.height != included.height:
-                record = await self._move(record, TxEvent.INCLUDED, changes, included.height)
-            if deep:
-                await self._move(record, TxEvent.DEEP, changes, included.height)
-            return changes
-        changes = []
-        if record.state is TxState.SEEN:
-            record = await self._move(record, TxEvent.VANISHED, changes)
-        if record.until is not None and tip.slot >= record.until:
-            await self._move(record, TxEvent.IMPOSSIBLE, changes)
-            return changes
-        await self._send_again(record, changes)
+        height = included.height if included is not None else None
+        blocks = max(1, depth(tip.height, height)) if height is not None else 0
+        dead = height is None and record.until is not None and tip.slot >= record.until
+        changes: list[Change] = []
+        for event in looked_at(record.state, blocks, dead=dead, final_depth=self._final_depth):
+            same = record.state is TxState.SEEN and record.height == height
+            if event is not TxEvent.INCLUDED or not same:
+                record = await self._move(record, event, changes, height)
+        if height is None and not dead:
+            await self._send_again(record, changes)
         return changes
 
     async def _send_again(self, record: TxRecord, changes: list[Change]) -> None:

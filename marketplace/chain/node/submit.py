@@ -262,6 +262,11 @@ async def send_bytes(chain: ChainReader, log: TransactionLog, tx: bytes, purpose
     return record.tx_id
 
 
+async def in_flight(log: TransactionLog) -> set[OutRef]:
+    """What transactions of ours that are not deep yet spend: nothing else of ours may spend it too."""
+    return {ref for record in await log.pending() for ref in record.inputs}
+
+
 async def spent_elsewhere(chain: ChainReader, record: TxRecord) -> list[OutRef]:
     """Its inputs that another transaction has spent."""
     gone: list[OutRef] = []

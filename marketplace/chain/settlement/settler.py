@@ -34,8 +34,8 @@ from marketplace.chain.errors import (
     ScriptRefused,
     TxRefused,
 )
-from marketplace.chain.node.follow import FINAL_DEPTH, Change, Follower
-from marketplace.chain.node.submit import MemoryLog, TxRecord
+from marketplace.chain.node.follow import Change, Follower
+from marketplace.chain.node.submit import MemoryLog, TxRecord, in_flight
 from marketplace.chain.settlement import planner
 from marketplace.chain.settlement.planner import Due, Plan, Policy, Why
 from marketplace.chain.transaction.signing import Unsigned
@@ -50,7 +50,7 @@ from marketplace.domain.money.channel import (
     Finish,
     Step,
 )
-from marketplace.domain.money.transaction import TxState
+from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
 from marketplace.domain.money.voucher import Voucher
 
 _log = structlog.get_logger(__name__)
@@ -179,7 +179,7 @@ class Settler:
 
     async def _find(self, wanted: Sequence[Wanted], snapshot: Snapshot, done: Round) -> list[Due]:
         """Views of every channel that is not in flight; one that cannot be read is noted and left."""
-        busy = await self._busy()
+        busy = await in_flight(self._log)
         dues: list[Due] = []
         standing = await self._finder.standing() if len(wanted) >= _BULK else {}
 
@@ -263,10 +263,6 @@ class Settler:
             return True
         del self._chained[session_vk]
         return False
-
-    async def _busy(self) -> set[OutRef]:
-        pending = await self._log.pending()
-        return {ref for record in pending for ref in record.inputs}
 
     def _note(self, wish: Plan, done: Round) -> None:
         done.waiting |= wish.waiting

@@ -39,7 +39,7 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
-from marketplace.chain.node.submit import FileLog
+from marketplace.chain.node.submit import FileLog, in_flight
 from marketplace.chain.transaction.outputs import Out, least
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.client.wallet import one_open
@@ -47,6 +47,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.channel import Credential, Open
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.transaction import FINAL_DEPTH
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.units import show_ada
 
@@ -218,7 +219,7 @@ class Till:
                 async with _SPENDING[self.purse.home]:
                     if await self._topped_up(desk, view, amount):
                         snapshot = await self.chain.snapshot(desk.scripts)
-                        return channel_capacity(snapshot, at_depth(view, 15)).most + amount
+                        return channel_capacity(snapshot, at_depth(view, FINAL_DEPTH)).most + amount
                 await anyio.sleep(_LOOK_S)
         raise ChainFault("an earlier transaction of this channel is in no block yet")
 
@@ -265,7 +266,7 @@ class Till:
 
     async def on_its_way(self, view: ChannelView) -> bool:
         """Whether an unfinished transaction of this purse already spends *view*'s output."""
-        return any(view.utxo.ref in record.inputs for record in await self.log.pending())
+        return view.utxo.ref in await in_flight(self.log)
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""

@@ -18,11 +18,11 @@ from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.follow import FINAL_DEPTH
 from marketplace.chain.node.submit import TxRecord
 from marketplace.chain.transaction.snapshot import Tip
 from marketplace.domain.errors import Fault, Malformed, Refusal
 from marketplace.domain.money.channel import Address, Consts
+from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 
 _AFTER_SLOTS: Final = (
     600  # beyond its last slot: twice what FINAL_DEPTH blocks take on a public network
@@ -131,7 +131,7 @@ async def attempt(
             continue
         late = True
         by = await chain.transaction(output.spent_by)
-        gone = gone or (by is not None and tip.height - by.height + 1 >= FINAL_DEPTH)
+        gone = gone or (by is not None and depth(tip.height, by.height) >= FINAL_DEPTH)
     return Attempt(made.ref, same, hurt=late, over=gone)
 
 

@@ -7,6 +7,14 @@ from typing import Final
 
 from marketplace.domain.machine import Machine
 
+FINAL_DEPTH: Final = 15
+"""Blocks that hold what no rollback is expected to undo (design of the channel)."""
+
+
+def depth(tip_height: int, height: int) -> int:
+    """How many blocks hold what the block at *height* holds, that block included; 0 above the tip."""
+    return max(0, tip_height - height + 1)
+
 
 class TxState(Enum):
     """Where a transaction stands."""
@@ -49,3 +57,17 @@ TRANSACTION: Final = Machine(
         (_S.ROLLED_BACK, _E.IMPOSSIBLE): _S.EXPIRED,
     },
 )
+
+
+def looked_at(
+    state: TxState, blocks: int, *, dead: bool, final_depth: int = FINAL_DEPTH
+) -> list[TxEvent]:
+    """What one look at the chain tells of a transaction in *state*, in order.
+
+    *blocks* hold it (0: it is in none); *dead*: it can be in none any more, since its last slot has
+    passed or another transaction spent an input.
+    """
+    if blocks:
+        return [TxEvent.INCLUDED, *([TxEvent.DEEP] if blocks >= final_depth else [])]
+    gone = [TxEvent.VANISHED] if state is TxState.SEEN else []
+    return [*gone, *([TxEvent.IMPOSSIBLE] if dead else [])]

@@ -10,7 +10,7 @@ from typing import Final
 from marketplace.domain.errors import Conflict, Malformed, Refusal, TallyError
 from marketplace.domain.money.channel_stage import LIVING, ChannelStage, after
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.money.transaction import TRANSACTION, TxEvent, TxState
+from marketplace.domain.money.transaction import TRANSACTION, TxEvent, TxState, looked_at
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.accounts import standing
 from marketplace.market.base.ports import Change, Claimable, Ledger, Sighting
@@ -19,7 +19,6 @@ from marketplace.market.context import TRIES, Market, log
 from marketplace.market.core import decide
 
 FOLLOWED: Final = (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
-FINAL_DEPTH: Final = 15  # blocks from which no rollback is expected (design of the channel)
 PAGE: Final = 500
 MOST_FINISHES: Final = 20  # that a provider may name for one lease: rollbacks are few
 LATE_MS: Final = 5_000  # after a lease's end; then its last receipt counts as not answered
@@ -255,19 +254,13 @@ async def follow(market: Market) -> None:
 
 async def _follow_one(market: Market, ledger: Ledger, tx: Tx) -> None:
     look, state = await ledger.look(tx.id, tx.body), tx.state
-    if look.depth:
-        if state is not TxState.SEEN:
-            state = TRANSACTION.step(state, TxEvent.INCLUDED)
-        if look.depth >= FINAL_DEPTH:
-            if tx.kind == "finish":  # first: the row is not looked at again once it is FINAL
-                await _over(market, ledger, tx)
-            state = TRANSACTION.step(state, TxEvent.DEEP)
-    else:
-        if state is TxState.SEEN:
-            state = TRANSACTION.step(state, TxEvent.VANISHED)
-        forgotten = not look.signed and market.now - tx.at_ms >= market.settings.lost_grace_ms
-        if look.dead or forgotten:
-            state = TRANSACTION.step(state, TxEvent.IMPOSSIBLE)
+    forgotten = not look.signed and market.now - tx.at_ms >= market.settings.lost_grace_ms
+    for event in looked_at(state, look.depth, dead=look.dead or forgotten):
+        if event is TxEvent.DEEP and tx.kind == "finish":
+            await _over(
+                market, ledger, tx
+            )  # first: the row is not looked at again once it is FINAL
+        state = TRANSACTION.step(state, event)
     if state is not tx.state:
         await market.store.apply(Change(sets=[replace(tx, state=state)]))
     if look.signed and state in (TxState.BUILT, TxState.SUBMITTED, TxState.ROLLED_BACK):

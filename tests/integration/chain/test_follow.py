@@ -51,7 +51,7 @@ def test_seen_rolled_back_sent_again_and_final() -> None:
         assert [c.event for c in changes] == [TxEvent.VANISHED, TxEvent.SENT]
         assert [r.state for r in log.records.values()] == [TxState.SUBMITTED]
         world.devnet.mint()
-        assert await follower.wait(sent.tx_id, depth=1, poll_s=0) > 0
+        assert await follower.wait(sent.tx_id, blocks=1, poll_s=0) > 0
         world.devnet.mint()
         assert await states() == [TxState.SEEN]
         world.devnet.mint()
