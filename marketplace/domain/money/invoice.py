@@ -26,6 +26,7 @@ from marketplace.domain.money.receipt import (
     ReceiptRefused,
     SignedReceipt,
     check_next,
+    check_terms,
     check_time,
 )
 from marketplace.domain.money.terms import SignedTerms, Terms
@@ -401,26 +402,16 @@ def _receipt(book: _Book, signed: SignedReceipt) -> None:
         check_next(receipt, last, mine, agreed.rate_micro)
     except ReceiptRefused as error:
         raise refuse(ChainBroken, str(error.fields["way"]), error.message) from error
-    for way, holds, why in _usage(receipt, agreed):
-        if not holds:
-            raise refuse(UsageDiffers, way, why)
+    try:
+        check_terms(receipt, agreed)
+    except ReceiptRefused as error:
+        raise refuse(UsageDiffers, str(error.fields["way"]), error.message) from error
     try:
         check_time(receipt, mine, agreed.units_milli)
     except ReceiptRefused as error:
         raise refuse(TimeExceeded, str(error.fields["way"]), error.message) from error
     book.by_lease.setdefault(receipt.lease, []).append(receipt)
     book.last = receipt
-
-
-def _usage(receipt: Receipt, terms: Terms) -> tuple[tuple[str, bool, str], ...]:
-    """I5: what is billed is what was agreed."""
-    return (
-        ("resource", receipt.resource == terms.resource,
-         f"bills {receipt.resource}, the terms say {terms.resource}"),
-        ("device", receipt.device == terms.devices, "names other devices than the terms"),
-        ("ceiling", receipt.lease_owed <= terms.ceiling,
-         f"the lease owes {receipt.lease_owed}, above its ceiling of {terms.ceiling}"),
-    )  # fmt: skip
 
 
 def _voucher(book: _Book) -> None:

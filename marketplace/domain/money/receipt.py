@@ -14,6 +14,7 @@ from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
+from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import Resource, owed, unit_ms
 
 _TAG: Final = "tally/receipt/v1"
@@ -143,6 +144,40 @@ class SignedReceipt:
         """The reverse; does not check the signature."""
         a, b = want_list(value, 2, "receipt")
         return SignedReceipt(want_bytes(a, None, "body"), want_bytes(b, 64, "signature"))
+
+
+def check(
+    receipt: Receipt, before: Receipt | None, lease_before: Receipt | None, terms: Terms
+) -> None:
+    """Whether *receipt* follows from what came before, fits the lease's *terms*, and had time for its usage.
+
+    *before* is the channel's last receipt, *lease_before* the same lease's last (None for the first
+    of each). Market and payer ask this one question; the invoice's verifiers ask its three parts by
+    the numbers of their rules. Raises :class:`ReceiptRefused` naming the first rule that is broken.
+    """
+    check_next(receipt, before, lease_before, terms.rate_micro)
+    check_terms(receipt, terms)
+    check_time(receipt, lease_before, terms.units_milli)
+
+
+def check_terms(receipt: Receipt, terms: Terms) -> None:
+    """Whether *receipt* bills what *terms* agree on; :class:`ReceiptRefused` names what is not so."""
+    _first_broken(
+        receipt,
+        ("lease", receipt.lease == terms.lease, "another lease than the terms name"),
+        ("channel", receipt.session_vk == terms.session_vk, "another channel than the terms name"),
+        (
+            "resource",
+            receipt.resource == terms.resource,
+            f"bills {receipt.resource}, the terms say {terms.resource}",
+        ),
+        ("device", receipt.device == terms.devices, "names other devices than the terms"),
+        (
+            "ceiling",
+            receipt.lease_owed <= terms.ceiling,
+            f"the lease owes {receipt.lease_owed}, above its ceiling of {terms.ceiling}",
+        ),
+    )
 
 
 def check_next(

@@ -10,10 +10,8 @@ from marketplace.domain.money.receipt import (
     Receipt,
     ReceiptRefused,
     SignedReceipt,
-    check_next,
-    check_time,
+    check,
 )
-from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import wire
 from marketplace.market.base.ports import Change
@@ -37,10 +35,7 @@ async def take_receipt(
         receipt = signed.verify(terms.adapter_vk)
         if page.last is not None and receipt.seq <= page.last.seq:
             return await _repeated(market, receipt, signed)
-        _check_terms(receipt, lease_id, terms)
-        before = page.leases.get(lease_id)
-        check_next(receipt, page.last, before, terms.rate_micro)
-        check_time(receipt, before, terms.units_milli)
+        check(receipt, page.last, page.leases.get(lease_id), terms)
         record = ReceiptRecord(
             session_vk, receipt.seq, lease_id, page.ticks[lease_id] + 1, signed.body,
             signed.signature, receipt.unit_ms_total, receipt.lease_owed, receipt.channel_owed,
@@ -59,19 +54,6 @@ async def take_receipt(
             lease_id, lambda at, of: decide.late(at, of, receipt.lease_owed, market.now)
         )
     return record
-
-
-def _check_terms(receipt: Receipt, lease_id: str, terms: Terms) -> None:
-    rules = (
-        (receipt.lease == lease_id, "another lease"),
-        (receipt.session_vk == terms.session_vk, "another channel than the terms name"),
-        (receipt.device == terms.devices, "other devices than the terms name"),
-        (receipt.resource == terms.resource, "another resource than the terms name"),
-        (receipt.lease_owed <= terms.ceiling, "more than the ceiling"),
-    )
-    for holds, why in rules:
-        if not holds:
-            raise ReceiptRefused(why, seq=receipt.seq, lease=lease_id)
 
 
 async def _repeated(market: Market, receipt: Receipt, signed: SignedReceipt) -> None:
