@@ -180,7 +180,8 @@ class _Renamed(u.Program):
 
 @lru_cache(maxsize=256)
 def _program(script: bytes) -> u.Program:
-    return UniqueVariableTransformer().visit(uplc.unflatten(script))
+    renamed: u.Program = UniqueVariableTransformer().visit(uplc.unflatten(script))  # type: ignore[assignment]
+    return renamed
 
 
 def run(script: bytes, context: Data) -> Verdict:
