@@ -31,7 +31,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from benchmarks.hub_load import PER_ADAPTER, TICK_S, LoadLost
 from benchmarks.start import machine, percentile
 from marketplace.cli.embedded.child import die_with
-from marketplace.cli.shared.common import guarded, print_json
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.refusals import guarded
 from marketplace.client.net.signin import sign_message
 from marketplace.domain.keys import Signer
 from marketplace.domain.units import LOVELACE_PER_ADA

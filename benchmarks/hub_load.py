@@ -24,7 +24,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from marketplace.cli.embedded.child import die_with
-from marketplace.cli.shared.common import first_tally_error
+from marketplace.cli.shared.refusals import first_tally_error
 from marketplace.domain.errors import Fault, TallyError
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.receipt import GENESIS, Receipt, SignedReceipt

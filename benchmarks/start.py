@@ -28,7 +28,7 @@ from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker import connect
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
-from marketplace.cli.shared.common import print_json
+from marketplace.cli.shared.printing import print_json
 from marketplace.client.payer.payers import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import Refusal

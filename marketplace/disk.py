@@ -236,3 +236,10 @@ def set_aside(path: Path, end: int, files: Files = OS) -> Path:
 def _free_name(path: Path) -> Path:
     names: Iterable[Path] = (path.with_name(f"{path.name}.damaged-{n}") for n in range(1, 10_000))
     return next(name for name in names if not name.exists())
+
+
+def private_folder(path: Path) -> Path:
+    """*path*, made if it is missing, readable by its owner only."""
+    path.mkdir(parents=True, exist_ok=True)
+    os.chmod(path, 0o700)
+    return path

@@ -6,20 +6,17 @@ answers with the pip line that brings it.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from marketplace.cli.shared.common import UsageError, configure_logs, guarded, out
+from marketplace.cli.shared.refusals import UsageError, guarded
 
 if TYPE_CHECKING:
     import typer
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Where a command lives, what it is for, and which extra it needs."""
 
     module: str
@@ -81,6 +78,8 @@ def load(name: str) -> typer.Typer:
             f"`tally {name}` needs {missing} — pip install 'tally-compute[{entry.extra}]'"
         ) from error
     if "structlog" in sys.modules:
+        from marketplace.cli.shared.logs import configure_logs
+
         configure_logs()
     # `tally completion` completes the whole line; typer's own would install one for "tally job".
     module.app._add_completion = False
@@ -90,6 +89,8 @@ def load(name: str) -> typer.Typer:
 
 def show_help() -> None:
     """What there is; nothing is imported for it."""
+    from marketplace.cli.shared.screen import out
+
     out.print("Tally: decentralised compute on Cardano, paid by the metered second.\n")
     out.print("Usage: tally COMMAND [OPTIONS]      tally COMMAND --help says more\n", markup=False)
     for name, entry in COMMANDS.items():
@@ -102,12 +103,14 @@ def run(arguments: list[str]) -> None:
     if name in ("--help", "-h", "help"):
         show_help()
     elif name == "--version":
-        from importlib.metadata import version
+        from marketplace.version import release
 
-        out.print(f"tally {version('tally-compute')}")
+        print(f"tally {release()}")
     elif name in COMMANDS:
         load(name)(args=arguments[1:], prog_name=f"tally {name}")
     else:
+        import difflib
+
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean `tally {near[0]}`?" if near else ""
         raise NoCommand(f"there is no command {name!r}{hint}")

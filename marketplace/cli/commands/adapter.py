@@ -19,8 +19,10 @@ from adapter.devices.scrub import Quarantine
 from adapter.doctor.configured import examine
 from adapter.doctor.run import exit_code, report_json, support_bundle
 from adapter.main import main as run_adapter
-from marketplace.cli.shared.common import Json, out, print_json
+from marketplace.cli.shared.options import Json
 from marketplace.cli.shared.passphrase import change_passphrase
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
 from marketplace.domain.units import show_ada
 

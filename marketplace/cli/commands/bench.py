@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from marketplace.cli.shared.common import UsageError
+from marketplace.cli.shared.refusals import UsageError
 
 app = typer.Typer(help="Measure; print figures.", no_args_is_help=True)
 

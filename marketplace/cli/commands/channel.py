@@ -15,18 +15,9 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.datum import read_stage
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.cli.commands.channel_check import check
-from marketplace.cli.shared.common import (
-    ChainUrl,
-    Home,
-    Json,
-    ProjectId,
-    SubmitUrl,
-    Yes,
-    confirm_spend,
-    out,
-    print_json,
-    print_table,
-)
+from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
+from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
+from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.session import chain, desk
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed, Refusal

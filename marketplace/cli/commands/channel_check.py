@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import anyio
 import typer
 
-from marketplace.cli.shared.common import ChainUrl, Json, ProjectId, UsageError, out, print_json
+from marketplace.cli.shared.options import ChainUrl, Json, ProjectId
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.refusals import UsageError
+from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.session import chain
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.terms import Terms

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from marketplace.cli.main import COMMANDS, ExtraMissing, load
-from marketplace.cli.shared.common import UsageError
+from marketplace.cli.shared.refusals import UsageError
 
 app = typer.Typer(help="Print a completion script for a shell.", rich_markup_mode=None)
 SHELLS: Final = ("bash", "zsh", "fish")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from contracts.devnet.server import main as serve
-from marketplace.cli.shared.common import DONE, WORLD_FAILED, Port
+from marketplace.cli.shared.options import Port
+from marketplace.cli.shared.refusals import DONE, WORLD_FAILED
 
 app = typer.Typer(help="A Cardano ledger on this machine, behind a Blockfrost-compatible address.")
 

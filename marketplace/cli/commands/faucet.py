@@ -7,7 +7,9 @@ from typing import Annotated
 import httpx
 import typer
 
-from marketplace.cli.shared.common import ChainUrl, Json, out, print_json
+from marketplace.cli.shared.options import ChainUrl, Json
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.units import parse_money, show_ada
 

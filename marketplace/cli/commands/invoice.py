@@ -12,21 +12,12 @@ import anyio
 import anyio.to_thread
 import typer
 
-from marketplace.cli.shared.common import (
-    DEFAULT_MARKET,
-    ChainUrl,
-    Home,
-    Json,
-    ProjectId,
-    UsageError,
-    Where,
-    guarded,
-    out,
-    print_json,
-    print_table,
-)
-from marketplace.cli.shared.common import Market as MarketOption
 from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.options import DEFAULT_MARKET, ChainUrl, Home, Json, ProjectId, Where
+from marketplace.cli.shared.options import Market as MarketOption
+from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.refusals import UsageError, guarded
+from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
 from marketplace.domain.money.evidence import Evidence, evidence_to_json, read
 from marketplace.domain.money.invoice import Invoice, reconcile

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from marketplace.cli.shared.common import (
+from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
-    DONE,
     ChainUrl,
     Home,
     Json,
@@ -23,13 +23,11 @@ from marketplace.cli.shared.common import (
     SubmitUrl,
     Where,
     Yes,
-    guarded,
-    out,
-    print_json,
-    print_table,
 )
-from marketplace.cli.shared.common import Market as MarketOption
-from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.options import Market as MarketOption
+from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.refusals import DONE, guarded
+from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import JOB_COLUMNS, job_row, show_job, show_quote
 from marketplace.domain.units import show_ada
 

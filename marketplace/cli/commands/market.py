@@ -18,23 +18,13 @@ from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.submit import FileLog
-from marketplace.cli.shared.common import (
-    ChainUrl,
-    Home,
-    Json,
-    Port,
-    ProjectId,
-    SubmitUrl,
-    UsageError,
-    Yes,
-    confirm_spend,
-    err,
-    out,
-    print_json,
-    private_folder,
-)
+from marketplace.cli.shared.options import ChainUrl, Home, Json, Port, ProjectId, SubmitUrl, Yes
+from marketplace.cli.shared.printing import confirm_spend, print_json
+from marketplace.cli.shared.refusals import UsageError
+from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.session import desk
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.units import parse_duration_ms, show_ada
 from marketplace.market.base.settings import Settings

@@ -5,24 +5,20 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, cast
 
 import anyio
 import typer
 
-from marketplace.cli.shared.common import (
-    DEFAULT_MARKET,
-    Json,
-    UsageError,
-    guarded,
-    out,
-    print_json,
-    print_table,
-)
-from marketplace.cli.shared.common import Market as MarketOption
+from marketplace.cli.shared.options import DEFAULT_MARKET, Json
+from marketplace.cli.shared.options import Market as MarketOption
+from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.refusals import UsageError, guarded
+from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import device_text
-from marketplace.client.sdk.read_only import Reader
+from marketplace.client.net.http import Http
 from marketplace.domain.errors import Malformed
 from marketplace.domain.isolation import want_isolation
 from marketplace.domain.supply.grant import model_matches
@@ -182,8 +178,9 @@ def search(
 
     async def story() -> None:
         terms = parse_query(query)
-        async with Reader(market) as opened:
-            rows = [row for offer in await opened.offers(limit=10_000) for row in rows_of(offer)]
+        async with aclosing(Http(market)) as http:
+            standing = await http.all("/v1/offers", limit=10_000)
+        rows = [row for offer in standing for row in rows_of(offer)]
         rows.sort(key=lambda row: (row["resource"], row["rate_micro"], row["offer"]))
         failed = [(row, [term.text for term in terms if not term.holds(row)]) for row in rows]
         found = [row for row, why in failed if not why]

@@ -11,7 +11,7 @@ import anyio
 import typer
 
 from marketplace.chain.errors import ChainFault
-from marketplace.cli.shared.common import (
+from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
     ChainUrl,
     Home,
@@ -19,11 +19,11 @@ from marketplace.cli.shared.common import (
     ProjectId,
     SubmitUrl,
     Where,
-    err,
-    guarded,
 )
-from marketplace.cli.shared.common import Market as MarketOption
+from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.paying import at_market
+from marketplace.cli.shared.refusals import guarded
+from marketplace.cli.shared.screen import err
 from marketplace.client.net.http import MarketFault
 from marketplace.client.payer.payers import Paid
 from marketplace.client.sdk.market import Market

@@ -9,24 +9,14 @@ import typer
 
 from marketplace.chain.encoding import address as addresses
 from marketplace.cli.commands.wallet import Mainnet, describe, show_facts
-from marketplace.cli.shared.common import (
-    ChainUrl,
-    Home,
-    Json,
-    ProjectId,
-    SubmitUrl,
-    UsageError,
-    Yes,
-    configure_logs,
-    confirm_spend,
-    guarded,
-    out,
-    print_json,
-    print_table,
-    private_folder,
-)
+from marketplace.cli.shared.logs import configure_logs
+from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
 from marketplace.cli.shared.passphrase import change_passphrase
+from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
+from marketplace.cli.shared.refusals import UsageError, guarded
+from marketplace.cli.shared.screen import out
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 from marketplace.domain.errors import Refusal
 from marketplace.domain.units import parse_money, show_ada
 from marketplace.keystore import Keystore

@@ -8,18 +8,13 @@ import anyio
 import typer
 
 from marketplace.chain.encoding import address as addresses
-from marketplace.cli.shared.common import (
-    ChainUrl,
-    Home,
-    Json,
-    ProjectId,
-    guarded,
-    out,
-    print_json,
-    private_folder,
-)
+from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId
 from marketplace.cli.shared.passphrase import change_passphrase
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.refusals import guarded
+from marketplace.cli.shared.screen import out
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 from marketplace.domain.units import show_ada
 
 app = typer.Typer(help="Make and show a wallet.", no_args_is_help=True, rich_markup_mode=None)

@@ -12,17 +12,11 @@ import typer
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.settlement.settler import Round
 from marketplace.chain.settlement.watchtower import EVERY_S, Alarm, watch
-from marketplace.cli.shared.common import (
-    ChainUrl,
-    Home,
-    ProjectId,
-    SubmitUrl,
-    err,
-    out,
-    private_folder,
-)
+from marketplace.cli.shared.options import ChainUrl, Home, ProjectId, SubmitUrl
+from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.session import desk
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 
 app = typer.Typer(help="Rescue sleeping providers: a keyless watchtower.", rich_markup_mode=None)
 

@@ -25,7 +25,10 @@ from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.cli.embedded.containers import Containers
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import gpus_to_simulate, interruptible, start
-from marketplace.cli.shared.common import JOB_FAILED, Json, err, out, print_json
+from marketplace.cli.shared.options import Json
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.refusals import JOB_FAILED
+from marketplace.cli.shared.screen import err, out
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse

@@ -31,9 +31,10 @@ from marketplace.chain.encoding.address import to_text
 from marketplace.chain.node.blockfrost import connect
 from marketplace.cli.commands.faucet import ask as ask_faucet
 from marketplace.cli.embedded.supervise import Part, PartFailed
-from marketplace.cli.shared.common import PortTaken, private_folder
+from marketplace.cli.shared.refusals import PortTaken
 from marketplace.client.net.http import Http, MarketRefused
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 from marketplace.domain.errors import Refusal
 
 LOCAL_IMAGE: Final = "tally/python:local"

@@ -20,7 +20,7 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
-from marketplace.cli.shared.common import REFUSED, USAGE
+from marketplace.cli.shared.refusals import REFUSED, USAGE
 from marketplace.domain.errors import Fault
 
 READY_WITHIN_S: Final = 120.0

@@ -18,7 +18,10 @@ from adapter.devices.nvml import Nvml, NvmlFault
 from adapter.simulate.profiles import parse_profile
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.supervise import keep_running
-from marketplace.cli.shared.common import Home, UsageError, out, print_json
+from marketplace.cli.shared.options import Home
+from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.refusals import UsageError
+from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
 
 app = typer.Typer(

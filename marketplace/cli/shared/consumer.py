@@ -12,9 +12,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from marketplace.cli.shared.common import Where, private_folder
+from marketplace.cli.shared.options import Where
 from marketplace.client.sdk.read_only import Reader
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 
 
 @asynccontextmanager

@@ -8,16 +8,11 @@ from collections.abc import Sequence
 import anyio
 import anyio.to_thread
 
-from marketplace.cli.shared.common import (
-    DONE,
-    JOB_FAILED,
-    Where,
-    confirm_spend,
-    err,
-    out,
-    print_json,
-)
+from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, offered_text
+from marketplace.cli.shared.printing import confirm_spend, print_json
+from marketplace.cli.shared.refusals import DONE, JOB_FAILED
+from marketplace.cli.shared.screen import err, out
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import CheckedQuote
 from marketplace.client.sdk.gang import Gang

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marketplace.cli.shared.common import out
+from marketplace.cli.shared.screen import out
 from marketplace.keystore import KeyMissing, Keystore
 from marketplace.passphrase import new_passphrase, passphrase
 

@@ -14,17 +14,12 @@ import anyio
 import anyio.to_thread
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from marketplace.cli.shared.common import (
-    DONE,
-    JOB_FAILED,
-    Where,
-    configure_logs,
-    confirm_spend,
-    err,
-    out,
-    print_json,
-)
 from marketplace.cli.shared.consumer import load_purse
+from marketplace.cli.shared.logs import configure_logs
+from marketplace.cli.shared.options import Where
+from marketplace.cli.shared.printing import confirm_spend, print_json
+from marketplace.cli.shared.refusals import DONE, JOB_FAILED
+from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.tables import share_note
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import CheckedQuote

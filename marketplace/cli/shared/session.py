@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marketplace.cli.shared.common import UsageError, configure_logs, private_folder
+from marketplace.cli.shared.logs import configure_logs
+from marketplace.cli.shared.refusals import UsageError
 from marketplace.client.wallet.purse import Purse
+from marketplace.disk import private_folder
 
 if TYPE_CHECKING:
     from marketplace.chain.actions.session import Desk

@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 from rich.table import Table
 from rich.text import Text
 
-from marketplace.cli.shared.common import out, print_table, show
+from marketplace.cli.shared.printing import print_table, show
+from marketplace.cli.shared.screen import out
 from marketplace.domain.units import Resource, show_ada, show_rate
 
 Json = dict[str, Any]

@@ -20,6 +20,11 @@ from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
 
 _TRIES: Final = 4
 _DEADLINE_S: Final = 30.0
+_CONNECT_S: Final = 5.0
+_FIRST_CONNECT_S: Final = 1.5
+_FIRST_TRIES: Final = 2
+"""How long a market that never answered this process is tried: a wrong address is said within two
+seconds, one that was there before is given time to come back."""
 _STATUS_FAULT: Final = 500
 _UNAUTHENTICATED: Final = 401
 _SIGN_IN: Final = "/v1/auth/"
@@ -35,7 +40,10 @@ class MarketFault(Fault):
     """The market failed, or cannot be reached."""
 
     code = "MARKET_UNREACHABLE"
-    remedy = "check the market's address and that it runs; the call is safe to repeat"
+    remedy = (
+        "check that it runs and is the one you mean (--market or TALLY_MARKET; `tally up` runs one"
+        " here); the call is safe to repeat"
+    )
 
 
 class NotAMarket(Refusal):
@@ -76,10 +84,13 @@ class Http:
             )
         self.token = token
         self.renew: Callable[[], Awaitable[object]] | None = None
+        self._answered = False
         self._client = httpx.AsyncClient(
             base_url=self.base,
-            timeout=httpx.Timeout(_DEADLINE_S, connect=5.0),
+            timeout=httpx.Timeout(_DEADLINE_S, connect=_CONNECT_S),
             transport=transport,
+            # Reading the list of authorities takes longer than most reads: not where no TLS is spoken.
+            verify=self.base.startswith("https://"),
             limits=httpx.Limits(max_connections=32),
         )
 
@@ -91,6 +102,17 @@ class Http:
         """JSON of a read."""
         params = {k: str(v) for k, v in query.items() if v is not None}
         return _json(await self._request("GET", path, params=params))
+
+    async def all(self, path: str, limit: int | None = None, **query: object) -> list[Any]:
+        """The items of a list, page by page; at most *limit* of them."""
+        found: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = cast("dict[str, Any]", await self.get(path, cursor=cursor, **query))
+            found += cast("list[Any]", page.get("items", []))
+            cursor = page.get("next")
+            if not cursor or (limit is not None and len(found) >= limit):
+                return found[:limit]
 
     async def text(self, path: str, **query: object) -> bytes:
         """The bytes of a read."""
@@ -140,6 +162,10 @@ class Http:
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
+    def _patience(self) -> httpx.Timeout:
+        connect = _CONNECT_S if self._answered else _FIRST_CONNECT_S
+        return httpx.Timeout(_DEADLINE_S, connect=connect)
+
     async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """A session that is over is signed in anew, once: jobs outlive sessions."""
         used = self.token
@@ -162,10 +188,16 @@ class Http:
             if turn:
                 await anyio.sleep(0.2 * 2**turn * (0.5 + random.random()))
             try:
-                response = await self._client.request(method, path, headers=headers, **options)
+                response = await self._client.request(
+                    method, path, headers=headers, timeout=self._patience(), **options
+                )
             except httpx.HTTPError as error:
                 last = _why(error)
+                silent = isinstance(error, httpx.TimeoutException)
+                if not self._answered and (silent or turn + 1 == _FIRST_TRIES):
+                    break
                 continue
+            self._answered = True
             if response.status_code < 400:
                 return response
             error = problem(response.status_code, response.content)

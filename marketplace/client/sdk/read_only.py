@@ -167,15 +167,7 @@ class Reader:
 
     async def _all(self, path: str, **query: object) -> list[Json]:
         limit = query.pop("limit", None)
-        most = int(str(limit)) if limit is not None else None
-        found: list[Json] = []
-        cursor: str | None = None
-        while True:
-            page = cast(Json, await self.http.get(path, cursor=cursor, **query))
-            found += cast("list[Json]", page.get("items", []))
-            cursor = page.get("next")
-            if not cursor or (most is not None and len(found) >= most):
-                return found[:most]
+        return await self.http.all(path, int(str(limit)) if limit is not None else None, **query)
 
     @staticmethod
     def _load(job: Path | str | JobSpec | LoadedJob) -> LoadedJob:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from marketplace.chain.errors import ChainFault
-from marketplace.cli.shared.common import UsageError, guarded
+from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.domain.errors import Malformed, NotFound
 
 

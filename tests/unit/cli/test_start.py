@@ -17,8 +17,12 @@ HEAVY = (
     "sqlalchemy",
     "numpy",
     "docker",
+    "pydantic",
 )
 """The dear ones: pycardano and ogmios alone cost 1.6 s of CPU."""
+
+FOR_COMMANDS = ("typer", "rich", "httpx", "anyio", "cbor2", "nacl")
+"""What every command needs and the program's name and release do not."""
 
 RUN = """
 import json, sys
@@ -71,6 +75,10 @@ def test_reading_commands_do_not_wait_for_what_builds_transactions(
     found = imported(str(tmp_path), *words)
     assert "marketplace" in found  # the command itself was loaded
     assert not found & set(HEAVY)
+
+
+def test_the_release_is_said_without_what_commands_need(tmp_path: object) -> None:
+    assert not imported(str(tmp_path), "--version") & {*HEAVY, *FOR_COMMANDS}
 
 
 def test_a_command_that_pays_is_seen_to_import_them(tmp_path: object) -> None:

@@ -18,7 +18,7 @@ from marketplace.cli.shared.tables import show_quote
 SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
 JOB = "job-0123456789abcdef"
 CODE = f"""
-from marketplace.cli.shared.common import print_table
+from marketplace.cli.shared.printing import print_table
 print_table("channels", ("session key", "output", "stage", "holds", "claimed"),
     [("{SESSION}", "{OUTPUT}", "closing", "10.123456 ADA", "2 ADA")] * 2, whole=("session key", "output"))
 print_table("jobs", ("job", "name", "state", "spent", "at most", "device"),

@@ -1,0 +1,121 @@
+"""What a command prints: tables for people, JSON for programs, and a question before money is spent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from marketplace.cli.shared.refusals import Declined
+from marketplace.cli.shared.screen import out
+
+_PIPED_WIDTH: Final = 1000
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout; bytes as hex."""
+    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[str] = ()
+) -> None:
+    """A table for people; a line that says so when it is empty. Columns of *whole* are never folded.
+
+    Where the terminal is too narrow for a table without broken words, every row stands on lines of its own: a key or a
+    transaction that runs over two lines cannot be copied.
+    """
+    if not rows:
+        out.print(f"[dim]{title}: none[/]")
+        return
+    cells = [[str(cell) for cell in row] for row in rows]
+    least, most = _widths(columns, cells, whole)
+    gaps = 2 * (len(columns) - 1)
+    room = (out.width if out.is_terminal else _PIPED_WIDTH) - gaps
+    if sum(least) > room:
+        _print_stacked(title, columns, cells)
+        return
+    table = Table(
+        title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False
+    )
+    for column, width in zip(columns, _shared(least, most, room), strict=True):
+        table.add_column(column, overflow="fold", no_wrap=column in whole, width=width)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    show(table)
+
+
+def _widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """(least, most) of each column in characters: without breaking a word, and without folding at all."""
+    least: list[int] = []
+    most: list[int] = []
+    for place, column in enumerate(columns):
+        texts = [column, *(row[place] for row in rows)]
+        parts = texts if column in whole else [word for text in texts for word in text.split()]
+        least.append(max(map(cell_len, parts)))
+        most.append(max(map(cell_len, texts)))
+    return least, most
+
+
+def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths within *room*: what each column needs, and of what is left the first that want more."""
+    left = room - sum(least)
+    widths: list[int] = []
+    for low, high in zip(least, most, strict=True):
+        more = min(left, high - low)
+        left -= more
+        widths.append(low + more)
+    return widths
+
+
+def _print_stacked(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Each row as a block of names and values, one a line."""
+    wide = max(map(cell_len, columns))
+    if title:
+        out.print(Text(title, style="bold"))
+    for number, row in enumerate(rows):
+        if number:
+            out.print()
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                out.print(Text.assemble((f"{column:<{wide}}  ", "dim"), cell))
+
+
+def show(table: Table) -> None:
+    """*table* within the terminal; as wide as it needs to be for a pipe."""
+    if out.is_terminal:
+        out.print(table, soft_wrap=False)
+    else:  # a console's own width is the most that a print may ask for
+        wide = Console(file=out.file, width=_PIPED_WIDTH, highlight=False, emoji=False)
+        wide.print(table)
+
+
+def confirm_spend(what: str, yes: bool) -> None:
+    """Show *what* is spent and ask; :class:`Declined` unless the answer is yes."""
+    out.print(what, markup=False)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Declined("nobody is there to confirm")
+    import typer  # every command that asks has loaded it; what only prints does without
+
+    if not typer.confirm("Go on?", default=False):
+        raise Declined("not confirmed")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
