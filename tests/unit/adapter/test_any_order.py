@@ -264,7 +264,14 @@ def test_any_order_of_anything(tmp_path: Path) -> None:
         play(seed, tmp_path)
 
 
-@pytest.mark.prove
-def test_any_order_of_anything_at_length(tmp_path: Path) -> None:
-    for seed in range(1000, 4000):
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(1000, 2000), marks=pytest.mark.prove),
+        pytest.param(range(2000, 12_000), marks=pytest.mark.nightly),
+    ],
+    ids=len,
+)
+def test_any_order_of_anything_at_length(tmp_path: Path, seeds: range) -> None:
+    for seed in seeds:
         play(seed, tmp_path if seed % 50 == 0 else None)

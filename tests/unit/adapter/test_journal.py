@@ -187,6 +187,9 @@ def test_forty_kills_of_the_writer(tmp_path: Path) -> None:
     storm(tmp_path / "j.db", 40)
 
 
-@pytest.mark.prove
-def test_a_thousand_kills_of_the_writer(tmp_path: Path) -> None:
-    storm(tmp_path / "j.db", 1000)
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(250, marks=pytest.mark.prove), pytest.param(1000, marks=pytest.mark.nightly)],
+)
+def test_hundreds_of_kills_of_the_writer(tmp_path: Path, kills: int) -> None:
+    storm(tmp_path / "j.db", kills)
