@@ -7,7 +7,7 @@ among the hosts there are (relative changes add up; a choice that is not a numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from marketplace.matching import filters
 from marketplace.matching.filters import BIT, Bits
 from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
-from marketplace.matching.model import WHOLE, NoMatch, Relaxation, Request
+from marketplace.matching.model import WHOLE, Host, NoMatch, Relaxation, Request
 
 LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "devices": {"gpu_count": 1},
@@ -251,47 +251,42 @@ def _has(fleet: Fleet, request: Request, rows: Rows, fits: Bools, field: str) ->
             return column[field][rows].astype(np.int64)
 
 
+_CHANGED: Final[dict[str, Callable[[Request, Request, Host], str]]] = {
+    "gpu_models": lambda _, __, host: "model " + (host.gpus[0].model if host.gpus else "any"),
+    "vram_mib": lambda _, new, __: f"vram {round(new.vram_mib / 1024, 1):g} GB",
+    "vram_max_mib": lambda _, __, ___: "more vram allowed",
+    "regions": lambda _, __, host: f"region {host.region or 'any'}",
+    "isolation": lambda _, __, host: "isolation " + (" or ".join(sorted(host.isolation)) or "none"),
+    "labels": lambda old, _, host: "no " + ", ".join(sorted(old.labels - host.labels)),
+    "avoid": lambda _, __, host: f"{host.id} not avoided",
+    "egress": lambda _, __, ___: "no egress",
+    "gpu_count": lambda _, new, __: f"{new.gpu_count} device{'s' if new.gpu_count > 1 else ''}",
+    "gpu_milli": lambda _, new, __: f"share {new.gpu_milli}",
+    "cpu_milli": lambda _, new, __: f"cpu {new.cpu_milli / 1000:g}",
+    "memory_mib": lambda _, new, __: f"memory {new.memory_mib / 1024:.4g} GB",
+    "disk_mib": lambda _, new, __: f"disk {new.disk_mib / 1024:.4g} GB",
+    "trust": lambda _, new, __: f"trust {new.trust}",
+    "upload_mbps": lambda _, new, __: f"upload {new.upload_mbps}",
+    "download_mbps": lambda _, new, __: f"download {new.download_mbps}",
+}
+"""What a consumer would say of a field that was relaxed; in the order of saying it."""
+
+_CAPS: Final = {"max_gpu_rate": "GPU-second", "max_core_rate": "core-second"}
+
+
 def _words(request: Request, relaxed: Request, market: Market, row: int) -> list[str]:
     """Each changed field as a consumer would say it."""
-    told: list[str] = []
     host = market.fleet.at(row)
-    if relaxed.gpu_models != request.gpu_models:
-        told.append("model " + (host.gpus[0].model if host.gpus else "any"))
-    if relaxed.vram_mib != request.vram_mib:
-        told.append(f"vram {round(relaxed.vram_mib / 1024, 1):g} GB")
-    if relaxed.vram_max_mib != request.vram_max_mib:
-        told.append("more vram allowed")
-    if relaxed.regions != request.regions:
-        told.append(f"region {host.region or 'any'}")
-    if relaxed.isolation != request.isolation:
-        told.append("isolation " + (" or ".join(sorted(host.isolation)) or "none"))
-    if relaxed.labels != request.labels:
-        told.append("no " + ", ".join(sorted(request.labels - host.labels)))
-    if relaxed.avoid != request.avoid:
-        told.append(f"{host.id} not avoided")
-    if relaxed.egress != request.egress:
-        told.append("no egress")
-    if relaxed.gpu_count != request.gpu_count:
-        told.append(f"{relaxed.gpu_count} device{'s' if relaxed.gpu_count > 1 else ''}")
-    if relaxed.gpu_milli != request.gpu_milli:
-        told.append(f"share {relaxed.gpu_milli}")
-    if relaxed.cpu_milli != request.cpu_milli:
-        told.append(f"cpu {relaxed.cpu_milli / 1000:g}")
-    if relaxed.memory_mib != request.memory_mib:
-        told.append(f"memory {relaxed.memory_mib / 1024:.4g} GB")
-    if relaxed.disk_mib != request.disk_mib:
-        told.append(f"disk {relaxed.disk_mib / 1024:.4g} GB")
-    told += [
-        f"{field.replace('_mbps', '')} {getattr(relaxed, field)}"
-        for field in ("trust", "upload_mbps", "download_mbps")
+    told = [
+        say(request, relaxed, host)
+        for field, say in _CHANGED.items()
         if getattr(relaxed, field) != getattr(request, field)
     ]
-    for field, unit in (("max_gpu_rate", "GPU-second"), ("max_core_rate", "core-second")):
+    for field, unit in _CAPS.items():
         old, new = getattr(request, field), getattr(relaxed, field)
         if old != new and old:
-            told.append(
-                f"a price cap of {new / 1e6:g} lovelace per {unit} (+{-(-100 * (new - old) // old)} %)"
-            )
+            more = -(-100 * (new - old) // old)
+            told.append(f"a price cap of {new / 1e6:g} lovelace per {unit} (+{more} %)")
     return told or ["nothing changed"]
 
 

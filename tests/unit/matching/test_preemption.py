@@ -96,6 +96,16 @@ def check_shares(queue: FairQueue, request: Request, victims: tuple[Placement, .
         assert max(before) >= fair
 
 
+def check_none(market: Matchmaker, wanted: Request, plan: Preemption | None) -> None:
+    """Where no room can be made even without any rule of shares, no host has it."""
+    if plan_preemption(market, wanted, 0) is not None:
+        return
+    assert plan is None
+    for host in market.fleet.row_of:
+        lower = [p for p in market.live() if p.request.priority < 5 and p.host == host]
+        assert not fits_without(market, wanted, host, lower)
+
+
 def trial(seed: int, operations: int) -> int:
     """Random placements, ends, notices and arrivals; how much room was made."""
     rng = random.Random(seed)
@@ -139,12 +149,7 @@ def trial(seed: int, operations: int) -> int:
             plan = plan_preemption(market, wanted, 0, among=among, may=may(wanted))
             after = (market.fleet.free, market.fleet.cpu, market.fleet.owner)
             assert all((a == b).all() for a, b in zip(before, after, strict=True))
-            free = plan_preemption(market, wanted, 0)
-            if free is None:
-                assert plan is None
-                for host in market.fleet.row_of:
-                    lower = [p for p in market.live() if p.request.priority < 5 and p.host == host]
-                    assert not fits_without(market, wanted, host, lower)
+            check_none(market, wanted, plan)
             if plan is not None:
                 check_plan(market, wanted, plan)
                 check_shares(queue, wanted, plan.victims)
@@ -165,11 +170,10 @@ def trial(seed: int, operations: int) -> int:
                 got = rooms.take(name, 0)
                 assert got is not None
                 del made[name]
-                if got is not None:
-                    assert (got.host, got.request) == (plan.host, plan.request)
-                    taken += 1
-                    held[f"p{at}"] = got
-                    queue.adopt(f"p{at}", got, 0)
+                assert (got.host, got.request) == (plan.host, plan.request)
+                taken += 1
+                held[f"p{at}"] = got
+                queue.adopt(f"p{at}", got, 0)
         check_books(market)
     return taken
 
