@@ -15,8 +15,9 @@ from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.hub.sockets import Connection, Hub
 from marketplace.market.base.records import Lease
 from marketplace.market.context import Market
-from marketplace.market.core import decide
+from marketplace.market.core.inputs import Stop
 from marketplace.market.leases import ticks
+from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
 
 log = structlog.get_logger("hub")
@@ -134,10 +135,7 @@ class PayerHub:
             raise NotFound(f"no lease {lease_id}")
         self._speaks(connection, lease.session_vk)
         why = reason if reason in {r.value for r in EndReason} else EndReason.CANCELLED
-        if lease.state is not LeaseState.ENDED:
-            await self.market.change(
-                lease_id, lambda at, of: decide.stop(at, of, why, self.market.now)
-            )
+        await change_lease(self.market, lease_id, Stop(why))
 
 
 def _note(connection: Connection, session_vk: bytes, seq: int) -> None:

@@ -1,25 +1,23 @@
-"""The shell of all use cases: what they share. Load, decide, apply, and only then act."""
+"""What all use cases share: the ports that they need, and what one process remembers."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 
-from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JobState
 from marketplace.market.base.bus import Bus
-from marketplace.market.base.ports import Change, Clock, Ids, Ledger, Payers, Providers, Store
-from marketplace.market.base.records import ApiKey, Audit, Event, Job, Lease, ReceiptRecord
+from marketplace.market.base.ports import Clock, Ids, Ledger, Payers, Providers, Store
+from marketplace.market.base.records import Audit, Event, Job, Lease, ReceiptRecord
 from marketplace.market.base.settings import Settings
-from marketplace.market.core.decide import Outcome
 from marketplace.market.state.counted_channels import Paying
 from marketplace.market.state.directory import Directory
-from marketplace.market.state.open_quotes import OpenQuotes, unfunded
+from marketplace.market.state.looks import Looks
+from marketplace.market.state.open_quotes import OpenQuotes
 from marketplace.market.state.starts import Starts
 from marketplace.market.state.tick_book import Book, Ticks, UsedKeys
 
@@ -70,6 +68,7 @@ class Market:
     has_chain: bool = False  # one is configured, be it away; else there is only the adapters' word
     paying: Paying = field(default_factory=Paying)
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
+    looks: Looks = field(default_factory=Looks)
     starts: Starts = field(init=False)
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
@@ -104,65 +103,6 @@ class Market:
         if lease is None or job is None:
             raise NotFound(f"no lease {lease_id}")
         return lease, job
-
-    async def change(
-        self,
-        lease_id: str,
-        decide: Callable[[Lease, Job], Outcome],
-        extra: Callable[[Outcome], Change] | None = None,
-    ) -> Outcome:
-        """Load, decide and apply until nobody else was faster; then release and rematch."""
-        for attempt in range(TRIES):
-            lease, job = await self.lease(lease_id)
-            out = decide(lease, job)
-            change = extra(out) if extra is not None else Change()
-            if out.lease == lease and out.job == job and not out.sends and extra is None:
-                return out
-            await self._fill(change, out, lease, job)
-            try:
-                await self.store.apply(change)
-            except Conflict:
-                if attempt == TRIES - 1:
-                    raise
-                continue
-            self.after(out)
-            return out
-        raise Conflict(f"{lease_id} keeps changing")
-
-    async def _fill(self, change: Change, out: Outcome, lease: Lease, job: Job) -> None:
-        if out.lease != lease:
-            change.sets.append(out.lease)
-        if out.job != job:
-            change.sets.append(out.job)
-            if out.job.state is JobState.ENDED and job.state is not JobState.ENDED:
-                await self.free_budget(change, out.job, out.lease)
-        change.sends += [(f"adapter:{lease.provider}", message) for message in out.sends]
-        if out.kind:
-            change.puts.append(self.event(out.job, out.kind, out.detail, lease.id))
-        change.topics += [f"job:{job.id}", f"lease:{lease.id}"]
-        if out.released or out.rematch:
-            change.topics.append(MATCHER)
-
-    def after(self, out: Outcome) -> None:
-        """The acts that follow a commit."""
-        if out.released:
-            self.directory.release(out.lease.id, self.now)
-        if not unfunded(out.lease):
-            self.open_quotes.drop(out.lease.id)
-        log.info(
-            "lease", lease=out.lease.id, state=out.lease.state.name, job=out.job.id,
-            job_state=out.job.state.name, what=out.kind,
-        )  # fmt: skip
-
-    async def free_budget(self, change: Change, job: Job, lease: Lease | None) -> None:
-        """Into *change*: what the job did not spend goes back to its API key, audited."""
-        key = await self.store.get(ApiKey, job.api_key) if job.api_key else None
-        if key is None:
-            return
-        spent = job.spent_before + (lease.owed if lease is not None else 0)
-        unspent = max(job.parsed.price.budget - spent, 0)
-        change.sets.append(replace(key, committed=max(key.committed - unspent, 0)))
-        change.puts.append(self.note("market", "budget.free", key.id, job=job.id, amount=unspent))
 
     def note(self, actor: str, action: str, subject: str, **detail: object) -> Audit:
         """A line for the audit log: who did what to whom. Never a secret in it."""

@@ -34,6 +34,7 @@ from marketplace.market.base.ports import Ledger
 from marketplace.market.base.records import Job, Lease, OfferRecord, Sent
 from marketplace.market.base.settings import Settings
 from marketplace.market.context import MATCHER, Market
+from marketplace.market.core.ending import HOLDING
 from marketplace.market.jobs import gangs, preempt
 from marketplace.market.leases.adapters import Adapters
 from marketplace.market.money import paying
@@ -249,7 +250,7 @@ async def _look_again(market: Market, kind: str, name: str) -> None:
             market.bus.tell([MATCHER])
         return
     lease = await market.store.get(Lease, name)
-    if lease is not None and lease.state in sweeps.decide.HOLDING:
+    if lease is not None and lease.state in HOLDING:
         market.directory.adopt(lease)
     elif lease is not None:
         market.directory.release(lease.id, market.now)

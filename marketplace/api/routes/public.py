@@ -17,7 +17,7 @@ from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.job import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.records import Job, Lease, OfferRecord
-from marketplace.market.core.decide import LIVE
+from marketplace.market.core.ending import LIVE
 from marketplace.market.jobs import views
 from marketplace.version import release
 

@@ -18,17 +18,18 @@ from typing import Final
 from marketplace.domain.client_address import counted_as
 from marketplace.domain.errors import Conflict
 from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.lease import LeaseState
 from marketplace.market.accounts.access import Caller
 from marketplace.market.base.errors import PaymentOwed, TooManyQuotes, UnpaidWait
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Channel, Job, Lease, Standing, VoucherRecord
-from marketplace.market.base.settings import Settings
 from marketplace.market.context import Market
-from marketplace.market.core import decide
+from marketplace.market.core.ending import LIVE
+from marketplace.market.core.inputs import TurnCame, TurnMissed
+from marketplace.market.core.standing import address_limited, most_quotes, wait_ms
+from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.state.open_quotes import ASKED, WAITS, unfunded
 
-LIVE: Final = decide.LIVE
 AGAIN_MS: Final = 2_000
 """When to ask again after TOO_MANY_QUOTES: about as long as a quote is signed and funded in."""
 PAGE: Final = 500
@@ -42,55 +43,6 @@ def address_name(address: str) -> str:
     return f"address.{sha256(counted.encode()).hexdigest()[:32]}" if counted else ""
 
 
-# ---- pure ----------------------------------------------------------------------------------------
-
-
-def wait_ms(settings: Settings, known: Standing, now: int) -> int:
-    """How long is to be waited since the last unpaid end."""
-    if not known.strikes:
-        return 0
-    wait = settings.unpaid_wait_ms << min(known.strikes - 1, 20)
-    return max(0, known.last_ms + min(wait, settings.unpaid_wait_most_ms) - now)
-
-
-def most_quotes(settings: Settings, known: Standing, now: int) -> int:
-    """So many quotes may be open at once: each channel that paid doubles it, each lapse halves it, and
-    one is always left."""
-    most = settings.quotes_new
-    if known.paid:
-        most = min(most << min(known.paid, 20), max(most, settings.quotes_paying))
-    return max(1, most >> min(_faded(settings, known, known.lapses, now), 20))
-
-
-def _faded(settings: Settings, known: Standing, number: int, now: int) -> int:
-    return max(0, number - max(0, now - known.last_ms) // settings.unpaid_forget_ms)
-
-
-def struck(settings: Settings, known: Standing, now: int, owing: str = "") -> Standing:
-    """After a lease that ended unpaid."""
-    strikes = _faded(settings, known, known.strikes, now) + 1
-    lapses = _faded(settings, known, known.lapses, now)
-    more = [owing] if owing and owing not in known.owing else []
-    return replace(
-        known, strikes=strikes, lapses=lapses, last_ms=now, owing=[*known.owing, *more][-100:]
-    )
-
-
-def lapsed(settings: Settings, known: Standing, now: int) -> Standing:
-    """After a quote that lapsed, or a lease that was signed and never funded."""
-    if wait_ms(settings, known, now):  # the wait that lasts is not begun anew by it
-        return replace(known, lapses=known.lapses + 1)
-    lapses = _faded(settings, known, known.lapses, now) + 1
-    strikes = _faded(settings, known, known.strikes, now)
-    return replace(known, lapses=lapses, strikes=strikes, last_ms=now)
-
-
-def address_limited(known: Standing) -> str:
-    """The address that an account's quotes count at: only those of accounts that never paid do, or
-    who pays would use up the places of a newcomer behind the same router."""
-    return "" if known.paid else known.address
-
-
 # ---- asking --------------------------------------------------------------------------------------
 
 
@@ -99,7 +51,7 @@ async def of(market: Market, name: str) -> Standing:
     return await market.store.get(Standing, name) or Standing(name)
 
 
-async def change(market: Market, name: str, how: Callable[[Standing], Standing]) -> Standing:
+async def update(market: Market, name: str, how: Callable[[Standing], Standing]) -> Standing:
     """Apply *how* until nobody else was faster."""
     for _ in range(_TRIES):
         found = await market.store.get(Standing, name)
@@ -113,20 +65,13 @@ async def change(market: Market, name: str, how: Callable[[Standing], Standing])
     raise Conflict("what is remembered of this account keeps changing")
 
 
-async def quote_ttl_ms(market: Market, account: str) -> int:
-    """How long a quote of this account stands."""
-    known, settings = await of(market, account), market.settings
-    most = settings.quote_ttl_ms
-    return most if known.paid else min(most, settings.quote_ttl_new_ms)
-
-
 async def check(market: Market, account: str, address: str = "") -> Standing:
     """PaymentOwed or UnpaidWait unless the account may have a new lease; what is known of it."""
     known = await of(market, account)
     owing = [one for one in known.owing if await _owes(market, one)]
     if owing != known.owing:
         gone = set(known.owing) - set(owing)
-        known = await change(
+        known = await update(
             market, account, lambda at: replace(at, owing=[x for x in at.owing if x not in gone])
         )
     if owing:
@@ -177,7 +122,7 @@ async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenera
         quotes.add(asked, who.account, place)
     try:
         if address and known.address != address:
-            await change(market, who.account, lambda at: replace(at, address=address))
+            await update(market, who.account, lambda at: replace(at, address=address))
         yield
     finally:
         for asked in places:
@@ -199,33 +144,9 @@ async def blocked(market: Market, account: str) -> bool:
 # ---- what happened -------------------------------------------------------------------------------
 
 
-async def unpaid(market: Market, lease: Lease) -> None:
-    """A lease ended for want of payment."""
-    settings, now = market.settings, market.now
-    known = await change(
-        market, lease.account, lambda at: struck(settings, at, now, owing=lease.id)
-    )
-    if known.address and not known.paid:
-        await change(market, known.address, lambda at: struck(settings, at, now))
-
-
-async def late(market: Market, lease: Lease) -> None:
-    """A lease is over and its last receipt has had no answer for a while."""
-    known = await of(market, lease.account)
-    if lease.id not in known.owing:
-        more = [*known.owing, lease.id][-100:]
-        await change(market, lease.account, lambda at: replace(at, owing=more))
-
-
-async def lapse(market: Market, lease: Lease) -> None:
-    """Its devices were held for nothing."""
-    settings, now = market.settings, market.now
-    await change(market, lease.account, lambda at: lapsed(settings, at, now))
-
-
 async def paid(market: Market, account: str) -> None:
     """Money was seen to move over one more channel of it (``paying``)."""
-    await change(
+    await update(
         market, account,
         lambda at: replace(at, paid=at.paid + 1, lapses=max(0, at.lapses - 1), turn=""),
     )  # fmt: skip
@@ -247,7 +168,7 @@ async def takes_turn(market: Market, lease: Lease) -> bool:
             return True
         if any(other.state in LIVE for other in together):
             return False
-    mine = await change(
+    mine = await update(
         market, lease.account,
         lambda at: at if at.turn not in (known.turn, lease.id) else replace(at, turn=lease.id),
     )  # fmt: skip
@@ -291,12 +212,9 @@ async def _outwaited(market: Market, lease: Lease) -> bool:
 
 async def _hand_over(market: Market, lease: Lease) -> None:
     with suppress(Conflict):
-        await market.change(lease.id, lambda at, of: decide.its_turn(at, of))
+        await change_lease(market, lease.id, TurnCame())
 
 
 async def _end(market: Market, lease: Lease) -> None:
-    reason, why = EndReason.QUOTE_EXPIRED, "the account's lease before it was not paid for in time"
     with suppress(Conflict):
-        await market.change(
-            lease.id, lambda at, of: decide.never_started(at, of, reason, why, market.now)
-        )
+        await change_lease(market, lease.id, TurnMissed())

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, cast
 import anyio
 
 from marketplace.domain.errors import Conflict, Malformed, NotFound, TallyError
-from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JOB, JobEvent, JobSpec, JobState
+from marketplace.domain.work.job import JOB, JobSpec, JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import priority, standing
 from marketplace.market.accounts.access import Caller, audit
@@ -23,9 +22,12 @@ from marketplace.market.base.errors import NothingMatches, NotOffered
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ApiKey, Job, Remembered
 from marketplace.market.context import MATCHER, TRIES, Market, log
-from marketplace.market.core import decide
+from marketplace.market.core.inputs import Unmatched
+from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.jobs import jobs
-from marketplace.market.state.directory import Match, explained
+from marketplace.market.lifecycle.change import Step, change_job, commit
+from marketplace.market.placement.matching import proposed
+from marketplace.market.state.directory import explained
 from marketplace.matching import NoMatch
 
 LIVING: Final = tuple(state for state in JobState if state is not JobState.ENDED)
@@ -158,39 +160,20 @@ async def _match(
     market: Market, made: Sequence[Job], spec: JobSpec, change: Change, *, new: bool
 ) -> None:
     """Plan for all members on this process's view, and ask all their providers in one change."""
-    leases = [market.ids.new("lease") for _ in made]
-    account = made[0].account
-    ttl_ms = await standing.quote_ttl_ms(market, account)
-    address = standing.address_limited(await standing.of(market, account))
-    found = market.directory.place_gang(spec, made[0].account, market.now, leases)
+    leases, account = [market.ids.new("lease") for _ in made], made[0].account
+    found = market.directory.place_gang(spec, account, market.now, leases)
     if isinstance(found, NoMatch):
-        raise _no_room(market, spec, made[0].account, found)
+        raise _no_room(market, spec, account, found)
     try:
-        for job, match, lease_id in zip(made, found, leases, strict=True):
-            _propose(market, job, match, lease_id, change, new=new, ttl_ms=ttl_ms)
-        change.fence = market.fence
-        await market.store.apply(change)
-        for lease_id in leases:
-            market.open_quotes.add(lease_id, account, address)
+        steps = [
+            Step(None if new else job, None, await proposed(market, job, match, lease_id))
+            for job, match, lease_id in zip(made, found, leases, strict=True)
+        ]
+        await commit(market, steps, change)
     except BaseException:
         for lease_id in leases:
             market.directory.release(lease_id, market.now)
         raise
-
-
-def _propose(
-    market: Market, job: Job, match: Match, lease_id: str, change: Change, *, new: bool,
-    ttl_ms: int,
-) -> None:  # fmt: skip
-    spec, expires = job.parsed, market.now + ttl_ms
-    terms = decide.terms_of(job, spec, match, lease_id, job.session_vk, expires)
-    job, lease = decide.proposed(job, match, terms, False, market.now)
-    change.puts.append(lease)
-    (change.puts if new else change.sets).append(job)
-    change.puts.append(market.event(job, "MATCHED", {"provider": lease.provider}))
-    ask = wire.LeaseProposed(lease.id, spec, lease.terms)
-    change.sends.append((f"adapter:{lease.provider}", ask))
-    change.topics.append(f"job:{job.id}")
 
 
 async def _leave_to_matcher(market: Market, gang: str, made: Sequence[Job], change: Change) -> None:
@@ -203,7 +186,7 @@ async def _leave_to_matcher(market: Market, gang: str, made: Sequence[Job], chan
         with anyio.move_on_after(MATCHED_WITHIN_S):
             while True:
                 now = await members_of(market, gang)
-                refused = next((job for job in now if job.reason == jobs.NO_MATCH), None)
+                refused = next((job for job in now if job.reason == NO_MATCH), None)
                 if refused is not None:
                     raise NothingMatches(refused.message, explain=refused.explain)
                 if all(job.lease or job.state is not JobState.POSTED for job in now):
@@ -277,15 +260,7 @@ async def _place(market: Market, members: Sequence[Job]) -> None:
     except NothingMatches as no:
         explain = cast("dict[str, Any]", no.fields["explain"])
         for job in members:
-            change = Change(topics=[f"job:{job.id}"])
-            ended = replace(
-                job, state=JOB.step(job.state, JobEvent.END), message=no.message,
-                reason=jobs.NO_MATCH, updated_ms=market.now, explain=explain,
-            )  # fmt: skip
-            change.sets.append(ended)
-            change.puts.append(market.event(ended, "ENDED", {"reason": jobs.NO_MATCH}))
-            await market.free_budget(change, ended, None)
-            await market.store.apply(change)
+            await change_job(market, job.id, Unmatched(no.message, explain))
 
 
 async def _end(market: Market, members: Sequence[Job]) -> None:

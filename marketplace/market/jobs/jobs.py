@@ -6,20 +6,16 @@ Over 400 lines: one job's way from posting to signature, which is read as a whol
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
-from marketplace.domain.errors import Conflict, IllegalTransition, Malformed, NotFound
-from marketplace.domain.money.channel_stage import USABLE
-from marketplace.domain.money.terms import SignedTerms, Terms
-from marketplace.domain.protocol import wire
+from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.work.job import JOB, JobEvent, JobSpec, JobState
-from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.job import JOB, JobSpec, JobState
+from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import priority, standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import (
@@ -41,12 +37,15 @@ from marketplace.market.base.records import (
     Remembered,
 )
 from marketplace.market.context import MATCHER, TRIES, Market
-from marketplace.market.core import decide
-from marketplace.market.placement import starts
+from marketplace.market.core.ending import BEFORE_FUNDS
+from marketplace.market.core.inputs import KeyBrought, Signed, Stop
+from marketplace.market.core.outcome import Outcome
+from marketplace.market.core.proposal import device_words, lease_of, terms_of
+from marketplace.market.core.waiting import NO_MATCH
+from marketplace.market.lifecycle.change import change_job, change_lease
+from marketplace.market.placement.matching import match, rematch
 from marketplace.market.state.directory import Match, explained
 from marketplace.matching import NoMatch
-
-NO_MATCH: Final = "NO_MATCH"
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ async def _post(market: Market, who: Caller, asked: Posting) -> Job:
         answer = {"id": job.id}
         first.puts.append(Remembered(who.account, key, question, 201, answer, now))
     if market.epoch:
-        return await match(market, job, asked.spec, first, new=True)
+        return await match(market, job, first, new=True)
     return await _leave_to_matcher(market, job, first)
 
 
@@ -179,170 +178,6 @@ async def _leave_to_matcher(market: Market, job: Job, first: Change) -> Job:
     return await market.store.get(Job, job.id) or job
 
 
-async def match(market: Market, job: Job, spec: JobSpec, change: Change, *, new: bool) -> Job:
-    """Plan on this process's view and commit under the lock; what was planned is undone if not."""
-    lease_id, avoid = market.ids.new("lease"), frozenset(job.avoid)
-    doubtful = await starts.doubtful(market, job.account)
-    found = market.directory.place(spec, job.account, avoid | doubtful, market.now, lease_id)
-    if isinstance(found, NoMatch) and doubtful:  # better than none at all
-        found = market.directory.place(spec, job.account, avoid, market.now, lease_id)
-    try:
-        if isinstance(found, NoMatch):
-            return await _unmatched(market, job, spec, found, change, new=new)
-        return await propose(market, job, spec, found, lease_id, change, new=new)
-    except BaseException:
-        market.directory.release(lease_id, market.now)
-        raise
-
-
-async def _unmatched(
-    market: Market, job: Job, spec: JobSpec, no: NoMatch, change: Change, *, new: bool
-) -> Job:
-    """Wait if the job's policy says so, or if it made way for another; refuse a new job; end one that
-    had a lease before."""
-    why = explained(no)
-    if decide.waits(job):
-        event = JobEvent.WAIT
-        job = replace(
-            job,
-            state=JOB.step(job.state, event),
-            explain=why,
-            updated_ms=market.now,
-            message=str(no),
-        )
-        await _save_job(market, job, change, "QUEUED", why, new=new)
-        market.directory.wait(job.id, spec, job.account, frozenset(job.avoid), market.now)
-        return job
-    if new:
-        raise NothingMatches(str(no), explain=why)
-    reason = EndReason.PROVIDER_LOST if job.retries else NO_MATCH
-    if not job.retries and job.avoid:
-        reason = EndReason.DECLINED
-    job = replace(
-        job, state=JOB.step(job.state, JobEvent.END), reason=reason, message=str(no), explain=why,
-        updated_ms=market.now,
-    )  # fmt: skip
-    await market.free_budget(change, job, None)
-    await _save_job(market, job, change, "ENDED", {"reason": str(reason)}, new=False)
-    return job
-
-
-async def _save_job(
-    market: Market, job: Job, change: Change, kind: str, detail: dict[str, Any], *, new: bool
-) -> None:
-    (change.puts if new else change.sets).append(job)
-    change.puts.append(market.event(job, kind, detail))
-    change.topics.append(f"job:{job.id}")
-    await market.store.apply(change)
-
-
-async def propose(
-    market: Market,
-    job: Job,
-    spec: JobSpec,
-    found: Match,
-    lease_id: str,
-    change: Change,
-    *,
-    new: bool,
-) -> Job:
-    """Ask the adapter, in the same transaction as the lease itself."""
-    session_vk = await _reusable(market, job, found)
-    reused = bool(session_vk)
-    if not reused:
-        if not job.session_vk and job.spares:
-            fresh, *rest = job.spares
-            job = replace(job, session_vk=bytes.fromhex(fresh), spares=rest)
-        if not job.session_vk:
-            market.directory.release(lease_id, market.now)
-            job = replace(job, needs="session_vk", updated_ms=market.now)
-            await _save_job(market, job, change, "NEEDS", {"needs": "session_vk"}, new=new)
-            return job
-        session_vk = job.session_vk
-    expires = market.now + await standing.quote_ttl_ms(market, job.account)
-    terms = decide.terms_of(job, spec, found, lease_id, session_vk, expires)
-    if job.explain:
-        job = replace(job, explain={})
-    job, lease = decide.proposed(job, found, terms, reused, market.now)
-    change.puts.append(lease)
-    (change.puts if new else change.sets).append(job)
-    change.puts.append(market.event(job, "MATCHED", {"provider": lease.provider}))
-    ask = wire.LeaseProposed(lease.id, spec, lease.terms)
-    change.sends.append((f"adapter:{lease.provider}", ask))
-    change.topics.append(f"job:{job.id}")
-    change.fence = market.fence
-    await market.store.apply(change)
-    known = await standing.of(market, job.account)
-    market.open_quotes.add(lease.id, job.account, standing.address_limited(known))
-    return job
-
-
-async def _reusable(market: Market, job: Job, found: Match) -> bytes:
-    """An open channel of this consumer to the matched provider, with the same facts; or nothing."""
-    if not job.channels:
-        return b""
-    offer = found.offer
-    for channel in await market.store.find(
-        Channel,
-        session_vk=[bytes.fromhex(x) for x in job.channels],
-        account=job.account,
-        provider=offer.provider,
-        state=USABLE,
-    ):
-        was = Terms.decode(channel.terms)
-        same = (
-            was.payout == offer.payout
-            and was.adapter_vkh == offer.adapter_vkh
-            and was.close_period_ms == offer.close_period_ms
-            and was.fee_bps == offer.fee_bps
-            and was.asset == offer.asset
-            and was.consumer_vkh == job.consumer_vkh
-        )
-        if same and not channel.end_signature and not channel.settled_tx:
-            return channel.session_vk
-    return b""
-
-
-async def rematch(market: Market, job_id: str) -> None:
-    """Look again for a posted job that has no lease; nothing if somebody did already."""
-    job = await market.store.get(Job, job_id)
-    if job is None or job.state is not JobState.POSTED or job.lease or job.needs or job.gang:
-        return  # the members of a gang are placed together or not at all: ``gangs``
-    if decide.pausing(job, market.now):
-        return  # the next sweep looks again
-    if await standing.blocked(market, job.account):
-        return
-    try:
-        await match(market, job, job.parsed, Change(), new=False)
-    except OverBudget as over:
-        ended = replace(
-            job, state=JOB.step(job.state, JobEvent.END), reason=EndReason.CEILING,
-            message=over.message, updated_ms=market.now,
-        )  # fmt: skip
-        change = Change()
-        await market.free_budget(change, ended, None)
-        await _save_job(market, ended, change, "ENDED", {"reason": ended.reason}, new=False)
-
-
-async def queued_round(market: Market) -> int:
-    """Try the fair queue; how many jobs were placed."""
-    begun = market.directory.round(market.now, lambda: market.ids.new("lease"))
-    for job_id, lease_id, found in begun:
-        try:
-            job = await market.store.get(Job, job_id)
-            if (
-                job is None
-                or job.state is not JobState.QUEUED
-                or await standing.blocked(market, job.account)
-            ):
-                market.directory.release(lease_id, market.now)
-                continue
-            await propose(market, job, job.parsed, found, lease_id, Change(), new=False)
-        except Conflict:
-            market.directory.release(lease_id, market.now)
-    return len(begun)
-
-
 async def owned_job(market: Market, who: Caller, job_id: str) -> Job:
     """The caller's job; NotFound for anybody else's."""
     job = await market.store.get(Job, job_id)
@@ -372,59 +207,23 @@ async def sign(
 
     What *remember* gives is written in the same transaction.
     """
-    lease, job = await owned_lease(market, who, lease_id)
-    if lease.session_signature == session_signature and lease.state is not LeaseState.OFFERED:
-        return lease  # said twice: the answer is the same
-    if lease.state is not LeaseState.OFFERED or market.now >= lease.expires_ms:
-        raise QuoteGone(f"the quote of {lease_id} is over ({lease.state.name})")
-    SignedTerms(lease.terms, lease.adapter_signature, session_signature).verify()
-    if not lease.reused and not re.fullmatch(r"[0-9a-f]{64}", channel_tx):
-        raise Malformed("channel_tx is the open transaction's id in hex")
-    wanted = set(job.parsed.secrets)
-    if set(secrets) != wanted:
-        raise Malformed(f"sealed secrets are needed for: {', '.join(sorted(wanted)) or 'nothing'}")
-    sealed = {name: value.hex() for name, value in secrets.items()}
-    waits = not (await standing.of(market, lease.account)).paid and market.settings.starts_in_turn
-    offered = await market.store.get(OfferRecord, lease.offer)
+    lease, _ = await owned_lease(market, who, lease_id)
+    known, offered = (
+        await standing.of(market, lease.account),
+        await market.store.get(OfferRecord, lease.offer),
+    )
+    waits = not known.paid and market.settings.starts_in_turn
     payout = offered.offer.payout_address if offered is not None else ""
 
-    def extra(out: decide.Outcome) -> Change:
+    def extra(out: Outcome) -> Change:
         agreed = {"ceiling": lease.ceiling, "channel": lease.session_vk.hex()}
         note = audit(market, who, "lease.sign", lease.id, {**agreed, "tx": channel_tx})
-        kept = remember(out.lease)
-        if out.lease.reused:
-            return Change(puts=[note, *kept])
-        puts: list[Record] = [
-            note,
-            *kept,
-            Channel(
-                lease.session_vk,
-                lease.account,
-                lease.provider,
-                lease.terms,
-                payout,
-                market.now,
-                channel_tx,
-            ),
-        ]
-        return Change(puts=puts)
+        return Change(puts=[note, *(remember(out.lease) if out.lease is not None else [])])
 
-    try:
-        out = await market.change(
-            lease_id,
-            lambda at, of: decide.signed(
-                at, of, session_signature, channel_tx, sealed, market.now, waits
-            ),
-            extra,
-        )
-    except (Conflict, IllegalTransition):
-        lease, _ = await market.lease(lease_id)
-        if lease.session_signature == session_signature:
-            return lease  # said twice at once
-        raise
-    if not waits:
-        return out.lease
-    await standing.turns(market, lease.account)
+    asked = Signed(session_signature, channel_tx, secrets, payout, waits)
+    await change_lease(market, lease_id, asked, extra)
+    if waits:
+        await standing.turns(market, lease.account)
     lease, _ = await market.lease(lease_id)
     return lease
 
@@ -437,50 +236,27 @@ async def stop(market: Market, who: Caller, job_id: str, reason: str = "") -> Jo
 
 async def stop_job(market: Market, job: Job, reason: str) -> Job:
     """The same, by whoever may."""
-    if job.lease and job.state is not JobState.ENDED:
-        out = await market.change(
-            job.lease, lambda lease, of: decide.stop(lease, of, reason, market.now)
-        )
-        return out.job
-    if job.state in (JobState.POSTED, JobState.QUEUED):
-        ended = replace(
-            job, state=JOB.step(job.state, JobEvent.END), reason=reason, updated_ms=market.now,
-            needs="",
-        )  # fmt: skip
-        change = Change(topics=[MATCHER])
-        await market.free_budget(change, ended, None)
-        await _save_job(market, ended, change, "ENDED", {"reason": reason}, new=False)
-        market.directory.leave(job.id)
-        return ended
-    return job
+    if job.state is JobState.ENDED:
+        return job
+    return (await change_job(market, job.id, Stop(reason))).job
 
 
 async def decline(market: Market, who: Caller, lease_id: str) -> Job:
     """The consumer does not want this quote: the job ends."""
     lease, job = await owned_lease(market, who, lease_id)
-    if lease.state not in decide.BEFORE_FUNDS:
+    if lease.state not in BEFORE_FUNDS:
         raise QuoteGone(f"the quote of {lease_id} is over ({lease.state.name})")
     return await stop_job(market, job, EndReason.CANCELLED)
 
 
 async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) -> Job:
     """The fresh session key that a retry needs; the job is matched again."""
-    for attempt in range(TRIES):
-        job = await owned_job(market, who, job_id)
-        if job.needs != "session_vk":
-            if job.session_vk == session_vk and job.retries:
-                return job  # said twice
-            raise Conflict("the job does not wait for a session key")
-        if len(session_vk) != 32 or await market.store.count(Channel, session_vk=session_vk):
-            raise Conflict("a session key is 32 bytes, and fresh")
-        job = replace(job, session_vk=session_vk, needs="", updated_ms=market.now)
-        try:
-            await market.store.apply(Change(sets=[job], topics=[MATCHER, f"job:{job.id}"]))
-        except Conflict:  # its lost provider told something late
-            if attempt == TRIES - 1:
-                raise
-            continue
-        break
+    job = await owned_job(market, who, job_id)
+    waits = job.needs == "session_vk"
+    used = len(session_vk) != 32 or await market.store.count(Channel, session_vk=session_vk)
+    if waits and used:
+        raise Conflict("a session key is 32 bytes, and fresh")
+    await change_job(market, job_id, KeyBrought(session_vk))
     if market.epoch:
         # The matcher's own round hears of the job too; whichever is second has nothing left to do.
         with contextlib.suppress(Conflict):
@@ -503,7 +279,7 @@ def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
     return {
         "offer": found.offer.id,
         "provider": found.offer.provider,
-        "device": decide.device_words(found.offer, found.grant.gpus),
+        "device": device_words(found.offer, found.grant.gpus),
         "simulated": any(g.simulated for g in found.offer.host.gpus if g.uuid in found.grant.gpus),
         "resource": found.resource,
         "rate_micro": found.rate_micro,
@@ -522,8 +298,8 @@ def _alternatives(
     job = Job(
         "", account, "", spec.name, spec.kind, spec.to_wire(), bytes(28), [], JOB.initial, 0, 0, b""
     )
-    terms = decide.terms_of(job, spec, found, "", bytes(32), market.now)
-    _, lease = decide.proposed(job, found, terms, False, market.now)
+    terms = terms_of(job, spec, found, "", bytes(32), market.now)
+    lease = lease_of(job, found, terms, False, market.now)
     return market.directory.others(spec, account, lease, market.now)
 
 

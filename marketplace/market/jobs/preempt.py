@@ -21,8 +21,11 @@ from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Job, Lease, Preemption
 from marketplace.market.context import Market, log
-from marketplace.market.core import decide
-from marketplace.market.jobs import jobs
+from marketplace.market.core.decide import decide
+from marketplace.market.core.ending import LIVE
+from marketplace.market.core.inputs import NoticeGiven, NoticeOver, NoticeWithdrawn, RoomBegun
+from marketplace.market.lifecycle.change import Step, change_lease, commit
+from marketplace.market.placement.matching import propose
 from marketplace.market.state.directory import Match
 
 OPEN: Final = (PreemptionState.NOTICE, PreemptionState.STOPPING, PreemptionState.TAKEN)
@@ -118,7 +121,7 @@ async def _under_notice(market: Market) -> set[str]:
 
 async def _victims(market: Market, leases: tuple[str, ...]) -> list[tuple[Lease, Job]]:
     """Those of *leases* that run, with their jobs."""
-    found = await market.store.find(Lease, id=list(leases), state=decide.LIVE, limit=len(leases))
+    found = await market.store.find(Lease, id=list(leases), state=LIVE, limit=len(leases))
     pairs = [(lease, await market.store.get(Job, lease.job)) for lease in found]
     return [(lease, job) for lease, job in pairs if job is not None and job.lease == lease.id]
 
@@ -141,24 +144,18 @@ async def _give_notice(
         deadline_ms=deadline,
         expires_ms=deadline + settings.room_ttl_ms,
     )
-    message = "room is being made for this job"
-    first = replace(job, message=message, updated_ms=now)
     detail = {"offer": plan.offer, "deadline_ms": deadline, "leases": len(told)}
-    change = Change(puts=[plan, market.event(first, "ROOM", detail)], sets=[first])
-    change.topics.append(f"job:{job.id}")
-    change.fence = market.fence
+    steps = [Step(job, None, decide(job, None, RoomBegun(detail), now))]
     for lease, of in told:
-        out = decide.noticed(lease, of, deadline, now)
-        change.sets.append(out.job)
-        change.puts.append(market.event(out.job, out.kind, out.detail, lease.id))
-        change.topics += [f"job:{of.id}", f"lease:{lease.id}"]
+        steps.append(Step(of, lease, decide(of, lease, NoticeGiven(deadline), now)))
+    change = Change(puts=[plan], fence=market.fence)
     change.puts.append(
         market.note("market", "preempt", job.id, account=job.account, leases=plan.victims)
     )
     if not _keep(market, plan):
         return
     try:
-        await market.store.apply(change)
+        await commit(market, steps, change)
     except BaseException:
         market.directory.reservations.drop(job.id)
         raise
@@ -193,7 +190,7 @@ async def _carry_on(market: Market, plan: Preemption) -> None:
         await _take(market, plan, job)
     elif noticed and market.now >= plan.deadline_ms:
         for lease in victims:
-            await market.change(lease.id, lambda at, of: decide.preempted(at, of, market.now))
+            await change_lease(market, lease.id, NoticeOver())
         await _set(market, plan, PreemptionEvent.ELAPSED)
 
 
@@ -211,14 +208,10 @@ async def _take(market: Market, plan: Preemption, job: Job) -> None:
     state = PREEMPTION.step(plan.state, PreemptionEvent.FREED)
     change = Change(sets=[replace(plan, state=state)])
     try:
-        await jobs.propose(market, job, job.parsed, match, lease_id, change, new=False)
+        await propose(market, job, match, lease_id, change)
     except OverBudget:
-        market.directory.release(lease_id, market.now)
         await _end(market, plan, PreemptionEvent.LOSE)
         return
-    except BaseException:
-        market.directory.release(lease_id, market.now)
-        raise
     if plan.state is PreemptionState.NOTICE:
         await _take_back(market, plan)
 
@@ -255,7 +248,7 @@ async def _end(market: Market, plan: Preemption, event: PreemptionEvent) -> None
 async def _take_back(market: Market, plan: Preemption) -> None:
     for lease in plan.victims:
         try:
-            await market.change(lease, lambda at, of: decide.notice_withdrawn(at, of, market.now))
+            await change_lease(market, lease, NoticeWithdrawn())
         except TallyError as error:
             log.info("preempt", lease=lease, error=error.line())
 

@@ -11,17 +11,15 @@ from marketplace.domain import canonical
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.money.channel_stage import LIVING
 from marketplace.domain.money.receipt import ReceiptRefused
-from marketplace.domain.money.terms import TermsRefused, check_close_period
+from marketplace.domain.money.terms import SignedTerms, check_close_period
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import OFFER, OfferEvent, OfferRefused, OfferState, offer_id
 from marketplace.domain.work.lease import EndReason, LeaseState
-from marketplace.market.accounts import standing
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     Channel,
     Event,
-    Job,
     Lease,
     LogRecord,
     OfferRecord,
@@ -31,18 +29,21 @@ from marketplace.market.base.records import (
     VoucherRecord,
 )
 from marketplace.market.context import FEE, TRIES, Market, log
-from marketplace.market.core import decide
-from marketplace.market.jobs import jobs
+from marketplace.market.core.ending import HOLDING
+from marketplace.market.core.inputs import (
+    Accepted,
+    Declined,
+    Exited,
+    Paused,
+    Reconnected,
+    Resumed,
+    StageSeen,
+    Started,
+)
 from marketplace.market.leases import ticks
+from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
-from marketplace.market.state.open_quotes import WAITS, unfunded
 
-_ENDS: Final = frozenset(r.value for r in EndReason)
-_WORDS: Final = {
-    "CRASHED": EndReason.FAILED,
-    "STOPPED": EndReason.CANCELLED,
-    "LOST": EndReason.PROVIDER_FAULT,
-}
 UNANSWERED_MS: Final = 1_000  # after a receipt was taken: a payer that is there answers at once
 LOG_ROW: Final = 256  # bytes that a chunk of log counts at least
 MOST_OUTPUTS: Final = 1_000  # of one job
@@ -85,7 +86,7 @@ class Adapters:
             case wire.LeasesHeld(held):
                 await self._held(provider, set(held))
             case wire.LeaseAccepted(lease, terms):
-                await self._accepted(provider, lease, terms.body, terms.adapter_signature)
+                await self._accepted(provider, lease, terms)
             case wire.LeaseDeclined(lease, code, text, remedy):
                 said = f"{text} — {remedy}" if remedy else text
                 await self._declined(provider, lease, code, said)
@@ -179,60 +180,24 @@ class Adapters:
         return lease
 
     async def _held(self, provider: str, held: set[str]) -> None:
-        """Both sides agree on what runs: ghosts end, what is unsaid is said again."""
+        """Reconcile after a reconnect: end what only one side holds, and say again what is not acknowledged."""
         market = self.market
         if len(held) > MOST_HELD:
             raise Malformed(f"an adapter holds at most {MOST_HELD} leases")
         known = await market.store.find(
-            Lease,
-            provider=provider,
-            state=(*decide.HOLDING, LeaseState.ENDING),
+            Lease, provider=provider, state=(*HOLDING, LeaseState.ENDING)
         )
-        sends: list[wire.Message] = []
         for lease in known:
-            sends += await self._reconcile(lease, lease.id in held)
-        for lease_id in held - {lease.id for lease in known}:
-            sends.append(wire.LeaseCancelled(lease_id, EndReason.CANCELLED))
+            owed = 0 if lease.id in held else await market.owed_by(lease.id)
+            await change_lease(market, lease.id, Reconnected(lease.id in held, owed))
+        sends: list[wire.Message] = [
+            wire.LeaseCancelled(lease_id, EndReason.CANCELLED)
+            for lease_id in held - {lease.id for lease in known}
+        ]
         for channel in await market.store.find(Channel, provider=provider, state=LIVING):
             sends += await self._channel_again(channel)
         for message in sends:
             market.providers.tell(provider, message)
-
-    async def _reconcile(self, lease: Lease, held: bool) -> list[wire.Message]:
-        market = self.market
-        match lease.state:
-            case LeaseState.PROPOSED:
-                job = await market.store.get(Job, lease.job)
-                return [wire.LeaseProposed(lease.id, job.parsed, lease.terms)] if job else []
-            case LeaseState.OFFERED if not held:
-                await self._lost(lease)
-            case LeaseState.FUNDED if lease.stage == WAITS:
-                return []
-            case LeaseState.FUNDED:
-                return [decide.lease_signed(lease)]
-            case LeaseState.ACTIVE | LeaseState.PAUSED if not held:
-                await self._lost(lease)
-            case LeaseState.ENDING if held and lease.stop_asked:
-                return [wire.StopAsked(lease.id, lease.stop_asked)]
-            case LeaseState.ENDING if held and lease.reason == EndReason.PROVIDER_LOST:
-                return [wire.LeaseCancelled(lease.id, EndReason.PROVIDER_LOST)]
-            case LeaseState.ENDING if not held and not lease.finished_ms:
-                owed = await market.owed_by(lease.id)
-                reason = lease.stop_asked or EndReason.PROVIDER_LOST
-                await market.change(
-                    lease.id,
-                    lambda at, of: decide.finished(at, of, reason, "", None, owed, market.now),
-                )
-            case _:
-                pass
-        return []
-
-    async def _lost(self, lease: Lease) -> None:
-        owed = await self.market.owed_by(lease.id)
-        out = await self.market.change(
-            lease.id, lambda at, of: decide.lost(at, of, owed, self.market.now)
-        )
-        await self._again(out)
 
     async def _channel_again(self, channel: Channel) -> list[wire.Message]:
         sends: list[wire.Message] = []
@@ -244,75 +209,53 @@ class Adapters:
             sends.append(wire.EndSent(end))
         return sends
 
-    async def _accepted(self, provider: str, lease_id: str, body: bytes, signature: bytes) -> None:
-        lease = await self._own(provider, lease_id)
-        if lease.adapter_signature:
-            return  # said twice
-        if body != lease.terms:
-            raise TermsRefused("these are not the terms that were proposed")
-        if lease.state is not LeaseState.PROPOSED:
-            self.market.providers.tell(
-                provider, wire.LeaseCancelled(lease_id, lease.reason or EndReason.QUOTE_EXPIRED)
-            )
-            return
-        replace(lease, adapter_signature=signature).signed.verify_adapter()
-        await self.market.change(
-            lease_id, lambda at, of: decide.accepted(at, of, signature, self.market.now)
-        )
+    async def _accepted(self, provider: str, lease_id: str, terms: SignedTerms) -> None:
+        await self._own(provider, lease_id)
+        asked = Accepted(terms.body, terms.adapter_signature)
+        await change_lease(self.market, lease_id, asked)
 
     async def _declined(self, provider: str, lease_id: str, code: str, text: str) -> None:
-        lease = await self._own(provider, lease_id)
-        now = self.market.now
-        if lease.state is LeaseState.PROPOSED:
-            out = await self.market.change(
-                lease_id, lambda at, of: decide.declined(at, of, code[:60], text, now)
-            )
-            await self._again(out)
-        elif lease.state is LeaseState.OFFERED:
-            out = await self.market.change(lease_id, lambda at, of: decide.lost(at, of, 0, now))
-            await self._again(out)
-        elif lease.state is LeaseState.FUNDED:
-            await self._finish(lease, EndReason.START_FAILED, f"{code}: {text}", None)
-
-    async def _again(self, out: decide.Outcome) -> None:
-        """Another provider, at once where this process matches; else the matcher was told."""
-        if out.rematch and self.market.epoch:
-            await jobs.rematch(self.market, out.job.id)
+        await self._own(provider, lease_id)
+        owed = await self.market.owed_by(lease_id)
+        await change_lease(self.market, lease_id, Declined(code[:60], text, owed))
+        await settle.end_if_settled(self.market, lease_id)
 
     async def _progress(self, provider: str, told: wire.LeaseProgress) -> None:
         market, lease = self.market, await self._own(provider, told.lease)
-        now, detail = market.now, _short(told.detail)
+        detail = _short(told.detail)
         shown = await self._room(Event, lease.job, MOST_EVENTS)
         self._rows[Event, lease.job] += 1
         match told.stage:
             case "STARTED":
-                await market.change(lease.id, lambda at, of: decide.started(at, of, now))
+                await change_lease(market, lease.id, Started())
             case "PAUSED":
                 words = str(detail.get("message") or detail.get("reason") or "paused")
-                await market.change(
-                    lease.id, lambda at, of: _told(decide.paused(at, of, words, now), shown)
-                )
+                await change_lease(market, lease.id, Paused(words, shown))
             case "RESUMED":
-                await market.change(
-                    lease.id, lambda at, of: _told(decide.resumed(at, of, now), shown)
-                )
+                await change_lease(market, lease.id, Resumed(shown))
             case "FINISHED":
-                code = detail.get("exit_code")
-                reason, text = end_reason(detail, lease), str(detail.get("message") or "")
-                if reason == EndReason.UNPAID and not await self._left_unpaid(lease):
-                    reason = EndReason.PROVIDER_FAULT  # its word alone is held against nobody
-                await self._finish(lease, reason, text, code if isinstance(code, int) else None)
+                await self._finished(lease, detail)
             case "SETTLED":
                 await settle.reported(market, lease, str(detail.get("tx") or ""))
             case stage if len(stage) <= 40:
-                await market.change(
-                    lease.id, lambda at, of: _told(decide.step_seen(at, of, stage, detail), shown)
-                )
+                await change_lease(market, lease.id, StageSeen(stage, detail, shown))
                 if stage == "CHANNEL_SEEN":
                     await settle.seen(market, lease.session_vk)
             case _:
                 raise ReceiptRefused("a stage is a short word")
         market.payers.tell(lease.session_vk, told)
+
+    async def _finished(self, lease: Lease, detail: dict[str, Any]) -> None:
+        market, code = self.market, detail.get("exit_code")
+        asked = Exited(
+            str(detail.get("reason") or ""),
+            str(detail.get("message") or ""),
+            code if isinstance(code, int) else None,
+            await market.owed_by(lease.id),
+            await self._left_unpaid(lease),
+        )
+        await change_lease(market, lease.id, asked)
+        await settle.end_if_settled(market, lease.id)
 
     async def _left_unpaid(self, lease: Lease) -> bool:
         """Whether a receipt of it was taken here and not answered in time."""
@@ -323,20 +266,6 @@ class Adapters:
             channel_owed__gt=voucher.cumulative if voucher is not None else 0,
         )  # fmt: skip
         return bool(unanswered)
-
-    async def _finish(self, lease: Lease, reason: str, text: str, code: int | None) -> None:
-        market = self.market
-        owed = await market.owed_by(lease.id)
-        out = await market.change(
-            lease.id,
-            lambda at, of: decide.finished(at, of, reason, text, code, owed, market.now),
-        )
-        if reason == EndReason.UNPAID and not lease.finished_ms:
-            await standing.unpaid(market, lease)
-        elif reason == EndReason.CHANNEL_REFUSED and unfunded(lease):
-            await standing.lapse(market, lease)
-        await self._again(out)
-        await settle.end_if_settled(market, lease.id)
 
     # ---- evidence ----------------------------------------------------------------------------
 
@@ -416,24 +345,6 @@ class Adapters:
         output = Output(job, ready.lease, ready.path, ready.sha256, ready.size, self.market.now)
         await self.market.store.apply(Change(puts=[output], topics=[f"job:{job}", f"output:{job}"]))
         log.info("output", job=job, path=ready.path, size=ready.size)
-
-
-def end_reason(detail: dict[str, Any], lease: Lease) -> str:
-    """The adapter's word for the end as an ``EndReason``; the one that was asked for wins."""
-    word = str(detail.get("reason") or "")
-    if lease.stop_asked and word in ("", "STOPPED", EndReason.CANCELLED):
-        return lease.stop_asked
-    if word == EndReason.PREEMPTED != lease.stop_asked:
-        return EndReason.PROVIDER_FAULT  # only the market preempts
-    if word in _ENDS:
-        return word
-    return _WORDS.get(word, EndReason.FAILED)
-
-
-def _told(out: decide.Outcome, shown: bool) -> decide.Outcome:
-    """What came about, without a line in the job's story if that is long enough."""
-    out.kind = out.kind if shown else ""
-    return out
 
 
 def _short(detail: dict[str, Any]) -> dict[str, Any]:

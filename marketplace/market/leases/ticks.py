@@ -17,7 +17,8 @@ from marketplace.domain.protocol import wire
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Channel, Lease, ReceiptRecord, VoucherRecord
 from marketplace.market.context import Market
-from marketplace.market.core import decide
+from marketplace.market.core.inputs import LateReceipt
+from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import paying
 
 
@@ -50,9 +51,7 @@ async def take_receipt(
         page.ticks[lease_id] = record.tick
     market.paying.note(session_vk)
     if receipt.final:
-        await market.change(
-            lease_id, lambda at, of: decide.late(at, of, receipt.lease_owed, market.now)
-        )
+        await change_lease(market, lease_id, LateReceipt(receipt.lease_owed))
     return record
 
 

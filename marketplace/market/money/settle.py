@@ -12,57 +12,33 @@ from marketplace.domain.money.channel_stage import LIVING, ChannelStage, after
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import TRANSACTION, TxEvent, TxState, looked_at
 from marketplace.domain.work.lease import LeaseState
-from marketplace.market.accounts import standing
 from marketplace.market.base.ports import Change, Claimable, Ledger, Sighting
 from marketplace.market.base.records import Channel, Lease, ReceiptRecord, Tx, VoucherRecord
 from marketplace.market.context import TRIES, Market, log
-from marketplace.market.core import decide
+from marketplace.market.core.inputs import Accounted
+from marketplace.market.lifecycle.change import change_lease
 
 FOLLOWED: Final = (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
 PAGE: Final = 500
 MOST_FINISHES: Final = 20  # that a provider may name for one lease: rollbacks are few
-LATE_MS: Final = 5_000  # after a lease's end; then its last receipt counts as not answered
 _TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
-async def end_if_settled(market: Market, lease_id: str) -> bool:
-    """End a finished lease when nothing is due any more; True when it ended.
-
-    Due are: the last receipt's voucher, and (once the consumer sent its End) the adapter's Finish.
-    Without an End the channel is left open for reuse after a short grace.
-    """
+async def end_if_settled(market: Market, lease_id: str) -> None:
+    """End a finished lease when nothing is due any more: :func:`ending.accounted` says when."""
     lease, _ = await market.lease(lease_id)
     if lease.state is not LeaseState.ENDING or not lease.finished_ms:
-        return False
+        return
     last = await market.last_receipt(lease_id)
-    owed = last.lease_owed if last is not None else 0
-    channel = await market.store.get(Channel, lease.session_vk)
-    if channel is not None and not channel.settled_tx and owed:
-        voucher = await market.store.get(VoucherRecord, lease.session_vk)
-        due = last.channel_owed if last is not None else 0
-        covered = voucher is not None and voucher.cumulative >= due
-        age = market.now - lease.finished_ms
-        if not covered and age >= LATE_MS:
-            await standing.late(market, lease)
-        if not covered and age < market.settings.unpaid_grace_ms:
-            return False
-        if channel.end_signature and age < market.settings.lost_grace_ms:
-            return False  # the adapter will finish it, or the settler claim it
-        if not channel.end_signature and age < market.settings.end_grace_ms:
-            return False
-    elif channel is not None and not channel.settled_tx and channel.end_signature:
-        if market.now - lease.finished_ms < market.settings.lost_grace_ms:
-            return False
-    tx = channel.settled_tx if channel is not None else ""
-    await market.change(
-        lease_id,
-        lambda at, of: (
-            decide.settled(replace(at, owed=owed), of, tx, market.now)
-            if at.state is LeaseState.ENDING
-            else decide.Outcome(at, of)
-        ),
+    voucher = await market.store.get(VoucherRecord, lease.session_vk)
+    asked = Accounted(
+        market.settings,
+        last.lease_owed if last is not None else 0,
+        last.channel_owed if last is not None else 0,
+        voucher.cumulative if voucher is not None else None,
+        await market.store.get(Channel, lease.session_vk),
     )
-    return True
+    await change_lease(market, lease_id, asked)
 
 
 async def reported(market: Market, lease: Lease, tx: str) -> None:

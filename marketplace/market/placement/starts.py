@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Final
 
 from marketplace.market.accounts import standing
-from marketplace.market.base.records import Lease, Standing
+from marketplace.market.base.records import Standing
 from marketplace.market.context import Market
+from marketplace.market.lifecycle.remember import LET_DOWN
 
 _AT_ONCE: Final = 500
-_LET_DOWN: Final = "letdown."
 
 
 async def refresh(market: Market) -> None:
@@ -31,7 +31,7 @@ async def refresh(market: Market) -> None:
 async def doubtful(market: Market, account: str) -> frozenset[str]:
     """Providers that a job of *account* is given only if no other would do."""
     come_last = market.starts.doubtful(market.settings, market.now)
-    known = await market.store.get(Standing, _LET_DOWN + account)
+    known = await market.store.get(Standing, LET_DOWN + account)
     if known is None or market.now >= known.last_ms + market.settings.let_down_ms:
         return come_last
     listed = {offer.provider for _, offer in market.directory.offers()}  # its last start lapsed
@@ -45,23 +45,11 @@ def time_to_start_ms(market: Market, provider: str) -> int:
     return most if provider in market.starts.proven else min(most, settings.start_ttl_new_ms)
 
 
-async def lapsed(market: Market, lease: Lease) -> None:
-    """It was signed and paid for in advance, and its provider never started it."""
-    settings, now = market.settings, market.now
-    known = await standing.change(
-        market, lease.provider, lambda at: standing.struck(settings, at, now)
-    )
-    market.starts.take([known])
-    if not known.paid:
-        name = _LET_DOWN + lease.account
-        await standing.change(market, name, lambda at: standing.struck(settings, at, now))
-
-
 async def served(market: Market, provider: str) -> None:
     """What it delivered was paid for."""
     if provider in market.starts.proven:
         return
     known = await standing.of(market, provider)
     if not known.paid:
-        known = await standing.change(market, provider, lambda at: replace(at, paid=at.paid + 1))
+        known = await standing.update(market, provider, lambda at: replace(at, paid=at.paid + 1))
     market.starts.take([known])

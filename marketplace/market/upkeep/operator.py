@@ -11,13 +11,15 @@ from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.money.terms import MAX_FEE_BPS
 from marketplace.domain.supply.offer import OFFER, OfferEvent
 from marketplace.domain.work.job import JobState
-from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import priority, webhooks
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Account, Audit, Hook, Job, Lease, OfferRecord, Setting
 from marketplace.market.context import FEE, Market
-from marketplace.market.core import decide
+from marketplace.market.core.ending import HOLDING
+from marketplace.market.core.inputs import Stop
 from marketplace.market.jobs import jobs
+from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.state.directory import MOST_PRIORITY
 
 OPERATOR = "operator"
@@ -46,16 +48,9 @@ async def suspend_provider(market: Market, provider: str, why: str) -> int:
     gone = replace(record, state=state, suspended=why or "by the operator")
     note = _note(market, "provider.suspend", provider, why=why)
     await market.store.apply(Change(sets=[gone], puts=[note], topics=[f"offer:{record.id}"]))
-    leases = await market.store.find(Lease, provider=provider, state=decide.HOLDING)
+    leases = await market.store.find(Lease, provider=provider, state=HOLDING)
     for lease in leases:
-        await market.change(
-            lease.id,
-            lambda at, of: (
-                decide.stop(at, of, EndReason.SUSPENDED, market.now)
-                if at.state is not LeaseState.ENDED
-                else decide.Outcome(at, of)
-            ),
-        )
+        await change_lease(market, lease.id, Stop(EndReason.SUSPENDED))
     return len(leases)
 
 

@@ -5,7 +5,6 @@ Every sweep is safe to run in several processes at once: each change is a compar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,68 +24,43 @@ from marketplace.market.base.records import (
     Remembered,
 )
 from marketplace.market.context import MATCHER, Market, log
-from marketplace.market.core import decide
-from marketplace.market.core.decide import Outcome
-from marketplace.market.jobs import jobs
+from marketplace.market.core.ending import HOLDING
+from marketplace.market.core.inputs import Passed, ProviderLost
+from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
-from marketplace.market.placement import starts
+from marketplace.market.placement import matching, starts
 from marketplace.market.state.open_quotes import unfunded
 from marketplace.market.upkeep import peers
 
 KEPT_ANSWERS_MS: Final = 86_400_000
-Decision = Callable[[Lease, Job], Outcome]
 
 
 async def quotes(market: Market) -> None:
     """Proposals without an answer go elsewhere; quotes without a signature end; what nobody starts fails."""
-    now, ttl = market.now, market.settings.propose_ttl_ms
+    now, rules = market.now, market.settings
     for lease in await market.store.find(
-        Lease, state=LeaseState.PROPOSED, created_ms__lt=now - ttl, limit=500
+        Lease, state=LeaseState.PROPOSED, created_ms__lt=now - rules.propose_ttl_ms, limit=500
     ):
-        out = await _unless_gone(
-            market, lease, lambda at, of: decide.unanswered(at, of, now), LeaseState.PROPOSED
-        )
-        if out is not None and market.epoch:
-            await jobs.rematch(market, out.job.id)
+        await _passed(market, lease)
     for lease in await market.store.find(
         Lease, state=LeaseState.OFFERED, expires_ms__lt=now, limit=500
     ):
-        gone = await _unless_gone(
-            market, lease, lambda at, of: decide.lapsed(at, of, now), LeaseState.OFFERED
-        )
-        if gone is not None and gone.released:
-            await standing.lapse(market, lease)
+        await _passed(market, lease)
     await standing.turns(market)
-    first = min(market.settings.start_ttl_ms, market.settings.start_ttl_new_ms)
+    first = min(rules.start_ttl_ms, rules.start_ttl_new_ms)
     for lease in await market.store.find(
         Lease, state=LeaseState.FUNDED, created_ms__lt=now - first, limit=500
     ):
-        latest = now - starts.time_to_start_ms(market, lease.provider)
-        if lease.created_ms >= latest:
-            continue
-        out = await _unless_gone(
-            market,
-            lease,
-            lambda at, of, by=latest: decide.unstarted(at, of, by, now),
-            LeaseState.FUNDED,
-        )
-        if out is not None and out.released:
-            await starts.lapsed(market, lease)
-        if out is not None and out.rematch and market.epoch:
-            await jobs.rematch(market, out.job.id)
+        await _passed(market, lease)
 
 
-async def _unless_gone(
-    market: Market, lease: Lease, how: Decision, state: LeaseState
-) -> Outcome | None:
-    """Decide only while the lease is still in *state*."""
+async def _passed(market: Market, lease: Lease) -> None:
+    """Let the lease see what time it is; what somebody else decided meanwhile is as well."""
+    asked = Passed(market.settings, starts.time_to_start_ms(market, lease.provider))
     try:
-        return await market.change(
-            lease.id, lambda at, of: how(at, of) if at.state is state else Outcome(at, of)
-        )
+        await change_lease(market, lease.id, asked)
     except (Conflict, IllegalTransition, NotFound) as error:
         log.info("sweep", lease=lease.id, error=error.line())
-        return None
 
 
 async def providers(market: Market) -> None:
@@ -110,17 +84,8 @@ async def providers(market: Market) -> None:
 
 async def lose(market: Market, provider: str) -> None:
     """End every lease of a provider that is gone."""
-    for lease in await market.store.find(Lease, provider=provider, state=decide.HOLDING):
-        owed = await market.owed_by(lease.id)
-
-        def gone(at: Lease, of: Job, owed: int = owed) -> Outcome:
-            if at.state in decide.HOLDING:
-                return decide.lost(at, of, owed, market.now)
-            return Outcome(at, of)
-
-        out = await market.change(lease.id, gone)
-        if out.rematch and market.epoch:
-            await jobs.rematch(market, out.job.id)
+    for lease in await market.store.find(Lease, provider=provider, state=HOLDING):
+        await change_lease(market, lease.id, ProviderLost(await market.owed_by(lease.id)))
 
 
 async def endings(market: Market) -> None:
@@ -139,19 +104,19 @@ async def posted(market: Market) -> None:
         Job, state=JobState.POSTED, lease="", needs="", order=("id",), limit=1000
     ):
         try:
-            await jobs.rematch(market, job.id)
+            await matching.rematch(market, job.id)
         except Conflict as error:
             log.info("sweep", job=job.id, error=error.line())
     for job in await market.store.find(Job, state=JobState.QUEUED, order=("id",), limit=100_000):
         market.directory.wait(job.id, job.parsed, job.account, frozenset(job.avoid), job.created_ms)
-    await jobs.queued_round(market)
+    await matching.queued_round(market)
 
 
 async def refresh(market: Market) -> None:
     """Bring this process's view of offers and holdings in line with the store."""
     for record in await market.store.find(OfferRecord, limit=100_000):
         market.directory.set_offer(record)
-    live = await market.store.find(Lease, state=decide.HOLDING, limit=100_000)
+    live = await market.store.find(Lease, state=HOLDING, limit=100_000)
     for lease in live:
         market.directory.adopt(lease)
     waiting = [lease.account for lease in live if unfunded(lease)]
@@ -160,7 +125,7 @@ async def refresh(market: Market) -> None:
     ids = {lease.id for lease in live}
     for lease_id in market.directory.holders() - ids:
         lease = await market.store.get(Lease, lease_id)
-        if lease is not None and lease.state not in decide.HOLDING:
+        if lease is not None and lease.state not in HOLDING:
             market.directory.release(lease_id, market.now)
 
 

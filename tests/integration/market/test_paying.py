@@ -20,10 +20,10 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job import Placement
-from marketplace.market.accounts.standing import most_quotes
 from marketplace.market.base.ports import ChannelOnChain, Claimable, ClaimRound
 from marketplace.market.base.records import Channel, Lease, Standing, VoucherRecord
 from marketplace.market.base.settings import Settings
+from marketplace.market.core.standing import most_quotes
 from marketplace.market.money import paying
 from marketplace.market.state.counted_channels import Paying
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working

@@ -25,7 +25,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job import GpuNeed, Port, Range, Resources
 from marketplace.market.base.records import Lease, Lock
-from marketplace.market.core.decide import HOLDING
+from marketplace.market.core.ending import HOLDING
 from marketplace.store.database import Database
 from tests.fakes import (
     FakeAdapter,

@@ -17,11 +17,12 @@ from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job import Policy
 from marketplace.market.accounts import standing
-from marketplace.market.accounts.standing import address_name, most_quotes, struck, wait_ms
+from marketplace.market.accounts.standing import address_name
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Lease, Standing
 from marketplace.market.base.settings import Settings
 from marketplace.market.context import Market
+from marketplace.market.core.standing import most_quotes, struck, wait_ms
 from marketplace.market.state.open_quotes import OpenQuotes
 from marketplace.market.upkeep import sweeps
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working
@@ -294,4 +295,4 @@ def test_the_limit_of_an_address_holds_in_the_queue_and_after_a_restart(tmp_path
 
 
 async def paid_before(market: Market, who: Signer) -> None:
-    await standing.change(market, who.key_hash.hex(), lambda at: replace(at, paid=4))
+    await standing.update(market, who.key_hash.hex(), lambda at: replace(at, paid=4))

@@ -1,0 +1,137 @@
+"""A match becomes terms and a lease that an adapter is asked for.  Pure."""
+
+from __future__ import annotations
+
+from marketplace.domain.money.terms import Terms, check_close_period
+from marketplace.domain.protocol import wire
+from marketplace.domain.supply.offer import Offer
+from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.work.job import JOB, JobEvent, JobSpec
+from marketplace.domain.work.lease import LEASE
+from marketplace.market.base.errors import OverBudget
+from marketplace.market.base.records import Job, Lease
+from marketplace.market.core.inputs import Matched
+from marketplace.market.core.outcome import HoldQuote, Outcome, Release, Story, Tell
+from marketplace.market.core.waiting import check_unplaced
+from marketplace.market.state.directory import Match
+
+
+def matched(job: Job, asked: Matched, now: int) -> Outcome:
+    """Ask the adapter; or the consumer first, where no session key is left for a fresh channel.
+
+    OverBudget when nothing is left of the job's budget.
+    """
+    check_unplaced(job)
+    session_vk, match = asked.channel, asked.match
+    if not session_vk:
+        if not job.session_vk and job.spares:
+            fresh, *rest = job.spares
+            job = job.but(session_vk=bytes.fromhex(fresh), spares=rest)
+        if not job.session_vk:
+            job = job.but(needs="session_vk", updated_ms=now)
+            needs = Story("NEEDS", {"needs": "session_vk"})
+            return Outcome(job, None, (needs, Release(asked.lease)))
+        session_vk = job.session_vk
+    spec = job.parsed
+    terms = terms_of(job, spec, match, asked.lease, session_vk, asked.expires_ms)
+    lease = lease_of(job, match, terms, bool(asked.channel), now)
+    job = job.but(
+        state=JOB.step(job.state, JobEvent.REMATCH), lease=lease.id, provider=lease.provider,
+        updated_ms=now, needs="", reason="", explain={},
+    )  # fmt: skip
+    return Outcome(
+        job,
+        lease,
+        (
+            Story("MATCHED", {"provider": lease.provider}),
+            Tell(lease.provider, wire.LeaseProposed(lease.id, spec, lease.terms)),
+            HoldQuote(asked.address),
+        ),
+    )
+
+
+def terms_of(
+    job: Job,
+    spec: JobSpec,
+    match: Match,
+    lease: str,
+    session_vk: bytes,
+    expires_at_ms: int,
+) -> Terms:
+    """The terms of *match*; the ceiling is what is left of the budget, or the longest run's cost.
+
+    Raises :class:`OverBudget` when nothing is left.
+    """
+    offer, grant = match.offer, match.grant
+    check_close_period(offer.magic, offer.close_period_ms)
+    longest = owed(unit_ms(spec.policy.max_duration_ms, grant.units_milli), match.rate_micro) + 1
+    ceiling = min(spec.price.budget - job.spent_before, longest)
+    if ceiling <= 0:
+        raise OverBudget("nothing is left of the job's budget", budget=spec.price.budget)
+    return Terms(
+        magic=offer.magic,
+        lease=lease,
+        job=job.id,
+        offer=offer.id,
+        provider=offer.provider,
+        adapter_vk=bytes.fromhex(offer.provider),
+        adapter_vkh=offer.adapter_vkh,
+        payout=offer.payout,
+        session_vk=session_vk,
+        consumer_vkh=job.consumer_vkh,
+        resource=grant.resource,
+        rate_micro=match.rate_micro,
+        units_milli=grant.units_milli,
+        tick_ms=offer.tick_ms,
+        grace_ms=offer.grace_ms,
+        pause_limit_ms=offer.pause_limit_ms,
+        close_period_ms=offer.close_period_ms,
+        fee_bps=offer.fee_bps,
+        ceiling=ceiling,
+        max_duration_ms=spec.policy.max_duration_ms,
+        asset=offer.asset,
+        work=spec.hash,
+        devices=grant.hash,
+        expires_at_ms=expires_at_ms,
+    )
+
+
+def lease_of(job: Job, match: Match, terms: Terms, reused: bool, now: int) -> Lease:
+    """The lease that the adapter is asked for."""
+    grant = match.grant
+    devices = [g for g in match.offer.host.gpus if g.uuid in grant.gpus]
+    return Lease(
+        id=terms.lease,
+        job=job.id,
+        offer=match.offer.id,
+        provider=match.offer.provider,
+        account=job.account,
+        session_vk=terms.session_vk,
+        state=LEASE.initial,
+        terms=terms.encode(),
+        rate_micro=terms.rate_micro,
+        ceiling=terms.ceiling,
+        units_milli=terms.units_milli,
+        resource=terms.resource,
+        gpus=list(grant.gpus),
+        share=grant.share,
+        cpu_milli=grant.cpu_milli,
+        memory_mib=grant.memory_mib,
+        disk_mib=grant.disk_mib,
+        block=match.block,
+        device=device_words(match.offer, grant.gpus),
+        simulated=any(g.simulated for g in devices),
+        reused=reused,
+        created_ms=now,
+        expires_ms=terms.expires_at_ms,
+    )
+
+
+def device_words(offer: Offer, gpus: tuple[str, ...]) -> str:
+    """``2 x NVIDIA H100`` or the processor's model: what a person reads."""
+    models = sorted(g.model for g in offer.host.gpus if g.uuid in gpus)
+    if not models:
+        return offer.host.cpu.model
+    return ", ".join(
+        f"{models.count(m)} x {m}" if models.count(m) > 1 else m for m in dict.fromkeys(models)
+    )

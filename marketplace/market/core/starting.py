@@ -1,0 +1,160 @@
+"""From the question to the adapter until the workload starts: answers, signatures, deadlines.  Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from marketplace.domain.errors import Malformed
+from marketplace.domain.money.terms import SignedTerms, TermsRefused
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.job import JOB, JobEvent
+from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
+from marketplace.market.base.errors import QuoteGone
+from marketplace.market.base.records import Channel, Job, Lease
+from marketplace.market.core import ending
+from marketplace.market.core.inputs import Accepted, Declined, Passed, Signed
+from marketplace.market.core.outcome import Keep, Lapse, Outcome, Remember, Say, Story, Tell
+from marketplace.market.core.waiting import waits
+from marketplace.market.state.open_quotes import WAITS
+
+STILL_TAKEN: Final = ("DEVICE_BUSY", "NO_ROOM")
+"""Declines that pass: a workload that has ended is removed from its host a moment later."""
+BUSY_TRIES: Final = 5
+_TX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def accepted(job: Job, lease: Lease, asked: Accepted, now: int) -> Outcome:
+    """The adapter signed: the consumer has a quote. TermsRefused for other terms or no signature of its."""
+    if lease.adapter_signature:
+        return Outcome(job, lease)
+    if asked.terms != lease.terms:
+        raise TermsRefused("these are not the terms that were proposed")
+    if lease.state is not LeaseState.PROPOSED:
+        gone = wire.LeaseCancelled(lease.id, lease.reason or EndReason.QUOTE_EXPIRED)
+        return Outcome(job, lease, (Say(lease.provider, gone),))
+    state = LEASE.step(lease.state, LeaseEvent.ACCEPTED)
+    lease = replace(lease, state=state, adapter_signature=asked.signature)
+    lease.signed.verify_adapter()
+    job = replace(job, state=JOB.step(job.state, JobEvent.QUOTE), updated_ms=now)
+    return Outcome(job, lease, (Story("QUOTED"),))
+
+
+def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
+    """The adapter did not want it: another provider is looked for; or, once both signed, it failed to start.
+
+    What is only still taken, by a lease that has just ended, is asked for again where the job waits.
+    """
+    said = f"{asked.code}: {asked.message}"
+    if lease.state is LeaseState.OFFERED:
+        return ending.lost(job, lease, 0, now)
+    if lease.state is LeaseState.FUNDED:
+        return ending.finished(job, lease, EndReason.START_FAILED, said, None, asked.owed, now)
+    if lease.state is not LeaseState.PROPOSED:
+        return Outcome(job, lease)
+    out = ending.never_was(job, lease, LeaseEvent.DECLINED, EndReason.DECLINED, said, now)
+    mark = f"busy:{lease.provider}"
+    if asked.code in STILL_TAKEN and waits(job) and job.avoid.count(mark) < BUSY_TRIES:
+        return replace(out, job=replace(out.job, avoid=[*job.avoid, mark]))
+    return out
+
+
+def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
+    """Both signed: the adapter may start as soon as it sees the channel; it is told later if the lease
+    *waits* for its account's turn. The same signature again changes nothing.
+
+    QuoteGone, TermsRefused, Malformed.
+    """
+    if lease.session_signature == asked.session_signature and lease.state is not LeaseState.OFFERED:
+        return Outcome(job, lease)
+    if lease.state is not LeaseState.OFFERED or now >= lease.expires_ms:
+        raise QuoteGone(f"the quote of {lease.id} is over ({lease.state.name})")
+    SignedTerms(lease.terms, lease.adapter_signature, asked.session_signature).verify()
+    if not lease.reused and not _TX.fullmatch(asked.channel_tx):
+        raise Malformed("channel_tx is the open transaction's id in hex")
+    wanted = set(job.parsed.secrets)
+    if set(asked.secrets) != wanted:
+        raise Malformed(f"sealed secrets are needed for: {', '.join(sorted(wanted)) or 'nothing'}")
+    lease = replace(
+        lease,
+        state=LEASE.step(lease.state, LeaseEvent.SIGNED),
+        session_signature=asked.session_signature,
+        channel_tx=asked.channel_tx,
+        secrets={name: sealed.hex() for name, sealed in asked.secrets.items()},
+        stage=WAITS if asked.waits else lease.stage,
+    )
+    state, key = JOB.step(job.state, JobEvent.SIGN), job.session_vk if lease.reused else b""
+    out = Outcome(
+        replace(job, state=state, session_vk=key, updated_ms=now), lease, (Story("SIGNED"),)
+    )
+    if not lease.reused:
+        out = out.and_then(Keep(_channel(lease, asked.payout_address, now)))
+    return out if asked.waits else out.and_then(Tell(lease.provider, lease_signed(lease)))
+
+
+def _channel(lease: Lease, payout_address: str, now: int) -> Channel:
+    return Channel(
+        lease.session_vk, lease.account, lease.provider, lease.terms, payout_address, now,
+        lease.channel_tx,
+    )  # fmt: skip
+
+
+def lease_signed(lease: Lease) -> wire.LeaseSigned:
+    """The message that lets the adapter start."""
+    secrets = {name: bytes.fromhex(sealed) for name, sealed in lease.secrets.items()}
+    return wire.LeaseSigned(lease.id, lease.signed, lease.channel_tx, secrets)
+
+
+def _in_line(lease: Lease) -> bool:
+    return lease.state is LeaseState.FUNDED and lease.stage == WAITS
+
+
+def turn_came(job: Job, lease: Lease) -> Outcome:
+    """What waited to be started is handed to its adapter."""
+    if not _in_line(lease):
+        return Outcome(job, lease)
+    lease = replace(lease, stage="")
+    return Outcome(job, lease, (Tell(lease.provider, lease_signed(lease)),))
+
+
+def turn_missed(job: Job, lease: Lease, now: int) -> Outcome:
+    """What waited to be started is not wanted any more."""
+    if not _in_line(lease):
+        return Outcome(job, lease)
+    reason, why = EndReason.QUOTE_EXPIRED, "the account's lease before it was not paid for in time"
+    out = ending.finished(job, lease, reason, why, None, 0, now)
+    return out.and_then(Tell(lease.provider, wire.LeaseCancelled(lease.id, reason)))
+
+
+def passed(job: Job, lease: Lease, asked: Passed, now: int) -> Outcome:
+    """What time alone brings about: a proposal that nobody answered goes elsewhere, a quote that nobody
+    signed ends its job (its session key may be on chain already), what nobody starts has failed.
+    """
+    match lease.state:
+        case LeaseState.PROPOSED if lease.created_ms < now - asked.rules.propose_ttl_ms:
+            reason, event = EndReason.DECLINED, LeaseEvent.EXPIRED
+            out = ending.never_was(job, lease, event, reason, "no answer in time", now)
+            return out.and_then(_cancelled(lease, EndReason.QUOTE_EXPIRED))
+        case LeaseState.OFFERED if lease.expires_ms < now:
+            reason = EndReason.QUOTE_EXPIRED
+            state = LEASE.step(lease.state, LeaseEvent.EXPIRED)
+            gone = replace(lease, state=state, reason=reason, ended_ms=now)
+            out = ending.job_over(
+                Outcome(job, gone), reason, "the quote was not signed in time", now
+            )
+            return out.and_then(_cancelled(lease, reason), Remember(Lapse.LET_LAPSE))
+        case LeaseState.FUNDED:
+            latest = now - asked.start_ttl_ms
+            changed_ms = job.updated_ms if job.lease == lease.id else 0
+            if max(lease.created_ms, changed_ms) >= latest:
+                return Outcome(job, lease)
+            reason, why = EndReason.START_FAILED, "the provider did not start it in time"
+            out = ending.finished(job, lease, reason, why, None, 0, now)
+            return out.and_then(_cancelled(lease, reason), Remember(Lapse.NEVER_STARTED))
+        case _:
+            return Outcome(job, lease)
+
+
+def _cancelled(lease: Lease, reason: str) -> Tell:
+    return Tell(lease.provider, wire.LeaseCancelled(lease.id, reason))

@@ -1,0 +1,1 @@
+"""Decisions about jobs and leases, written and performed."""
