@@ -136,6 +136,8 @@ class JobRow(SQLModel, table=True):
     avoid: list[str] = _json()
     explain: dict[str, Any] = _json()
     gang: str = Field(index=True)
+    busy: dict[str, int] = _json()
+    not_before_ms: int = _big()
     version: int
 
 

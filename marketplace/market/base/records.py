@@ -138,6 +138,10 @@ class Job(Record):
     avoid: list[str] = field(default_factory=list[str])  # providers that declined or were lost
     explain: Json = field(default_factory=dict[str, Any])
     gang: str = ""  # the id that it shares with the other members of its gang
+    busy: dict[str, int] = field(
+        default_factory=dict[str, int]
+    )  # by provider: how often it was still clearing up when it was asked
+    not_before_ms: int = 0  # no provider is asked until then
     version: int = 0
 
     @property

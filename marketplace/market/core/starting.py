@@ -22,6 +22,7 @@ from marketplace.market.state.open_quotes import WAITS
 STILL_TAKEN: Final = ("DEVICE_BUSY", "NO_ROOM")
 """Declines that pass: a workload that has ended is removed from its host a moment later."""
 BUSY_TRIES: Final = 5
+BUSY_MS: Final = 1_000
 _TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -54,10 +55,16 @@ def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
     if lease.state is not LeaseState.PROPOSED:
         return Outcome(job, lease)
     out = ending.never_was(job, lease, LeaseEvent.DECLINED, EndReason.DECLINED, said, now)
-    mark = f"busy:{lease.provider}"
-    if asked.code in STILL_TAKEN and waits(job) and job.avoid.count(mark) < BUSY_TRIES:
-        return replace(out, job=replace(out.job, avoid=[*job.avoid, mark]))
-    return out
+    tries = job.busy.get(lease.provider, 0)
+    if asked.code not in STILL_TAKEN or not waits(job) or tries >= BUSY_TRIES:
+        return out
+    job = replace(
+        out.job,
+        avoid=job.avoid,
+        busy={**job.busy, lease.provider: tries + 1},
+        not_before_ms=now + BUSY_MS,
+    )
+    return replace(out, job=job)
 
 
 def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:

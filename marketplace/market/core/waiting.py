@@ -22,7 +22,6 @@ from marketplace.market.core.outcome import (
 )
 
 NO_MATCH: Final = "NO_MATCH"
-BUSY_MS: Final = 1_000
 
 
 def waits(job: Job) -> bool:
@@ -34,8 +33,7 @@ def waits(job: Job) -> bool:
 
 def pausing(job: Job, now: int) -> bool:
     """Whether a provider said a moment ago that it is still clearing up for this job."""
-    busy = bool(job.avoid) and job.avoid[-1].startswith("busy:")
-    return busy and not job.lease and now < job.updated_ms + BUSY_MS
+    return not job.lease and now < job.not_before_ms
 
 
 def unplaced(job: Job) -> bool:
