@@ -63,11 +63,18 @@ def decide(job: Job, lease: Lease | None, asked: Input, now: int) -> Outcome:
             return waiting.stop(job, asked, now)
         case _ if lease is None:
             raise NotFound(f"{job.id} has no lease", job=job.id)
+        case Accepted() | Declined() | Signed() | TurnCame() | TurnMissed() | Passed():
+            return _before_start(job, lease, asked, now)
         case _:
             return _of_lease(job, lease, asked, now)
 
 
-def _of_lease(job: Job, lease: Lease, asked: Input, now: int) -> Outcome:
+def _before_start(
+    job: Job,
+    lease: Lease,
+    asked: Accepted | Declined | Signed | TurnCame | TurnMissed | Passed,
+    now: int,
+) -> Outcome:
     match asked:
         case Accepted():
             return starting.accepted(job, lease, asked, now)
@@ -81,6 +88,10 @@ def _of_lease(job: Job, lease: Lease, asked: Input, now: int) -> Outcome:
             return starting.turn_missed(job, lease, now)
         case Passed():
             return starting.passed(job, lease, asked, now)
+
+
+def _of_lease(job: Job, lease: Lease, asked: Input, now: int) -> Outcome:
+    match asked:
         case Started() | Paused() | Resumed() | StageSeen():
             return running.progressed(job, lease, asked, now)
         case NoticeGiven() | NoticeWithdrawn():
