@@ -49,7 +49,8 @@ lint: install
 	tests/lint/node_modules/.bin/tsc --project tests/lint
 
 RETRY := --reruns 2 --reruns-delay 2
-# A file's tests share what they started, and most of their time is waiting: two files at a time.
+# A file's tests share what they started, and most of their time is waiting: two files at a time. The browser's
+# tests are a run of their own: the browser's loop stays in their process, and others start loops of their own.
 PAIRED := -n 2 --dist loadfile
 
 unit: install
@@ -59,12 +60,14 @@ integration: install docker packages
 	$(PYTEST) tests/integration $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
 
 e2e: install docker packages
-	$(PYTEST) tests/e2e tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
+	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
+	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
 
 prove: install docker packages
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
 	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
-	$(PYTEST) tests/e2e tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
+	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
+	$(PYTEST) tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
