@@ -12,7 +12,8 @@ from starlette.websockets import WebSocketDisconnect
 from marketplace.api.http import metrics, problems
 from marketplace.api.http.auth import Parts
 from marketplace.api.http.limits import Bodies, Crowd, client_of
-from marketplace.api.routes import account, channels, gangs, jobs, public
+from marketplace.api.routes import account, channels, gangs, jobs, leases, public
+from marketplace.api.schemas.jobs import STREAMED
 from marketplace.domain.protocol.wire import MAX_FRAME
 from marketplace.gateway import port_streams
 from marketplace.hub.sockets import Closed, Hub
@@ -49,7 +50,8 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
             max_age=600,
         )
     for router in (
-        public.health, public.router, account.router, jobs.router, gangs.router, channels.router,
+        public.health, public.router, account.router, jobs.router, leases.router,
+        gangs.router, channels.router,
     ):  # fmt: skip
         app.include_router(router)
     app.include_router(port_streams.router)
@@ -129,7 +131,8 @@ def _document(app: FastAPI) -> None:
             parts = schema.setdefault("components", {}).setdefault("schemas", {})
             parts.pop("HTTPValidationError", None)
             parts.pop("ValidationError", None)
-            parts["Problem"] = problems.Problem.model_json_schema()
+            for model in (problems.Problem, *STREAMED):
+                parts[model.__name__] = model.model_json_schema()
             app.openapi_schema = schema
         return app.openapi_schema
 

@@ -9,9 +9,10 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from marketplace.api.schemas.shape import told
 from marketplace.chain.signin import SignInRefused
 from marketplace.domain.errors import (
     Conflict,
@@ -56,13 +57,18 @@ _CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 401: "UNAUTHENTICA
 class Problem(BaseModel):
     """What went wrong, stably coded; `remedy` says what to do about it."""
 
-    type: str = Field(examples=["https://tally.example/problems/NO_MATCH"])
-    title: str = Field(examples=["NO_MATCH"])
-    status: int = Field(examples=[422])
-    detail: str = Field(examples=["0 of 3 hosts: 3 lack the model"])
-    code: str = Field(examples=["NO_MATCH"])
-    remedy: str = Field(examples=["relax what `explain` names, or set policy.queue and wait"])
-    fields: dict[str, Any] = Field(default_factory=dict)
+    type: str = told("a URI of the code", examples=["https://tally.example/problems/NO_MATCH"])
+    title: str = told("the code", examples=["NO_MATCH"])
+    status: int = told("the HTTP status", examples=[422])
+    detail: str = told("the cause, in one line", examples=["0 of 3 hosts: 3 lack the model"])
+    code: str = told("stable: programs may rely on it", examples=["NO_MATCH"])
+    remedy: str = told(
+        "what to do about it; may be empty",
+        examples=["relax what `explain` names, or set policy.queue and wait"],
+    )
+    fields: dict[str, Any] = told(
+        "plain facts of that code, e.g. `retry_after_ms` (ms), `explain` (as `Refused`) or `field`"
+    )
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse, JSONResponse
@@ -10,7 +10,10 @@ from fastapi.responses import FileResponse, JSONResponse
 from marketplace.api.http.auth import Given, Hooker, Locksmith, PartsDep, Porter, Reader, login_rate
 from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.http.problems import EVERYWHERE, documented
+from marketplace.api.schemas import account as shapes
+from marketplace.api.schemas.names import HookId, KeyId, Sha256
 from marketplace.api.schemas.requests import ChallengeBody, HookBody, KeyBody, VerifyBody
+from marketplace.api.schemas.shape import BYTES, Shape
 from marketplace.chain.signin import payment_key_hash, verify_sign_in
 from marketplace.market.accounts import access, webhooks
 from marketplace.market.base.records import ApiKey, Blob, Hook
@@ -19,7 +22,9 @@ router = APIRouter(prefix="/v1", responses=documented(*EVERYWHERE))
 
 
 @router.post("/auth/challenge", tags=["auth"], dependencies=[Depends(login_rate)])
-async def challenge(body: ChallengeBody, parts: PartsDep) -> dict[str, Any]:
+async def challenge(
+    body: ChallengeBody, parts: PartsDep
+) -> Annotated[dict[str, Any], Shape(shapes.Challenge)]:
     """A message for the wallet's `signData`; it serves once, for a few minutes, and names this market.
 
     Whoever signs it compares the origin in it with the address that he dialled.
@@ -31,7 +36,9 @@ async def challenge(body: ChallengeBody, parts: PartsDep) -> dict[str, Any]:
 
 
 @router.post("/auth/verify", tags=["auth"], dependencies=[Depends(login_rate)])
-async def verify(body: VerifyBody, parts: PartsDep) -> dict[str, Any]:
+async def verify(
+    body: VerifyBody, parts: PartsDep
+) -> Annotated[dict[str, Any], Shape(shapes.Session)]:
     """The wallet's answer for a bearer token."""
     account, message = verify_sign_in(body.address, body.signature, body.key, parts.mainnet)
     token, expires = await access.admit(parts.market, message, body.address, account)
@@ -39,7 +46,9 @@ async def verify(body: VerifyBody, parts: PartsDep) -> dict[str, Any]:
 
 
 @router.post("/auth/logout", tags=["auth"])
-async def logout(parts: PartsDep, who: Reader, given: Given) -> dict[str, Any]:
+async def logout(
+    parts: PartsDep, who: Reader, given: Given
+) -> Annotated[dict[str, Any], Shape(shapes.SignedOut)]:
     """End this session."""
     if given is not None and who.key is None:
         await access.sign_out(parts.market, who, given.credentials)
@@ -47,7 +56,7 @@ async def logout(parts: PartsDep, who: Reader, given: Given) -> dict[str, Any]:
 
 
 @router.get("/me", tags=["auth"])
-async def me(parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def me(parts: PartsDep, who: Reader) -> Annotated[dict[str, Any], Shape(shapes.Me)]:
     """Who the credential is, and what it may do."""
     return {
         "account": who.account,
@@ -56,7 +65,7 @@ async def me(parts: PartsDep, who: Reader) -> dict[str, Any]:
     }
 
 
-@router.post("/keys", status_code=201, tags=["keys"])
+@router.post("/keys", status_code=201, tags=["keys"], response_model=shapes.NewKey)
 async def new_key(
     request: Request, body: KeyBody, parts: PartsDep, who: Locksmith, key: OnceKey = ""
 ) -> JSONResponse:
@@ -73,14 +82,18 @@ async def new_key(
 
 
 @router.get("/keys", tags=["keys"])
-async def list_keys(parts: PartsDep, who: Locksmith) -> dict[str, Any]:
+async def list_keys(
+    parts: PartsDep, who: Locksmith
+) -> Annotated[dict[str, Any], Shape(shapes.Keys)]:
     """Without their secrets."""
     keys = await parts.market.store.find(ApiKey, account=who.account)
     return {"items": [_key_view(k) for k in keys], "next": None}
 
 
 @router.delete("/keys/{key_id}", tags=["keys"])
-async def revoke_key(key_id: str, parts: PartsDep, who: Locksmith) -> dict[str, Any]:
+async def revoke_key(
+    key_id: KeyId, parts: PartsDep, who: Locksmith
+) -> Annotated[dict[str, Any], Shape(shapes.Revoked)]:
     """At once."""
     await access.revoke_key(parts.market, who, key_id)
     return {"id": key_id, "revoked": True}
@@ -99,7 +112,7 @@ def _key_view(key: ApiKey) -> dict[str, Any]:
     }
 
 
-@router.post("/webhooks", status_code=201, tags=["webhooks"])
+@router.post("/webhooks", status_code=201, tags=["webhooks"], response_model=shapes.NewHook)
 async def new_hook(
     request: Request, body: HookBody, parts: PartsDep, who: Hooker, key: OnceKey = ""
 ) -> JSONResponse:
@@ -115,9 +128,11 @@ async def new_hook(
     return await once(request, parts, who, key, make)
 
 
-@router.post("/webhooks/{hook_id}/rotate", status_code=201, tags=["webhooks"])
+@router.post(
+    "/webhooks/{hook_id}/rotate", status_code=201, tags=["webhooks"], response_model=shapes.NewHook
+)
 async def rotate_hook(
-    hook_id: str, request: Request, parts: PartsDep, who: Hooker, key: OnceKey = ""
+    hook_id: HookId, request: Request, parts: PartsDep, who: Hooker, key: OnceKey = ""
 ) -> JSONResponse:
     """A new secret, shown this once; the old one signs nothing more."""
 
@@ -132,14 +147,18 @@ async def rotate_hook(
 
 
 @router.get("/webhooks", tags=["webhooks"])
-async def list_hooks(parts: PartsDep, who: Hooker) -> dict[str, Any]:
+async def list_hooks(
+    parts: PartsDep, who: Hooker
+) -> Annotated[dict[str, Any], Shape(shapes.Hooks)]:
     """Without their secrets."""
     found = await parts.market.store.find(Hook, account=who.account)
     return {"items": [_hook_view(h) for h in found], "next": None}
 
 
 @router.delete("/webhooks/{hook_id}", tags=["webhooks"])
-async def drop_hook(hook_id: str, parts: PartsDep, who: Hooker) -> dict[str, Any]:
+async def drop_hook(
+    hook_id: HookId, parts: PartsDep, who: Hooker
+) -> Annotated[dict[str, Any], Shape(shapes.Removed)]:
     """What is still to be delivered is dropped with it."""
     await webhooks.remove(parts.market, who, hook_id)
     return {"id": hook_id, "removed": True}
@@ -162,13 +181,13 @@ def _hook_view(hook: Hook) -> dict[str, Any]:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {
-                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-            },
+            "content": {"application/octet-stream": BYTES},
         }
     },
 )
-async def put_blob(sha256: str, request: Request, parts: PartsDep, who: Porter) -> dict[str, Any]:
+async def put_blob(
+    sha256: Sha256, request: Request, parts: PartsDep, who: Porter
+) -> Annotated[dict[str, Any], Shape(shapes.Blob)]:
     """A file for jobs to take in, named by the hash of its bytes."""
     told = request.headers.get("content-length", "")
     size = int(told) if told.isdigit() else None
@@ -177,7 +196,9 @@ async def put_blob(sha256: str, request: Request, parts: PartsDep, who: Porter) 
 
 
 @router.get("/blobs", tags=["blobs"])
-async def list_blobs(parts: PartsDep, who: Porter) -> dict[str, Any]:
+async def list_blobs(
+    parts: PartsDep, who: Porter
+) -> Annotated[dict[str, Any], Shape(shapes.Blobs)]:
     """What this account has put or got."""
     found = await parts.market.store.find(Blob, account=who.account, limit=1000)
     return {"items": [{"sha256": b.sha256, "size": b.size} for b in found], "next": None}
@@ -187,16 +208,18 @@ async def list_blobs(parts: PartsDep, who: Porter) -> dict[str, Any]:
     "/blobs/{sha256}",
     tags=["blobs"],
     response_class=FileResponse,
-    responses={200: {"content": {"application/octet-stream": {}}}},
+    responses={200: {"content": {"application/octet-stream": BYTES}}},
 )
-async def get_blob(sha256: str, parts: PartsDep, who: Porter) -> FileResponse:
+async def get_blob(sha256: Sha256, parts: PartsDep, who: Porter) -> FileResponse:
     """Its bytes."""
     path = await parts.blobs.owned(who.account, sha256)
     return FileResponse(path, media_type="application/octet-stream")
 
 
 @router.delete("/blobs/{sha256}", tags=["blobs"])
-async def drop_blob(sha256: str, parts: PartsDep, who: Porter) -> dict[str, Any]:
+async def drop_blob(
+    sha256: Sha256, parts: PartsDep, who: Porter
+) -> Annotated[dict[str, Any], Shape(shapes.RemovedBlob)]:
     """Refused while a job that has not ended takes it in. Its bytes count for the quota no more."""
     await parts.blobs.remove(who, sha256)
     return {"sha256": sha256, "removed": True}

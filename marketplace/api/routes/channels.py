@@ -7,7 +7,7 @@ and compares before it asks the wallet, so nothing here has to be believed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -15,7 +15,10 @@ from fastapi.responses import JSONResponse
 from marketplace.api.http.auth import Parts, PartsDep, Reader, Treasurer
 from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.http.problems import EVERYWHERE, documented
+from marketplace.api.schemas import money
+from marketplace.api.schemas.names import SessionVk
 from marketplace.api.schemas.requests import ChannelBody, OpenBody, WitnessBody, unhex
+from marketplace.api.schemas.shape import Shape
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import TxState
@@ -50,7 +53,9 @@ async def owned(parts: PartsDep, who: Caller, session_vk: str) -> Channel:
 
 
 @router.get("", summary="Your channels")
-async def list_channels(parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def list_channels(
+    parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(money.Channels)]:
     """With their greatest vouchers."""
     found = await parts.market.store.find(Channel, account=who.account, limit=1000)
     found.sort(key=lambda c: -c.created_ms)
@@ -58,7 +63,9 @@ async def list_channels(parts: PartsDep, who: Reader) -> dict[str, Any]:
 
 
 @router.get("/{session_vk}", summary="One channel")
-async def get_channel(session_vk: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def get_channel(
+    session_vk: SessionVk, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(money.Channel)]:
     """What is known here and, where a chain is configured, what the chain says."""
     channel = await owned(parts, who, session_vk)
     view = await views.channel_view(parts.market, channel)
@@ -69,7 +76,11 @@ async def get_channel(session_vk: str, parts: PartsDep, who: Reader) -> dict[str
     return view
 
 
-@router.post("", summary="An unsigned transaction that opens a lease's channel")
+@router.post(
+    "",
+    summary="An unsigned transaction that opens a lease's channel",
+    response_model=money.Unsigned,
+)
 async def open_channel(
     request: Request, body: OpenBody, parts: PartsDep, who: Treasurer, key: OnceKey = ""
 ) -> JSONResponse:
@@ -89,9 +100,13 @@ async def open_channel(
     return await once(request, parts, who, key, make, status=200)
 
 
-@router.post("/{session_vk}/topup", summary="An unsigned transaction that adds money")
+@router.post(
+    "/{session_vk}/topup",
+    summary="An unsigned transaction that adds money",
+    response_model=money.Unsigned,
+)
 async def top_up(
-    session_vk: str,
+    session_vk: SessionVk,
     request: Request,
     body: ChannelBody,
     parts: PartsDep,
@@ -114,9 +129,13 @@ async def top_up(
     return await once(request, parts, who, key, make, status=200)
 
 
-@router.post("/{session_vk}/close", summary="An unsigned transaction that starts closing")
+@router.post(
+    "/{session_vk}/close",
+    summary="An unsigned transaction that starts closing",
+    response_model=money.Unsigned,
+)
 async def close(
-    session_vk: str,
+    session_vk: SessionVk,
     request: Request,
     body: ChannelBody,
     parts: PartsDep,
@@ -178,8 +197,8 @@ async def _one_open(parts: Parts, tx: Tx) -> None:
 
 @router.post("/{session_vk}/witness", summary="Add the wallet's witnesses, and submit")
 async def witness(
-    session_vk: str, body: WitnessBody, parts: PartsDep, who: Treasurer
-) -> dict[str, Any]:
+    session_vk: SessionVk, body: WitnessBody, parts: PartsDep, who: Treasurer
+) -> Annotated[dict[str, Any], Shape(money.Submitted)]:
     """The transaction's id; stored before it is sent."""
     ledger = ledger_of(parts)
     tx = await parts.market.store.get(Tx, body.tx)

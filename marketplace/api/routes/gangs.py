@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Request
@@ -12,7 +12,10 @@ from marketplace.api.http.auth import Parts, PartsDep, Reader, Worker
 from marketplace.api.http.idempotency import OnceKey, answered, question_of
 from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.routes.jobs import QUOTE_WAIT_S, spec_of
+from marketplace.api.schemas import jobs as shapes
+from marketplace.api.schemas.names import GangId
 from marketplace.api.schemas.requests import GangBody
+from marketplace.api.schemas.shape import Shape
 from marketplace.domain.errors import Conflict
 from marketplace.domain.work.job import JobState
 from marketplace.market.accounts.access import Caller
@@ -21,7 +24,12 @@ from marketplace.market.jobs import gangs, views
 router = APIRouter(prefix="/v1", tags=["gangs"], responses=documented(*EVERYWHERE))
 
 
-@router.post("/gangs", status_code=201, summary="Post a gang: all members are matched, or none")
+@router.post(
+    "/gangs",
+    status_code=201,
+    summary="Post a gang: all members are matched, or none",
+    response_model=shapes.Gang,
+)
 async def post_gang(
     request: Request, body: GangBody, parts: PartsDep, who: Worker, key: OnceKey = ""
 ) -> JSONResponse:
@@ -72,13 +80,17 @@ async def _view(parts: Parts, who: Caller, gang: str) -> dict[str, Any]:
 
 
 @router.get("/gangs/{gang_id}", summary="One gang: its members' jobs, and what they cost together")
-async def get_gang(gang_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def get_gang(
+    gang_id: GangId, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.Gang)]:
     """The members' invoices add up to what was spent."""
     return await _view(parts, who, gang_id)
 
 
 @router.post("/gangs/{gang_id}/stop", summary="End all members of a gang")
-async def stop_gang(gang_id: str, parts: PartsDep, who: Worker) -> dict[str, Any]:
+async def stop_gang(
+    gang_id: GangId, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.Gang)]:
     """Twice is once."""
     await gangs.stop(parts.market, who, gang_id)
     return await _view(parts, who, gang_id)

@@ -1,8 +1,8 @@
-"""Jobs, their logs and events, and the leases that their consumers sign."""
+"""Jobs, their logs and events."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import anyio
 from fastapi import APIRouter, Query, Request
@@ -10,18 +10,20 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 
 from marketplace.api.http import relay, streams
 from marketplace.api.http.auth import Follower, PartsDep, Reader, Worker
-from marketplace.api.http.idempotency import Answer, OnceKey, Remember, answered, once, question_of
+from marketplace.api.http.idempotency import OnceKey, answered, question_of
 from marketplace.api.http.paging import Cursor, Limit, page_of, place_in
 from marketplace.api.http.problems import EVERYWHERE, documented
+from marketplace.api.schemas import jobs as shapes
+from marketplace.api.schemas import money
+from marketplace.api.schemas.names import JobId, Sha256
 from marketplace.api.schemas.requests import (
     ExecBody,
     JobBody,
     ReasonBody,
     ResumeBody,
-    SignBody,
     SpecBody,
-    unhex,
 )
+from marketplace.api.schemas.shape import BYTES, Shape, stream_of, text_of
 from marketplace.domain.errors import Conflict, Malformed, NotFound, Unauthenticated
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job import JobSpec, JobState
@@ -31,6 +33,11 @@ from marketplace.market.jobs import gangs, jobs, views
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(*EVERYWHERE))
 QUOTE_WAIT_S = 2.0
+PRINTED: Final = text_of("the bytes from *from* on")
+LOG_STREAM: Final = stream_of(log=shapes.LogLine, end=shapes.LogEnd)
+EVENT_STREAM: Final = stream_of(
+    event=shapes.Event, tick=shapes.Tick, telemetry=shapes.Sample, end=shapes.JobEnd
+)
 
 
 def spec_of(body: SpecBody) -> JobSpec:
@@ -39,7 +46,9 @@ def spec_of(body: SpecBody) -> JobSpec:
 
 
 @router.post("/quotes", summary="Price, ceiling and alternatives; nothing is reserved")
-async def quote(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def quote(
+    body: SpecBody, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.JobDryRun, shapes.GangDryRun)]:
     """A dry run; of a gang each member's, all or none."""
     spec = spec_of(body)
     if spec.gang is not None:
@@ -49,7 +58,9 @@ async def quote(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
 
 
 @router.post("/explain", summary="Whether the job fits now; if not, why, and what would")
-async def explain(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def explain(
+    body: SpecBody, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.Explanation)]:
     """Counted reasons and the nearest relaxations with their price."""
     spec = spec_of(body)
     if spec.gang is not None:
@@ -57,7 +68,12 @@ async def explain(body: SpecBody, parts: PartsDep, who: Reader) -> dict[str, Any
     return jobs.explain(parts.market, spec, who.account)
 
 
-@router.post("/jobs", status_code=201, summary="Post a job: it is matched and quoted")
+@router.post(
+    "/jobs",
+    status_code=201,
+    summary="Post a job: it is matched and quoted",
+    response_model=shapes.Job,
+)
 async def post_job(
     request: Request, body: JobBody, parts: PartsDep, who: Worker, key: OnceKey = ""
 ) -> JSONResponse:
@@ -108,7 +124,7 @@ async def list_jobs(
     cursor: Cursor = "",
     limit: Limit = 50,
     state: Annotated[str, Query(max_length=20, description="one of the job states")] = "",
-) -> dict[str, Any]:
+) -> Annotated[dict[str, Any], Shape(shapes.Jobs)]:
     """A page of jobs."""
     where: dict[str, object] = {"account": who.account}
     if state:
@@ -123,22 +139,26 @@ async def list_jobs(
 
 
 @router.get("/jobs/{job_id}", summary="One job")
-async def get_job(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def get_job(
+    job_id: JobId, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.Job)]:
     """State, quote, what it costs so far, and why it ended."""
     return await views.job_view(parts.market, await jobs.owned_job(parts.market, who, job_id))
 
 
 @router.post("/jobs/{job_id}/stop", summary="End a job")
 async def stop_job(
-    job_id: str, parts: PartsDep, who: Worker, body: ReasonBody | None = None
-) -> dict[str, Any]:
+    job_id: JobId, parts: PartsDep, who: Worker, body: ReasonBody | None = None
+) -> Annotated[dict[str, Any], Shape(shapes.Job)]:
     """Twice is once."""
     job = await jobs.stop(parts.market, who, job_id, body.reason if body else "")
     return await views.job_view(parts.market, job)
 
 
 @router.post("/jobs/{job_id}/resume", summary="Bring the fresh session key that a retry needs")
-async def resume_job(job_id: str, body: ResumeBody, parts: PartsDep, who: Worker) -> dict[str, Any]:
+async def resume_job(
+    job_id: JobId, body: ResumeBody, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.Job)]:
     """The job is matched again with what is left of its budget."""
     key = bytes.fromhex(body.session_vk)
     return await views.job_view(parts.market, await jobs.resume(parts.market, who, job_id, key))
@@ -148,16 +168,25 @@ async def resume_job(job_id: str, body: ResumeBody, parts: PartsDep, who: Worker
     "/jobs/{job_id}/logs",
     summary="What the workload printed",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}, "text/event-stream": {}}}},
+    responses={200: {"content": {"text/plain": PRINTED, "text/event-stream": LOG_STREAM}}},
 )
 async def logs(
-    job_id: str,
+    job_id: JobId,
     request: Request,
     parts: PartsDep,
     who: Follower,
-    start: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0,
-    follow: bool = False,
-    lease: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
+    start: Annotated[
+        int, Query(alias="from", ge=0, le=2**53, description="byte offset of the beginning")
+    ] = 0,
+    follow: Annotated[bool, Query(description="as events, until the job ends")] = False,
+    lease: Annotated[
+        str,
+        Query(
+            max_length=64,
+            pattern="^[A-Za-z0-9_]*$",
+            description="of this lease; empty: the current one, and as events all",
+        ),
+    ] = "",
 ) -> Response:
     """Text from byte offset *from*; with *follow* as server-sent events until the job ends."""
     if not follow and "token" in request.query_params:
@@ -185,15 +214,22 @@ async def _last_lease(parts: PartsDep, job: Job) -> str:
     "/jobs/{job_id}/events",
     summary="What happens to a job, as it happens",
     response_class=Response,
-    responses={200: {"content": {"text/event-stream": {}}}},
+    responses={200: {"content": {"text/event-stream": EVENT_STREAM}}},
 )
 async def events(
-    job_id: str,
+    job_id: JobId,
     parts: PartsDep,
     who: Follower,
     request: Request,
-    after: Annotated[str, Query(max_length=64, pattern="^[A-Za-z0-9_]*$")] = "",
-    follow: bool = True,
+    after: Annotated[
+        str,
+        Query(
+            max_length=64,
+            pattern="^[A-Za-z0-9_]*$",
+            description="only events after the one of this id",
+        ),
+    ] = "",
+    follow: Annotated[bool, Query(description="until the job ends; else what there is")] = True,
 ) -> Response:
     """Server-sent events: state changes, receipts and telemetry; ends with the job."""
     job = await jobs.owned_job(parts.market, who, job_id)
@@ -205,8 +241,8 @@ async def events(
 
 @router.get("/jobs/{job_id}/history", summary="What happened to a job")
 async def history(
-    job_id: str, parts: PartsDep, who: Reader, cursor: Cursor = "", limit: Limit = 100
-) -> dict[str, Any]:
+    job_id: JobId, parts: PartsDep, who: Reader, cursor: Cursor = "", limit: Limit = 100
+) -> Annotated[dict[str, Any], Shape(shapes.Events)]:
     """The same events as a list."""
     job = await jobs.owned_job(parts.market, who, job_id)
     found = await parts.market.store.find(
@@ -218,10 +254,10 @@ async def history(
 @router.get(
     "/jobs/{job_id}/telemetry",
     summary="The last samples of GPU and CPU use",
-    response_model=dict[str, Any],
+    response_model=Annotated[dict[str, Any], Shape(shapes.Samples)],
 )
 async def telemetry(
-    job_id: str, parts: PartsDep, who: Reader, request: Request
+    job_id: JobId, parts: PartsDep, who: Reader, request: Request
 ) -> dict[str, Any] | Response:
     """Evidence, never the price."""
     job = await jobs.owned_job(parts.market, who, job_id)
@@ -232,12 +268,12 @@ async def telemetry(
 
 @router.get("/jobs/{job_id}/receipts", summary="The job's receipts, with their signed bytes")
 async def receipts(
-    job_id: str,
+    job_id: JobId,
     parts: PartsDep,
     who: Reader,
     cursor: Cursor = "",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-) -> dict[str, Any]:
+    limit: Annotated[int, Query(ge=1, le=1000, description="items a page")] = 200,
+) -> Annotated[dict[str, Any], Shape(money.Receipts)]:
     """In the order of leases and ticks."""
     job = await jobs.owned_job(parts.market, who, job_id)
     leases = [x.id for x in await views.leases_of(parts.market, job)]
@@ -253,7 +289,9 @@ async def receipts(
 
 
 @router.get("/jobs/{job_id}/invoice", summary="Everything that an invoice is recomputed from")
-async def invoice(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def invoice(
+    job_id: JobId, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(money.Invoice)]:
     """Terms, receipts, vouchers and channel references; verify it with `tally invoice --verify`."""
     return await views.invoice_view(parts.market, await jobs.owned_job(parts.market, who, job_id))
 
@@ -261,10 +299,10 @@ async def invoice(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
 @router.post(
     "/jobs/{job_id}/exec",
     summary="Run a command inside the workload",
-    response_model=dict[str, Any],
+    response_model=Annotated[dict[str, Any], Shape(shapes.Done)],
 )
 async def execute(
-    job_id: str, body: ExecBody, parts: PartsDep, who: Worker, request: Request
+    job_id: JobId, body: ExecBody, parts: PartsDep, who: Worker, request: Request
 ) -> dict[str, Any] | Response:
     """Its exit code and what it printed (bounded, hex)."""
     job = await jobs.owned_job(parts.market, who, job_id)
@@ -283,7 +321,9 @@ async def execute(
 
 
 @router.get("/jobs/{job_id}/outputs", summary="Files that the workload gave back")
-async def outputs(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
+async def outputs(
+    job_id: JobId, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.Outputs)]:
     """Content-addressed."""
     job = await jobs.owned_job(parts.market, who, job_id)
     found = await parts.market.store.find(Output, job=job.id, limit=10_000)
@@ -300,10 +340,10 @@ async def outputs(job_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
     "/jobs/{job_id}/outputs/{sha256}",
     summary="One output's bytes",
     response_class=FileResponse,
-    responses={200: {"content": {"application/octet-stream": {}}}},
+    responses={200: {"content": {"application/octet-stream": BYTES}}},
 )
 async def output(
-    job_id: str, sha256: str, parts: PartsDep, who: Reader, request: Request
+    job_id: JobId, sha256: Sha256, parts: PartsDep, who: Reader, request: Request
 ) -> Response:
     """Fetched from the provider as soon as it is there, or when it is first asked for; kept then."""
     job = await jobs.owned_job(parts.market, who, job_id)
@@ -317,40 +357,3 @@ async def output(
             return await relay.http(far, request)
         await parts.outputs.fetch(job, found[0])
     return FileResponse(path, media_type="application/octet-stream")
-
-
-@router.get("/leases/{lease_id}", summary="One lease", tags=["leases"])
-async def get_lease(lease_id: str, parts: PartsDep, who: Reader) -> dict[str, Any]:
-    """Its terms, signatures and state."""
-    lease, _ = await jobs.owned_lease(parts.market, who, lease_id)
-    return views.lease_view(lease)
-
-
-@router.post("/leases/{lease_id}/sign", summary="Sign the quote's terms", tags=["leases"])
-async def sign_lease(
-    request: Request,
-    lease_id: str,
-    body: SignBody,
-    parts: PartsDep,
-    who: Worker,
-    key: OnceKey = "",
-) -> JSONResponse:
-    """With the session key; the provider starts once it sees the channel."""
-
-    async def make(remember: Remember) -> Answer:
-        secrets = {n: unhex(v, f"secrets.{n}") for n, v in body.secrets.items()}
-        signature = bytes.fromhex(body.session_signature)
-        lease = await jobs.sign(
-            parts.market, who, lease_id, signature, body.channel_tx, secrets,
-            lambda signed: remember(views.lease_view(signed)),
-        )  # fmt: skip
-        return views.lease_view(lease)
-
-    return await once(request, parts, who, key, make, status=200)
-
-
-@router.post("/leases/{lease_id}/decline", summary="Refuse a quote", tags=["leases"])
-async def decline_lease(lease_id: str, parts: PartsDep, who: Worker) -> dict[str, Any]:
-    """The job ends; nothing was paid."""
-    job = await jobs.decline(parts.market, who, lease_id)
-    return await views.job_view(parts.market, job)

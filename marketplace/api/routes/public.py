@@ -11,6 +11,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from marketplace.api.http.auth import PartsDep, public
 from marketplace.api.http.paging import Cursor, Limit, page_of, place_in
 from marketplace.api.http.problems import documented, problem
+from marketplace.api.schemas import supply
+from marketplace.api.schemas.names import OfferId, ProviderVk
+from marketplace.api.schemas.shape import Shape, text_of
 from marketplace.domain.errors import Fault, NotFound
 from marketplace.domain.supply.grant import model_matches
 from marketplace.domain.supply.offer import OfferState
@@ -31,12 +34,14 @@ router = APIRouter(
 
 
 @health.get("/healthz", summary="The process answers")
-async def healthz() -> dict[str, Any]:
+async def healthz() -> Annotated[dict[str, Any], Shape(supply.Alive)]:
     """Nothing more."""
     return {"status": "ok"}
 
 
-@health.get("/readyz", summary="It can work", responses=documented(503))
+@health.get(
+    "/readyz", summary="It can work", responses=documented(503), response_model=supply.Ready
+)
 async def readyz(parts: PartsDep) -> Response:
     """The store answers and the view of it is loaded. `chain` is `away` while the chain does not answer:
     what needs none goes on.
@@ -53,14 +58,19 @@ async def readyz(parts: PartsDep) -> Response:
     return JSONResponse({"status": "ready", "chain": chain, "chain_fault": parts.chain_fault})
 
 
-@health.get("/metrics", summary="Prometheus", response_class=PlainTextResponse)
+@health.get(
+    "/metrics",
+    summary="Prometheus",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": text_of("Prometheus' text format")}}},
+)
 async def metrics() -> Response:
     """Counters of this process."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/network", summary="Which chain, scripts and version")
-async def network(parts: PartsDep) -> dict[str, Any]:
+async def network(parts: PartsDep) -> Annotated[dict[str, Any], Shape(supply.Network)]:
     """Facts that a client checks against its own chain."""
     facts: dict[str, Any] = {"magic": parts.market.settings.magic, "version": release()}
     facts["asset"] = ""
@@ -80,12 +90,23 @@ async def offers(
     parts: PartsDep,
     cursor: Cursor = "",
     limit: Limit = 50,
-    model: Annotated[str, Query(max_length=80)] = "",
-    region: Annotated[str, Query(max_length=40)] = "",
-    min_vram_mib: Annotated[int, Query(ge=0, le=2**40)] = 0,
-    max_rate_micro: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    all_states: Annotated[bool, Query(alias="all")] = False,
-) -> dict[str, Any]:
+    model: Annotated[str, Query(max_length=80, description="with such a device, e.g. `H100`")] = "",
+    region: Annotated[str, Query(max_length=40, description="in this region")] = "",
+    min_vram_mib: Annotated[
+        int, Query(ge=0, le=2**40, description="with a device of so much memory, MiB")
+    ] = 0,
+    max_rate_micro: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=2**53,
+            description="at most so dear, micro-lovelace per GPU- or core-second; 0: any",
+        ),
+    ] = 0,
+    all_states: Annotated[
+        bool, Query(alias="all", description="also those that are not LISTED")
+    ] = False,
+) -> Annotated[dict[str, Any], Shape(supply.Offers)]:
     """Filtered by device model, region, device memory and price."""
     found: list[OfferRecord] = []
     after = place_in(cursor, 1)
@@ -120,7 +141,9 @@ def _wanted(record: OfferRecord, model: str, region: str, vram: int, rate: int) 
 
 
 @router.get("/offers/{offer_id}", summary="One offer")
-async def offer(offer_id: str, parts: PartsDep) -> dict[str, Any]:
+async def offer(
+    offer_id: OfferId, parts: PartsDep
+) -> Annotated[dict[str, Any], Shape(supply.Offer)]:
     """With what is free now."""
     record = await parts.market.store.get(OfferRecord, offer_id)
     if record is None:
@@ -129,7 +152,9 @@ async def offer(offer_id: str, parts: PartsDep) -> dict[str, Any]:
 
 
 @router.get("/providers", summary="Providers")
-async def providers(parts: PartsDep, cursor: Cursor = "", limit: Limit = 50) -> dict[str, Any]:
+async def providers(
+    parts: PartsDep, cursor: Cursor = "", limit: Limit = 50
+) -> Annotated[dict[str, Any], Shape(supply.Providers)]:
     """By key."""
     found = await parts.market.store.find(
         OfferRecord, order=("provider",), after=place_in(cursor, 1), limit=limit + 1
@@ -143,7 +168,9 @@ async def providers(parts: PartsDep, cursor: Cursor = "", limit: Limit = 50) -> 
 
 
 @router.get("/providers/{provider}", summary="One provider: earnings, devices, why it lost")
-async def provider(provider: str, parts: PartsDep) -> dict[str, Any]:
+async def provider(
+    provider: ProviderVk, parts: PartsDep
+) -> Annotated[dict[str, Any], Shape(supply.Provider)]:
     """What the market's book says of it; its vouchers and the chain are the proof."""
     market = parts.market
     found = await market.store.find(OfferRecord, provider=provider, limit=1)
@@ -173,7 +200,7 @@ async def provider(provider: str, parts: PartsDep) -> dict[str, Any]:
 
 
 @router.get("/devices", summary="Devices by model: how many, how many free, from what price")
-async def devices(parts: PartsDep) -> dict[str, Any]:
+async def devices(parts: PartsDep) -> Annotated[dict[str, Any], Shape(supply.Models)]:
     """Listed offers only."""
     rows: dict[str, dict[str, Any]] = {}
     for record, one in parts.market.directory.offers():
@@ -194,8 +221,10 @@ async def devices(parts: PartsDep) -> dict[str, Any]:
 
 @router.get("/prices", summary="Recent trades by device")
 async def prices(
-    parts: PartsDep, model: Annotated[str, Query(max_length=80)] = "", limit: Limit = 50
-) -> dict[str, Any]:
+    parts: PartsDep,
+    model: Annotated[str, Query(max_length=80, description="with such a device, e.g. `H100`")] = "",
+    limit: Limit = 50,
+) -> Annotated[dict[str, Any], Shape(supply.Trades)]:
     """What was agreed lately, newest first."""
     states = [s for s in LeaseState if s not in (LeaseState.PROPOSED, LeaseState.OFFERED)]
     found = await parts.market.store.find(
@@ -211,7 +240,7 @@ async def prices(
 
 
 @router.get("/stats", summary="The market in numbers")
-async def stats(parts: PartsDep) -> dict[str, Any]:
+async def stats(parts: PartsDep) -> Annotated[dict[str, Any], Shape(supply.Stats)]:
     """For the overview page."""
     store = parts.market.store
     held: list[int] = []  # per device, in per-mille

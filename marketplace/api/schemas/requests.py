@@ -6,6 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from marketplace.api.schemas.shape import Shape
+from marketplace.api.schemas.spec import Spec
 from marketplace.domain.errors import Malformed
 
 HEX32: Final = "4f" * 32
@@ -42,6 +44,13 @@ SPEC: Final[dict[str, Any]] = {
 }
 Key32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", examples=[HEX32])]
 Lovelace = Annotated[int, Field(ge=0, le=2**53, examples=[10_000_000])]
+Vkh = Annotated[str, Field(pattern="^[0-9a-f]{56}$", examples=[HEX28])]
+Address = Annotated[str, Field(min_length=10, max_length=250)]
+Utxos = Annotated[list[Annotated[str, Field(max_length=20_000)]], Field(max_length=500)]
+_CONSUMER: Final = "hash of the account's own payment key, hex"
+_KEY: Final = "a fresh session key, hex"
+_WALLET: Final = "the wallet's address, Bech32 or hex as CIP-30 gives it"
+_UTXOS: Final = "the wallet's outputs, hex of their CBOR as CIP-30 gives them; none: the chain's"
 
 
 class Body(BaseModel):
@@ -53,58 +62,83 @@ class Body(BaseModel):
 class SpecBody(Body):
     """A job, as ``JobSpec.to_wire()`` writes it."""
 
-    spec: dict[str, Any] = Field(
-        examples=[SPEC],
-        description='as a job file says it; `gang` and `egress` (`"open"`, or a list of `host:port`)'
-        " only where they are asked for",
+    spec: Annotated[dict[str, Any], Shape(Spec)] = Field(
+        examples=[SPEC], description="as a job file says it; `JobSpec.from_wire` is what judges it"
     )
 
 
 class JobBody(SpecBody):
     """A job and the keys by which its channel can be named."""
 
-    session_vk: Key32
-    consumer_vkh: str = Field(pattern="^[0-9a-f]{56}$", examples=[HEX28])
-    channels: list[Key32] = Field(default_factory=list[Key32], max_length=100)
+    session_vk: Key32 = Field(description=_KEY)
+    consumer_vkh: Vkh = Field(description=_CONSUMER)
+    channels: list[Key32] = Field(
+        default_factory=list[Key32],
+        max_length=100,
+        description="session keys of open channels that may be used again, hex",
+    )
     spares: list[Key32] = Field(
         default_factory=list[Key32],
         max_length=100,
-        description="fresh session keys for retries on another provider",
+        description="fresh session keys for retries on another provider, hex",
     )
 
 
 class GangBody(SpecBody):
     """A job with a gang, and a fresh session key for each member."""
 
-    session_vks: list[Key32] = Field(min_length=2, max_length=64)
-    consumer_vkh: str = Field(pattern="^[0-9a-f]{56}$", examples=[HEX28])
+    session_vks: list[Key32] = Field(
+        min_length=2, max_length=64, description="one fresh session key for each member, hex"
+    )
+    consumer_vkh: Vkh = Field(description=_CONSUMER)
 
 
 class SignBody(Body):
     """The consumer's signature over the quote's terms."""
 
-    session_signature: str = Field(pattern="^[0-9a-f]{128}$", examples=["5e" * 64])
-    channel_tx: str = Field(default="", pattern="^([0-9a-f]{64})?$", examples=["7a" * 32])
-    secrets: dict[str, str] = Field(default_factory=dict[str, str])
+    session_signature: str = Field(
+        pattern="^[0-9a-f]{128}$",
+        examples=["5e" * 64],
+        description="of the terms' exact bytes, by the session key, hex",
+    )
+    channel_tx: str = Field(
+        default="",
+        pattern="^([0-9a-f]{64})?$",
+        examples=["7a" * 32],
+        description="the transaction that opens the channel, hex; empty for one that is reused",
+    )
+    secrets: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="by name, sealed to the provider's key, hex",
+    )
 
 
 class ResumeBody(Body):
     """The fresh session key that a retry needs."""
 
-    session_vk: Key32
+    session_vk: Key32 = Field(description=_KEY)
 
 
 class ReasonBody(Body):
     """Why; shown to both sides."""
 
-    reason: str = Field(default="", max_length=40, pattern="^[A-Z_]*$", examples=["CANCELLED"])
+    reason: str = Field(
+        default="",
+        max_length=40,
+        pattern="^[A-Z_]*$",
+        examples=["CANCELLED"],
+        description="a reason of an end; empty: CANCELLED",
+    )
 
 
 class ExecBody(Body):
     """A command to run inside the workload."""
 
     command: list[Annotated[str, Field(max_length=32_768)]] = Field(
-        min_length=1, max_length=256, examples=[["nvidia-smi"]]
+        min_length=1,
+        max_length=256,
+        examples=[["nvidia-smi"]],
+        description="program and arguments",
     )
 
 
@@ -117,60 +151,101 @@ class ChallengeBody(Body):
         min_length=10,
         max_length=250,
         examples=["addr_test1vz0ng9klp2ql4jhfcyvghz5uj09aa2yu4n8s9mrhcy7w0ugsayf6e"],
+        description="that wants to sign in, Bech32 or hex as CIP-30 gives it",
     )
-    market: str = Field("", max_length=300, examples=["https://market.example"])
+    market: str = Field(
+        "",
+        max_length=300,
+        examples=["https://market.example"],
+        description="the market's origin as the caller dialled it; empty: its public one",
+    )
 
 
 class VerifyBody(ChallengeBody):
     """CIP-30 signData's answer over the challenge's message."""
 
-    signature: str = Field(max_length=8192, pattern="^[0-9a-fA-F]*$", examples=["84582a…"])
-    key: str = Field(default="", max_length=2048, pattern="^[0-9a-fA-F]*$", examples=["a401…"])
+    signature: str = Field(
+        max_length=8192,
+        pattern="^[0-9a-fA-F]*$",
+        examples=["84582a…"],
+        description="COSE_Sign1 over the challenge's message, hex",
+    )
+    key: str = Field(
+        default="",
+        max_length=2048,
+        pattern="^[0-9a-fA-F]*$",
+        examples=["a401…"],
+        description="COSE_Key, hex; empty where the signature names it",
+    )
 
 
 class KeyBody(Body):
     """A scoped API key."""
 
-    name: str = Field(min_length=1, max_length=80, examples=["ci"])
-    verbs: list[str] = Field(min_length=1, max_length=10, examples=[["read", "jobs"]])
-    budget: Lovelace = 0
-    expires_at_ms: int = Field(ge=0, le=2**53, examples=[1_900_000_000_000])
+    name: str = Field(
+        min_length=1, max_length=80, examples=["ci"], description="what its owner calls it"
+    )
+    verbs: list[str] = Field(
+        min_length=1,
+        max_length=10,
+        examples=[["read", "jobs"]],
+        description="what it may do: read, jobs, channels, blobs, webhooks, keys",
+    )
+    budget: Lovelace = Field(default=0, description="the most its jobs may cost, lovelace")
+    expires_at_ms: int = Field(
+        ge=0, le=2**53, examples=[1_900_000_000_000], description="ms since 1970, UTC"
+    )
 
 
 class OpenBody(Body):
     """An unsigned open transaction for the lease's channel."""
 
-    lease: str = Field(max_length=64, examples=["lease_01J0000000000000000000000"])
-    address: str = Field(min_length=10, max_length=250)
-    amount: Lovelace = Field(default=0, description="0: the ceiling and the reserve")
-    utxos: list[Annotated[str, Field(max_length=20_000)]] = Field(
-        default_factory=list[str], max_length=500
+    lease: str = Field(
+        max_length=64,
+        examples=["lease_01J0000000000000000000000"],
+        description="the id of the quoted lease",
     )
+    address: Address = Field(description=_WALLET)
+    amount: Lovelace = Field(
+        default=0, description="what to put into it, lovelace; 0: the ceiling and the reserve"
+    )
+    utxos: Utxos = Field(default_factory=list[str], description=_UTXOS)
 
 
 class ChannelBody(Body):
     """An unsigned step of a channel."""
 
-    address: str = Field(min_length=10, max_length=250)
-    amount: Lovelace = 0
-    utxos: list[Annotated[str, Field(max_length=20_000)]] = Field(
-        default_factory=list[str], max_length=500
-    )
+    address: Address = Field(description=_WALLET)
+    amount: Lovelace = Field(default=0, description="of a top-up: what to add, lovelace")
+    utxos: Utxos = Field(default_factory=list[str], description=_UTXOS)
 
 
 class WitnessBody(Body):
     """The wallet's witness set for a transaction that was built here."""
 
-    tx: Key32
-    witness: str = Field(max_length=65_536, pattern="^[0-9a-fA-F]*$", examples=["a100…"])
+    tx: Key32 = Field(description="the transaction's id, hex")
+    witness: str = Field(
+        max_length=65_536,
+        pattern="^[0-9a-fA-F]*$",
+        examples=["a100…"],
+        description="the witness set as CIP-30's `signTx` gives it, hex",
+    )
 
 
 class HookBody(Body):
     """Where to be told of job and balance events."""
 
-    url: str = Field(min_length=8, max_length=500, examples=["https://example.org/tally"])
+    url: str = Field(
+        min_length=8,
+        max_length=500,
+        examples=["https://example.org/tally"],
+        description="where deliveries are posted",
+    )
     kinds: list[Annotated[str, Field(max_length=40)]] = Field(
-        default_factory=list[str], max_length=40, examples=[["QUOTED", "FINISHED"]]
+        default_factory=list[str],
+        max_length=40,
+        examples=[["QUOTED", "FINISHED"]],
+        description="of events; none: all",
     )
 
 

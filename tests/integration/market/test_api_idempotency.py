@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.terms import Terms
 from marketplace.market.base.ports import ClaimRound, UnsignedTx
 from marketplace.market.base.records import ApiKey, Audit, Hook, Job, Remembered, Tx
 from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working
@@ -49,7 +50,7 @@ class Builder:
         return 2_000_000
 
     async def unsigned_open(
-        self, terms: object, amount: int, address: str, utxos: Sequence[bytes]
+        self, terms: Terms, amount: int, address: str, utxos: Sequence[bytes]
     ) -> UnsignedTx:
         number, self.built = self.built, self.built + 1
         self.asked.append(number)
@@ -57,7 +58,8 @@ class Builder:
             while len(self.asked) < 2:  # noqa: ASYNC110  nobody is first before others have asked
                 await anyio.sleep(0.01)
         made = b"same" if self.same else f"{id(self)} {number}".encode()
-        return UnsignedTx(hashlib.sha256(made).hexdigest(), made, 170_000, {"amount": amount})
+        told = {"step": "open", "amount": amount, "session_vk": terms.session_vk.hex()}
+        return UnsignedTx(hashlib.sha256(made).hexdigest(), made, 170_000, told)
 
     async def witness(self, tx: bytes, witnesses: bytes) -> tuple[str, bytes]:
         unsigned = tx.removesuffix(witnesses)  # as the chain's own: witnesses are put in once

@@ -28,6 +28,7 @@ from marketplace.process.main import Config, names_of, running
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener
 from tests.fakes import until
+from tests.integration.support.answers import Answered, Answers
 from tests.requires import need_postgres
 
 HOOK_KEY = bytes(range(32))
@@ -78,16 +79,21 @@ async def market(
     settings: Settings = FAST,
     served: Mapping[str, Any] = MappingProxyType({}),
     console: bool = False,
+    seen: set[Answered] | None = None,
     **more: Any,
 ):
-    """(url, running) of a market process inside this one; *served*: settings of its HTTP server."""
+    """(url, running) of a market process inside this one, whose every answer is what its document says;
+    *served*: settings of its HTTP server; *seen*: takes what was answered."""
     config = Config(db, str(folder / "blobs"), settings=settings, **{"hook_key": HOOK_KEY, **more})
     async with running(config) as run:
         app = build(run.parts)
         if console:
             install_console(app, run.parts)
+        answers = Answers(app, seen)
         door = listener("127.0.0.1", 0)
-        server = Quiet(server_config(app, log_level="error", timeout_graceful_shutdown=1, **served))
+        server = Quiet(
+            server_config(answers, log_level="error", timeout_graceful_shutdown=1, **served)
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [door])
             await until(lambda: server.started)
@@ -98,6 +104,7 @@ async def market(
             finally:
                 server.should_exit = True
                 server.force_exit = True
+    assert not answers.wrong, answers.wrong[:5]
 
 
 class Quiet(uvicorn.Server):

@@ -1,0 +1,64 @@
+"""The leases that consumers sign."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from marketplace.api.http.auth import PartsDep, Reader, Worker
+from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
+from marketplace.api.http.problems import EVERYWHERE, documented
+from marketplace.api.schemas import jobs as shapes
+from marketplace.api.schemas.names import LeaseId
+from marketplace.api.schemas.requests import SignBody, unhex
+from marketplace.api.schemas.shape import Shape
+from marketplace.market.jobs import jobs, views
+
+router = APIRouter(prefix="/v1", tags=["jobs", "leases"], responses=documented(*EVERYWHERE))
+
+
+@router.get("/leases/{lease_id}", summary="One lease")
+async def get_lease(
+    lease_id: LeaseId, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.Lease)]:
+    """Its terms, signatures and state."""
+    lease, _ = await jobs.owned_lease(parts.market, who, lease_id)
+    return views.lease_view(lease)
+
+
+@router.post(
+    "/leases/{lease_id}/sign",
+    summary="Sign the quote's terms",
+    response_model=shapes.Lease,
+)
+async def sign_lease(
+    request: Request,
+    lease_id: LeaseId,
+    body: SignBody,
+    parts: PartsDep,
+    who: Worker,
+    key: OnceKey = "",
+) -> JSONResponse:
+    """With the session key; the provider starts once it sees the channel."""
+
+    async def make(remember: Remember) -> Answer:
+        secrets = {n: unhex(v, f"secrets.{n}") for n, v in body.secrets.items()}
+        signature = bytes.fromhex(body.session_signature)
+        lease = await jobs.sign(
+            parts.market, who, lease_id, signature, body.channel_tx, secrets,
+            lambda signed: remember(views.lease_view(signed)),
+        )  # fmt: skip
+        return views.lease_view(lease)
+
+    return await once(request, parts, who, key, make, status=200)
+
+
+@router.post("/leases/{lease_id}/decline", summary="Refuse a quote")
+async def decline_lease(
+    lease_id: LeaseId, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.Job)]:
+    """The job ends; nothing was paid."""
+    job = await jobs.decline(parts.market, who, lease_id)
+    return await views.job_view(parts.market, job)

@@ -1,0 +1,17 @@
+"""By what a path names things."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path
+
+JobId = Annotated[str, Path(description="the job's id")]
+GangId = Annotated[str, Path(description="the gang's id")]
+LeaseId = Annotated[str, Path(description="the lease's id")]
+OfferId = Annotated[str, Path(description="the offer's id")]
+KeyId = Annotated[str, Path(description="the API key's id")]
+HookId = Annotated[str, Path(description="the webhook's id")]
+ProviderVk = Annotated[str, Path(description="the provider's key, hex")]
+SessionVk = Annotated[str, Path(description="the channel's session key, 64 hex digits")]
+Sha256 = Annotated[str, Path(description="of the file's bytes, hex")]

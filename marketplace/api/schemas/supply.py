@@ -1,0 +1,198 @@
+"""Answers about the market, what is offered in it, and by whom."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
+from marketplace.domain.isolation import Isolation
+from marketplace.domain.supply.hardware import Health, Sharing
+from marketplace.domain.supply.offer import OfferState
+from marketplace.domain.units import Resource
+
+
+class Alive(Answer):
+    """The process answers."""
+
+    status: Literal["ok"] = told("always `ok`")
+
+
+class Ready(Answer):
+    """The process can work."""
+
+    status: Literal["ready"] = told("always `ready`; else the answer is a problem")
+    chain: Literal["ready", "away", "none"] = told(
+        "`away` while the chain does not answer, `none` where none is configured"
+    )
+    chain_fault: str = told("why the chain does not answer; empty while it does")
+
+
+class Network(Answer):
+    """Facts that a client checks against its own chain."""
+
+    magic: int = told("the Cardano network's magic number")
+    version: str = told("this market's release")
+    asset: str = told("what prices are in: empty for ADA")
+    chain: bool = told("whether this market settles on a chain")
+    chain_away: bool = told("whether that chain does not answer just now")
+    settle_hash: str = maybe("hash of the settle script, hex; absent without a chain")
+    stub_hash: str = maybe("hash of the channels' script, hex; absent without a chain")
+    deployed: bool = maybe("whether the reference scripts are on chain; absent without a chain")
+    chain_url: str = maybe(
+        "where clients may ask this chain; empty: not told; absent without a chain"
+    )
+
+
+class Processor(Answer):
+    """A host's CPU."""
+
+    model: str = told("as the host names it")
+    cores: int = told("physical cores")
+    milli: int = told("what is rented out of it, in thousandths of a core")
+
+
+class Device(Answer):
+    """A GPU of an offer, or the hardware's slice of one."""
+
+    uuid: str = told("the driver's name for it")
+    model: str = told("as the driver names it")
+    vram_mib: int = told("its memory, MiB")
+    sharing: Sharing = told("a whole GPU, or a slice that the hardware walls off")
+    health: Health = told("whether it can be rented")
+    health_note: str = told("what is wrong with it; empty if nothing is")
+    simulated: bool = told("no real device: on a devnet only")
+    rate_micro: int = told("price of all of it, micro-lovelace a second")
+    free_milli: int = told("what is free of it now, in thousandths; 0 in a quote")
+
+
+class Maintenance(Answer):
+    """Planned: no job is placed that could still run then."""
+
+    start_ms: int = told("ms since 1970, UTC")
+    end_ms: int = told("ms since 1970, UTC")
+    notice: str = told("the provider's words")
+
+
+class Offer(Answer):
+    """What one provider offers: its host, prices and terms."""
+
+    id: str = told("its name; it follows from the provider's key")
+    provider: str = told("the provider's Ed25519 key, hex")
+    state: str = told("only a LISTED one is matched", **names_of(OfferState))
+    region: str = told("where it says it is")
+    labels: dict[str, str] = told("the provider's own words, by name")
+    isolation: list[Isolation] = told("what workloads can be run in")
+    trust: int = told("0 to 100, by the market's operator")
+    core_rate_micro: int = told("micro-lovelace per core-second; 0: cores are not rented alone")
+    gpu_rates_micro: dict[str, int] = told("micro-lovelace per GPU-second, by model")
+    fee_bps: int = told("the fee of settling, in hundredths of a per cent of what is claimed")
+    tick_ms: int = told("time between two receipts, ms")
+    close_period_ms: int = told("how long a channel stays claimable once it is closed, ms")
+    payout_address: str = told("where the provider is paid, Bech32")
+    cpu: Processor = told("its CPU")
+    memory_mib: int = told("memory, MiB")
+    disk_mib: int = told("disk, MiB")
+    gpus: list[Device] = told("its devices")
+    simulated: bool = told("no real host: on a devnet only")
+    windows: list[Maintenance] = told("planned maintenance")
+    seen_at_ms: int = told("when its adapter was last heard, ms since 1970, UTC")
+    away_since_ms: int = told("since when its adapter is not connected, ms; 0 while it is")
+    egress: bool = told("a job that asks may connect out")
+    allow_root: bool = told("a workload may be root in its container")
+
+
+class Offers(Answer):
+    """A page of offers."""
+
+    items: list[Offer] = told("by id")
+    next: str | None = Next
+
+
+class ProviderRow(Answer):
+    """A provider, in short."""
+
+    id: str = told("its Ed25519 key, hex")
+    offer: str = told("the id of its offer")
+    state: str = told("its offer's", **names_of(OfferState))
+    since_ms: int = told("when it first posted, ms since 1970, UTC")
+    seen_at_ms: int = told("when its adapter was last heard, ms since 1970, UTC")
+    away_since_ms: int = told("since when its adapter is not connected, ms; 0 while it is")
+
+
+class Providers(Answer):
+    """A page of providers."""
+
+    items: list[ProviderRow] = told("by key")
+    next: str | None = Next
+
+
+class Losses(Answer):
+    """How a provider fared among the last jobs that somebody got."""
+
+    text: str = told("the same in a sentence")
+    asked: int = told("jobs that somebody got")
+    won: int = told("of these, its own")
+    lost: int = told("of these, another's")
+    reasons: dict[str, int] = told("lost jobs, by what they were lost on")
+
+
+class Provider(Answer):
+    """A provider, as the market's book has it."""
+
+    id: str = told("its Ed25519 key, hex")
+    offer: Offer = told("what it offers")
+    connected: bool = told("whether its adapter is connected")
+    suspended: bool = told("whether the operator took it off the market")
+    leases: int = told("leases it ever had")
+    running: int = told("leases that have not ended")
+    lost: int = told("leases that ended because it was gone")
+    earned: int = told("what its ended leases owed it, lovelace")
+    why_lost: Losses | None = told("null while it takes no part in matching")
+
+
+class ModelRow(Answer):
+    """The listed devices of one model."""
+
+    model: str = told("as the driver names it")
+    vram_mib: int = told("memory of the first one, MiB")
+    count: int = told("how many are listed")
+    free: int = told("how many are wholly free")
+    simulated: bool = told("whether the first one is no real device")
+    rate_micro_min: int = told("the lowest price, micro-lovelace per GPU-second")
+    rate_micro_max: int = told("the highest price, micro-lovelace per GPU-second")
+
+
+class Models(Answer):
+    """All models there are."""
+
+    items: list[ModelRow] = told("by model")
+    next: str | None = Next
+
+
+class Trade(Answer):
+    """A price that was agreed."""
+
+    device: str = told("what was rented, in words")
+    resource: Resource = told("what is metered")
+    rate_micro: int = told("micro-lovelace per GPU- or core-second")
+    units_milli: int = told("how much of it, in thousandths of a GPU or core")
+    at_ms: int = told("when, ms since 1970, UTC")
+    simulated: bool = told("no real device")
+
+
+class Trades(Answer):
+    """Recent trades."""
+
+    items: list[Trade] = told("newest first")
+    next: str | None = Next
+
+
+class Stats(Answer):
+    """The market in numbers."""
+
+    offers: int = told("listed offers")
+    gpus: int = told("devices of these")
+    gpu_milli_held: int = told("what is rented of these, in thousandths of a device")
+    jobs_running: int = told("jobs that run, or are paused")
+    jobs_waiting: int = told("jobs without a place")
+    jobs_all: int = told("jobs ever posted")

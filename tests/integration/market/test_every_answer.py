@@ -1,0 +1,271 @@
+"""Every operation of the document is answered once, and every answer is what the document says.
+
+``support.market`` compares each answer of each integration test; here is that no operation is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.terms import Terms
+from marketplace.domain.protocol import wire
+from marketplace.domain.work.job import Gang, Policy, Price
+from marketplace.market.base.ports import (
+    ChannelOnChain,
+    ClaimRound,
+    TxLook,
+    UnsignedTx,
+)
+from marketplace.process.reference import schema
+from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working
+from tests.integration.market.test_spine import body, quoted, state
+from tests.integration.market.test_spine import sign as sign_terms
+from tests.integration.support.answers import Answered
+from tests.integration.support.market import address_of, fast, market, sign_in
+
+FILE = b"what the workload made"
+NAME = hashlib.sha256(FILE).hexdigest()
+KEYED: dict[str, Any] = {"name": "ci", "verbs": ["read"], "expires_at_ms": 4 * 10**12}
+
+
+class PaperLedger:
+    """A chain on which everything is there at once."""
+
+    async def network(self) -> dict[str, Any]:
+        hashes = {"settle_hash": "aa" * 28, "stub_hash": "bb" * 28}
+        return {"magic": 42, "deployed": True, "chain_url": "http://chain.example", **hashes}
+
+    async def reserve(self, terms: Terms) -> int:
+        return 2_000_000
+
+    async def channel(self, terms: Terms, open_tx: str) -> ChannelOnChain:
+        return ChannelOnChain(ChannelStage.OPEN, terms.ceiling, 0, f"{open_tx}#0", 3, agreed=True)
+
+    async def unsigned_open(self, terms: Terms, amount: int, *_: object) -> UnsignedTx:
+        return self._step("open", terms, amount=amount)
+
+    async def unsigned_top_up(self, terms: Terms, _: str, amount: int, *__: object) -> UnsignedTx:
+        return self._step("top up", terms, amount=amount)
+
+    async def unsigned_close(self, terms: Terms, *_: object) -> UnsignedTx:
+        return self._step("close", terms)
+
+    def _step(self, step: str, terms: Terms, **more: int) -> UnsignedTx:
+        raw = step.encode() + terms.session_vk
+        told = {"step": step, **more, "session_vk": terms.session_vk.hex()}
+        return UnsignedTx(hashlib.sha256(raw).hexdigest(), raw, 170_000, told)
+
+    async def witness(self, raw: bytes, witnesses: bytes) -> tuple[str, bytes]:
+        return hashlib.sha256(raw).hexdigest(), raw + witnesses
+
+    async def submit(self, signed: bytes) -> str:
+        return ""
+
+    async def claim(self, channels: Sequence[object]) -> ClaimRound:
+        return ClaimRound([], {})
+
+    async def look(self, tx: str, raw: bytes) -> TxLook:
+        return TxLook(1, False, True)
+
+
+def test_every_operation_answers_as_the_document_says(tmp_path: Path) -> None:
+    seen: set[Answered] = set()
+    anyio.run(_walk, tmp_path, seen)
+    successes = {
+        (method, path, status)
+        for path, operations in schema()["paths"].items()
+        for method, operation in operations.items()
+        for status in operation["responses"]
+        if status < "300"
+    }
+    assert len(successes) > 45
+    assert not successes - seen, sorted(successes - seen)
+
+
+async def _walk(tmp_path: Path, seen: set[Answered]) -> None:
+    ledger: Any = PaperLedger()
+    db = f"sqlite:///{tmp_path}/market.db"
+    async with market(db, tmp_path, fast(allow_private_hooks=True), seen=seen, ledger=ledger) as (
+        url,
+        _,
+    ):
+        hosts = [
+            FakeAdapter(url, seed(name), offer(seed(name), (gpu(at),)))
+            for at, name in enumerate(("first", "second"))
+        ]
+        session = Signer(os.urandom(32))
+        payer = FakePayer(url, {session.verify_key: session})
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=30) as client,
+            working(*hosts, payer),
+        ):
+            await sign_in(client, seed("consumer"))
+            await until(lambda: all(host.welcomes for host in hosts))
+            await _reads(client)
+            await _account(client)
+            await _before(client)
+            await _job(client, hosts, payer, session)
+            await _again(client, hosts)
+            await _gang(client)
+            await _ok(client, "GET", "/v1/prices")
+            await _ok(client, "POST", "/v1/auth/logout")
+
+
+async def _ok(client: httpx.AsyncClient, method: str, path: str, **more: Any) -> Any:
+    answer = await client.request(method, path, **more)
+    assert answer.status_code in (200, 201), (method, path, answer.text)
+    return answer.json() if answer.headers["content-type"].endswith("json") else answer.text
+
+
+async def _reads(client: httpx.AsyncClient) -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        await _ok(client, "GET", path)
+
+    async def listed() -> list[dict[str, Any]]:
+        items = (await _ok(client, "GET", "/v1/offers"))["items"]
+        return items if len(items) == 2 else []
+
+    first, *_ = await until(listed)
+    providers = await _ok(client, "GET", "/v1/providers")
+    for path in ("network", "devices", "stats", f"offers/{first['id']}", "me"):
+        await _ok(client, "GET", f"/v1/{path}")
+    for row in providers["items"]:
+        await _ok(client, "GET", f"/v1/providers/{row['id']}")
+    assert (await client.get("/v1/offers/offer_none")).status_code == 404
+
+
+async def _account(client: httpx.AsyncClient) -> None:
+    key = await _ok(client, "POST", "/v1/keys", json=KEYED)
+    bearer = {"Authorization": f"Bearer {key['secret']}"}
+    assert (await _ok(client, "GET", "/v1/me", headers=bearer))["key"]["id"] == key["id"]
+    hook = await _ok(client, "POST", "/v1/webhooks", json={"url": "https://127.0.0.1/x"})
+    await _ok(client, "POST", f"/v1/webhooks/{hook['id']}/rotate")
+    await _ok(client, "PUT", f"/v1/blobs/{NAME}", content=FILE)
+    for path in ("keys", "webhooks", "blobs"):
+        assert (await _ok(client, "GET", f"/v1/{path}"))["items"]
+    assert await _ok(client, "GET", f"/v1/blobs/{NAME}") == FILE.decode()
+    for path in (f"keys/{key['id']}", f"webhooks/{hook['id']}", f"blobs/{NAME}"):
+        await _ok(client, "DELETE", f"/v1/{path}")
+
+
+async def _before(client: httpx.AsyncClient) -> None:
+    """What can be asked before anything is posted: it fits, it does not, and the same of a gang."""
+    one, dear = spec().to_wire(), spec(price=Price(max_core_rate=1)).to_wire()
+    two = spec(gang=Gang(2, spread=True)).to_wire()
+    many = spec(gang=Gang(9, spread=True)).to_wire()
+    for job in (one, two):
+        await _ok(client, "POST", "/v1/quotes", json={"spec": job})
+    fits = [(await _ok(client, "POST", "/v1/explain", json={"spec": job}))["matches"]
+            for job in (one, two, dear, many)]  # fmt: skip
+    assert fits == [True, True, False, False]
+
+
+async def _post(client: httpx.AsyncClient, session: Signer, **more: Any) -> dict[str, Any]:
+    asked = body(spec(**more), session, seed("consumer"))
+    return await quoted(client, (await _ok(client, "POST", "/v1/jobs", json=asked))["id"])
+
+
+async def _sign(client: httpx.AsyncClient, view: dict[str, Any], session: Signer) -> str:
+    """With a channel that the wallet opens by way of the market."""
+    channel = f"/v1/channels/{session.verify_key.hex()}"
+    address = address_of(seed("consumer"))[1]
+    asked = {"lease": view["quote"]["lease"], "address": address}
+    made = await _ok(client, "POST", "/v1/channels", json=asked)
+    given = {"tx": made["tx"], "witness": "a0"}
+    lease = await sign_terms(client, view, session, made["tx"])
+    await _ok(client, "POST", f"{channel}/witness", json=given)
+    for step, amount in (("topup", 5), ("close", 0)):
+        await _ok(client, "POST", f"{channel}/{step}", json={"address": address, "amount": amount})
+    assert (await _ok(client, "GET", channel))["chain"]["state"] == "OPEN"
+    assert (await _ok(client, "GET", "/v1/channels"))["items"]
+    await _ok(client, "GET", f"/v1/leases/{lease}")
+    return lease
+
+
+async def _job(
+    client: httpx.AsyncClient, hosts: list[FakeAdapter], payer: FakePayer, session: Signer
+) -> None:
+    view = await _post(client, session)
+    lease = await _sign(client, view, session)
+    host = next(one for one in hosts if lease in one.leases)
+    await until(lambda: host.leases[lease].signed)
+    await host.progress(lease, "STARTED")
+    job = f"/v1/jobs/{view['id']}"
+    await state(client, view["id"], "RUNNING")
+
+    async def answer(message: wire.Message) -> None:
+        if isinstance(message, wire.BlobWanted):
+            at = (message.lease, message.sha256, message.offset, len(FILE))
+            await host.send(wire.BlobPart(*at, FILE[message.offset :]))
+        elif isinstance(message, wire.ExecAsked):
+            await host.send(wire.ExecDone(message.lease, message.call, 3, b"\xff said"))
+
+    host.handler = answer
+    assert (await _ok(client, "POST", f"{job}/exec", json={"command": ["x"]}))["exit_code"] == 3
+    await host.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
+    await host.send(wire.Telemetry(lease, 1, {"cpu_milli": 7}))
+    await host.send(wire.OutputReady(lease, "a", NAME, len(FILE)))
+
+    async def there() -> list[Any]:
+        return (await _ok(client, "GET", f"{job}/outputs"))["items"]
+
+    await until(there)
+    assert await _ok(client, "GET", f"{job}/outputs/{NAME}") == FILE.decode()
+    receipt = await host.tick(lease)
+    await until(lambda: host.paid(session.verify_key) == receipt.channel_owed)
+    await host.finish(lease)
+    await until(lambda: any(r.final for r in payer.receipts))
+    await payer.end(session, receipt.channel_owed)
+    await until(lambda: host.ends)
+    await host.progress(lease, "SETTLED", tx="cd" * 32)
+    await state(client, view["id"], "ENDED")
+    for path in ("logs", "logs?follow=true", "events?follow=false"):
+        assert "hello" in await _ok(client, "GET", f"{job}/{path}") or "events" in path
+    for path in ("history", "telemetry", "receipts"):
+        assert (await _ok(client, "GET", f"{job}/{path}"))["items"]
+    assert (await _ok(client, "GET", f"{job}/invoice"))["channels"][0]["voucher"]
+
+
+async def _again(client: httpx.AsyncClient, hosts: list[FakeAdapter]) -> None:
+    """A job that is placed again with a fresh key, one that is declined, and one that is stopped."""
+    session = Signer(os.urandom(32))
+    view = await _post(client, session, policy=Policy(retry_on=("start_failed",), retry_max=1))
+    lease = await sign_terms(client, view, session, "ab" * 32)
+    host = next(one for one in hosts if lease in one.leases)
+    await until(lambda: host.leases[lease].signed)
+    await host.progress(lease, "STARTED")
+    await state(client, view["id"], "RUNNING")
+    await host.finish(lease, "START_FAILED", 1)
+
+    async def asked() -> bool:
+        return bool((await _ok(client, "GET", f"/v1/jobs/{view['id']}"))["needs"])
+
+    await until(asked)
+    fresh = {"session_vk": Signer(os.urandom(32)).verify_key.hex()}
+    await _ok(client, "POST", f"/v1/jobs/{view['id']}/resume", json=fresh)
+    again = await quoted(client, view["id"])
+    await _ok(client, "POST", f"/v1/leases/{again['quote']['lease']}/decline")
+    other = await _post(client, Signer(os.urandom(32)))
+    await _ok(client, "POST", f"/v1/jobs/{other['id']}/stop")
+    await _ok(client, "GET", "/v1/jobs")
+
+
+async def _gang(client: httpx.AsyncClient) -> None:
+    keys = [Signer(os.urandom(32)).verify_key.hex() for _ in range(2)]
+    asked = {
+        "spec": spec(gang=Gang(2, spread=True)).to_wire(),
+        "session_vks": keys,
+        "consumer_vkh": seed("consumer").key_hash.hex(),
+    }
+    gang = await _ok(client, "POST", "/v1/gangs", json=asked)
+    await _ok(client, "GET", f"/v1/gangs/{gang['id']}")
+    await _ok(client, "POST", f"/v1/gangs/{gang['id']}/stop")

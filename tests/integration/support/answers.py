@@ -1,0 +1,94 @@
+"""Every answer of a market under test, held against its OpenAPI document.
+
+The document lets later versions add fields; here none may be there that it does not name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, cast
+
+import jsonschema_rs
+from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
+
+Json = dict[str, Any]
+STREAM = "text/event-stream"
+READ = {"application/json", "application/problem+json", STREAM}
+_EVENT = re.compile(r"^event: (.*)\ndata: (.*)\n\n", re.MULTILINE)
+Answered = tuple[str, str, str]
+"""Method, path as the document has it, and status."""
+
+
+def strict(schema: Any) -> Any:
+    """*schema* with no other properties than those it names, however deep."""
+    if isinstance(schema, list):
+        return [strict(one) for one in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {k: strict(v) for k, v in cast(Json, schema).items()}
+    if closed.get("type") == "object" and "additionalProperties" not in closed:
+        closed["additionalProperties"] = False
+    return closed
+
+
+class Answers:
+    """ASGI: *app*, and what it answered otherwise than its document says.
+
+    *seen* takes every answer of a documented operation.
+    """
+
+    def __init__(self, app: FastAPI, seen: set[Answered] | None = None) -> None:
+        self.app = app
+        self.document = strict(app.openapi())
+        self.wrong: list[str] = []
+        self.seen = seen if seen is not None else set[Answered]()
+        self._judges: dict[str, jsonschema_rs.Draft202012Validator] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, kind, body = 0, "", bytearray()
+
+        async def noted(message: Message) -> None:
+            nonlocal status, kind
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                headers = {k.lower(): v.decode() for k, v in message["headers"]}
+                kind = headers.get(b"content-type", "").partition(";")[0]
+            elif message["type"] == "http.response.body" and kind in READ:
+                body.extend(message.get("body", b""))
+            await send(message)
+
+        await self.app(scope, receive, noted if scope["type"] == "http" else send)
+        if status:
+            path = str(getattr(scope.get("route"), "path", ""))
+            self._look(scope["method"].lower(), path, str(status), kind, bytes(body))
+
+    def _look(self, method: str, path: str, status: str, kind: str, body: bytes) -> None:
+        operation = self.document["paths"].get(path, {}).get(method)
+        if operation is None:
+            return
+        name = f"{method} {path} {status}"
+        self.seen.add((method, path, status))
+        answer = operation["responses"].get(status)
+        if answer is None or kind not in answer.get("content", {}):
+            self.wrong.append(f"{name}: {kind} is not documented")
+            return
+        media = answer["content"][kind]
+        if kind.endswith("json"):
+            self._judge(name, media["schema"], json.loads(body))
+        elif kind == STREAM:
+            events = {
+                event["properties"]["event"]["const"]: event["properties"]["data"]["contentSchema"]
+                for event in media["itemSchema"]["anyOf"]
+            }
+            for event, data in _EVENT.findall(body.decode()):
+                self._judge(f"{name} {event}", events.get(event, False), json.loads(data))
+
+    def _judge(self, name: str, schema: Any, value: Any) -> None:
+        if name not in self._judges:
+            whole = {**schema, "components": self.document["components"]} if schema else schema
+            self._judges[name] = jsonschema_rs.Draft202012Validator(whole)
+        for fault in self._judges[name].iter_errors(value):
+            at = ".".join(str(x) for x in fault.instance_path)
+            self.wrong.append(f"{name}: {at}: {fault.message[:600]}")
