@@ -6,7 +6,7 @@ TALLY_REQUIRE_ALL ?=
 export TALLY_REQUIRE_ALL
 export CBOR_C_EXTENSION := 1
 
-.PHONY: demo test prove nightly install docker packages lint unit integration e2e gpu lock clean
+.PHONY: demo test prove nightly install generator docker packages lint unit integration e2e gpu lock clean
 
 demo: install docker
 	.venv/bin/tally demo
@@ -30,6 +30,14 @@ install: .venv/installed
 	npm install --no-save --omit=optional --silent --no-audit --no-fund --ignore-scripts --prefix tests/clients
 	touch $@
 
+# Makes a Python client of the API's document, for `make prove` only; apart, since it needs an older typer.
+generator: .venv/generator/installed
+
+.venv/generator/installed: tests/clients/generator.lock .venv/installed
+	$(PY) -m uv venv --quiet --clear --python $(PY) .venv/generator
+	$(PY) -m uv pip sync --quiet --python .venv/generator/bin/python tests/clients/generator.lock
+	touch $@
+
 docker:
 	@bash packaging/docker.sh
 
@@ -38,6 +46,7 @@ packages:
 
 lock:
 	$(PY) -m uv pip compile --quiet --python-version 3.11 --extra dev --no-header --no-emit-index-url -o requirements.lock pyproject.toml
+	$(PY) -m uv pip compile --quiet --python-version 3.11 --no-header --no-emit-index-url -o tests/clients/generator.lock tests/clients/generator.in
 
 # ---- what is checked --------------------------------------------------------------------------
 lint: install
@@ -63,7 +72,7 @@ e2e: install docker packages
 	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
 	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
 
-prove: install docker packages
+prove: install docker packages generator
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
 	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
 	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)

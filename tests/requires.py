@@ -96,6 +96,23 @@ def need_js_clients() -> Path:
     return folder
 
 
+def need_api_clients() -> Path:
+    """What makes and compiles a TypeScript client of an OpenAPI document is here. Returns the folder."""
+    folder = Path(__file__).parent / "clients"
+    bins = folder / "node_modules" / ".bin"
+    there = (bins / "openapi-typescript").exists() and (bins / "tsc").exists()
+    _need(there, "openapi-typescript is not installed; run: make install")
+    return folder
+
+
+def need_python_generator() -> Path:
+    """openapi-python-client is here, in an environment of its own. Returns the folder of its programs."""
+    folder = Path(__file__).parents[1] / ".venv" / "generator" / "bin"
+    there = (folder / "openapi-python-client").exists()
+    _need(there, "openapi-python-client is not installed; run: make generator")
+    return folder
+
+
 def _need(there: bool, reason: str) -> None:
     if there:
         return
