@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from marketplace.matching.fleet import Fleet, Rows
-from marketplace.matching.scores import Floats, Slots
+from marketplace.matching.scores import Slots
+from marketplace.matching.usable import Floats
 
 CELLS: Final = 4_000_000
 """Costs kept over all owners: about 40 MB, whatever the market's size; the least recently used go first."""

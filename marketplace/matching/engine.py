@@ -22,7 +22,12 @@ from marketplace.matching.demand import Demand
 from marketplace.matching.filters import Bits
 from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
-from marketplace.matching.scores import FEW, Floats, Slots, Standing, Weights, score
+from marketplace.matching.scores import Slots, score
+from marketplace.matching.standing import Standing
+from marketplace.matching.usable import Floats, Weights
+
+FEW: Final = 8
+"""Up to this many hosts with room are scored one by one."""
 
 SHAPE_CELLS: Final = 64_000_000
 """Cached costs over all shapes and hosts: about 0.9 GB at the most, whatever the policy says."""
@@ -289,9 +294,7 @@ class Matchmaker:
         number = self._owner_number[request.owner]
 
         def score(rows: Rows) -> tuple[Floats, Slots]:
-            costs, slots = self._score(request, rows, number)
-            costs[shape.fails[rows] != 0] = np.inf
-            return costs, slots
+            return self._score(shape, rows, number)
 
         key, version = (shape, request.owner), self.demand.version
         own = self._beside.of(self.fleet, key, number, held, version, score)
@@ -336,7 +339,6 @@ class Matchmaker:
         usable = self.demand.usable(fleet)
         if self._standing is None or self._standing.usable is not usable:
             self._standing = Standing(usable)
-        self._standing.refresh(fleet)
         sized = len(shape.cost) == fleet.rows
         if not sized:
             shape.cost = np.full(fleet.rows, np.inf)
@@ -347,10 +349,8 @@ class Matchmaker:
         changed = fleet.log.since(shape.seen) if current else None
         rows = np.arange(fleet.used) if changed is None else changed
         if len(rows):
-            cost, slot = self._score(shape.request, rows, None if shape.request.owner else 0)
-            cost[shape.fails[rows] != 0] = np.inf
-            shape.cost[rows] = cost
-            shape.slot[rows] = slot
+            owner = None if shape.request.owner else 0
+            shape.cost[rows], shape.slot[rows] = self._score(shape, rows, owner)
         shape.seen = fleet.log.end
         shape.version = self.demand.version
         return shape
@@ -370,35 +370,34 @@ class Matchmaker:
         while len(self._shapes) >= most:
             self._shapes.pop(next(iter(self._shapes)))
 
-    def _score(self, request: Request, rows: Rows, owner: int | None) -> tuple[Floats, Slots]:
-        standing = self._standing
-        assert standing is not None, "shape() brings the standing up to date first"
-        if request.gpu_count == 1 and len(rows) <= FEW:
-            return self._score_few(standing, request, rows, owner)
+    def _score(self, shape: Shape, rows: Rows, owner: int | None) -> tuple[Floats, Slots]:
+        """Per row, what a request of *shape* costs there (infinite: no room, or its terms fail) and the device."""
+        fleet, standing, request = self.fleet, self._standing, shape.request
+        assert standing is not None, "shape() makes the standing first"
+        able = shape.fails[rows] == 0
+        able &= fleet.cpu[rows] >= request.cpu_milli
+        able &= fleet.mem[rows] >= request.memory_mib
+        if request.disk_mib:
+            able &= fleet.disk[rows] >= request.disk_mib
         fits = None
         if request.gpu_count:
-            fits = filters.open_devices(self.fleet, rows, request, owner)
-        return score(self.fleet, standing, rows, request, fits, self.policy.price_weight)
-
-    def _score_few(
-        self, standing: Standing, request: Request, rows: Rows, owner: int | None
-    ) -> tuple[Floats, Slots]:
-        """The same for a single device and so few rows that arrays would cost more than they save."""
-        found: list[tuple[float, int]] = []
-        known: dict[int, tuple[float, int]] = {}
-        for row in rows.tolist():
-            if row not in known:
-                if filters.any_device(request):
-                    fits = scores_scalar.open_slots(self.fleet, row, request, owner)
-                else:
-                    at = np.array([row])
-                    fits = filters.open_devices(self.fleet, at, request, owner)[0].tolist()
-                weight = self.policy.price_weight
-                known[row] = scores_scalar.score_row(
-                    self.fleet, standing, row, request, fits, weight
+            fits = filters.open_devices(fleet, rows, request, owner)
+            able &= filters.enough(fits, request)
+        costs, slots = np.full(len(rows), np.inf), np.zeros(len(rows), np.int16)
+        (open_at,) = able.nonzero()
+        weight = self.policy.price_weight
+        if request.gpu_count == 1 and fits is not None and len(open_at) <= FEW:
+            for at in open_at.tolist():
+                devices: list[bool] = fits[at].tolist()
+                costs[at], slots[at] = scores_scalar.score_row(
+                    fleet, standing, int(rows[at]), request, devices, weight
                 )
-            found.append(known[row])
-        return np.array([cost for cost, _ in found]), np.array([s for _, s in found], np.int16)
+        elif len(open_at):
+            some = None if fits is None else fits[open_at]
+            costs[open_at], slots[open_at] = score(
+                fleet, standing, rows[open_at], request, some, weight
+            )
+        return costs, slots
 
     def _slots(self, request: Request, row: int, first: int) -> tuple[int, ...]:
         if request.gpu_count == 0:

@@ -188,10 +188,11 @@ def _relax(
             distance += np.maximum(short, 0) / asked
             if field in ("cpu_milli", "memory_mib", "disk_mib"):
                 distance[values <= 0] = np.inf
-    rates = _rates(fleet, probe, rows, fits)
-    best = int(np.lexsort((rates, distance))[0])
-    if distance[best] == np.inf:
+    least = distance.min()
+    if least == np.inf:
         return None
+    (nearest,) = (distance == least).nonzero()
+    best = int(nearest[_rates(fleet, probe, rows[nearest], fits[nearest]).argmin()])
     changed = {field: value for field, value in loose.items() if field not in have}
     for field, values in have.items():
         asked, given = getattr(request, field), int(values[best])
