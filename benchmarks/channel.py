@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import anyio
 
+from benchmarks import yardstick
 from marketplace.chain.actions.mint import mint_token
 from marketplace.chain.actions.session import Desk, deploy, open_channels, pay
 from marketplace.chain.build import plans
@@ -406,9 +407,11 @@ def main(argv: Sequence[str]) -> int:
     )
     if chosen.markdown:
         DOCUMENT.write_text(markdown(report), encoding="utf-8")
+    report["yardstick"] = yardstick.measure()
     if chosen.json:
         print(json.dumps(report))
     else:
+        print(yardstick.said(report["yardstick"]))
         for name, value, bound, holds in gates(report):
             print(f"{'ok ' if holds else 'NO '} {name:42} {value:>12,.0f}   bound {bound:>12,.0f}")
         for r in report["rows"]:

@@ -37,6 +37,7 @@ from marketplace.system import settled_memory
 HOSTS: Final = 1_213
 PER_HOST: Final = 8
 AT_ONCE: Final = 400
+PURSE: Final = b"\x11" * 28
 
 
 def run(jobs_each: int = 6_000, postgres_url: str = "") -> list[dict[str, Any]]:
@@ -68,7 +69,7 @@ async def _measure(url: str, folder: Path, count: int) -> tuple[int, int]:
     async with running(Config(url, str(folder), settings=settings)) as run_:
         market = run_.market
         await _supply(market)
-        who = Caller("11" * 28, frozenset(VERBS))
+        who = Caller(PURSE.hex(), frozenset(VERBS))
         await market.store.apply(Change(puts=[Account(who.account, market.now)]))
         asked = [_asked(i) for i in reversed(range(count))]
         commits = run_.database.commits
@@ -114,7 +115,7 @@ def _asked(number: int) -> jobs.Posting:
         price=Price(budget=50_000_000),
         policy=Policy(max_duration_ms=60_000),
     )
-    return jobs.Posting(spec, os.urandom(32), bytes(28))
+    return jobs.Posting(spec, os.urandom(32), PURSE)
 
 
 def _binaries() -> Path | None:

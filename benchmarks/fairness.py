@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import yardstick
 from benchmarks.openb import data_folder
 from benchmarks.timeshare import Floats, Ints, TimeShare, equal_split
 from marketplace.matching import FairQueue, Gpu, Host, Matchmaker, Request
@@ -207,9 +208,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(list(argv))
     report = run(chosen.data, chosen.traces.split(",") if chosen.traces else None)
+    report["yardstick"] = yardstick.measure()
     if chosen.json:
         print(json.dumps(report))
         return 0
+    print(yardstick.said(report["yardstick"]))
     print(f"{'trace':<8} {'GPUs':>4} {'policy':<12} {'mean job h':>10} {'worst FTF':>9} {'p99':>6}")
     for row in report["rows"]:
         print(

@@ -28,6 +28,7 @@ import anyio.abc
 import httpx
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from benchmarks import yardstick
 from benchmarks.hub_load import PER_ADAPTER, TICK_S, LoadLost
 from benchmarks.start import machine, percentile
 from marketplace.cli.embedded.child import die_with
@@ -346,9 +347,11 @@ def main(argv: list[str]) -> int:
         return 0
     signal.signal(signal.SIGTERM, _stop)
     result = guarded(lambda: run(options.jobs, options.seconds))
+    result["yardstick"] = yardstick.measure()
     if options.json:
         print_json(result)
     else:
+        print(yardstick.said(result["yardstick"]))
         print(
             f"{result['jobs']} jobs: {result['ticks_per_s']} ticks/s, a voucher comes back in"
             f" {result['tick_p50_ms']} ms (p99 {result['tick_p99_ms']}); reads p50"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks import durable
+from benchmarks import durable, yardstick
 from marketplace.matching import Gpu, Host, Matchmaker, Placement, Request
 
 SIZES: Final = ((1_213, 8), (12_500, 8), (100_000, 1))
@@ -118,22 +118,41 @@ def run(sizes: Sequence[tuple[int, int]] = SIZES, decisions: int = 20_000) -> di
     return {"rows": [measure(count, per_host, decisions) for count, per_host in sizes]}
 
 
+def _sizes(text: str) -> list[tuple[int, int]]:
+    """``1213x8,12500x8`` as pairs. ValueError for anything else, which argparse turns into its usual refusal."""
+    pairs = [one.split("x") for one in text.split(",")]
+    return [(int(hosts), int(devices)) for hosts, devices in pairs]
+
+
 def main(argv: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="tally bench matching", description=__doc__)
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=SIZES,
+        help="hosts x devices, as 1213x8,12500x8",
+    )
     parser.add_argument("--decisions", type=int, default=20_000)
     parser.add_argument("--jobs", type=int, default=6_000, help="of the durable half")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(list(argv))
-    report = run(decisions=chosen.decisions)
+    report = run(chosen.sizes, chosen.decisions)
+    report["yardstick"] = yardstick.measure()
+    for row in report["rows"]:
+        row["per_million_steps"] = yardstick.per_million_steps(
+            row["decisions_per_s"], report["yardstick"]
+        )
     report["durable"] = durable.run(chosen.jobs)
     if chosen.json:
         print(json.dumps(report))
     else:
+        print(yardstick.said(report["yardstick"]))
         for row in report["rows"]:
             print(
                 f"{row['hosts']:>8} hosts x {row['gpus_per_host']}: "
-                f"{row['decisions_per_s']:>7} decisions/s, p99 {row['p99_ms']} ms"
+                f"{row['decisions_per_s']:>7} decisions/s, {row['per_million_steps']} per million steps,"
+                f" p99 {row['p99_ms']} ms"
             )
         for row in report["durable"]:
             print(f"{row['store']:>12}: {row['jobs_per_s']} durable jobs/s")

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import yardstick
 from marketplace.matching import Gpu, Host, Matchmaker, Placement, Request
 
 SEEDS: Final = (42, 43, 44, 45, 46)
@@ -229,8 +230,10 @@ def main(argv: Sequence[str]) -> int:
         [int(seed) for seed in chosen.seeds.split(",")],
         learn=chosen.learn,
     )
+    report["yardstick"] = yardstick.measure()
     if chosen.json:
         print(json.dumps(report))
     else:
+        print(yardstick.said(report["yardstick"]))
         show(report, chosen.data)
     return 0

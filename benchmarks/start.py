@@ -26,6 +26,7 @@ import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker import connect
+from benchmarks import yardstick
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
 from marketplace.cli.shared.printing import print_json
@@ -197,9 +198,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     result = run(options.runs)
+    result["yardstick"] = yardstick.measure()
     if options.json:
         print_json(result)
     else:
+        print(yardstick.said(result["yardstick"]))
         print(
             f"p50 {result['p50_ms']} ms, p95 {result['p95_ms']} ms of {options.runs} starts; by"
             f" Docker's clock {result['docker_p50_ms']} and {result['docker_p95_ms']} ms;"

@@ -383,7 +383,8 @@ class Matchmaker:
         if request.gpu_count:
             fits = filters.open_devices(fleet, rows, request, owner)
             able &= filters.enough(fits, request)
-        costs, slots = np.full(len(rows), np.inf), np.zeros(len(rows), np.int16)
+        costs, slots = np.empty(len(rows)), np.zeros(len(rows), np.int16)
+        costs.fill(np.inf)
         (open_at,) = able.nonzero()
         weight = self.policy.price_weight
         if request.gpu_count == 1 and fits is not None and len(open_at) <= FEW:

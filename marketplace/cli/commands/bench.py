@@ -9,6 +9,7 @@ from typing import Final
 
 import typer
 
+from marketplace.cli.shared.logs import configure_logs
 from marketplace.cli.shared.refusals import UsageError
 
 app = typer.Typer(help="Measure; print figures.", no_args_is_help=True)
@@ -40,6 +41,7 @@ def _bench(name: str, purpose: str) -> None:
         arguments = ["--help" if a == "--help-bench" else a for a in ctx.args]
         if find_spec("benchmarks") is None:
             raise BenchmarksMissing("the benchmarks are not installed")
+        configure_logs()
         code = importlib.import_module(f"benchmarks.{name}").main(arguments)
         if code:
             sys.exit(code)
