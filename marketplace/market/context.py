@@ -12,7 +12,7 @@ from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
 from marketplace.market.base.bus import Bus
 from marketplace.market.base.ports import Clock, Ids, Ledger, Payers, Providers, Store
-from marketplace.market.base.records import Audit, Event, Job, Lease, ReceiptRecord
+from marketplace.market.base.records import Audit, Event, Gang, Job, Lease, ReceiptRecord
 from marketplace.market.base.settings import Settings
 from marketplace.market.state.counted_channels import Paying
 from marketplace.market.state.directory import Directory
@@ -103,6 +103,13 @@ class Market:
         if lease is None or job is None:
             raise NotFound(f"no lease {lease_id}")
         return lease, job
+
+    async def gang(self, gang_id: str) -> tuple[Gang, list[Job]]:
+        """It and its members, in their order; or NotFound."""
+        gang = await self.store.get(Gang, gang_id)
+        if gang is None:
+            raise NotFound(f"no gang {gang_id}")
+        return gang, await self.store.find(Job, gang=gang_id, order=("id",), limit=1000)
 
     def note(self, actor: str, action: str, subject: str, **detail: object) -> Audit:
         """A line for the audit log: who did what to whom. Never a secret in it."""

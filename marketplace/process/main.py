@@ -35,9 +35,10 @@ from marketplace.market.base.records import Job, Lease, OfferRecord, Sent
 from marketplace.market.base.settings import Settings
 from marketplace.market.context import MATCHER, Market
 from marketplace.market.core.ending import HOLDING
-from marketplace.market.jobs import gangs, preempt
+from marketplace.market.jobs import preempt
 from marketplace.market.leases.adapters import Adapters
 from marketplace.market.money import paying
+from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, sweeps
 from marketplace.process.app import build
 from marketplace.process.chain_supervisor import (
@@ -182,10 +183,10 @@ def _work(
         (1.0, lambda: sweeps.endings(market)),
         (2.0, lambda: sweeps.beat(market)),
         (1.0, lambda: sweeps.providers(market)),
-        (2.0, lambda: sweeps.posted(market)),
+        (2.0, lambda: reconciler.jobs(market)),
         (1.0, lambda: paying.turn(market)),
         (1.0, lambda: preempt.turn(market)),
-        (1.0, lambda: gangs.turn(market)),
+        (1.0, lambda: reconciler.gangs(market)),
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
         (1.0, deliverer.round),
@@ -213,7 +214,7 @@ async def _on_matcher(run: Running) -> None:
         while True:
             if await inbox.wait(5):
                 try:
-                    await sweeps.posted(run.market)
+                    await reconciler.jobs(run.market)
                 except TallyError as error:
                     log.warning("sweep", error=error.line())
 

@@ -17,6 +17,7 @@ from sqlmodel import Field, SQLModel
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.supply.offer import OfferState
+from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.preemption import PreemptionState
@@ -142,6 +143,17 @@ class JobRow(SQLModel, table=True):
 
 
 Index("jobs_by_account", JobRow.account, JobRow.id)  # pyright: ignore[reportArgumentType] (columns at class level)
+
+
+class GangRow(SQLModel, table=True):
+    """:class:`records.Gang`."""
+
+    __tablename__ = "gangs"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    id: str = _key()
+    account: str
+    state: GangState = Field(sa_type=Named(GangState), index=True)  # pyright: ignore[reportArgumentType,reportCallIssue] (an instance is allowed)
+    reason: str
+    version: int
 
 
 class LeaseRow(SQLModel, table=True):
@@ -435,6 +447,7 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.ApiKey: ApiKeyRow,
     records.OfferRecord: OfferRow,
     records.Job: JobRow,
+    records.Gang: GangRow,
     records.Lease: LeaseRow,
     records.Preemption: PreemptionRow,
     records.Channel: ChannelRow,

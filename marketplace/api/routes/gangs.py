@@ -59,12 +59,12 @@ async def post_gang(
 async def _until_quoted(parts: Parts, gang: str) -> None:
     """A little, for what the providers say."""
     market = parts.market
-    made = await gangs.members_of(market, gang)
+    _, made = await market.gang(gang)
     with market.bus.listening(*(f"job:{job.id}" for job in made)) as inbox:
         with anyio.move_on_after(QUOTE_WAIT_S):
             while any(job.state is JobState.POSTED for job in made):
                 await inbox.wait(0.5)
-                made = await gangs.members_of(market, gang)
+                _, made = await market.gang(gang)
 
 
 async def _view(parts: Parts, who: Caller, gang: str) -> dict[str, Any]:

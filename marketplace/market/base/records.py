@@ -19,6 +19,7 @@ from marketplace.domain.money.transaction import TxState
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.offer import Offer, OfferState
+from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job import JobSpec, JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.preemption import PreemptionState
@@ -148,6 +149,21 @@ class Job(Record):
     def parsed(self) -> JobSpec:
         """The job as its consumer wrote it."""
         return JobSpec.from_wire(self.spec)
+
+
+@dataclass(frozen=True)
+class Gang(Record):
+    """Jobs that are placed, and end, all together: those whose ``gang`` it is, in the order of their ids.
+
+    *reason*: why its members are to end, once they are.
+    """
+
+    FIXED: ClassVar[frozenset[str]] = frozenset({"account"})
+    id: str
+    account: str
+    state: GangState
+    reason: str = ""
+    version: int = 0
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,21 @@ class RoomBegun:
     detail: Mapping[str, Any]
 
 
+# ---- a gang --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AllMatched:
+    """A place was found, and is held, for every member of a gang, in their order."""
+
+    members: tuple[Matched, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Somebody looked how the members of a gang stand."""
+
+
 # ---- both sides agree ----------------------------------------------------------------------------
 
 
@@ -230,3 +245,6 @@ Input = (
     | TurnMissed | Started | Paused | Resumed | StageSeen | Exited | LateReceipt | Reconnected
     | ProviderLost | Stop | NoticeGiven | NoticeWithdrawn | NoticeOver | Passed | Accounted
 )  # fmt: skip
+"""About a job and its lease."""
+GangInput = AllMatched | Unmatched | Stop | Looked
+"""About a gang; what happens to one member is about its job."""

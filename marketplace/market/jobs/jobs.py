@@ -43,7 +43,8 @@ from marketplace.market.core.outcome import Outcome
 from marketplace.market.core.proposal import device_words, lease_of, terms_of
 from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.lifecycle.change import change_job, change_lease
-from marketplace.market.placement.matching import match, rematch
+from marketplace.market.placement import reconciler
+from marketplace.market.placement.matching import match
 from marketplace.market.state.directory import Match, explained
 from marketplace.matching import NoMatch
 
@@ -260,7 +261,7 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
     if market.epoch:
         # The matcher's own round hears of the job too; whichever is second has nothing left to do.
         with contextlib.suppress(Conflict):
-            await rematch(market, job_id)
+            await reconciler.one_job(market, job_id)
     return await owned_job(market, who, job_id)
 
 

@@ -13,10 +13,11 @@ from typing import Final
 
 from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import ApiKey, Job, Lease
+from marketplace.market.base.records import ApiKey, Gang, Job, Lease
 from marketplace.market.context import MATCHER, TRIES, Market, log
 from marketplace.market.core.decide import decide
-from marketplace.market.core.inputs import Input
+from marketplace.market.core.gang import decide_gang
+from marketplace.market.core.inputs import Input, Looked, Stop
 from marketplace.market.core.outcome import (
     Effect,
     Enqueue,
@@ -82,6 +83,22 @@ async def change_job(
         return job, await market.store.get(Lease, job.lease) if job.lease else None
 
     return await _settle(market, load, asked, extra)
+
+
+async def change_gang(market: Market, gang_id: str, asked: Looked | Stop) -> tuple[Gang, list[Job]]:
+    """Let *asked* happen to a gang; it, and its members, which stay as they are. NotFound, Conflict."""
+    for _ in range(TRIES):
+        gang, members = await market.gang(gang_id)
+        now = decide_gang(gang, members, asked, market.now).gang
+        if now == gang:
+            return gang, members
+        try:
+            await commit(market, [], Change(sets=[now]))
+        except Conflict:
+            continue
+        log.info("gang", gang=gang_id, state=now.state.name, reason=now.reason)
+        return now, members
+    raise Conflict("the gang keeps changing")
 
 
 async def _settle(market: Market, load: Load, asked: Input, extra: Extra | None) -> Outcome:
@@ -161,8 +178,15 @@ async def _write(
 
 
 async def _free_budget(market: Market, change: Change, job: Job, spent: int) -> None:
-    """Into *change*: what the job did not spend goes back to its API key, audited."""
-    key = await market.store.get(ApiKey, job.api_key) if job.api_key else None
+    """Into *change*: what the job did not spend goes back to its API key, audited. Jobs that end together
+    may be one key's, which is written once.
+    """
+    written = [one for one in change.sets if isinstance(one, ApiKey) and one.id == job.api_key]
+    key = written[0] if written else None
+    if key is not None:
+        change.sets.remove(key)
+    elif job.api_key:
+        key = await market.store.get(ApiKey, job.api_key)
     if key is None:
         return
     unspent = max(job.parsed.price.budget - spent, 0)

@@ -5,21 +5,16 @@ What was planned is given back if it does not come to a commit. Two looks at one
 
 from __future__ import annotations
 
-from marketplace.domain.errors import Conflict
 from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.work.job import JobState
 from marketplace.market.accounts import standing
-from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Channel, Job
-from marketplace.market.context import Market, log
+from marketplace.market.context import Market
 from marketplace.market.core.decide import decide
-from marketplace.market.core.inputs import Exhausted, Matched, Unmatched
-from marketplace.market.core.outcome import Outcome
+from marketplace.market.core.inputs import Matched, Unmatched
 from marketplace.market.core.standing import address_limited, quote_ttl_ms
-from marketplace.market.core.waiting import pausing, unplaced
-from marketplace.market.lifecycle.change import Step, change_job, commit
+from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.placement import starts
 from marketplace.market.state.directory import Match, explained
 from marketplace.matching import NoMatch
@@ -50,7 +45,8 @@ async def propose(
     where that fails. OverBudget, Conflict.
     """
     try:
-        out = await proposed(market, job, found, lease_id, await _reusable(market, job, found))
+        asked = await matched(market, job, found, lease_id, await _reusable(market, job, found))
+        out = decide(job, None, asked, market.now)
         await commit(market, [Step(None if new else job, None, out)], change)
     except BaseException:
         market.directory.release(lease_id, market.now)
@@ -58,14 +54,13 @@ async def propose(
     return out.job
 
 
-async def proposed(
+async def matched(
     market: Market, job: Job, found: Match, lease_id: str, channel: bytes = b""
-) -> Outcome:
-    """What asking the adapter comes to, decided only."""
+) -> Matched:
+    """What is decided about: *found*, and how long the quote for it stands."""
     known = await standing.of(market, job.account)
     expires = market.now + quote_ttl_ms(market.settings, known)
-    asked = Matched(found, lease_id, expires, channel, address_limited(known))
-    return decide(job, None, asked, market.now)
+    return Matched(found, lease_id, expires, channel, address_limited(known))
 
 
 async def _reusable(market: Market, job: Job, found: Match) -> bytes:
@@ -92,46 +87,3 @@ async def _reusable(market: Market, job: Job, found: Match) -> bytes:
         if same and not channel.end_signature and not channel.settled_tx:
             return channel.session_vk
     return b""
-
-
-# ---- again ---------------------------------------------------------------------------------------
-
-
-async def rematch(market: Market, job_id: str) -> None:
-    """Look again for a posted job that has no lease; nothing if somebody did already. Conflict."""
-    async with market.looks.alone(job_id):
-        job = await market.store.get(Job, job_id)
-        if job is None or job.state is not JobState.POSTED or not unplaced(job) or job.gang:
-            return  # the members of a gang are placed together or not at all: ``gangs``
-        if pausing(job, market.now) or await standing.blocked(market, job.account):
-            return  # the next sweep looks again
-        try:
-            await match(market, job, Change())
-        except OverBudget as over:
-            await change_job(market, job_id, Exhausted(over.message))
-
-
-async def queued_round(market: Market) -> int:
-    """Try the fair queue; how many jobs were placed."""
-    begun = market.directory.round(market.now, lambda: market.ids.new("lease"))
-    for job_id, lease_id, found in begun:
-        async with market.looks.alone(job_id):
-            await _begin(market, job_id, lease_id, found)
-    return len(begun)
-
-
-async def _begin(market: Market, job_id: str, lease_id: str, found: Match) -> None:
-    job = await market.store.get(Job, job_id)
-    if (
-        job is None
-        or job.state is not JobState.QUEUED
-        or await standing.blocked(market, job.account)
-    ):
-        market.directory.release(lease_id, market.now)
-        return
-    try:
-        await propose(market, job, found, lease_id, Change())
-    except OverBudget as over:
-        await change_job(market, job_id, Exhausted(over.message))
-    except Conflict as error:  # somebody changed the job meanwhile; it is put into the queue again
-        log.info("match", job=job_id, error=error.line())

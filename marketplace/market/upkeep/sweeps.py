@@ -10,12 +10,10 @@ from typing import Final
 
 from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
 from marketplace.domain.supply.offer import OFFER, OfferEvent, OfferState
-from marketplace.domain.work.job import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.accounts import standing
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
-    Job,
     Lease,
     Lock,
     Login,
@@ -28,7 +26,7 @@ from marketplace.market.core.ending import HOLDING
 from marketplace.market.core.inputs import Passed, ProviderLost
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
-from marketplace.market.placement import matching, starts
+from marketplace.market.placement import starts
 from marketplace.market.state.open_quotes import unfunded
 from marketplace.market.upkeep import peers
 
@@ -94,22 +92,6 @@ async def endings(market: Market) -> None:
         Lease, state=LeaseState.ENDING, finished_ms__gt=0, limit=1000
     ):
         await settle.end_if_settled(market, lease.id)
-
-
-async def posted(market: Market) -> None:
-    """Jobs that nobody looked for yet, or whose market process died over them; then the queue."""
-    if not market.epoch:
-        return
-    for job in await market.store.find(
-        Job, state=JobState.POSTED, lease="", needs="", order=("id",), limit=1000
-    ):
-        try:
-            await matching.rematch(market, job.id)
-        except Conflict as error:
-            log.info("sweep", job=job.id, error=error.line())
-    for job in await market.store.find(Job, state=JobState.QUEUED, order=("id",), limit=100_000):
-        market.directory.wait(job.id, job.parsed, job.account, frozenset(job.avoid), job.created_ms)
-    await matching.queued_round(market)
 
 
 async def refresh(market: Market) -> None:

@@ -22,7 +22,7 @@ from marketplace.domain.work.job import (
     Resources,
 )
 from marketplace.market.base.records import ApiKey, Job, Lease
-from marketplace.market.jobs import gangs
+from marketplace.market.placement import reconciler
 from tests.fakes import FakeAdapter, gpu, seed, spec, until
 from tests.integration.market.test_faults import adapter, at_market
 from tests.integration.market.test_spine import body, sign, state
@@ -111,7 +111,7 @@ def test_a_gang_is_placed_apart_runs_and_completes_member_by_member(tmp_path) ->
             await of(tuple(fakes), leases[0]).finish(leases[0])
             await state(client, view["members"][0]["id"], "ENDING", "ENDED")
             for _ in range(2):
-                await gangs.turn(run.market)
+                await reconciler.gangs(run.market)
             for lease in leases[1:]:
                 host = of(tuple(fakes), lease)
                 assert not host.stops

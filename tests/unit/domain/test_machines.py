@@ -18,13 +18,23 @@ from marketplace.domain.machine import Machine
 from marketplace.domain.money.channel_stage import CHANNEL
 from marketplace.domain.money.transaction import TRANSACTION
 from marketplace.domain.supply.offer import OFFER
+from marketplace.domain.work.gang import GANG
 from marketplace.domain.work.job import JOB
 from marketplace.domain.work.lease import LEASE
 from marketplace.domain.work.preemption import PREEMPTION
 from marketplace.domain.work.workload import WORKLOAD
 
 ROOT = Path(__file__).parents[3]
-MACHINES: list[Machine[Any, Any]] = [OFFER, JOB, LEASE, PREEMPTION, WORKLOAD, CHANNEL, TRANSACTION]
+MACHINES: list[Machine[Any, Any]] = [
+    OFFER,
+    JOB,
+    GANG,
+    LEASE,
+    PREEMPTION,
+    WORKLOAD,
+    CHANNEL,
+    TRANSACTION,
+]
 
 
 def states_and_events(machine: Machine[Any, Any]) -> tuple[list[Enum], list[Enum]]:

@@ -58,6 +58,7 @@ from marketplace.market.core.outcome import (
     Story,
     Tell,
 )
+from tests.unit.support.decided_gangs import gang_lines
 from tests.unit.support.decisions import (
     NOW,
     PROVIDER,
@@ -182,6 +183,7 @@ def test_every_pair_of_state_and_input_is_pinned() -> None:
         f"{policy:<6}{stage:<15} {name:<20} {row(job, lease, asked)}"
         for policy, stage, name, job, lease, asked in pairs()
     ]
+    lines += gang_lines()
     text = "\n".join(lines) + "\n"
     if os.environ.get("TALLY_WRITE_GOLDEN"):
         GOLDEN.write_text(text)

@@ -1,4 +1,4 @@
-"""What becomes of a gang, by where its members stand."""
+"""What becomes of a gang, by where its members stand; and what is wanted against what is."""
 
 from __future__ import annotations
 
@@ -6,46 +6,159 @@ from dataclasses import replace
 
 import pytest
 
+from marketplace.domain.errors import Conflict
+from marketplace.domain.work.gang import GANG, GangEvent, GangState
 from marketplace.domain.work.job import JobState
+from marketplace.market.base.errors import NothingMatches, OverBudget
 from marketplace.market.base.records import Job
-from marketplace.market.jobs.gangs import verdict
-from tests.fakes import spec
+from marketplace.market.core.gang import decide_gang
+from marketplace.market.core.inputs import AllMatched, Looked, Matched, Stop, Unmatched
+from marketplace.market.core.reconcile import End, Place, Wait, Wanted, reconcile, wanted
+from tests.unit.support.decided_gangs import (
+    ASKED,
+    COMPLETED,
+    DECLINED,
+    FRESH,
+    RUNNING,
+    STANDS,
+    gang,
+    inputs,
+    numbered,
+)
+from tests.unit.support.decisions import NOW, place
 
-FRESH = Job("job_1", "acc", "", "n", "job", spec().to_wire(), bytes(28), [], JobState.POSTED, 0, 0,
-            b"\x01" * 32, gang="gang_1")  # fmt: skip
-ASKED = replace(FRESH, lease="lease_1")
-QUOTED = replace(ASKED, state=JobState.QUOTED)
-RUNNING = replace(ASKED, state=JobState.RUNNING)
-PAUSED = replace(ASKED, state=JobState.PAUSED)
-DECLINED = replace(FRESH, avoid=["p"])
+_S = GangState
 
 
 def over(state: JobState, reason: str) -> Job:
     return replace(ASKED, state=state, reason=reason)
 
 
-DONE = over(JobState.ENDED, "COMPLETED")
+QUOTED, PAUSED = replace(ASKED, state=JobState.QUOTED), replace(ASKED, state=JobState.PAUSED)
+FINISHING = over(JobState.ENDING, "COMPLETED")
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "ends"),
     [
-        ([FRESH, FRESH, FRESH], "match"),
-        ([ASKED, ASKED, ASKED], ""),
-        ([ASKED, QUOTED, QUOTED], ""),
-        ([RUNNING, QUOTED, PAUSED], ""),
-        ([DONE, RUNNING, RUNNING], ""),
-        ([over(JobState.ENDING, "COMPLETED"), RUNNING, DONE], ""),
-        ([DECLINED, QUOTED, ASKED], "end"),
-        ([DECLINED, DECLINED, DECLINED], "end"),
-        ([FRESH, DECLINED, FRESH], "end"),
-        ([over(JobState.ENDING, "FAILED"), RUNNING, DONE], "end"),
-        ([over(JobState.ENDING, "CANCELLED"), RUNNING, RUNNING], "end"),
-        ([over(JobState.ENDED, "QUOTE_EXPIRED"), RUNNING, QUOTED], "end"),
-        ([over(JobState.ENDED, "PREEMPTED"), RUNNING, RUNNING], "end"),
-        ([over(JobState.ENDED, "PROVIDER_LOST"), DONE, RUNNING], "end"),
+        ([ASKED, ASKED, ASKED], False),
+        ([ASKED, QUOTED, QUOTED], False),
+        ([RUNNING, QUOTED, PAUSED], False),
+        ([COMPLETED, RUNNING, RUNNING], False),
+        ([FINISHING, RUNNING, COMPLETED], False),
+        ([DECLINED, QUOTED, ASKED], True),
+        ([DECLINED, DECLINED, DECLINED], True),
+        ([FRESH, DECLINED, FRESH], True),
+        ([over(JobState.ENDING, "FAILED"), RUNNING, COMPLETED], True),
+        ([over(JobState.ENDING, "CANCELLED"), RUNNING, RUNNING], True),
+        ([over(JobState.ENDED, "QUOTE_EXPIRED"), RUNNING, QUOTED], True),
+        ([over(JobState.ENDING, "START_FAILED"), RUNNING, QUOTED], True),
+        ([over(JobState.ENDED, "PREEMPTED"), RUNNING, RUNNING], True),
+        ([over(JobState.ENDED, "PROVIDER_LOST"), COMPLETED, RUNNING], True),
     ],
 )
-def test_one_for_all(members: list[Job], told: str) -> None:
-    assert verdict(members) == told
-    assert verdict(members[::-1]) == told
+def test_one_for_all(members: list[Job], ends: bool) -> None:
+    for order in (members, members[::-1]):
+        now = decide_gang(gang(_S.WHOLE), numbered(order), Looked(), NOW).gang
+        told = (_S.ENDING, "MEMBER_ENDED") if ends else (_S.WHOLE, "")
+        assert (now.state, now.reason) == told
+        moves = reconcile(wanted(now), numbered(order), NOW)
+        living = {job.id for job in numbered(order) if job.state.name not in ("ENDING", "ENDED")}
+        assert {move.job.id for move in moves if isinstance(move, End)} == (
+            living if ends else set()
+        )
+        assert len(moves) == (len(living) if ends else 0)
+
+
+def matched(*names: str) -> AllMatched:
+    return AllMatched(tuple(Matched(place(FRESH), name, NOW + 1000) for name in names))
+
+
+def test_all_are_placed_at_once() -> None:
+    out = decide_gang(gang(_S.WANTED), numbered([FRESH] * 3), matched("l1", "l2", "l3"), NOW)
+    assert out.gang.state is _S.WHOLE
+    assert [one.job.lease for one in out.members] == ["l1", "l2", "l3"]
+
+
+@pytest.mark.parametrize(
+    ("last", "refusal"),
+    [
+        (replace(FRESH, session_vk=b""), Conflict),
+        (replace(FRESH, spent_before=FRESH.parsed.price.budget), OverBudget),
+        (over(JobState.ENDED, "CANCELLED"), Conflict),
+    ],
+)
+def test_where_one_cannot_be_placed_none_is(last: Job, refusal: type[Exception]) -> None:
+    with pytest.raises(refusal):
+        decide_gang(gang(_S.WANTED), numbered([FRESH, FRESH, last]), matched("a", "b", "c"), NOW)
+
+
+def test_without_a_place_for_all_it_is_refused_or_all_end_for_that_reason() -> None:
+    members = numbered([FRESH, FRESH])
+    with pytest.raises(NothingMatches):
+        decide_gang(gang(_S.WANTED), members, Unmatched("none", {}, posting=True), NOW)
+    out = decide_gang(gang(_S.WANTED), members, Unmatched("none", {"text": "none"}), NOW)
+    assert out.gang.state is _S.ENDED
+    assert {(one.job.state, one.job.reason) for one in out.members} == {
+        (JobState.ENDED, "NO_MATCH")
+    }
+
+
+def test_the_consumers_stop_wins_over_a_members_end_and_is_said_once() -> None:
+    broken = decide_gang(gang(_S.WHOLE), [DECLINED, RUNNING], Looked(), NOW).gang
+    stopped = decide_gang(broken, [DECLINED, RUNNING], Stop("CANCELLED"), NOW).gang
+    assert (stopped.state, stopped.reason) == (_S.ENDING, "CANCELLED")
+    assert decide_gang(stopped, [RUNNING], Stop("CANCELLED"), NOW).gang == stopped
+    ended = gang(_S.ENDED)
+    assert decide_gang(ended, [COMPLETED], Stop("CANCELLED"), NOW).gang == ended
+
+
+def test_it_is_over_with_its_last_member() -> None:
+    ended = over(JobState.ENDED, "MEMBER_ENDED")
+    for state in (_S.WHOLE, _S.ENDING):
+        assert decide_gang(gang(state), [COMPLETED, ended], Looked(), NOW).gang.state is _S.ENDED
+    assert decide_gang(gang(_S.ENDING), [FINISHING, ended], Looked(), NOW).gang.state is _S.ENDING
+
+
+@pytest.mark.parametrize("stands", STANDS)
+@pytest.mark.parametrize("state", GangState)
+def test_a_look_twice_is_a_look_once_and_never_leads_back(state: GangState, stands: str) -> None:
+    members = numbered(STANDS[stands])
+    once = decide_gang(gang(state), members, Looked(), NOW).gang
+    assert decide_gang(once, members, Looked(), NOW).gang == once
+    for asked in inputs().values():
+        if isinstance(asked, (Stop, Looked)):
+            now = decide_gang(gang(state), members, asked, NOW).gang
+            assert list(GangState).index(now.state) >= list(GangState).index(state)
+    assert not any(GANG.accepts(_S.ENDED, event) for event in GangEvent)
+
+
+# ---- what is wanted against what is --------------------------------------------------------------
+
+RUN, END = Wanted(True), Wanted(False, "CANCELLED")
+QUEUED = replace(FRESH, state=JobState.QUEUED)
+
+
+def test_a_job_alone_is_a_gang_of_one() -> None:
+    assert reconcile(RUN, [FRESH], NOW) == (Place((FRESH,)),)
+    assert reconcile(RUN, [ASKED], NOW) == ()
+    assert reconcile(END, [RUNNING], NOW) == (End(RUNNING, "CANCELLED"),)
+    assert reconcile(wanted(COMPLETED), [COMPLETED], NOW) == ()
+
+
+def test_places_are_for_all_or_for_none() -> None:
+    assert reconcile(RUN, [FRESH, FRESH], NOW) == (Place((FRESH, FRESH)),)
+    assert reconcile(RUN, [FRESH, ASKED], NOW) == ()
+
+
+def test_who_waits_is_not_placed() -> None:
+    assert reconcile(RUN, [QUEUED], NOW) == (Wait(QUEUED),)
+    assert reconcile(RUN, [replace(FRESH, needs="session_vk")], NOW) == ()
+    later = replace(FRESH, not_before_ms=NOW + 1)
+    assert reconcile(RUN, [later], NOW) == ()
+    assert reconcile(RUN, [later], NOW + 1) == (Place((later,)),)
+
+
+def test_what_is_over_is_not_ended_again_and_who_was_declined_says_so() -> None:
+    members = [COMPLETED, FINISHING, RUNNING, DECLINED]
+    assert reconcile(END, members, NOW) == (End(RUNNING, "CANCELLED"), End(DECLINED, "DECLINED"))

@@ -1,0 +1,77 @@
+"""What is wanted against what is: places to be found, jobs to be ended.  Pure.
+
+As in Nomad, nothing here remembers what was done: whoever was killed half way looks again and finds what
+is left. A job alone and a gang differ in nothing but how many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from marketplace.domain.work.gang import GangState
+from marketplace.domain.work.job import JobState
+from marketplace.domain.work.lease import EndReason
+from marketplace.market.base.records import Gang, Job
+from marketplace.market.core.waiting import pausing, unplaced
+
+OVER: Final = (JobState.ENDING, JobState.ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to become of jobs: a place for each (*run*), or an end for *reason*."""
+
+    run: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Find a place for every one of *jobs*, or for none."""
+
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """*job* stands in the fair queue, and has its place when its turn comes."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """*job* is to end for *reason*."""
+
+    job: Job
+    reason: str
+
+
+Move = Place | Wait | End
+
+
+def wanted(of: Job | Gang) -> Wanted:
+    """As its state says: a wish that was kept beside it could contradict it."""
+    if isinstance(of, Gang):
+        return Wanted(of.state in (GangState.WANTED, GangState.WHOLE), of.reason)
+    return Wanted(of.state not in OVER, of.reason)
+
+
+def reconcile(wish: Wanted, jobs: Sequence[Job], now: int) -> tuple[Move, ...]:
+    """What brings *jobs* (one alone, or all members of a gang) from where they are to what is wanted."""
+    if not wish.run:
+        return tuple(End(job, _reason(job, wish)) for job in jobs if job.state not in OVER)
+    if not all(map(unplaced, jobs)):
+        return ()  # placed; or not all of a gang can be, so none is
+    if any(job.state is JobState.QUEUED for job in jobs):
+        return tuple(map(Wait, jobs))
+    if any(pausing(job, now) for job in jobs):
+        return ()
+    return (Place(tuple(jobs)),)
+
+
+def _reason(job: Job, wish: Wanted) -> str:
+    """The member that was declined says so."""
+    return EndReason.DECLINED if unplaced(job) and job.avoid else wish.reason

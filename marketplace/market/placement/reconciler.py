@@ -1,0 +1,129 @@
+"""What is wanted of jobs and gangs is brought about: one look, one plan, and its moves.
+
+It is safe to do at any time and as often as one likes, in any process; places are found only by the one
+that matches. What was begun and not done, because a process died over it or somebody else was faster,
+is found at the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from marketplace.domain.errors import Conflict, Refusal
+from marketplace.domain.work.gang import GangState
+from marketplace.domain.work.job import JobState
+from marketplace.market.accounts import standing
+from marketplace.market.base.errors import OverBudget
+from marketplace.market.base.ports import Change
+from marketplace.market.base.records import Gang, Job
+from marketplace.market.context import Market, log
+from marketplace.market.core.inputs import Exhausted, Looked, Stop
+from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
+from marketplace.market.lifecycle.change import change_gang, change_job
+from marketplace.market.placement.matching import match, propose
+from marketplace.market.placement.together import match_gang
+from marketplace.market.state.directory import Match
+
+LIVING: Final = tuple(state for state in GangState if state is not GangState.ENDED)
+
+
+async def one_job(market: Market, job_id: str) -> None:
+    """What a job alone lacks, if anything. Conflict."""
+    async with market.looks.alone(job_id):
+        job = await market.store.get(Job, job_id)
+        if job is None or job.gang:
+            return  # the members of a gang are placed together or not at all
+        for move in reconcile(wanted(job), (job,), market.now):
+            await _carry_out(market, move)
+
+
+async def one_gang(market: Market, gang_id: str) -> None:
+    """What a gang lacks, if anything. NotFound, Conflict."""
+    async with market.looks.alone(gang_id):
+        gang, members = await change_gang(market, gang_id, Looked())
+        for move in reconcile(wanted(gang), members, market.now):
+            await _carry_out(market, move, gang)
+
+
+async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> None:
+    match move:
+        case End(job, reason):
+            await change_job(market, job.id, Stop(reason))
+        case _ if not market.epoch:
+            pass  # whoever matches has heard of it
+        case Place(jobs) if gang is not None:
+            await match_gang(market, gang, jobs, Change())
+        case Place(jobs):
+            await _place(market, jobs[0])
+        case Wait(job):
+            if not market.directory.waiting(job.id):
+                avoid = frozenset(job.avoid)
+                market.directory.wait(job.id, job.parsed, job.account, avoid, job.created_ms)
+
+
+async def _place(market: Market, job: Job) -> None:
+    if await standing.blocked(market, job.account):
+        return  # the next look may find otherwise
+    try:
+        await match(market, job, Change())
+    except OverBudget as over:
+        await change_job(market, job.id, Exhausted(over.message))
+
+
+# ---- all of them ---------------------------------------------------------------------------------
+
+
+async def gangs(market: Market) -> None:
+    """Every gang that is not over."""
+    if not market.epoch:
+        return
+    for gang in await market.store.find(Gang, state=LIVING, order=("id",), limit=10_000):
+        await _quietly(gang.id, one_gang(market, gang.id))
+
+
+async def jobs(market: Market) -> None:
+    """Jobs that nobody looked for yet, or whose market process died over them; then the queue."""
+    if not market.epoch:
+        return
+    for job in await market.store.find(
+        Job, state=JobState.POSTED, gang="", lease="", needs="", order=("id",), limit=1000
+    ):
+        await _quietly(job.id, one_job(market, job.id))
+    for job in await market.store.find(Job, state=JobState.QUEUED, order=("id",), limit=100_000):
+        for move in reconcile(wanted(job), (job,), market.now):
+            await _carry_out(market, move)
+    await queued_round(market)
+
+
+async def _quietly(name: str, work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Refusal as error:  # somebody was faster: looked at again, and it stops no other
+        log.info("reconcile", of=name, error=error.line())
+
+
+async def queued_round(market: Market) -> int:
+    """Try the fair queue; how many jobs were placed."""
+    begun = market.directory.round(market.now, lambda: market.ids.new("lease"))
+    for job_id, lease_id, found in begun:
+        async with market.looks.alone(job_id):
+            await _begin(market, job_id, lease_id, found)
+    return len(begun)
+
+
+async def _begin(market: Market, job_id: str, lease_id: str, found: Match) -> None:
+    job = await market.store.get(Job, job_id)
+    if (
+        job is None
+        or job.state is not JobState.QUEUED
+        or await standing.blocked(market, job.account)
+    ):
+        market.directory.release(lease_id, market.now)
+        return
+    try:
+        await propose(market, job, found, lease_id, Change())
+    except OverBudget as over:
+        await change_job(market, job_id, Exhausted(over.message))
+    except Conflict as error:  # somebody changed the job meanwhile; it is put into the queue again
+        log.info("match", job=job_id, error=error.line())
