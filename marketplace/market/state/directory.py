@@ -199,10 +199,12 @@ class Directory:
         return matched
 
     def wait(self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int) -> None:
-        """Put a job in the fair queue; nothing if it stands there already."""
-        if job not in self._waiting:
-            self._waiting[job] = (spec, account, avoid)
+        """Put a job in the fair queue; nothing if it stands there already, or was given a place by it
+        that is just being written (it still reads as waiting until then).
+        """
+        if job not in self._waiting and self.queue.placement(job) is None:
             self.queue.submit(job, self.request(spec, account, avoid), now)
+            self._waiting[job] = (spec, account, avoid)
 
     def leave(self, job: str) -> None:
         """Take a job out of the queue, if it waits."""

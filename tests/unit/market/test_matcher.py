@@ -85,3 +85,17 @@ def test_a_container_job_is_never_placed_on_a_host_of_plain_processes():
     assert isinstance(market.quote(spec(), "acc", frozenset(), NOW), NoMatch)
     process = spec(image="", placement=Placement(isolation=Isolation.PROCESS))
     assert not isinstance(market.quote(process, "acc", frozenset(), NOW), NoMatch)
+
+
+def test_who_was_just_given_a_place_is_not_put_in_line_again_until_it_is_given_back():
+    market = Directory()
+    market.set_offer(listed("one", "NVIDIA T4"))
+    market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
+    [(job, lease, _)] = market.round(NOW, lambda: "lease_1")
+    assert job == "job_1"
+    for _ in range(2):  # another look read it before its lease was written
+        market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
+        assert not market.waiting("job_1") and market.expected_wait_ms("job_1", NOW) is None
+    market.release(lease, NOW)
+    market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
+    assert market.waiting("job_1")
