@@ -176,7 +176,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text()
         if path.suffix in (".yaml", ".yml"):
-            found = yaml.safe_load(text) or {}
+            found: Any = yaml.safe_load(text) or {}
         else:
             found = tomllib.loads(text)
     except (OSError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:

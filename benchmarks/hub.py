@@ -142,7 +142,7 @@ class Consumer:
             view = (await self.http.get(f"/v1/jobs/{view['id']}")).json()
         quote = view["quote"]
         signature = session.sign(bytes.fromhex(str(quote["terms"])))
-        signed = {
+        signed: dict[str, Any] = {
             "session_signature": signature.hex(),
             "channel_tx": os.urandom(32).hex(),
             "secrets": {},

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
@@ -268,7 +268,7 @@ async def _serve(url: str, count: int, tick_s: float) -> None:
         async for line in anyio.wrap_file(sys.stdin):
             told: dict[str, Any] = json.loads(line)
             if "watch" in told:
-                payer, seed = told["watch"]
+                payer, seed = cast("tuple[int, str]", told["watch"])
                 await payers[payer].watch(Signer(bytes.fromhex(seed)))
             elif told["count"]:
                 load.counted, load.counting = Counted(), True

@@ -74,7 +74,10 @@ def filled(
     held, capacity = 0, 1000 * count * per_host
     requests = [request for request, _ in mix]
     weights = np.array([weight for _, weight in mix])
-    for index in rng.choice(len(mix), 4 * count * per_host, p=weights / weights.sum()):
+    chosen: list[int] = rng.choice(
+        len(mix), 4 * count * per_host, p=weights / weights.sum()
+    ).tolist()
+    for index in chosen:
         if held >= FULL * capacity:
             break
         placed = market.attempt(requests[index])
@@ -90,7 +93,7 @@ def measure(count: int, per_host: int, decisions: int, seed: int = 1) -> dict[st
     market, running = filled(count, per_host, rng)
     mix = kinds(per_host)
     weights = np.array([weight for _, weight in mix])
-    order = rng.choice(len(mix), decisions, p=weights / weights.sum())
+    order: list[int] = rng.choice(len(mix), decisions, p=weights / weights.sum()).tolist()
     ends = rng.random(decisions)
     spent = np.zeros(decisions)
     begin = time.perf_counter_ns()

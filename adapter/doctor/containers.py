@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from adapter.core.workload import RuntimeFault
@@ -54,10 +54,8 @@ def _policy(info: Mapping[str, Any]) -> Iterator[Finding]:
     if info.get("LiveRestoreEnabled") is False:
         yield found("DOCKER_LIVE_RESTORE_OFF", "containers end when the daemon does")
     registries = cast("Mapping[str, Any]", info.get("RegistryConfig") or {})
-    open_ranges = [
-        name for name in registries.get("InsecureRegistryCIDRs") or []
-        if not str(name).startswith(("127.", "::1"))
-    ]  # fmt: skip
+    ranges = cast("Sequence[str]", registries.get("InsecureRegistryCIDRs") or ())
+    open_ranges = [name for name in ranges if not name.startswith(("127.", "::1"))]
     indexes = cast("Mapping[str, Mapping[str, Any]]", registries.get("IndexConfigs") or {})
     open_ranges += [name for name, one in indexes.items() if one.get("Secure") is False]
     if open_ranges:
@@ -65,7 +63,7 @@ def _policy(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _runc(version: Mapping[str, Any]) -> str:
-    for part in version.get("Components") or []:
+    for part in cast("Sequence[Mapping[str, Any]]", version.get("Components") or ()):
         if part.get("Name") == "runc":
             return str(part.get("Version", ""))
     return ""
@@ -85,7 +83,8 @@ def check_daemon_file(world: World) -> Iterator[Finding]:
     except ValueError as error:
         yield found("CHECK_FAILED", f"/etc/docker/daemon.json: {error}")
         return
-    hosts = [str(host) for host in settings.get("hosts") or [] if str(host).startswith("tcp://")]
+    listens = cast("Sequence[str]", settings.get("hosts") or ())
+    hosts = [host for host in listens if host.startswith("tcp://")]
     if hosts and not settings.get("tlsverify"):
         yield found("DOCKER_TCP_OPEN", f"the daemon listens on {', '.join(hosts)}")
 

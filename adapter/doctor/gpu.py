@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final, cast
 
 import yaml
 
@@ -133,10 +133,12 @@ def _cdi(world: World, gpus: list[Gpu]) -> Iterator[Finding]:
 
 
 def _cdi_devices(text: str) -> set[str]:
-    spec = yaml.safe_load(text)
-    if not isinstance(spec, dict) or spec.get("kind") != "nvidia.com/gpu":
+    read = yaml.safe_load(text)
+    spec = cast("dict[str, Any]", read if isinstance(read, dict) else {})
+    if spec.get("kind") != "nvidia.com/gpu":
         raise ValueError("not a CDI specification of nvidia.com/gpu")
-    return {str(device["name"]) for device in spec.get("devices") or []}
+    devices = cast("list[dict[str, Any]]", spec.get("devices") or [])
+    return {str(device["name"]) for device in devices}
 
 
 def _real(gpus: list[Gpu]) -> bool:

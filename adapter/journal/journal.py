@@ -118,7 +118,7 @@ class Journal:
         self._fixed: dict[str, bytes] = {}
         self._tails: dict[str, bytes] = {}
         self._draining = False
-        self._past = Past()
+        self._past: Past = Past()
         self._debtors: Mapping[bytes, Debtor] = {}
 
     def _shrinkable(self) -> None:

@@ -313,7 +313,8 @@ class DockerRuntime:
         """Everything that is asked of the daemon for *spec*; pure but for the image's config."""
         config = cast("Mapping[str, Any]", image.attrs.get("Config") or {})
         size = f"size={self.config.tmp_mib}m,mode=1777,nosuid,nodev"
-        volumes = {str(path): size for path in config.get("Volumes") or {} if path != WORKSPACE}
+        declared = cast("Mapping[str, Any]", config.get("Volumes") or {})
+        volumes = {path: size for path in declared if path != WORKSPACE}
         workspace = str(Workspace(self.config.state, spec.lease).path)
         arguments: dict[str, Any] = {
             "image": image.id,

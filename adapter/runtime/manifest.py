@@ -165,11 +165,13 @@ def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
 def _login(client: Any, repository: str) -> tuple[str, str] | None:
     """The owner's ``docker login`` there, as a pull would send it."""
     registry = registry_of(repository)
-    known: Any = client.api._auth_configs.resolve_authconfig(
-        None if registry == "docker.io" else registry
+    known = cast(
+        "dict[str, str]",
+        client.api._auth_configs.resolve_authconfig(None if registry == "docker.io" else registry)
+        or {},
     )
-    name, word = (known or {}).get("username"), (known or {}).get("password")
-    return (str(name), str(word)) if name and word else None
+    name, word = known.get("username"), known.get("password")
+    return (name, word) if name and word else None
 
 
 class _Registry:

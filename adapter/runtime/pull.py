@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import docker.errors
 import structlog
@@ -43,9 +43,9 @@ def pull(
             if "error" in event:
                 _log.warning("image not pulled", image=image, cause=str(event["error"])[:300])
                 raise not_had(image)
-            detail = event.get("progressDetail") or {}
+            detail = cast("dict[str, int]", event.get("progressDetail") or {})
             if "id" in event and detail.get("total") and event.get("status") == "Downloading":
-                layers[event["id"]] = (int(detail.get("current", 0)), int(detail["total"]))
+                layers[event["id"]] = (detail.get("current", 0), detail["total"])
             done = sum(done for done, _total in layers.values())
             total = sum(total for _done, total in layers.values())
             taken = before - free(root) if root.exists() else done

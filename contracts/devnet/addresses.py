@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import cbor2
-from pycardano.crypto.bech32 import decode as _decode
-from pycardano.crypto.bech32 import encode as _encode
+from pycardano.crypto import bech32
+
+_bech32: Any = bech32  # without types
+_decode: Callable[[str], list[int] | None] = _bech32.decode
+_encode: Callable[[str, bytes], str | None] = _bech32.encode
 
 _TESTNET = 0
 _BYRON = 8

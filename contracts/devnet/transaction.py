@@ -132,8 +132,20 @@ class Tx:
         """This transaction as explorers keep it: of one whose script fails nothing that was meant, only the collateral and its return."""
         if self.valid:
             return self
-        nothing = {"inputs": [], "outputs": [], "mint": {}, "withdrawals": [], "certificates": []}
-        more = {"redeemers": [], "scripts": [], "datums": [], "metadata": None, "donation": 0}
+        nothing: dict[str, Any] = {
+            "inputs": [],
+            "outputs": [],
+            "mint": {},
+            "withdrawals": [],
+            "certificates": [],
+        }
+        more: dict[str, Any] = {
+            "redeemers": [],
+            "scripts": [],
+            "datums": [],
+            "metadata": None,
+            "donation": 0,
+        }
         return replace(self, **nothing, **more, voters=[], votes_on=[], proposals=[])
 
     @property

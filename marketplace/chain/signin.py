@@ -56,7 +56,9 @@ def verify_sign_in(address: str, signature: str, key: str, mainnet: bool) -> tup
         _judge(bytes.fromhex(signature), bytes.fromhex(key))
         result = cast(
             "dict[str, Any]",
-            cip8.verify({"signature": signature, "key": key}, attach_cose_key=True),
+            cip8.verify(  # pyright: ignore[reportUnknownMemberType] -- pycardano types its dictionaries by half
+                {"signature": signature, "key": key}, attach_cose_key=True
+            ),
         )
         signer = result["signing_address"]
         verified, said = result["verified"], result["message"]

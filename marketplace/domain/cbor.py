@@ -52,6 +52,10 @@ _END: Final[Any] = object()
 _NO_KEY: Final[Any] = object()
 
 
+_LIST: Any = list
+"""Untyped, so that asking for it narrows nothing: what is open holds whatever came."""
+
+
 def strict(data: bytes, limits: Limits = FRAME) -> Any:  # noqa: C901 (one loop without a call: strangers' bytes are read at its pace)
     """The value of *data*, all of it; :class:`Malformed` for anything that we never write."""
     size = len(data)
@@ -104,7 +108,7 @@ def strict(data: bytes, limits: Limits = FRAME) -> Any:  # noqa: C901 (one loop 
             if kind == 5 and number > entries:
                 raise Malformed(f"a map in CBOR has more than {entries} entries")
             if number:
-                if key is not _NO_KEY or type(into) is list:
+                if key is not _NO_KEY or type(into) is _LIST:
                     stack.append((into, left, key))
                 else:
                     raise Malformed("a key in CBOR is not text")
@@ -119,7 +123,7 @@ def strict(data: bytes, limits: Limits = FRAME) -> Any:  # noqa: C901 (one loop 
         if key is not _NO_KEY:
             into[key] = value
             key = _NO_KEY
-        elif type(into) is list:
+        elif type(into) is _LIST:
             into.append(value)
         else:
             if type(value) is not str:

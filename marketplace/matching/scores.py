@@ -65,11 +65,12 @@ def _rest(usable: Usable, line: Ints, idle: Bools) -> Floats:
 
     Only whether the device itself was whole matters: two cases, not one per device.
     """
-    same = idle.sum(1)
+    same: Ints = idle.sum(1)
     fewer = np.maximum(same - 1, 0)
     rest_same = usable.many[line, np.minimum(same, usable.most)] * same
     rest_fewer = usable.many[line, np.minimum(fewer, usable.most)] * fewer
-    return np.where(idle, rest_fewer[:, None], rest_same[:, None])
+    rest: Floats = np.where(idle, rest_fewer[:, None], rest_same[:, None])
+    return rest
 
 
 def _several(

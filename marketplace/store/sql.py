@@ -40,7 +40,8 @@ _COMPARE: Final = {"lt": "__lt__", "le": "__le__", "gt": "__gt__", "ge": "__ge__
 @cache
 def table(kind: type[Record]) -> Table:
     """The record's table."""
-    return ROWS[kind].metadata.tables[str(ROWS[kind].__tablename__)]
+    row: Any = ROWS[kind]
+    return row.__table__
 
 
 @cache
@@ -66,11 +67,9 @@ def compare_and_set(kind: type[Record]) -> Update:
     t = table(kind)
     changing = [n for n in names(kind) if n not in kind.FIXED and n not in (*kind.KEY, "version")]
     where = [t.c[k] == bindparam(f"was_{k}") for k in kind.KEY]
-    return (
-        update(t)
-        .where(*where, t.c["version"] == bindparam("was_version"))
-        .values({n: bindparam(f"new_{n}") for n in changing} | {"version": t.c["version"] + 1})
-    )
+    fresh: dict[str, Any] = {n: bindparam(f"new_{n}") for n in changing}
+    fresh["version"] = t.c["version"] + 1
+    return update(t).where(*where, t.c["version"] == bindparam("was_version")).values(fresh)
 
 
 def changed(record: Record) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import cbor2
 from fastapi import APIRouter, Query, Request
@@ -50,7 +50,8 @@ async def evaluate_with(chain: Chain, request: Request, version: _Version = 5) -
     try:
         asked = json.loads(await request.body())
         raw = _transaction(asked["cbor"].encode("ascii"))
-        extra = [_extra(one) for one in asked.get("additionalUtxoSet") or []]
+        told = cast("list[Any]", asked.get("additionalUtxoSet") or [])
+        extra = [_extra(one) for one in told]
     except Exception as problem:  # any JSON may arrive here, and what reads it raises many kinds
         raise Answer(400, f"Invalid request body: {problem!r}") from problem
     return await _answer(chain, raw, extra, version)
@@ -98,9 +99,10 @@ def _from_base64(text: bytes) -> bytes:
 
 def _extra(entry: Any) -> tuple[OutRef, bytes]:
     if isinstance(entry, dict):
-        name, index, told = entry["transaction"]["id"], entry["index"], entry
+        told = cast("dict[str, Any]", entry)
+        name, index = told["transaction"]["id"], told["index"]
     else:
-        ref, told = entry
+        ref, told = cast("list[dict[str, Any]]", entry)
         name, index = ref["txId"], ref["index"]
     raw = _output(told)
     output(raw)  # one that a ledger could hold
@@ -128,7 +130,8 @@ def _value(value: dict[str, Any]) -> tuple[int, dict[bytes, dict[bytes, int]]]:
     """Version 5: {coins, assets by "policy.name"}; version 6: {ada: {lovelace}, policy: {name: quantity}}."""
     bundle: dict[bytes, dict[bytes, int]] = {}
     if "coins" in value:
-        for unit, quantity in (value.get("assets") or {}).items():
+        assets = cast("dict[str, Any]", value.get("assets") or {})
+        for unit, quantity in assets.items():
             policy, _, name = unit.partition(".")
             bundle.setdefault(bytes.fromhex(policy), {})[bytes.fromhex(name)] = int(quantity)
         return int(value["coins"]), bundle

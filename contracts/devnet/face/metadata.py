@@ -59,7 +59,8 @@ def _remembered(request: Request) -> _Labels:
     """Labels by transaction, as far as they were read in this process."""
     state = request.app.state
     if not hasattr(state, "labels"):
-        state.labels = {}
+        fresh: _Labels = {}
+        state.labels = fresh
     return cast(_Labels, state.labels)
 
 
@@ -173,5 +174,5 @@ def _inside(policies: Mapping[Any, Any], policy: Any, *names: Any) -> dict[str, 
 def _is_cip25(found: dict[str, Any]) -> bool:
     """A name, and an image as text or as pieces of it."""
     image: Any = found.get("image")
-    pieces: list[Any] = image if isinstance(image, list) else [image]
+    pieces = cast("list[Any]", image if isinstance(image, list) else [image])
     return isinstance(found.get("name"), str) and all(isinstance(one, str) for one in pieces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import cbor2
 from fastapi import APIRouter
@@ -81,8 +81,8 @@ def script_redeemers(chain: Chain, name: str, page: Paged) -> list[dict[str, Any
 
 def timelock(value: Any) -> dict[str, Any]:
     """A native script in cardano-cli's JSON."""
-    kind, *rest = value
-    name = _TIMELOCKS[kind]
+    kind, *rest = cast("list[Any]", value)
+    name = _TIMELOCKS[int(kind)]
     if kind == 0:
         return {"type": name, "keyHash": rest[0].hex()}
     if kind in (1, 2):

@@ -73,8 +73,8 @@ def allowed(verb: str, in_address: bool = False) -> Callable[..., Awaitable[Call
     """
 
     async def check(request: Request, parts: PartsDep, given: Given) -> Caller:
-        query = request.query_params if in_address else {}
-        token = given.credentials if given is not None else query.get("token", "")
+        asked = request.query_params.get("token", "") if in_address else ""
+        token = given.credentials if given is not None else asked
         if not token:
             public(request, parts)
             raise Unauthenticated("this needs a sign-in token or an API key")

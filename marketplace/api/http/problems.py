@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
 
 import structlog
 from fastapi import FastAPI, Request
@@ -146,9 +146,9 @@ def of(error: TallyError) -> JSONResponse:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): _plain(v) for k, v in cast("Mapping[object, Any]", value).items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(v) for v in value]
+        return [_plain(v) for v in cast("Iterable[Any]", value)]
     if isinstance(value, bytes):
         return value.hex()
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import datum, lenient, plutus, txbytes
@@ -95,7 +95,8 @@ def explain_resolved(tx: bytes, resolved: Mapping[OutRef, Utxo], own: Sequence[b
     strange = sorted(body.keys() - _KNOWN)
     if strange:
         raise TxRefused(f"the transaction holds what no step of a channel needs: fields {strange}")
-    if any(account[0] >> 4 != _SCRIPT_ACCOUNT for account in body.get(5) or {}):
+    withdrawals = cast("Mapping[bytes, int]", body.get(5) or {})
+    if any(account[0] >> 4 != _SCRIPT_ACCOUNT for account in withdrawals):
         raise TxRefused("the transaction withdraws the rewards of a key")
     inputs = [resolved[ref] for ref in sorted(txbytes.inputs_of(tx))]
     locked = [u for u in inputs if lenient.is_locked(u.address)]

@@ -57,11 +57,10 @@ def from_cbor(value: Any) -> Data:
             return value
         case list():
             return tuple(from_cbor(item) for item in cast(list[Any], value))
-        case cbor2.CBORTag(tag=102, value=[int() as number, list() as fields]) if number >= 0:
-            return Constr(number, tuple(from_cbor(item) for item in cast(list[Any], fields)))
-        case cbor2.CBORTag(tag=tag, value=list() as fields):
-            number = _constr_number(tag)
-            return Constr(number, tuple(from_cbor(item) for item in cast(list[Any], fields)))
+        case cbor2.CBORTag(tag=102, value=[int() as number, list()]) if number >= 0:
+            return Constr(number, tuple(from_cbor(item) for item in value.value[1]))
+        case cbor2.CBORTag(tag=tag, value=list()):
+            return Constr(_constr_number(tag), tuple(from_cbor(item) for item in value.value))
         case _:
             raise Malformed("not Plutus Data")
 

@@ -200,7 +200,7 @@ def _output(ref: OutRef, raw: Any) -> Utxo:
         kind, data = (None, None) if option is None else want_list(option, 2, "datum")
         datum = _inline(data) if kind == 1 else None
         datum_hash = want_bytes(data, 32, "datum hash") if kind == 0 else None
-    lovelace, bundle = (value, {}) if isinstance(value, int) else value
+    lovelace, bundle = cast("tuple[Any, Any]", (value, {}) if isinstance(value, int) else value)
     amounts = {
         want_bytes(policy, 28, "policy") + want_bytes(name, None, "name"): want_int(
             n, "amount", most=2**64 - 1

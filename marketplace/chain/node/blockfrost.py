@@ -99,7 +99,9 @@ class ChainReader:
         doors: Doors | None = None,
     ) -> None:
         self._doors = doors or Doors()
-        self._api = api
+        self._api: Any = (
+            api  # its methods are decorated without types; `_ask` and what reads answers judge
+        )
         self._deadline_s = deadline_s
         self._limiter = anyio.CapacityLimiter(at_once)
         self._params: tuple[float, Params] | None = None
@@ -153,13 +155,16 @@ class ChainReader:
         """Every unspent output at *address*."""
         text = addresses.to_text(address)
         found = await self._ask("utxos", self._api.address_utxos, text, gather_pages=True)
-        return [_utxo(bytes.fromhex(raw["tx_hash"]), raw, address) for raw in found or []]
+        return [
+            _utxo(bytes.fromhex(raw["tx_hash"]), raw, address)
+            for raw in cast("list[Any]", found or [])
+        ]
 
     async def utxos_of_script(self, script_hash: bytes) -> list[Utxo]:
         """Every unspent output whose payment credential is this script, whatever its stake part."""
         text = bech32.encode("script", script_hash)  # CIP-5; a door takes it in an address's place
         found = await self._ask("utxos", self._api.address_utxos, text, gather_pages=True)
-        return [_utxo(bytes.fromhex(raw["tx_hash"]), raw) for raw in found or []]
+        return [_utxo(bytes.fromhex(raw["tx_hash"]), raw) for raw in cast("list[Any]", found or [])]
 
     async def moves(self, tx_id: bytes) -> Moves | None:
         """What a transaction consumed and made; None if it is in no block."""
@@ -203,7 +208,7 @@ class ChainReader:
         """
         text = addresses.to_text(address)
         rows = await self._ask("mempool", self._api.mempool_address, text)
-        return [bytes.fromhex(row["tx_hash"]) for row in rows or []]
+        return [bytes.fromhex(row["tx_hash"]) for row in cast("list[Any]", rows or [])]
 
     async def waiting(self, tx_id: bytes) -> WaitingTx | None:
         """A transaction of the mempool; None once it is in a block or gone, and for one whose scripts
@@ -337,7 +342,7 @@ async def connect(
     api = BlockFrostApi(project_id=project_id or "none", base_url=base)
     reader = ChainReader(api, 0, deadline_s, at_once, Doors(submit_urls))
     try:
-        genesis = await reader._ask("genesis", api.genesis)  # pyright: ignore[reportPrivateUsage] -- same module
+        genesis = await reader._ask("genesis", cast(Any, api).genesis)  # pyright: ignore[reportPrivateUsage] -- same module
     except ChainFault as fault:
         cause = fault.__cause__
         if isinstance(cause, ApiError) and cause.status_code == 403:
@@ -402,10 +407,10 @@ def _units(raw: dict[str, Any]) -> dict[str, Units]:
     failure = result.get("EvaluationFailure")
     if failure is None:
         raise ChainFault(f"evaluate: the answer holds no result: {str(raw)[:300]}")
-    failures = (
-        cast(dict[str, Any], failure).get("ScriptFailures") if isinstance(failure, dict) else None
-    )
+    text = str(failure)[:600]
+    told = cast("dict[str, Any]", failure if isinstance(failure, dict) else {})
+    failures = cast("dict[str, Any]", told.get("ScriptFailures") or {})
     if failures:
         where = next((key for key in failures if ":" in key), "")  # an evaluator may name none
         raise ScriptRefused(f"a script refused: {str(failures)[:600]}", redeemer=where)
-    raise TxRefused(f"the transaction cannot be evaluated: {str(failure)[:600]}")
+    raise TxRefused(f"the transaction cannot be evaluated: {text}")

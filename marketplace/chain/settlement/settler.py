@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import structlog
@@ -446,8 +446,8 @@ def _signed(step: Step) -> int:
 
 
 def _withdraws(record: TxRecord) -> bool:
-    withdrawals = txbytes.body_of(record.cbor).get(5) or {}
-    return any(amount for amount in withdrawals.values())
+    withdrawals = cast("dict[bytes, int]", txbytes.body_of(record.cbor).get(5) or {})
+    return any(withdrawals.values())
 
 
 def _id_of(utxo: Utxo) -> bytes:

@@ -123,7 +123,7 @@ def parse_query(query: str) -> list[Term]:
 
 def rows_of(offer: Row) -> list[Row]:
     """One row for each kind of device of *offer*, and one for its cores where they are rented alone."""
-    base = {
+    base: Row = {
         "offer": offer["id"],
         "provider": offer["provider"],
         "region": offer.get("region") or "",

@@ -40,7 +40,7 @@ _KINDS: Final[Mapping[str, ScalarKind]] = {
     "tag:yaml.org,2002:bool": "bool",
     "tag:yaml.org,2002:null": "null",
 }
-_RESOLVER: Final = Resolver()
+_RESOLVER: Final[Any] = Resolver()
 
 
 class FileRefused(Refusal):

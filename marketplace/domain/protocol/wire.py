@@ -451,11 +451,15 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
     if hint == list[str] and isinstance(value, list):
         return [want_text(x, name, 65_536) for x in cast(list[object], value)]
     if hint == dict[str, bytes] and isinstance(value, dict):
-        return {want_text(k, name): want_bytes(v, None, name) for k, v in _items(value)}
+        return {
+            want_text(k, name): want_bytes(v, None, name) for k, v in _items(cast(object, value))
+        }
     if hint == dict[str, int] and isinstance(value, dict):
-        return {want_text(k, name): want_int(v, name, -(2**63)) for k, v in _items(value)}
+        return {
+            want_text(k, name): want_int(v, name, -(2**63)) for k, v in _items(cast(object, value))
+        }
     if hint == dict[str, Any] and isinstance(value, dict):
-        return {want_text(k, name): _scalar(v, name) for k, v in _items(value)}
+        return {want_text(k, name): _scalar(v, name) for k, v in _items(cast(object, value))}
     raise Malformed(f"{name} is not {hint}")
 
 
