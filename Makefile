@@ -54,6 +54,7 @@ lint: install
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/pyright
+	.venv/bin/pyright --project tests
 	tests/lint/node_modules/.bin/eslint --config tests/lint/eslint.config.js web/assets
 	tests/lint/node_modules/.bin/tsc --project tests/lint
 

@@ -222,7 +222,8 @@ def test_the_page_names_what_its_books_know_and_a_bill_lacks(
     page = browser.new_context(base_url=running.market).new_page()
     page.goto("/")
     whole, short = invoice.whole().evidence, invoice.whole().evidence
-    short["leases"].pop(2), short["channels"].pop(1)
+    short["leases"].pop(2)
+    short["channels"].pop(1)
     short["channels"][0]["receipts"].pop()
     got = page.evaluate(
         """async ([whole, short]) => {

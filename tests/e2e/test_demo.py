@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import anyio
 import pytest
 
@@ -52,7 +54,7 @@ def test_a_demo_that_is_interrupted_says_so_and_leaves_nothing() -> None:
 
             await demo.until(lambda it: any("process" in line for line in it.err))
             children = await until_true(parts, "a part")
-            demo.process.send_signal(2)
+            demo.process.send_signal(signal.SIGINT)
             assert await demo.ended() == 1, str(demo)
         assert demo.last == {"reconciled": False}
         await until_gone(children)

@@ -86,9 +86,11 @@ def _output(out: c.Out) -> dict[int, Any]:
     if out.datum is not None:
         assert isinstance(out.datum, u.PlutusConstr)
         content = out.datum.fields[0]
-        inline = out.datum.constructor == 2
-        assert inline or isinstance(content, u.PlutusByteString)
-        written[2] = [1, cbor2.CBORTag(24, _plutus(content))] if inline else [0, content.value]
+        if out.datum.constructor == 2:
+            written[2] = [1, cbor2.CBORTag(24, _plutus(content))]
+        else:
+            assert isinstance(content, u.PlutusByteString)
+            written[2] = [0, content.value]
     if out.script is not None:
         # Any script will do: its hash differs from the context's, and both are refused alike.
         written[3] = cbor2.CBORTag(24, cbor2.dumps([3, bytes.fromhex("46010100220041")]))

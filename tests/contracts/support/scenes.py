@@ -47,7 +47,7 @@ class Instance:
         return self.scripts.settle_cbor if build is None else _build(self, build)
 
     def value(self, held: twin.Held) -> c.Value:
-        value = {c.ADA: held.lovelace}
+        value: dict[tuple[bytes, bytes], int] = {c.ADA: held.lovelace}
         if self.unit is not None and held.tokens:
             value[self.unit] = held.tokens
         return value
@@ -165,6 +165,7 @@ def step_data(step: twin.Step) -> c.Data:
         case twin.Finish(None):
             return c.constr(2)
         case twin.Finish(last):
+            assert last is not None
             return c.constr(1, *voucher(last))
         case twin.TopUp(amount):
             return c.constr(3, c.integer(amount))

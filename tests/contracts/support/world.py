@@ -200,6 +200,7 @@ def _wrong_step(rng: random.Random, step: twin.Step) -> twin.Step:
         case twin.Finish(None):
             return rng.choice([twin.Close(), twin.TopUp(1)])
         case twin.Finish(last):
+            assert last is not None
             return rng.choice([twin.Finish(), last, twin.Finish(_claim(rng, last))])
         case twin.TopUp(amount):
             return twin.TopUp(rng.choice([0, -1, amount + 1, -amount]))

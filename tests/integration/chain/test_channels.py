@@ -22,6 +22,7 @@ from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.channels.finder import (
     ChannelEnded,
     ChannelFinder,
+    ChannelView,
     channel_capacity,
     check_channel,
 )
@@ -108,6 +109,7 @@ def test_a_decoy_beside_the_finish_does_not_bring_a_channel_back() -> None:
             ended = await finder.find(lives[0].session.verify_key, lives[0].ref)
             assert isinstance(ended, ChannelEnded) and ended.refunded == 30 * ADA
             alive = await finder.find(lives[1].session.verify_key, lives[1].ref)
+            assert isinstance(alive, ChannelView)
             assert (alive.claimed, alive.amount) == (2 * ADA, 28 * ADA)
 
     run(story)
@@ -126,6 +128,7 @@ def test_two_channels_of_one_session_key_are_told_apart_by_their_steps() -> None
         twin_live = replace(live, ref=twin_at.made[0].ref)
         both = ChannelFinder(world.chain, world.desk("x").scripts)
         twin_view = await both.find(live.session.verify_key, twin_live.ref)
+        assert isinstance(twin_view, ChannelView)
         batch = Batch(
             (
                 Move(view.utxo, plans.claim_step(live.voucher(3 * ADA))),
@@ -278,6 +281,7 @@ def test_a_channel_opened_as_if_half_claimed_is_refused() -> None:
         view = await ChannelFinder(world.chain, world.desk("x").scripts).find(
             live.session.verify_key, odd.ref
         )
+        assert isinstance(view, ChannelView)
         snapshot = await world.chain.snapshot(world.desk("x").scripts)
         with pytest.raises(ChannelUnfit):
             check_channel(_terms(live, provider), view, snapshot)

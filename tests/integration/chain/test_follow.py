@@ -146,14 +146,17 @@ def test_a_cip_30_wallet_opens_tops_up_and_closes() -> None:
         )
         assert sent.tx_id == unsigned.tx_id
         found = await world.finder.find(session.verify_key, sent.made[0].ref)
+        assert isinstance(found, ChannelView)
         assert (found.amount, found.claimed) == (40 * ADA, 0)
 
         more = await unsigned_top_up(world.chain, await wallet(), found, 5 * ADA)
         await send(world.chain, log, signed_by_wallet(more, sign(more.bytes)), "top up")
         found = await world.finder.find(session.verify_key, sent.made[0].ref)
+        assert isinstance(found, ChannelView)
         close = await unsigned_close(world.chain, await wallet(), found)
         await send(world.chain, log, signed_by_wallet(close, sign(close.bytes)), "close")
         found = await world.finder.find(session.verify_key, sent.made[0].ref)
+        assert isinstance(found, ChannelView)
         assert found.amount == 45 * ADA and isinstance(found.stage, Closing)
 
     run(story)

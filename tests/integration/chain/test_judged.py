@@ -16,6 +16,7 @@ from marketplace.chain.actions.external_wallet import (
     unsigned_top_up,
 )
 from marketplace.chain.build.plans import Opening
+from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.txbytes import split
 from marketplace.chain.node.submit import MemoryLog, send
@@ -70,6 +71,7 @@ def test_what_was_built_for_a_wallet_elsewhere_is_checked_on_the_chain() -> None
             world.chain, log, signed_by_wallet(unsigned, sign(unsigned.tx_id)), "open"
         )
         view = await world.finder.find(session.verify_key, sent.made[0].ref)
+        assert isinstance(view, ChannelView)
         named = ["--session", session.verify_key.hex(), "--origin", str(sent.made[0].ref)]
         more = await unsigned_top_up(world.chain, await wallet(), view, 5 * ADA)
         await same("topup", more.bytes, *named, "--amount", "5 ADA")

@@ -96,8 +96,8 @@ def lie(door_: Door, me: Consumer, opened: ChannelView, claimed: int) -> None:
             made = [_out(0, addresses.to_text(out.address), rest, onward)]
             made.append(_out(1, addresses.to_text(me.provider.payout_address), claimed, None))
             of = {"tx_hash": tx, "collateral": False, "reference": False}
-            answer = {"hash": FALSE_TX, "inputs": [{**spent, **of}], "outputs": made}
-            return 200, json.dumps(answer).encode(), "application/json"
+            told = {"hash": FALSE_TX, "inputs": [{**spent, **of}], "outputs": made}
+            return 200, json.dumps(told).encode(), "application/json"
         if FALSE_TX in path:  # its block, its bytes: those of the open transaction
             return door_.forward("GET", path.replace(FALSE_TX, tx), b"", "")
         answer: Answer = forward()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.node.blockfrost import connect
 from marketplace.client.wallet.chain_wallet import Till
@@ -55,6 +56,7 @@ def test_a_door_that_asks_for_a_mad_pledge_gets_no_signature(tmp_path: Path) -> 
             lying.keeper = lies
             till = Till(me.purse, await connect(lying.url))
             view = await till.look(me.terms.session_vk, live)
+            assert isinstance(view, ChannelView)
             with pytest.raises(TxRefused, match="collateral"):
                 await till.close_view(view)
 

@@ -116,6 +116,7 @@ def test_after_expiry_anybody_sends_the_rest_home_and_before_it_nobody_does() ->
         await close_channel(world.desk("consumer"), await world.view(live))
         before = await world.balance(consumer)
         view = await world.view(live)
+        assert isinstance(view.stage, Closing)
         early = Batch((Move(view.utxo, Finish()),), since_ms=view.stage.expire_at_ms - 1000)
         with pytest.raises(MayNotFinish):
             await settle(world.desk("stranger"), early, "finish")

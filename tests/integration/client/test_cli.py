@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from marketplace.domain.protocol.wire import LeaseSigned
 from tests.integration.support.client import ADA, PASSPHRASE, World, story, until
 
 pytestmark = pytest.mark.prove
@@ -62,7 +63,7 @@ async def provide(world: World) -> None:
     await provider.ticks(lease, 4)
     await provider.adapter.finish(lease)
     run = provider.adapter.leases[lease]
-    signed = [m for m in provider.adapter.asked if getattr(m, "channel_tx", "")]
+    signed = [m for m in provider.adapter.asked if isinstance(m, LeaseSigned)]
     await provider.settle(run.terms.session_vk, signed[-1].channel_tx, lease)
 
 
@@ -88,10 +89,10 @@ def test_a_job_by_commands_alone(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(provide, world)
             done = await shell.tally("job", "run", str(job), "--yes")
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1].startswith(
-            "COMPLETED (exit code 0), 5 ticks: 0.000004 ADA"
-        )
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.splitlines()[-1].startswith(
+                "COMPLETED (exit code 0), 5 ticks: 0.000004 ADA"
+            )
 
         name = next(j["id"] for j in await shell.json("job", "list") if j["reason"] == "COMPLETED")
         assert (await shell.json("job", "show", name))["exit_code"] == 0

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from marketplace.chain.channels.finder import ChannelEnded
+from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.payers import Paid
 from marketplace.client.sdk.market import Market
@@ -321,6 +321,7 @@ def test_a_kept_channel_that_is_too_small_is_topped_up(tmp_path: Path) -> None:
             await provider.adapter.finish(two)
             await until(lambda: two in held.final)
             view = await provider.look(held.session_vk, held.facts.open_tx)
+            assert isinstance(view, ChannelView)
             assert [funding.amount for funding in view.fundings] == [paid_in, 1]
 
     story(tmp_path, tell)

@@ -124,9 +124,9 @@ def test_a_gang_by_commands_alone(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(provide)
             done = await shell.tally("job", "run", str(job), "--yes")
-        assert done.returncode == 0, done.stderr
-        assert "[0] member 0 here" in done.stdout and "[1] member 1 here" in done.stdout
-        assert done.stdout.splitlines()[-1].startswith("gang_")
+            assert done.returncode == 0, done.stderr
+            assert "[0] member 0 here" in done.stdout and "[1] member 1 here" in done.stdout
+            assert done.stdout.splitlines()[-1].startswith("gang_")
         found = [j for j in await shell.json("job", "list") if j["reason"] == "COMPLETED"]
         assert len({j["gang"] for j in found}) == 1 and len(found) == 2
         for view in found:

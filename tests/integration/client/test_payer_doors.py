@@ -24,12 +24,12 @@ def test_the_sdk_pays_through_another_door(
 ) -> None:
     async def tell(world: World) -> None:
         purse, door = world.purse(), world.served.url
-        more = {"submit_urls": (door,)} if named == "option" else {}
+        doors = (door,) if named == "option" else ()
         if named == "environment":
             monkeypatch.setenv("TALLY_SUBMIT_URLS", f"http://127.0.0.1:9/nobody {door}")
         with serving(_Forwarding, Of(behind=world.served.origin)) as at:
             async with Market(
-                world.url, wallet=purse, chain_url=cut_off(world, at), **more
+                world.url, wallet=purse, chain_url=cut_off(world, at), submit_urls=doors
             ) as market:
                 await market.run(spec())
                 lease = await world.provider.lease()
@@ -57,6 +57,6 @@ def test_the_command_line_pays_through_another_door(tmp_path: Path) -> None:
                 done = await shell.tally(
                     "job", "run", str(job), "--yes", "--submit-url", world.served.url
                 )
-            assert done.returncode == 0, done.stderr
+                assert done.returncode == 0, done.stderr
 
     story(tmp_path, tell)

@@ -216,7 +216,7 @@ def test_a_stop_ends_all_members_and_strangers_see_nothing(tmp_path) -> None:
             for _ in range(2):
                 stopped = await client.post(f"/v1/gangs/{view['id']}/stop")
                 assert {m["state"] for m in stopped.json()["members"]} == {"ENDED"}
-            assert {m["reason"] for m in stopped.json()["members"]} == {"CANCELLED"}
+                assert {m["reason"] for m in stopped.json()["members"]} == {"CANCELLED"}
 
     anyio.run(go)
 
@@ -279,8 +279,8 @@ def test_a_gang_left_to_another_process_is_placed_or_refused_by_it(tmp_path) -> 
             assert epoch
             # As this process would do it while another holds the lock; then it takes the lock back.
             market.epoch = 0
+            answers: list[httpx.Response] = []
             async with anyio.create_task_group() as tasks:
-                answers: list[httpx.Response] = []
 
                 async def ask(job: JobSpec) -> None:
                     keys = fresh(job.gang.members if job.gang else 0)

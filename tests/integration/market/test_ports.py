@@ -107,12 +107,13 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
             made = {"name": "k", "verbs": ["jobs"], **asked}
             key = (await client.post("/v1/keys", json=made)).json()
             cookies: dict[str, str] = {}
+            cookie = ""
             for token in (session, key["secret"]):
                 async with httpx.AsyncClient(base_url=client.base_url) as browser:
                     for _ in range(2):  # the same one each time
                         answer = await browser.get(f"/p/{job}/8888/?token={token}")
                         assert answer.status_code == 200
-                    cookies[token] = cookie = answer.cookies["tally_port"]
+                        cookies[token] = cookie = answer.cookies["tally_port"]
                     assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200
                 assert cookie != token
                 # Nothing else of the market's takes it, in any place; no other port of the job does.

@@ -91,11 +91,15 @@ async def _spine(db: str, tmp_path) -> None:
                 await adapter.progress(lease, stage)
             await state(client, job, "RUNNING")
             await adapter.send(_log(lease, b"hello\n"))
-            for _ in range(3):
+
+            async def paid_tick():
                 receipt = await adapter.tick(lease)
-                await until(
-                    lambda due=receipt.channel_owed: adapter.paid(session.verify_key) == due
-                )
+                await until(lambda: adapter.paid(session.verify_key) == receipt.channel_owed)
+                return receipt
+
+            await paid_tick()
+            await paid_tick()
+            receipt = await paid_tick()
             assert receipt.lease_owed == 3 * 5
             await adapter.finish(lease)
             await until(lambda: any(r.final for r in payer.receipts))

@@ -206,7 +206,7 @@ def test_a_channel_is_spoken_for_by_its_session_key_alone(tmp_path) -> None:
             async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
                 await socket.send(client.connected())
                 while client.phase.name != "OPEN":
-                    frames, _ = client.receive(bytes(await socket.recv()))
+                    frames, _ = client.receive(await socket.recv(decode=False))
                     for frame in frames:
                         await socket.send(frame)
                 at, vk = client.market, session.verify_key
@@ -225,7 +225,7 @@ def test_a_channel_is_spoken_for_by_its_session_key_alone(tmp_path) -> None:
 
 async def _refusal(client: Client, socket) -> str:
     while True:
-        _, message = client.receive(bytes(await socket.recv()))
+        _, message = client.receive(await socket.recv(decode=False))
         if isinstance(message, wire.Rejected):
             return message.code
 
@@ -258,7 +258,7 @@ def test_made_up_keys_are_forgotten(tmp_path, monkeypatch: pytest.MonkeyPatch) -
                 async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
                     await socket.send(client.connected())
                     while client.phase.name != "OPEN":
-                        frames, _ = client.receive(bytes(await socket.recv()))
+                        frames, _ = client.receive(await socket.recv(decode=False))
                         for frame in frames:
                             await socket.send(frame)
                 await until(lambda: not hub.live)
@@ -398,7 +398,7 @@ def test_a_whole_64_of_ipv6_is_one_address_everywhere(tmp_path) -> None:
                 me = hello(url)
                 await held[0].send(me.connected())
                 while me.phase.name != "OPEN":
-                    for frame in me.receive(await held[0].recv())[0]:
+                    for frame in me.receive(await held[0].recv(decode=False))[0]:
                         await held[0].send(frame)
                 await until(lambda: inside.parts.payers.hub.live)
                 (live,) = inside.parts.payers.hub.live.values()

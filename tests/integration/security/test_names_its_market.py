@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx
@@ -44,7 +44,8 @@ class Passer(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"])).replace(
             b"localhost", b"127.0.0.1"
         )
-        here, there = (str(self.server.server_address[1]), self.honest.rpartition(":")[2])
+        own = cast("tuple[str, int]", self.server.server_address)
+        here, there = (str(own[1]), self.honest.rpartition(":")[2])
         said = body.replace(here.encode(), there.encode())
         json = {"Content-Type": "application/json"}
         self._pass(httpx.post(self.honest + self.path, content=said, headers=json, trust_env=False))
@@ -55,7 +56,7 @@ class Passer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.content)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
 
 
@@ -221,7 +222,7 @@ def test_a_subscription_is_for_the_market_that_was_dialled(tmp_path: Path) -> No
                 own = Link(url, DEVNET_MAGIC, Heard())._client  # type: ignore[attr-defined]
                 async with connect(at(url, "/v1/payer")) as far:
                     await far.send(own.connected())
-                    frames, _ = own.receive(bytes(await far.recv()))  # type: ignore[arg-type]
+                    frames, _ = own.receive(await far.recv(decode=False))
                     await far.send(frames[0])
                     own.receive(bytes(await far.recv()))  # type: ignore[arg-type]
                     await near.recv()  # the victim's hello

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 
 from marketplace.domain import cbor
 from marketplace.domain.protocol import wire
-from marketplace.domain.protocol.conversation import Client
+from marketplace.domain.protocol.conversation import Client, Role
 from marketplace.process.main import Config, serve
 from tests.fakes import until
 from tests.integration.security.test_clients import hello, place, rejected
@@ -35,7 +35,7 @@ async def opened(socket: Any, client: Client) -> None:
 
 @pytest.mark.parametrize("path", ["provider", "payer"])
 def test_a_large_frame_is_taken_only_of_a_proven_key(tmp_path: Any, path: str) -> None:
-    role = {"provider": "adapter", "payer": "payer"}[path]
+    role: Role = "adapter" if path == "provider" else "payer"
 
     async def run() -> None:
         async with place(tmp_path) as (url, _, _run):
@@ -55,7 +55,7 @@ def test_a_large_frame_is_taken_only_of_a_proven_key(tmp_path: Any, path: str) -
                 await proven.send(client.send(big))
                 message = None
                 while not isinstance(message, wire.Rejected):
-                    _, message = client.receive(bytes(await proven.recv()))
+                    _, message = client.receive(await proven.recv(decode=False))
                 assert message.code != "WIRE_REFUSED"
 
     anyio.run(run)
@@ -85,7 +85,7 @@ def test_a_bomb_ends_its_own_connection_with_a_code_and_no_other(tmp_path: Any) 
             await other.send(friend.send(wire.StopAsked("lease_0", "CANCELLED")))
             message = None
             while not isinstance(message, wire.Rejected):
-                _, message = friend.receive(bytes(await other.recv()))
+                _, message = friend.receive(await other.recv(decode=False))
             assert message.code == "NOT_FOUND"
 
     anyio.run(run)
@@ -115,7 +115,7 @@ def test_limits_count_the_client_behind_a_proxy_that_is_named(
     tmp_path: Any, believed: bool
 ) -> None:
     """The proxy is 127.0.0.2; a market believes 127.0.0.1 alone unless it is told."""
-    told = {"forwarded_allow_ips": ELSEWHERE[0]} if believed else {}
+    told: dict[str, Any] = {"forwarded_allow_ips": ELSEWHERE[0]} if believed else {}
 
     async def run() -> None:
         where: list[str] = []

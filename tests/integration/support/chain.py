@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -21,6 +22,9 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Consts, Credential
 from marketplace.domain.money.voucher import Voucher
 from tests.requires import need_devnet
+
+if TYPE_CHECKING:  # without the ledger it cannot be imported
+    from contracts.devnet import Devnet, Served
 
 ADA = 1_000_000
 DAY_MS = 86_400_000
@@ -69,7 +73,7 @@ class Live:
 class World:
     """One devnet and everybody on it."""
 
-    served: object
+    served: Served
     chain: ChainReader
     asset: str = ""
     opened: int = 0
@@ -81,7 +85,7 @@ class World:
         )
 
     @property
-    def devnet(self):
+    def devnet(self) -> Devnet:
         return self.served.devnet
 
     def wallet(self, name: str) -> Wallet:
@@ -144,7 +148,7 @@ class World:
 @contextmanager
 def devnet(
     block_ms: int = 0, clock: Callable[[], int] | None = None
-) -> Generator[object, None, None]:
+) -> Generator[Served, None, None]:
     """A served devnet; skips (or fails, see requires.py) where the ledger cannot run."""
     need_devnet()
     from contracts.devnet.node import wall_clock_ms

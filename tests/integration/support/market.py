@@ -49,7 +49,7 @@ def postgres() -> Iterator[str]:
     """The URL of a fresh server with fsync on, reached by a Unix socket; gone with the block."""
     binaries = need_postgres()
     folder = Path(tempfile.mkdtemp(prefix="tally-pg-"))
-    user = {"user": "postgres"} if os.geteuid() == 0 else {}
+    user: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
     if user:
         entry = pwd.getpwnam("postgres")
         os.chown(folder, entry.pw_uid, entry.pw_gid)

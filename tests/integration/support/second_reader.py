@@ -220,9 +220,12 @@ def _stepped(play: Play, channel: _Channel, kind: int, tx: Tx) -> Iterator[Play]
         taken = (_refunds if ends else _continues)(channel, kind, tx, run.next)
         if taken is None:
             continue
-        if taken and not (len(channel.consts) > 5 and isinstance(channel.consts[5], int)):
-            continue  # settle fails on such: nothing can be claimed from it
-        pay = taken - taken * channel.consts[5] // 10_000 if taken else 0
+        fee = channel.consts[5] if len(channel.consts) > 5 else None
+        if not isinstance(fee, int):
+            if taken:
+                continue  # settle fails on such: nothing can be claimed from it
+            fee = 0
+        pay = taken - taken * fee // 10_000
         if pay >= 0:
             yield replace(run, next=run.next + 1, payee=payout, owed=run.owed + pay)
 

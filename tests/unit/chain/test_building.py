@@ -25,7 +25,15 @@ from marketplace.chain.settlement.settler import fit
 from marketplace.chain.transaction.outputs import Out, least
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.chain.transaction.snapshot import Units
-from marketplace.domain.money.channel import Close, Finish, NotOpen, Open, TakeNotGrowing, TopUp
+from marketplace.domain.money.channel import (
+    Close,
+    Closing,
+    Finish,
+    NotOpen,
+    Open,
+    TakeNotGrowing,
+    TopUp,
+)
 from marketplace.domain.money.voucher import Voucher
 from tests.unit.support import snapshot as s
 
@@ -169,6 +177,7 @@ def test_close_counts_from_the_transactions_own_upper_bound() -> None:
     until = txbytes.until_of(unsigned.bytes)
     assert until == 150_000_300  # the slot in which that moment lies
     stage = read_stage(unsigned.made[0].datum or b"")
+    assert isinstance(stage, Closing)
     assert stage.expire_at_ms == s.NOW_MS + 300_000 + 86_400_000
 
 

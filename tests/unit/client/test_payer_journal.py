@@ -24,10 +24,13 @@ from marketplace.client.payer.journal import (
     peek,
 )
 from marketplace.client.payer.payers import Payers
+from marketplace.domain.money.channel_stage import ChannelStage
 from tests.unit.support.payer import SESSION, Paper, signed_terms, terms
 
 VK = SESSION.verify_key
-FACTS = ChannelFacts(VK, "http://market", 42, "ab" * 32, "", 12_000_000, "cd" * 32, 0, "OPEN")
+FACTS = ChannelFacts(
+    VK, "http://market", 42, "ab" * 32, "", 12_000_000, "cd" * 32, 0, ChannelStage.OPEN
+)
 
 
 def begun(folder: Path, ticks: int = 3) -> Paper:

@@ -14,6 +14,7 @@ from marketplace.client.jobs.runner import CheckedQuote, Runner
 from marketplace.client.payer.journal import ChannelFacts, Journal, channel_row
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job import Price
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
 
@@ -42,7 +43,9 @@ def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> No
 
     assert anyio.run(examine).fresh
     journal, _ = Journal.hold(purse.channels, session.verify_key)
-    facts = ChannelFacts(session.verify_key, "http://another", 42, "ab" * 32, "", 1, state="ENDED")
+    facts = ChannelFacts(
+        session.verify_key, "http://another", 42, "ab" * 32, "", 1, state=ChannelStage.ENDED
+    )
     journal.write(channel_row(facts))
     journal.close()
     with pytest.raises(QuoteRefused, match="used before"):

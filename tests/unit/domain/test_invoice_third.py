@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -61,7 +62,7 @@ def test_evidence_that_nobody_bent_holds() -> None:
     ],
 )
 def test_three_verifiers_agree_on_bent_evidence(
-    count: int, record_property: pytest.RecordProperty
+    count: int, record_property: Callable[[str, object], None]
 ) -> None:
     dice, found = Random(f"bent {count}"), Counter[str]()
     for _ in range(0, count, BATCH):

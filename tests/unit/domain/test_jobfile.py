@@ -312,7 +312,7 @@ WORDS = [
 
 def mutated(rng: random.Random) -> str:
     """FULL with a few of its lines, words or characters changed."""
-    text = FULL
+    text: str = str(FULL)
     for _ in range(rng.randint(1, 6)):
         kind = rng.randrange(6)
         at = rng.randrange(len(text) + 1)

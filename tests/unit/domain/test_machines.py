@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,7 +38,7 @@ MACHINES: list[Machine[Any, Any]] = [
 
 
 def states_and_events(machine: Machine[Any, Any]) -> tuple[list[Enum], list[Enum]]:
-    state, event = next(iter(machine.arrows))
+    state, event = cast("tuple[Enum, Enum]", next(iter(machine.arrows)))
     return list(type(state)), list(type(event))
 
 

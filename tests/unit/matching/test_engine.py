@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from marketplace.matching import (
@@ -85,7 +87,7 @@ def test_a_cap_refuses_what_is_dearer_and_says_by_how_much():
         ({"max_gpu_rate": 1}, "price"),
     ],
 )
-def test_each_term_is_a_filter_whose_relaxation_works(terms: dict[str, object], why: str):
+def test_each_term_is_a_filter_whose_relaxation_works(terms: dict[str, Any], why: str):
     found = market(host("only", A100, isolation=frozenset({"container"}), trust=1, upload_mbps=100))
     answer = refused(found.place(gpu(**terms)))
     assert answer.reasons == {why: 1}

@@ -118,12 +118,12 @@ def value(
 
 def surcharge(book: Book, mix: list[tuple[Request, float]], w: Weights) -> dict[str, float]:
     """What one device of each model costs above its fragmentation."""
-    free = dict.fromkeys(MODELS, 0)
+    free: dict[str, int] = dict.fromkeys(MODELS, 0)
     for name, host in book.hosts.items():
         for gpu, left in zip(host.gpus, book.free(name)[2], strict=True):
             free[gpu.model] += left
     demand = sum(r.gpu_demand * n for r, n in mix)
-    pressure = dict.fromkeys(MODELS, 0.0)
+    pressure: dict[str, float] = dict.fromkeys(MODELS, 0.0)
     for request, count in mix:
         if request.gpu_models and not request.gpu_models >= set(MODELS):
             part = request.gpu_demand * count / demand

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from marketplace.domain import canonical
 from marketplace.domain.keys import Signer
@@ -23,7 +23,7 @@ from marketplace.market.core.inputs import (
     Stop,
     Unmatched,
 )
-from marketplace.market.core.outcome import Effect, Outcome, Story
+from marketplace.market.core.outcome import Outcome, Story
 from marketplace.market.state.directory import Directory, Match
 from marketplace.matching import NoMatch
 from tests.fakes import offer, seed, spec
@@ -131,6 +131,7 @@ def at_stage(stage: str, **more: Any) -> tuple[Job, Lease | None]:
             raise AssertionError(stage)
 
 
+E = TypeVar("E")
 SETTLED = Accounted(RULES, 40, 40, 40, None)
 STAGES = ("POSTED", "QUEUED", "NO_LEASE_ENDED", "PROPOSED", "OFFERED", "FUNDED", "IN_LINE", "ACTIVE",
           "PAUSED", "STOPPING", "ENDING", "ENDED")  # fmt: skip
@@ -141,6 +142,6 @@ def kinds(out: Outcome) -> list[str]:
     return [effect.kind for effect in out.effects if isinstance(effect, Story)]
 
 
-def of(out: Outcome, kind: type[Effect]) -> list[Effect]:
+def of(out: Outcome, kind: type[E]) -> list[E]:
     """The effects of one kind."""
     return [effect for effect in out.effects if isinstance(effect, kind)]

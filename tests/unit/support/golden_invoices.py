@@ -47,8 +47,9 @@ def facts(row: dict[str, Any] | None) -> LedgerFacts | None:
     """A vector's ledger entry."""
     if row is None:
         return None
-    *keys, close, fee = row["consts"]
-    consts = Consts(*map(bytes.fromhex, keys), close, fee)
+    session, adapter, payout, consumer, close, fee = row["consts"]
+    keys = [bytes.fromhex(key) for key in (session, adapter, payout, consumer)]
+    consts = Consts(keys[0], keys[1], keys[2], keys[3], close, fee)
     numbers = {k: row[k] for k in ("funded", "claimed", "refunded", "held", "ended")}
     return LedgerFacts(bytes.fromhex(row["session_vk"]), consts, **numbers)
 

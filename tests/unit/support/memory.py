@@ -54,14 +54,15 @@ class Memory:
     ) -> dict[object, R]:
         raise NotImplementedError
 
-    async def count(self, kind: type[Record], **where: object) -> int:
+    async def count(self, kind: type[Record], **where: Any) -> int:
         return len(await self.find(kind, limit=1_000_000, **where))
 
-    async def total(self, kind: type[Record], column: str, **where: object) -> int:
+    async def total(self, kind: type[Record], column: str, **where: Any) -> int:
         return sum(getattr(r, column) for r in await self.find(kind, limit=1_000_000, **where))
 
     async def among(self, kind: type[Record], column: str, values: Sequence[object]) -> set[object]:
-        return {getattr(r, column) for r in await self.find(kind, **{column: tuple(values)})}
+        wanted: dict[str, Any] = {column: tuple(values)}
+        return {getattr(r, column) for r in await self.find(kind, **wanted)}
 
     async def ping(self) -> None: ...
 
