@@ -24,7 +24,7 @@ def test_the_sdk_pays_through_another_door(
 ) -> None:
     async def tell(world: World) -> None:
         purse, door = world.purse(), world.served.url
-        doors = (door,) if named == "option" else ()
+        doors = (door,) if named == "option" else None
         if named == "environment":
             monkeypatch.setenv("TALLY_SUBMIT_URLS", f"http://127.0.0.1:9/nobody {door}")
         with serving(_Forwarding, Of(behind=world.served.origin)) as at:
