@@ -105,6 +105,11 @@ export async function life(name, make) {
   for (let coin = 0; coin < 3; coin++) {
     await control(origin, "faucet", { address: client.address, lovelace: 100_000_000 });
   }
+  // Blocks come by themselves: what the faucet sent is there with one of the next.
+  for (let look = 0; (await client.outputs(client.address)).length < 3; look++) {
+    if (look === 100) throw new Error(`the faucet's coins did not come to ${client.address}`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
 
   const { settle, stub } = hashes(plutus);
   const home = bech32("addr_test", "70" + settle);
