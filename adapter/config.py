@@ -1,7 +1,7 @@
 """The owner's configuration: one TOML or YAML file, overridden by the environment, then by options.
 
-Every key has a default but the payout address.  Unknown keys are refused with the nearest known one,
-so a misspelt limit is never silently absent.  Words for money and time as everywhere: ``1900
+Every key has a default but the payout address.  Unknown keys are refused with the nearest known
+one, so a misspelt limit is never silently absent.  Words for money and time as everywhere: ``1900
 lovelace`` a GPU-second, ``10m``.  See docs/provider.md for a commented example::
 
     payout = "addr1…"
@@ -59,10 +59,9 @@ class Config:
     *submit_urls*: further doors through which transactions are sent, too.
 
     *simulate*: a profile such as ``h100x2``, on a devnet only; *runtime*: docker, process or both;
-    *slices*: the MIG plan, from a GPU's UUID to its profiles;
-    *unconfined*: lets the process runtime run without bubblewrap; *host_network*: gives processes the
-    host's network, which open egress and ports need there; *egress*: jobs that ask may connect out;
-    *metrics_port*: 0 = none.
+    *slices*: the MIG plan, from a GPU's UUID to its profiles; *unconfined*: lets the process
+    runtime run without bubblewrap; *host_network*: gives processes the host's network, which open
+    egress and ports need there; *egress*: jobs that ask may connect out; *metrics_port*: 0 = none.
     """
 
     market: str = "http://127.0.0.1:8000"
@@ -162,7 +161,10 @@ def check(config: Config) -> Config:
         (config.close_period_ms >= 60_000, "close_period is at least a minute"),
         (
             10_000 <= config.treasury.claim_wait_ms <= 300_000,
-            "treasury.claim_wait is 10 s to 5 min: until then nobody is told that claims are kept out",
+            (
+                "treasury.claim_wait is 10 s to 5 min: until then nobody is told that claims are"
+                " kept out"
+            ),
         ),
         (config.treasury.claim_above > 0, "treasury.claim_above is above zero"),
     )

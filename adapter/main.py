@@ -242,8 +242,8 @@ async def make_treasury(
 ) -> Chain:
     """The treasury, once the chain answers.
 
-    Its module is imported here and not above, in a thread: pycardano takes longer to import than all
-    the rest of the adapter, and workloads that run are to be metered meanwhile.
+    Its module is imported here and not above, in a thread: pycardano takes longer to import than
+    all the rest of the adapter, and workloads that run are to be metered meanwhile.
     """
     module = await anyio.to_thread.run_sync(importlib.import_module, "adapter.money.channel_agent")
     chain = await connect_patiently(config, daemon.raise_alarm)

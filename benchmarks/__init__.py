@@ -1,1 +1,3 @@
-"""``tally bench``: measure and print figures. A part of the source checkout, not of the installed product."""
+"""``tally bench``: measure and print figures. A part of the source checkout, not of the installed
+product.
+"""

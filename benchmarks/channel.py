@@ -1,10 +1,11 @@
-"""``tally bench channel``: what every step costs, from real signed transactions that a ledger accepted.
+"""``tally bench channel``: what every step costs, from real signed transactions that a ledger
+accepted.
 
 A devnet is started in this process with the parameters that mainnet had under protocol 10 and slots
-as wide as mainnet's; every row is a transaction that was evaluated, signed, submitted and taken into
-a block. Channels are at base addresses (with the consumer's stake part); payouts and the settler's
-change are at enterprise ones. ``build_ms`` is the time from a frozen snapshot to signed bytes, the evaluation over HTTP
-included; it depends on the machine, the other figures do not.
+as wide as mainnet's; every row is a transaction that was evaluated, signed, submitted and taken
+into a block. Channels are at base addresses (with the consumer's stake part); payouts and the
+settler's change are at enterprise ones. ``build_ms`` is the time from a frozen snapshot to signed
+bytes, the evaluation over HTTP included; it depends on the machine, the other figures do not.
 
 Over 400 lines: every row of the table is made the same way, in one place.
 """
@@ -259,7 +260,9 @@ def run(
     repeats: int = 1,
     building: int = 0,
 ) -> dict[str, Any]:
-    """The table: ``{"scripts_bytes", "rows": [...]}``, and ``"building"`` medians of *building* runs."""
+    """The table: ``{"scripts_bytes", "rows": [...]}``, and ``"building"`` medians of *building*
+    runs.
+    """
 
     from contracts.devnet.server import serve  # only this command and the tests run a ledger
 
@@ -285,7 +288,9 @@ def run(
 
 
 def gates(report: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
-    """(gate, measured, bound, holds) for every gate of the channel's design that *report* can answer."""
+    """(gate, measured, bound, holds) for every gate of the channel's design that *report* can
+    answer.
+    """
     rows = report["rows"]
 
     def row(step: str, channels: int | None, each: bool) -> dict[str, Any] | None:
@@ -355,11 +360,23 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [
         "# What settling costs",
         "",
-        "Every row is a real transaction: evaluated, signed, and accepted by the devnet's ledger with the parameters that mainnet had under protocol 10",
-        "(44 lovelace a byte, 155,381 fixed, 0.0577 a unit of memory, 0.0000721 a step, 15 a byte of reference script). Written by",
-        "`tally bench channel --markdown`; CI compares the figures with a fresh run. Fees in lovelace (1,000,000 = 1 ADA).",
+        (
+            "Every row is a real transaction: evaluated, signed, and accepted by the devnet's"
+            " ledger with the parameters that mainnet had under protocol 10"
+        ),
+        (
+            "(44 lovelace a byte, 155,381 fixed, 0.0577 a unit of memory, 0.0000721 a step, 15 a"
+            " byte of reference script). Written by"
+        ),
+        (
+            "`tally bench channel --markdown`; CI compares the figures with a fresh run. Fees in"
+            " lovelace (1,000,000 = 1 ADA)."
+        ),
         "",
-        "The public bar is x402 `batch-settlement` over Subbit (preprod, September 2026), the best that is published for Cardano.",
+        (
+            "The public bar is x402 `batch-settlement` over Subbit (preprod, September 2026), the"
+            " best that is published for Cardano."
+        ),
         "",
         "| | best public | gate | here |",
         "|---|---|---|---|",
@@ -368,26 +385,44 @@ def markdown(report: dict[str, Any]) -> str:
         sign = "≥" if "channels per" in name else "≤"
         public = _MEASURED_PUBLIC.get(name, "–")
         lines.append(
-            f"| {name} | {public} | {sign} {bound:,.0f} | {value:,.0f}{'' if holds else ' (missed)'} |"
+            f"| {name} | {public} | {sign} {bound:,.0f} |"
+            f" {value:,.0f}{'' if holds else ' (missed)'} |"
         )
     machine = f" ({report['machine']})" if "machine" in report else ""
     lines += [
         "",
-        f"Both scripts together: {report['scripts_bytes']:,} bytes. Building times are medians of 20{machine}.",
+        (
+            f"Both scripts together: {report['scripts_bytes']:,} bytes. Building times are medians"
+            f" of 20{machine}."
+        ),
         "",
-        "| step | asset | channels | providers | bytes | memory | steps | fee | per channel | build ms |",
+        (
+            "| step | asset | channels | providers | bytes | memory | steps | fee | per channel |"
+            " build ms |"
+        ),
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
-        f"| {r['step']} | {r['asset']} | {r['channels']} | {r['providers']} | {r['bytes']:,} | {r['mem']:,} "
-        f"| {r['steps']:,} | {r['fee']:,} | {r['fee'] // r['channels']:,} | {r['build_ms']} |"
+        f"| {r['step']} | {r['asset']} | {r['channels']} | {r['providers']} | {r['bytes']:,} |"
+        f" {r['mem']:,} | {r['steps']:,} | {r['fee']:,} | {r['fee'] // r['channels']:,} |"
+        f" {r['build_ms']} |"
         for r in report["rows"]
     ]
     lines += [
         "",
-        "Where a row for 40 is missing, that many exceed one transaction. A claim of ADA needs nothing else. A payout in a token must hold the least lovelace of an output as well (about 1.2 ADA,",
-        "which the provider keeps), paid by its own adapter. Collateral is a plain output of 5 ADA without a return; a time to live",
-        "of 15 minutes is in every transaction. Under the cost models that mainnet has had since 18 June 2026 a fee is at most a few lovelace off, and as many channels fit.",
+        (
+            "Where a row for 40 is missing, that many exceed one transaction. A claim of ADA needs"
+            " nothing else. A payout in a token must hold the least lovelace of an output as well"
+            " (about 1.2 ADA,"
+        ),
+        (
+            "which the provider keeps), paid by its own adapter. Collateral is a plain output of 5"
+            " ADA without a return; a time to live"
+        ),
+        (
+            "of 15 minutes is in every transaction. Under the cost models that mainnet has had"
+            " since 18 June 2026 a fee is at most a few lovelace off, and as many channels fit."
+        ),
         "",
     ]
     return "\n".join(lines)

@@ -1,10 +1,11 @@
 """``tally bench fairness``: job times and finish-time fairness on Philly-derived jobs.
 
-Each virtual cluster is replayed in rounds on as many devices as make it busy (its own mean load over 0.9, and
-never fewer than its largest job). A job's finish-time-fairness ratio is its time in the system over the time it
-would have taken if all jobs present had split the devices equally all along (a fluid; the same for every policy).
-Only SRTF knows how long jobs are. A second figure is the flood: ten thousand jobs of one consumer are queued, then
-one of another's, and the scheduling rounds until that one starts are counted.
+Each virtual cluster is replayed in rounds on as many devices as make it busy (its own mean load
+over 0.9, and never fewer than its largest job). A job's finish-time-fairness ratio is its time in
+the system over the time it would have taken if all jobs present had split the devices equally all
+along (a fluid; the same for every policy). Only SRTF knows how long jobs are. A second figure is
+the flood: ten thousand jobs of one consumer are queued, then one of another's, and the scheduling
+rounds until that one starts are counted.
 
 The traces are not shipped: GitHub stanford-futuredata/gavel, scheduler/traces/msr (MIT).
 """
@@ -116,7 +117,9 @@ def fluid(jobs: Trace) -> Floats:
 
 
 def replay(jobs: Trace, order: Order, *, strict: bool) -> Floats:
-    """Seconds in the system for every job under *order*; *strict* lets nobody pass whoever waits in front."""
+    """Seconds in the system for every job under *order*; *strict* lets nobody pass whoever waits in
+    front.
+    """
     count = len(jobs.arrival)
     need = jobs.wants * jobs.alone
     attained, earned, done = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -159,7 +162,9 @@ def replay(jobs: Trace, order: Order, *, strict: bool) -> Floats:
 
 
 def flood(waiting: int = 10_000) -> dict[str, Any]:
-    """Rounds until another consumer's first job starts behind *waiting* jobs of one, and its wait in rounds."""
+    """Rounds until another consumer's first job starts behind *waiting* jobs of one, and its wait
+    in rounds.
+    """
     market = Matchmaker()
     for at in range(8):
         market.add(Host(f"h{at}", 64_000, 262_144, (Gpu("A100", 40_960),) * 8))

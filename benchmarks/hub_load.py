@@ -111,8 +111,9 @@ class Line:
 
 @dataclass
 class Counted:
-    """What was seen while counting; round trips in ms from a receipt to its voucher. *late*: receipts
-    that had none after two ticks, where an adapter pauses its lease."""
+    """What was seen while counting; round trips in ms from a receipt to its voucher. *late*:
+    receipts that had none after two ticks, where an adapter pauses its lease.
+    """
 
     round_trips: list[int] = field(default_factory=list[int])
     late: int = 0

@@ -1,8 +1,9 @@
 """``tally bench matching``: decisions per second with the scoring that the quality figures use.
 
-A decision is one ``place`` (hit or reasoned refusal) in a market that is kept at its steady state: once 90 % of its
-devices are held, every new arrival is preceded by the end of a random running job. Ends are not timed as decisions
-but their time counts. Kinds follow the openb default trace's shape: mostly whole devices and the 0.81, 0.47 shares.
+A decision is one ``place`` (hit or reasoned refusal) in a market that is kept at its steady state:
+once 90 % of its devices are held, every new arrival is preceded by the end of a random running job.
+Ends are not timed as decisions but their time counts. Kinds follow the openb default trace's shape:
+mostly whole devices and the 0.81, 0.47 shares.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def shape(per_host: int) -> tuple[int, int]:
 
 
 def kinds(per_host: int) -> list[tuple[Request, float]]:
-    """The mix: those kinds that a host of this size could serve; machines with one device get no work without one."""
+    """The mix: those kinds that a host of this size could serve; machines with one device get no
+    work without one.
+    """
     cores, memory = shape(per_host)
     least = 0 if per_host > 1 else 1
     return [
@@ -122,7 +125,9 @@ def run(sizes: Sequence[tuple[int, int]] = SIZES, decisions: int = 20_000) -> di
 
 
 def _sizes(text: str) -> list[tuple[int, int]]:
-    """``1213x8,12500x8`` as pairs. ValueError for anything else, which argparse turns into its usual refusal."""
+    """``1213x8,12500x8`` as pairs. ValueError for anything else, which argparse turns into its
+    usual refusal.
+    """
     pairs = [one.split("x") for one in text.split(",")]
     return [(int(hosts), int(devices)) for hosts, devices in pairs]
 
@@ -153,9 +158,9 @@ def main(argv: Sequence[str]) -> int:
         print(yardstick.said(report["yardstick"]))
         for row in report["rows"]:
             print(
-                f"{row['hosts']:>8} hosts x {row['gpus_per_host']}: "
-                f"{row['decisions_per_s']:>7} decisions/s, {row['per_million_steps']} per million steps,"
-                f" p99 {row['p99_ms']} ms"
+                f"{row['hosts']:>8} hosts x {row['gpus_per_host']}: {row['decisions_per_s']:>7}"
+                f" decisions/s, {row['per_million_steps']} per million steps, p99"
+                f" {row['p99_ms']} ms"
             )
         for row in report["durable"]:
             print(f"{row['store']:>12}: {row['jobs_per_s']} durable jobs/s")

@@ -1,8 +1,10 @@
-"""``tally bench openb``: placement quality on Alibaba's GPU-sharing traces, by the protocol of the FGD paper.
+"""``tally bench openb``: placement quality on Alibaba's GPU-sharing traces, by the protocol of the
+FGD paper.
 
-Tasks arrive in the published order, each is tried once, nothing departs. Allocation is read where the arrived GPU
-demand rounds to 100 and to 130 % of capacity (Weng et al., USENIX ATC 2023, and its public simulator). A ledger
-of the benchmark's own checks every placement, and counts a refusal as voluntary if the task would have fitted.
+Tasks arrive in the published order, each is tried once, nothing departs. Allocation is read where
+the arrived GPU demand rounds to 100 and to 130 % of capacity (Weng et al., USENIX ATC 2023, and its
+public simulator). A ledger of the benchmark's own checks every placement, and counts a refusal as
+voluntary if the task would have fitted.
 
 The traces are not shipped: GitHub hkust-adsl/kubernetes-scheduler-simulator, data/csv (Apache-2.0).
 """
@@ -174,7 +176,9 @@ def run(
     *,
     learn: bool = False,
 ) -> dict[str, Any]:
-    """Every trace and seed through the public interface; with *learn* the mix is not told but learned."""
+    """Every trace and seed through the public interface; with *learn* the mix is not told but
+    learned.
+    """
     folder = data or data_folder("openb")
     fleet, orders = hosts(folder), arrivals(folder)
     names = list(traces or sorted({key.rsplit("_", 1)[0] for key in orders}))

@@ -51,8 +51,9 @@ class NoDocker(Refusal):
 
 @dataclass(frozen=True)
 class Run:
-    """One start, in milliseconds since the posting: *heard* by the payer, *docker* by its own clock,
-    and the steps of the way as far as the client sees them."""
+    """One start, in milliseconds since the posting: *heard* by the payer, *docker* by its own
+    clock, and the steps of the way as far as the client sees them.
+    """
 
     heard: int
     docker: int

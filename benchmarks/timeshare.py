@@ -1,9 +1,10 @@
 """Taking turns: which jobs run in the next round where work may be paused.
 
-Least attained service (Gu et al., "Tiresias", NSDI 2019) finishes short jobs fast without knowing how long anything
-is, but a stream of newcomers starves whoever is large or old. Here every job also earns what an equal split of the
-devices would have given it; a job that has received too little of that goes first, the worst off before all. The
-guard is what bounds the finish-time-fairness ratio (Mahajan et al., "Themis", NSDI 2020).
+Least attained service (Gu et al., "Tiresias", NSDI 2019) finishes short jobs fast without knowing
+how long anything is, but a stream of newcomers starves whoever is large or old. Here every job also
+earns what an equal split of the devices would have given it; a job that has received too little of
+that goes first, the worst off before all. The guard is what bounds the finish-time-fairness ratio
+(Mahajan et al., "Themis", NSDI 2020).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Ints = NDArray[np.int64]
 
 
 def equal_split(wants: Floats, devices: float) -> Floats:
-    """Devices per job when all get the same, none more than it wants (max-min by filling up). Shape: as *wants*."""
+    """Devices per job when all get the same, none more than it wants (max-min by filling up).
+    Shape: as *wants*.
+    """
     given = np.zeros(len(wants))
     order = np.argsort(wants, kind="stable")
     left = devices
@@ -30,9 +33,11 @@ def equal_split(wants: Floats, devices: float) -> Floats:
 
 @dataclass(slots=True)
 class TimeShare:
-    """``patience``: how many times less than an equal split a job may have received before it goes first.
+    """``patience``: how many times less than an equal split a job may have received before it goes
+    first.
 
-    ``grace``: device-seconds added to both sides, so that a newcomer is not called starved after one round.
+    ``grace``: device-seconds added to both sides, so that a newcomer is not called starved after
+    one round.
     """
 
     devices: int
@@ -42,14 +47,17 @@ class TimeShare:
     def order(self, attained: Floats, earned: Floats) -> Ints:
         """Jobs in the order in which they get the next round.
 
-        *attained*: device-seconds received; *earned*: those that an equal split would have given so far.
+        *attained*: device-seconds received; *earned*: those that an equal split would have given so
+        far.
         """
         behind = (earned + self.grace) / (attained + self.grace)
         late = behind > self.patience
         return np.lexsort((np.where(late, -behind, attained), ~late))
 
     def pick(self, order: Ints, wants: Floats) -> Ints:
-        """The jobs that run: in order, each whole, smaller ones filling what a larger one leaves."""
+        """The jobs that run: in order, each whole, smaller ones filling what a larger one
+        leaves.
+        """
         left = float(self.devices)
         chosen: list[int] = []
         for index in order:

@@ -1,8 +1,10 @@
-"""The machine itself, measured in a second or two beside every figure: what a figure is to be divided by.
+"""The machine itself, measured in a second or two beside every figure: what a figure is to be
+divided by.
 
-One idle two-core machine made 9,900 placements a second and another 3,900. A goal in figures a second says which
-machine it was; a goal in figures to a yardstick holds on both. Four things bound what we do: plain Python, arrays,
-signatures, and writes that are to last. Each is the best of three, since other work only ever makes it slower.
+One idle two-core machine made 9,900 placements a second and another 3,900. A goal in figures a
+second says which machine it was; a goal in figures to a yardstick holds on both. Four things bound
+what we do: plain Python, arrays, signatures, and writes that are to last. Each is the best of
+three, since other work only ever makes it slower.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ BLOCK: Final = 4_096
 
 
 def measure() -> dict[str, int]:
-    """Per second: steps of a Python loop, passes over an array of 200,000 doubles, Ed25519 checks, 4 KiB fsyncs.
+    """Per second: steps of a Python loop, passes over an array of 200,000 doubles, Ed25519 checks,
+    4 KiB fsyncs.
 
     The fsyncs are of the folder for temporary files: TMPDIR moves them to the disk that is meant.
     """
@@ -57,7 +60,9 @@ def said(yardstick: dict[str, int]) -> str:
 
 
 def per_million_steps(per_s: float, yardstick: dict[str, int]) -> float:
-    """A figure a second as one per million steps of the Python loop, which moves little from machine to machine."""
+    """A figure a second as one per million steps of the Python loop, which moves little from
+    machine to machine.
+    """
     return round(1e6 * per_s / yardstick["python_steps_per_s"], 1)
 
 

@@ -1,7 +1,7 @@
 """Make an API key for a program, and print it once:  python examples/api_key.py
 
-It may post and read jobs, spends at most 5 ADA in all, and is dead after a day. Needs a purse, which
-signs in; the key itself signs nothing and holds nothing.
+It may post and read jobs, spends at most 5 ADA in all, and is dead after a day. Needs a purse,
+which signs in; the key itself signs nothing and holds nothing.
 """
 
 import time

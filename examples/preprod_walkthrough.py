@@ -6,9 +6,9 @@
     python examples/preprod_walkthrough.py                 # prints an address to fund, then waits for it
     python examples/preprod_walkthrough.py --close         # also close one and wait for its period to pass
 
-Against a devnet add ``--faucet http://127.0.0.1:PORT/devnet/faucet``. Keys are made in ``--keys`` (a
-folder readable by its owner only) and kept, so that a second run uses the same money. These are keys
-of a test network: never send anything of worth to them. Every line printed is one JSON object.
+Against a devnet add ``--faucet http://127.0.0.1:PORT/devnet/faucet``. Keys are made in ``--keys``
+(a folder readable by its owner only) and kept, so that a second run uses the same money. These are
+keys of a test network: never send anything of worth to them. Every line printed is one JSON object.
 """
 
 from __future__ import annotations

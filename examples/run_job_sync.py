@@ -1,4 +1,6 @@
-"""The same without async, asking before it pays:  python examples/run_job_sync.py examples/hello.yaml"""
+"""The same without async, asking before it pays:  python examples/run_job_sync.py
+examples/hello.yaml
+"""
 
 import sys
 

@@ -1,15 +1,17 @@
-"""Files of ours on a disk that may be full or failing: whole rows or none, and a fault of their own.
+"""Files of ours on a disk that may be full or failing: whole rows or none, and a fault of their
+own.
 
-* :class:`Rows`: a file that grows by whole rows. A write that fails is cut back, and nothing more is
-  written by this process: what was not stored must not be acted on, and after a failed ``fsync`` nobody
-  knows what was (the kernel forgets that pages were dirty).
+* :class:`Rows`: a file that grows by whole rows. A write that fails is cut back, and nothing more
+  is written by this process: what was not stored must not be acted on, and after a failed ``fsync``
+  nobody knows what was (the kernel forgets that pages were dirty).
 * :func:`write_whole`: a small file that is replaced in one step.
-* :func:`good_rows`, :func:`set_aside`: reading what a crash or a bad disk left. A damaged *tail* was
-  never acted on, or can be learned again: it is kept beside the file, and the rest is used. Damage
-  before a readable row is :class:`JournalDamaged`.
+* :func:`good_rows`, :func:`set_aside`: reading what a crash or a bad disk left. A damaged *tail*
+  was never acted on, or can be learned again: it is kept beside the file, and the rest is used.
+  Damage before a readable row is :class:`JournalDamaged`.
 
-An ``OSError`` of these files leaves here as :class:`DiskFault`, which is no ``OSError``: nobody who waits
-for a lost connection can take it for one. The operating system's calls come in as :class:`Files`.
+An ``OSError`` of these files leaves here as :class:`DiskFault`, which is no ``OSError``: nobody who
+waits for a lost connection can take it for one. The operating system's calls come in as
+:class:`Files`.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class DiskFault(Halt):
 
     code = "DISK_FAULT"
     remedy = (
-        "look at the disk (dmesg, smartctl), move the folder to a good one, and start again: what was "
-        "not written was not acted on"
+        "look at the disk (dmesg, smartctl), move the folder to a good one, and start again: what"
+        " was not written was not acted on"
     )
 
 
@@ -107,8 +109,8 @@ class Rows:
             raise fault(error, "a file of ours cannot be opened", path) from error
 
     def add(self, data: bytes) -> None:
-        """Append *data*, whole rows, and reach the disk. On :class:`DiskFault` none of it counts, and
-        every later call raises the same.
+        """Append *data*, whole rows, and reach the disk. On :class:`DiskFault` none of it counts,
+        and every later call raises the same.
         """
         if self._broken is not None:
             raise self._broken
@@ -123,7 +125,9 @@ class Rows:
             raise self._broken from error
 
     def _cut_back(self, end: int) -> None:
-        """To the last good row; if the disk refuses that too, the next start sets the rest aside."""
+        """To the last good row; if the disk refuses that too, the next start sets the rest
+        aside.
+        """
         with contextlib.suppress(OSError):
             self._files.ftruncate(self._fd, end)
             self._files.fsync(self._fd)
@@ -189,9 +193,9 @@ def write_whole(path: Path, data: bytes, files: Files = OS, *, durable: bool = T
 
 
 def good_rows(data: bytes, reads: Callable[[bytes], T], name: str) -> tuple[list[T], int]:
-    """What *reads* makes of the whole lines of *data* (it raises ``ValueError`` for a damaged one), and
-    where they end: what follows is a damaged tail. :class:`JournalDamaged` if a readable line lies behind one
-    that is not.
+    """What *reads* makes of the whole lines of *data* (it raises ``ValueError`` for a damaged one),
+    and where they end: what follows is a damaged tail. :class:`JournalDamaged` if a readable line
+    lies behind one that is not.
     """
     rows: list[T] = []
     end = at = 0

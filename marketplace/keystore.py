@@ -61,7 +61,10 @@ class KeyMissing(NotFound):
     """No key of that name, or no keystore in that folder."""
 
     code = "KEY_MISSING"
-    remedy = "create it first (`tally wallet new`, `tally purse fund`, `tally market address`, `tally adapter run`), or name the right --home or --state"
+    remedy = (
+        "create it first (`tally wallet new`, `tally purse fund`, `tally market address`, `tally"
+        " adapter run`), or name the right --home or --state"
+    )
 
 
 class PassphraseWrong(Forbidden):
@@ -185,9 +188,9 @@ class Keystore:
     def change_passphrase(self, old: str, new: str) -> None:
         """Seal the data key under *new*, with today's work; every key stays as it is.
 
-        One at a time, and in one step: after a crash or a :class:`~marketplace.disk.DiskFault` either
-        *old* or *new* opens the keystore. :class:`NewPassphraseMissing`, :class:`PassphraseWrong`,
-        :class:`KeystoreOfAnother`.
+        One at a time, and in one step: after a crash or a :class:`~marketplace.disk.DiskFault`
+        either *old* or *new* opens the keystore. :class:`NewPassphraseMissing`,
+        :class:`PassphraseWrong`, :class:`KeystoreOfAnother`.
         """
         if len(new) < LEAST:
             raise NewPassphraseMissing(f"a passphrase has {LEAST} characters or more")
@@ -237,7 +240,9 @@ class Keystore:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Generator[None]:
-    """Two that change one keystore follow each other; the kernel gives the lock back after a crash."""
+    """Two that change one keystore follow each other; the kernel gives the lock back after a
+    crash.
+    """
     fd = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,7 +1,8 @@
-"""Where a keystore's passphrase comes from: nothing is ever read from an argument or a variable's value.
+"""Where a keystore's passphrase comes from: nothing is ever read from an argument or a variable's
+value.
 
-From the file named by ``TALLY_PASSPHRASE_FILE``, from the systemd credential ``tally-passphrase``, or
-from a prompt; a new one, where it is changed, from ``TALLY_NEW_PASSPHRASE_FILE``,
+From the file named by ``TALLY_PASSPHRASE_FILE``, from the systemd credential ``tally-passphrase``,
+or from a prompt; a new one, where it is changed, from ``TALLY_NEW_PASSPHRASE_FILE``,
 ``tally-new-passphrase``, or a prompt.
 
 * Refusal
@@ -30,13 +31,16 @@ class PassphraseMissing(Refusal):
 
     code = "PASSPHRASE_MISSING"
     remedy = (
-        "write one of 8 characters or more to a file that only you can read and name it in "
-        "TALLY_PASSPHRASE_FILE, pass the systemd credential tally-passphrase, or start from a terminal"
+        "write one of 8 characters or more to a file that only you can read and name it in"
+        " TALLY_PASSPHRASE_FILE, pass the systemd credential tally-passphrase, or start from a"
+        " terminal"
     )
 
 
 class NewPassphraseMissing(PassphraseMissing):
-    """Nobody gave the passphrase that a keystore is to have, or one that cannot protect anything."""
+    """Nobody gave the passphrase that a keystore is to have, or one that cannot protect
+    anything.
+    """
 
     code = "NEW_PASSPHRASE_MISSING"
     remedy = (
@@ -68,8 +72,8 @@ def passphrase(*, confirm: bool = False, ask: bool = True) -> str:
 
 
 def new_passphrase() -> str:
-    """What a keystore's passphrase is to be: from the same three places, under names of its own, and
-    asked for twice. :class:`NewPassphraseMissing`.
+    """What a keystore's passphrase is to be: from the same three places, under names of its own,
+    and asked for twice. :class:`NewPassphraseMissing`.
     """
     try:
         return _given(_NEW, confirm=True, ask=True)

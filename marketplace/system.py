@@ -64,11 +64,12 @@ class SystemIds:
 
 @contextmanager
 def settled_memory() -> Generator[None]:
-    """What lives now is taken to stay: within the block the cycle collector leaves it alone, and comes less often.
+    """What lives now is taken to stay: within the block the cycle collector leaves it alone, and
+    comes less often.
 
-    A market's modules, offers and holdings are some hundred thousand objects; to look at all of them again for
-    every few hundred new ones takes a tenth of a second each time, while everybody waits. Nothing happens outside
-    the main thread: there the process is somebody else's.
+    A market's modules, offers and holdings are some hundred thousand objects; to look at all of
+    them again for every few hundred new ones takes a tenth of a second each time, while everybody
+    waits. Nothing happens outside the main thread: there the process is somebody else's.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

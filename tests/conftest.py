@@ -15,6 +15,8 @@ settings.load_profile("tally")
 
 @pytest.fixture(autouse=True)
 def logs_as_they_are() -> Iterator[None]:
-    """A command that a test calls in this process points the logs at that test's stderr: it ends with it."""
+    """A command that a test calls in this process points the logs at that test's stderr: it ends
+    with it.
+    """
     yield
     structlog.reset_defaults()

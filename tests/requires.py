@@ -1,4 +1,5 @@
-"""What a test needs from the machine: skipped without it on a laptop, failed without it where everything must run.
+"""What a test needs from the machine: skipped without it on a laptop, failed without it where
+everything must run.
 
 Each ``need_*`` returns quietly when the component is there. Otherwise the test is skipped, or, with
 ``TALLY_REQUIRE_ALL=1`` (set by CI), fails: a skipped check must never count as a passed one.
@@ -24,7 +25,9 @@ def need_docker() -> None:
 
 
 def need_postgres() -> Path:
-    """PostgreSQL's server binaries are here. Returns the folder that holds ``initdb`` and ``pg_ctl``."""
+    """PostgreSQL's server binaries are here. Returns the folder that holds ``initdb`` and
+    ``pg_ctl``.
+    """
     found = _postgres_folder()
     _need(found is not None, "PostgreSQL is not installed; run: packaging/debian.sh")
     assert found is not None
@@ -76,7 +79,9 @@ def need_mount() -> None:
 
 
 def need_devnet() -> None:
-    """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was fetched."""
+    """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was
+    fetched.
+    """
     if importlib.util.find_spec("py_mini_racer") is None:
         _need(False, "mini-racer is not installed; run: make install")
     from contracts.devnet.source import LedgerMissing, ledger_source
@@ -88,7 +93,9 @@ def need_devnet() -> None:
 
 
 def need_js_clients() -> Path:
-    """Node and other people's Cardano clients are here. Returns the folder of their scripts and packages."""
+    """Node and other people's Cardano clients are here. Returns the folder of their scripts and
+    packages.
+    """
     folder = Path(__file__).parent / "clients"
     _need(shutil.which("node") is not None, "Node is not installed; run: packaging/debian.sh")
     there = (folder / "node_modules" / "@blockfrost" / "openapi").is_dir()
@@ -97,7 +104,9 @@ def need_js_clients() -> Path:
 
 
 def need_api_clients() -> Path:
-    """What makes and compiles a TypeScript client of an OpenAPI document is here. Returns the folder."""
+    """What makes and compiles a TypeScript client of an OpenAPI document is here. Returns the
+    folder.
+    """
     folder = Path(__file__).parent / "clients"
     bins = folder / "node_modules" / ".bin"
     there = (bins / "openapi-typescript").exists() and (bins / "tsc").exists()
@@ -106,7 +115,9 @@ def need_api_clients() -> Path:
 
 
 def need_python_generator() -> Path:
-    """openapi-python-client is here, in an environment of its own. Returns the folder of its programs."""
+    """openapi-python-client is here, in an environment of its own. Returns the folder of its
+    programs.
+    """
     folder = Path(__file__).parents[1] / ".venv" / "generator" / "bin"
     there = (folder / "openapi-python-client").exists()
     _need(there, "openapi-python-client is not installed; run: make generator")

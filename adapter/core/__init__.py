@@ -1,1 +1,3 @@
-"""The adapter's decisions, pure: ``decide(state, event, now, own) -> Outcome``, and the values around it."""
+"""The adapter's decisions, pure: ``decide(state, event, now, own) -> Outcome``, and the values
+around it.
+"""

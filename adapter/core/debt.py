@@ -2,10 +2,10 @@
 
 *A tick of a consumer* is what all of its running leases cost in one tick of each, at least that of
 the lease in question.  Unpaid over all of its channels here are at most two such ticks; then all of
-its leases pause.  A consumer that has paid nothing yet runs one lease, and further ones begin as far as
-two ticks of all but the dearest are no more than it has paid: the dearest could have been its first.
-Whoever owes gets no new lease; after an end for want of payment there is a wait besides, which doubles
-each time and is forgotten with time.
+its leases pause.  A consumer that has paid nothing yet runs one lease, and further ones begin as
+far as two ticks of all but the dearest are no more than it has paid: the dearest could have been
+its first. Whoever owes gets no new lease; after an end for want of payment there is a wait besides,
+which doubles each time and is forgotten with time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def refusal(state: State, terms: Terms, now: Now) -> tuple[str, str] | None:
 
 
 def may_begin(state: State, lease: Lease, now: Now) -> bool:
-    """Whether it may start beside what its consumer runs, and while it owes nothing: see the module."""
+    """Whether it may start beside what its consumer runs, and while it owes nothing: see the
+    module.
+    """
     consumer = lease.terms.consumer_vkh
     if owes(state, consumer, now) > lease.terms.tick_owed() // TOLERATED:
         return False

@@ -65,7 +65,9 @@ from marketplace.domain.supply.offer import DEVNET_MAGIC
 from marketplace.domain.work.lease import EndReason, LeaseEvent, LeaseState
 
 GONE_MS: Final = 1_800_000
-"""How long a lease is kept whose open transaction vanished: its payer may send the same bytes again."""
+"""How long a lease is kept whose open transaction vanished: its payer may send the same bytes
+again.
+"""
 QUOTE_MARGIN_MS: Final = 60_000
 """How long after a quote's expiry its devices are kept: a signature may be on its way."""
 
@@ -120,7 +122,9 @@ def recover(state: State) -> tuple[Effect, ...]:
 
 
 def wake(state: State, now: Now) -> State:
-    """A state from the journal, as of *now*: the time that the adapter was away is nobody's pause."""
+    """A state from the journal, as of *now*: the time that the adapter was away is nobody's
+    pause.
+    """
     leases: dict[str, Lease] = {}
     for lease in state.leases.values():
         if lease.pause is PauseCause.UNPAID:
@@ -348,8 +352,8 @@ def _sighted(draft: Draft, event: Sighted) -> None:
 
 
 def _fund(draft: Draft, lease: Lease, channel: Channel) -> None:
-    """Start it if the channel carries it; wait while the open transaction, or the top-up of a channel
-    that is used again, is too young.
+    """Start it if the channel carries it; wait while the open transaction, or the top-up of a
+    channel that is used again, is too young.
     """
     left = _left(draft, lease, channel)
     if channel.starved:
@@ -386,7 +390,9 @@ def _expected(draft: Draft, event: Expected) -> None:
 
 
 def _unread(draft: Draft, event: Unread) -> None:
-    """What the chain shows of a channel cannot be read: leases pause when that lasts (see ``blind``)."""
+    """What the chain shows of a channel cannot be read: leases pause when that lasts (see
+    ``blind``).
+    """
     if event.session_vk not in draft.state.channels:
         return
     sight, now = draft.state.sight(event.session_vk), draft.now.boot_ms
@@ -591,8 +597,9 @@ def _age(draft: Draft, lease: Lease) -> None:
 
 
 def _await(draft: Draft, lease: Lease) -> None:
-    """Signed, and waiting for its channel, its money or its draft: not for ever, and only a moment while
-    nothing is seen of the money of somebody who never paid."""
+    """Signed, and waiting for its channel, its money or its draft: not for ever, and only a moment
+    while nothing is seen of the money of somebody who never paid.
+    """
     channel, limits = draft.channel_of(lease), draft.own.limits
     if channel is not None and channel.stage is ChannelStage.OPEN:
         _fund(draft, lease, channel)

@@ -29,7 +29,9 @@ class Draft:
         return Outcome(self.state, tuple(self.effects), tuple(self.ticks), self.durable)
 
     def put(self, lease: Lease, durable: bool = True) -> Lease:
-        """Replace the lease; *durable* unless losing the change in a crash costs nobody anything."""
+        """Replace the lease; *durable* unless losing the change in a crash costs nobody
+        anything.
+        """
         self.state = self.state.with_lease(lease)
         self.durable = self.durable or durable
         return lease

@@ -71,8 +71,9 @@ class ChannelUnfit:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A transaction that ends the channel is on chain; *claimed*: all that it ever paid, where it is
-    known; *final*: it lies so deep that no rollback is expected."""
+    """A transaction that ends the channel is on chain; *claimed*: all that it ever paid, where it
+    is known; *final*: it lies so deep that no rollback is expected.
+    """
 
     session_vk: bytes
     tx: str

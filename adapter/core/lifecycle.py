@@ -148,8 +148,9 @@ def count_pause(draft: Draft, lease: Lease) -> Lease:
 
 
 def reconsider(draft: Draft, session_vk: bytes) -> None:
-    """After a voucher, or more depth: let everything go on that may, on its consumer's other channels
-    too."""
+    """After a voucher, or more depth: let everything go on that may, on its consumer's other
+    channels too.
+    """
     channel = draft.state.channels.get(session_vk)
     if channel is None:
         return

@@ -1,8 +1,8 @@
 """Which images the host's Docker daemon may be asked for: it fetches from wherever a name says.
 
-The daemon's own requests pass no firewall of ours, follow the registry's redirects and its word of where
-to get a token. So by default only the big public registries are named to it; an address, a port or a
-private name only where the owner's list names just that registry.
+The daemon's own requests pass no firewall of ours, follow the registry's redirects and its word of
+where to get a token. So by default only the big public registries are named to it; an address, a
+port or a private name only where the owner's list names just that registry.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
-"""Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward. The authors
-of images there might: :mod:`adapter.runtime.manifest`."""
+"""Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward. The
+authors of images there might: :mod:`adapter.runtime.manifest`.
+"""
 _PRIVATE: Final = (
     ".local",
     ".localhost",
@@ -27,8 +28,8 @@ _PRIVATE: Final = (
 
 
 def registry_of(repository: str) -> str:
-    """The registry that a daemon asks for *repository* (Docker's reference grammar): the part before
-    the first slash if it has a dot or a colon or is ``localhost``, else Docker's own.
+    """The registry that a daemon asks for *repository* (Docker's reference grammar): the part
+    before the first slash if it has a dot or a colon or is ``localhost``, else Docker's own.
     """
     first, slash, _ = repository.partition("/")
     named = slash and ("." in first or ":" in first or first.lower() == "localhost")
@@ -38,8 +39,8 @@ def registry_of(repository: str) -> str:
 def refused(image: str, allow: Sequence[str]) -> str:
     """Why *image* may not be pulled under the owner's list *allow*; empty if it may.
 
-    An entry is a repository, or a prefix that ends with ``/`` or ``*``. An empty list stands for every
-    repository of :data:`PUBLIC`.
+    An entry is a repository, or a prefix that ends with ``/`` or ``*``. An empty list stands for
+    every repository of :data:`PUBLIC`.
     """
     repository = image.partition("@")[0]
     registry = registry_of(repository)
@@ -54,7 +55,10 @@ def refused(image: str, allow: Sequence[str]) -> str:
     if _inward(registry) and not any(
         entry.lower().startswith(registry + "/") for entry in covering
     ):
-        return f"{registry} is an address, a port or a private name that the owner's list does not name"
+        return (
+            f"{registry} is an address, a port or a private name that the owner's list does not"
+            " name"
+        )
     return ""
 
 

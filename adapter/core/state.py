@@ -49,7 +49,9 @@ class PauseCause(StrEnum):
     UNPAID = "UNPAID"  # two ticks without a voucher
     OFFLINE = "OFFLINE"  # the same, while the market cannot be reached
     DEPTH = "DEPTH"  # the channel's transaction is too young for more
-    BLIND = "BLIND"  # its channel was not seen for too long (a Close may be half over), or cannot be read
+    BLIND = (  # its channel was not seen for too long (a Close may be half over), or cannot be read
+        "BLIND"
+    )
     EXPOSED = "EXPOSED"  # too much is due that no claim brought on chain for minutes
 
 
@@ -59,10 +61,11 @@ class Channel:
 
     *terms*: the first lease's bytes, whose constants the datum must hold; *origin*: hex id of the
     open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
-    at the present depth; *expected*: the open transaction was seen to wait for its block; *voucher*:
-    the greatest; *last*: the last receipt of the channel's chain; *leases*: all that it ever paid; *final*: its end lies too deep for a rollback, which was first
-    seen at *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did
-    not), *exposed_due*: what was due then, *starved*: it did not come on chain in time.
+    at the present depth; *expected*: the open transaction was seen to wait for its block;
+    *voucher*: the greatest; *last*: the last receipt of the channel's chain; *leases*: all that it
+    ever paid; *final*: its end lies too deep for a rollback, which was first seen at
+    *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did not),
+    *exposed_due*: what was due then, *starved*: it did not come on chain in time.
     """
 
     session_vk: bytes
@@ -99,8 +102,9 @@ class Channel:
 
     @property
     def due(self) -> int:
-        """Lovelace that are ours: delivered, signed for, and in the channel. What a voucher was signed
-        ahead over is no due yet."""
+        """Lovelace that are ours: delivered, signed for, and in the channel. What a voucher was
+        signed ahead over is no due yet.
+        """
         return min(self.paid, self.owed, self.capacity)
 
     @property
@@ -115,8 +119,8 @@ class Lease:
 
     *begun_ns*: boot clock at which the lease's time began (its receipts' zero); *unpaid*: channel
     totals of its receipts that no voucher covers; *lost_told*: lost milliseconds by cause that
-    receipts stated already; *paused_ms*: pause time that counts against the limit, *frozen_ms*: all of
-    it; *hard*: the stop has no grace left.
+    receipts stated already; *paused_ms*: pause time that counts against the limit, *frozen_ms*: all
+    of it; *hard*: the stop has no grace left.
     """
 
     id: str
@@ -196,13 +200,13 @@ class Limits:
     *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
     long a signed lease may wait for a channel that never paid and of which nothing is seen,
     *fund_blind_ms*: the same on a network where a door shows no transaction that came by another,
-    *fund_seen_ms*: for one whose transaction waits for a block, or for its turn; *fault_grace_ms*: how
-    long a passing fault of the device is borne; *unread_ms*: how long what the chain shows of a channel
-    may be unreadable before its leases pause; *final_wait_ms*: how long the last voucher is waited for; *linger_ms*: after
-    which an unused channel with money in it is finished, or one that never opened forgotten; *keep_ms*:
-    how long receipts of a finished channel are kept; *images*: allowed repositories, empty = the public
-    registries'; *image_mib*: the most that pulling an image may take of the disk;
-    *host_network*: plain processes may use the host's network.
+    *fund_seen_ms*: for one whose transaction waits for a block, or for its turn; *fault_grace_ms*:
+    how long a passing fault of the device is borne; *unread_ms*: how long what the chain shows of a
+    channel may be unreadable before its leases pause; *final_wait_ms*: how long the last voucher is
+    waited for; *linger_ms*: after which an unused channel with money in it is finished, or one that
+    never opened forgotten; *keep_ms*: how long receipts of a finished channel are kept; *images*:
+    allowed repositories, empty = the public registries'; *image_mib*: the most that pulling an
+    image may take of the disk; *host_network*: plain processes may use the host's network.
     """
 
     resume_window_ms: int = 600_000
@@ -264,8 +268,9 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How well one channel is seen on the chain: when it was last read, and since when what the chain
-    shows of it cannot be read (None while it can)."""
+    """How well one channel is seen on the chain: when it was last read, and since when what the
+    chain shows of it cannot be read (None while it can).
+    """
 
     seen_ms: int
     unread_since_ms: int | None = None
@@ -281,10 +286,11 @@ class Debtor:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this process
-    began to look at the chain; *sights*: what it saw since, each channel by itself; *unable*: why the
-    hot key cannot pay for a Finish, empty while it can or nobody looked yet; *debtors*: by consumer's key hash,
-    see ``debt``."""
+    """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this
+    process began to look at the chain; *sights*: what it saw since, each channel by itself;
+    *unable*: why the hot key cannot pay for a Finish, empty while it can or nobody looked yet;
+    *debtors*: by consumer's key hash, see ``debt``.
+    """
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
     channels: Mapping[bytes, Channel] = field(default_factory=dict[bytes, Channel])
@@ -307,7 +313,9 @@ class State:
         return self.past.claimed + sum(channel.claimed for channel in self.channels.values())
 
     def sight(self, session_vk: bytes) -> Sight:
-        """How well the channel is seen: one not read yet since the adapter came back has its time."""
+        """How well the channel is seen: one not read yet since the adapter came back has its
+        time.
+        """
         return self.sights.get(session_vk, Sight(self.awake_ms))
 
     def with_sight(self, session_vk: bytes, sight: Sight) -> State:

@@ -97,8 +97,8 @@ def lost_since(lease: Lease, room_ms: int) -> tuple[Lost, ...]:
 def lost_total(lease: Lease) -> dict[str, int]:
     """Unbilled milliseconds by cause since the lease began: before the start, then the meters'.
 
-    Each device counts by its weight, as in the bill: one of two that was lost for a second is half a
-    second of the lease, and what was billed and what was lost are never more than its time.
+    Each device counts by its weight, as in the bill: one of two that was lost for a second is half
+    a second of the lease, and what was billed and what was lost are never more than its time.
     """
     weights = sum(meter.weight for meter in lease.meters)
     heavy: dict[str, int] = {}
@@ -122,8 +122,9 @@ def _elapsed_ms(meters: tuple[Meter, ...], lease: Lease) -> int:
 
 
 def overdue(state: State, lease: Lease, channel: Channel) -> bool:
-    """True when the lease was served as far as it may be beyond the last voucher, or its consumer with
-    all of its leases was."""
+    """True when the lease was served as far as it may be beyond the last voucher, or its consumer
+    with all of its leases was.
+    """
     return len(lease.unpaid) >= TICKS_BEYOND or debt.beyond(state, lease)
 
 
@@ -165,9 +166,10 @@ def take_voucher(draft: Draft, voucher: Voucher) -> Channel | None:
 
 
 def blind(state: State, lease: Lease, now: Now, limits: Limits) -> bool:
-    """True when what was seen of the lease's channel is relied upon no longer, whatever other channels
-    do: the chain said nothing of it for half the time that a Close takes, or shows for *unread_ms*
-    something that cannot be read, which no honest step does."""
+    """True when what was seen of the lease's channel is relied upon no longer, whatever other
+    channels do: the chain said nothing of it for half the time that a Close takes, or shows for
+    *unread_ms* something that cannot be read, which no honest step does.
+    """
     sight = state.sight(lease.channel)
     if sight.unread_since_ms is not None and now.boot_ms - sight.unread_since_ms > limits.unread_ms:
         return True

@@ -75,7 +75,9 @@ def isolations(runtimes: Collection[str]) -> tuple[Isolation, ...]:
 
 
 def runtime_for(asked: Isolation, offered: Collection[Isolation]) -> str | None:
-    """The name of the runtime for a job that asks for *asked*, of what is *offered*; None for none."""
+    """The name of the runtime for a job that asks for *asked*, of what is *offered*; None for
+    none.
+    """
     chosen = asked.among(offered)
     return None if chosen is None else RUNTIME_OF.get(chosen)
 
@@ -215,5 +217,7 @@ class Runtime(Protocol):
         ...
 
     async def remove(self, handle: Handle) -> None:
-        """Forget it: container, network, rules and workspace go; the kept log stays.  Idempotent."""
+        """Forget it: container, network, rules and workspace go; the kept log stays.
+        Idempotent.
+        """
         ...

@@ -105,8 +105,8 @@ class Daemon:
         self._keys = keys
         self._make_offer = make_offer
         self._lock = anyio.Lock()
-        # Readings are taken and counted one poll after the other: of two at a time the older might be
-        # counted last, and a counter would seem to go backwards.
+        # Readings are taken and counted one poll after the other: of two at a time the older might
+        # be counted last, and a counter would seem to go backwards.
         self._reading = anyio.Lock()
         self._state = State()
         self.link = make_link(self)
@@ -153,7 +153,9 @@ class Daemon:
         return any(one.awaits_money for one in self._state.on(session_vk))
 
     def runtime(self, lease: Lease) -> Runtime:
-        """The one that its workload runs under; before it runs, the one that gives its isolation."""
+        """The one that its workload runs under; before it runs, the one that gives its
+        isolation.
+        """
         asked, offered = lease.job.placement.isolation, self._own.offer.isolation
         name = lease.handle.runtime if lease.handle else runtime_for(asked, offered)
         found = self._parts.runtimes.get(name or "")
@@ -433,8 +435,8 @@ class Daemon:
     def _subject(self, lease: Lease, status: Status, *, over: bool = False) -> Subject:
         """What the meter is told of a workload, by what its runtime says now.
 
-        A workload that fell with its runtime has no witness of its last moments: a daemon that comes
-        back to a dead container dates the death to its own return.
+        A workload that fell with its runtime has no witness of its last moments: a daemon that
+        comes back to a dead container dates the death to its own return.
         """
         handle = lease.handle
         assert handle is not None

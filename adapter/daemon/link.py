@@ -1,8 +1,9 @@
 """The one connection to the market: outbound, authenticated, resumed for ever.
 
-The protocol is ``marketplace.domain.protocol.conversation``; here are the socket, the backoff and the queue.
-A message with a *number* lies in the journal's outbox: when the market has acknowledged it, its
-number is handed back.  The market's messages are acknowledged after the daemon made them durable.
+The protocol is ``marketplace.domain.protocol.conversation``; here are the socket, the backoff and
+the queue. A message with a *number* lies in the journal's outbox: when the market has acknowledged
+it, its number is handed back.  The market's messages are acknowledged after the daemon made them
+durable.
 """
 
 from __future__ import annotations

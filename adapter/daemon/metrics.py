@@ -1,4 +1,6 @@
-"""Prometheus metrics of one adapter, read from its state at each scrape: nothing to keep in step."""
+"""Prometheus metrics of one adapter, read from its state at each scrape: nothing to keep in
+step.
+"""
 
 from __future__ import annotations
 

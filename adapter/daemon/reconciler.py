@@ -1,7 +1,7 @@
 """Brings one lease's workload to where the lease's ``wish`` says, and keeps it there.
 
-A loop that compares and acts, never a queue of commands: after a crash, a failed call or a change of
-mind it looks again and does what is still missing.  Every call to a runtime may be repeated.
+A loop that compares and acts, never a queue of commands: after a crash, a failed call or a change
+of mind it looks again and does what is still missing.  Every call to a runtime may be repeated.
 """
 
 from __future__ import annotations

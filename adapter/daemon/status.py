@@ -1,7 +1,7 @@
 """What a running adapter tells its owner: one JSON object over a socket in the state folder.
 
-``tally adapter status`` asks ``status``; ``drain`` and ``undrain`` are said the same way.  The socket
-is its owner's alone (mode 0600); nothing secret is ever in an answer.
+``tally adapter status`` asks ``status``; ``drain`` and ``undrain`` are said the same way.  The
+socket is its owner's alone (mode 0600); nothing secret is ever in an answer.
 """
 
 from __future__ import annotations

@@ -245,7 +245,9 @@ class Transfers:
             group.cancel_scope.cancel()
 
     def stream_data(self, message: wire.StreamData) -> None:
-        """Bytes for the workload; one that does not read loses its connection, never our voucher."""
+        """Bytes for the workload; one that does not read loses its connection, never our
+        voucher.
+        """
         key = (message.lease, message.stream_id)
         stream = self._streams.get(key)
         if stream is None:

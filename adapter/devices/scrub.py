@@ -1,8 +1,9 @@
 """Between two tenants: overwrite a device's memory, check that it took, or quarantine the device.
 
 No NVIDIA document promises that memory is zeroed across processes, so it is done here: wait until
-no process holds the device, allocate nearly all of its memory, write a pattern, read all of it back,
-then zero it.  A slice of MIG is destroyed and made again by the plan instead, and scrubbed as well.
+no process holds the device, allocate nearly all of its memory, write a pattern, read all of it
+back, then zero it.  A slice of MIG is destroyed and made again by the plan instead, and scrubbed as
+well.
 """
 
 from __future__ import annotations

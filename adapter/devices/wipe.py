@@ -1,7 +1,7 @@
 """Overwrite a GPU's memory through the CUDA driver API, and read all of it back.
 
-Run as ``python -m adapter.devices.wipe`` with CUDA_VISIBLE_DEVICES naming one device; prints one JSON line.
-Uses ctypes on ``libcuda.so.1``, so the adapter needs no CUDA toolkit.
+Run as ``python -m adapter.devices.wipe`` with CUDA_VISIBLE_DEVICES naming one device; prints one
+JSON line. Uses ctypes on ``libcuda.so.1``, so the adapter needs no CUDA toolkit.
 """
 
 from __future__ import annotations

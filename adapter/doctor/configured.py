@@ -17,8 +17,9 @@ _RUNTIMES = {"docker": ("docker",), "process": ("process",), "both": ("docker", 
 
 
 def judge(config: Config) -> DoctorConfig:
-    """What of *config* the doctor looks at.  A simulated host is a devnet's, where the adapter's own
-    key may be the payout.  No list of images means any."""
+    """What of *config* the doctor looks at.  A simulated host is a devnet's, where the adapter's
+    own key may be the payout.  No list of images means any.
+    """
     return DoctorConfig(
         state=config.folder,
         market=config.market,
@@ -32,7 +33,9 @@ def judge(config: Config) -> DoctorConfig:
 
 
 def examine(config: Config, *, quick: bool = False) -> list[Finding]:
-    """Every finding about this host under *config*; at most ten seconds.  *quick*: no trial container."""
+    """Every finding about this host under *config*; at most ten seconds.  *quick*: no trial
+    container.
+    """
     judged = replace(judge(config), try_container=not quick)
     world = World(judged, container=try_container)
     if config.simulate:

@@ -158,5 +158,6 @@ def check_allow_list(world: World) -> Iterator[Finding]:
     if "docker" in world.config.runtimes and "*" in world.config.allow:
         yield found(
             "ALLOW_LIST_OPEN",
-            "images of any registry are pulled: one of an attacker's can lead the daemon where only this host gets",
+            "images of any registry are pulled: one of an attacker's can lead the daemon where only"
+            " this host gets",
         )

@@ -11,7 +11,9 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """ERROR: nothing can be rented this way.  WARNING: it works, worse or riskier.  INFO: so it is."""
+    """ERROR: nothing can be rented this way.  WARNING: it works, worse or riskier.  INFO: so it
+    is.
+    """
 
     ERROR = "error"
     WARNING = "warning"

@@ -38,7 +38,9 @@ class Keys:
         return self.meter.verify_key.hex()
 
     def open_secrets(self, sealed: Mapping[str, bytes]) -> dict[str, str]:
-        """The values, in clear; keep them out of logs and stores.  :class:`SecretSealedElsewhere`."""
+        """The values, in clear; keep them out of logs and stores.
+        :class:`SecretSealedElsewhere`.
+        """
         opened: dict[str, str] = {}
         for name, box in sealed.items():
             try:

@@ -12,10 +12,10 @@ voucher, and the messages that the market must get.  Either all of it happened o
 * ``spent``: session keys of channels that are forgotten;
 * ``debtors``: whose leases ended for want of payment.
 
-What is over is dropped in the transaction that forgets it: a lease that never came to a channel, and
-a finished channel with its voucher, its leases and their ticks.  The pages that this frees go back to
-the file system by SQLite's own incremental vacuum, itself a transaction: at any instruction the file
-holds either all of a thing or none of it.
+What is over is dropped in the transaction that forgets it: a lease that never came to a channel,
+and a finished channel with its voucher, its leases and their ticks.  The pages that this frees go
+back to the file system by SQLite's own incremental vacuum, itself a transaction: at any instruction
+the file holds either all of a thing or none of it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class Journal:
         self._debtors: Mapping[bytes, Debtor] = {}
 
     def _shrinkable(self) -> None:
-        """Let the file give back what it no longer needs; one of an older adapter is rewritten once."""
+        """Let the file give back what it no longer needs; one of an older adapter is rewritten
+        once.
+        """
         if self._db.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
             self._db.execute(f"PRAGMA auto_vacuum={_INCREMENTAL}")
             self._db.execute("VACUUM")
@@ -247,7 +249,9 @@ class Journal:
         return numbers
 
     def _end_lease(self, lease: Lease, state: State) -> None:
-        """It is history for as long as its channel is; one that never came to a channel is nothing."""
+        """It is history for as long as its channel is; one that never came to a channel is
+        nothing.
+        """
         channel = state.channels.get(lease.channel)
         if channel is not None and lease.id in channel.leases:
             self._db.execute("UPDATE leases SET ended=1 WHERE id=?", (lease.id,))

@@ -1,9 +1,9 @@
 """The adapter's own eye and hand on the chain: it believes no market about money.
 
-It looks at every channel that pays it, through its own chain URL, at least every 30 s: finds it from
-its open transaction, checks it against the terms, tells how far it may be relied upon, and sees a
-Close.  It finishes channels with transactions that it built and signed itself; their bytes lie in
-the journal before they are sent, and the same bytes are sent until a block holds them.
+It looks at every channel that pays it, through its own chain URL, at least every 30 s: finds it
+from its open transaction, checks it against the terms, tells how far it may be relied upon, and
+sees a Close.  It finishes channels with transactions that it built and signed itself; their bytes
+lie in the journal before they are sent, and the same bytes are sent until a block holds them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from marketplace.domain.supply.offer import DEVNET_MAGIC
 WATCH_MOST_S: Final = 30.0
 OPENING_S: Final = 5.0
 DEVNET_S: Final = 0.5
-"""Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average."""
+"""Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average.
+"""
 PURSE_S: Final = 60.0
 """Between looks at the hot key's money while it does."""
 ALARMS: Final = (25, 50)
@@ -199,7 +200,9 @@ class ChannelAgent:
                 await self._rescued(known, snapshot)
 
     async def _look_into_purse(self) -> None:
-        """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once it can."""
+        """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once
+        it can.
+        """
         if not self._short and anyio.current_time() < self._purse_due:
             return
         snapshot, funds, _ = await self._desk.look()
@@ -341,8 +344,8 @@ class ChannelAgent:
             _log.warning("not claimed unread", code=error.code, cause=error.message)
 
     async def _rescue(self, known: Channel, snapshot: Snapshot) -> None:
-        """Claim from a channel that cannot be read, wherever its constants stand: whoever finds one more
-        way to hide a channel's history from us keeps no claim out by it.
+        """Claim from a channel that cannot be read, wherever its constants stand: whoever finds one
+        more way to hide a channel's history from us keeps no claim out by it.
         """
         vk, least = known.session_vk, self._rules.claim_drained
         self._unread[vk] = self._unread.get(vk, 0) + 1
@@ -367,8 +370,8 @@ class ChannelAgent:
         worth: Callable[[ChannelView], int],
         send: Callable[[ChannelView, Sequence[Utxo]], Awaitable[Sent | None]],
     ) -> None:
-        """*send* a settlement behind whatever of this channel waits in the mempool, unless one of ours
-        is on its way there.  When another transaction comes first, once more behind that one.
+        """*send* a settlement behind whatever of this channel waits in the mempool, unless one of
+        ours is on its way there.  When another transaction comes first, once more behind that one.
         """
         for attempt in range(ATTEMPTS):
             ahead = await self._mempool.ahead(view, worth)

@@ -1,7 +1,7 @@
 """Whether the hot key's money would do for a Finish: rehearsed, not guessed.
 
-The dearest Finish is planned with what lies at the key's address: of a voucher so small that the payout
-must be topped up to the least that an output may hold.  Nothing of it is ever sent.
+The dearest Finish is planned with what lies at the key's address: of a voucher so small that the
+payout must be topped up to the least that an output may hold.  Nothing of it is ever sent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _HELD: Final = 10_000_000
 
 
 def short_of(snapshot: Snapshot, funds: Funds, adapter_vkh: bytes, payout: bytes) -> str:
-    """Why *funds* do not pay for a Finish now, in words; empty if they do, or where no channel can be
-    on this chain yet.  *payout* is an address.
+    """Why *funds* do not pay for a Finish now, in words; empty if they do, or where no channel can
+    be on this chain yet.  *payout* is an address.
     """
     payout_hash = addresses.payout_hash(payout)
     consts = Consts(_SESSION.verify_key, adapter_vkh, payout_hash, bytes(28), 2**40, 0)

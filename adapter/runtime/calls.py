@@ -21,15 +21,16 @@ _log = structlog.get_logger("adapter")
 T = TypeVar("T")
 _THREADS: Final = anyio.CapacityLimiter(math.inf)
 """Threads apart from those of journal and meters: however many pulls or commands hang, a receipt is
-written and an unpaid workload is frozen.  Their number is bounded by the leases, each of which has one
-driver and one look at a time, and by the bound on commands."""
+written and an unpaid workload is frozen.  Their number is bounded by the leases, each of which has
+one driver and one look at a time, and by the bound on commands.
+"""
 
 
 async def in_thread(what: str, action: Callable[[], T], deadline_s: float) -> T:
     """*action*, or :class:`RuntimeTimeout` after the deadline; the thread is then left to itself.
 
-    A disk that has no room for a workload's files and logs is a :class:`RuntimeFault`: only the journal
-    ends the process.
+    A disk that has no room for a workload's files and logs is a :class:`RuntimeFault`: only the
+    journal ends the process.
     """
     try:
         with anyio.fail_after(deadline_s):
@@ -45,7 +46,9 @@ async def in_thread(what: str, action: Callable[[], T], deadline_s: float) -> T:
 
 
 def note_reason(path: Path, reason: ExitReason) -> None:
-    """Keep why a workload is being ended, in one step: the first reason stands, a kill leaves none."""
+    """Keep why a workload is being ended, in one step: the first reason stands, a kill leaves
+    none.
+    """
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if noted_reason(path) is not None:

@@ -1,9 +1,9 @@
 """Workloads in hardened Docker containers: the only file that calls docker-py.
 
-Every container: all capabilities dropped, no new privileges, the daemon's seccomp profile, read-only
-root, non-root user, limits on memory, CPU, processes, files and log, own bridge (or no network),
-image by digest.  Writable are /workspace (watched against the lease's disk limit) and small tmpfs
-mounts.  GPUs by CDI.
+Every container: all capabilities dropped, no new privileges, the daemon's seccomp profile,
+read-only root, non-root user, limits on memory, CPU, processes, files and log, own bridge (or no
+network), image by digest.  Writable are /workspace (watched against the lease's disk limit) and
+small tmpfs mounts.  GPUs by CDI.
 
 A workload that the adapter left running is found again by its labels.  What Docker does not keep
 (the reason of an end, the log after removal) is kept below *state*.
@@ -86,9 +86,9 @@ _STATES: Final = {
 class DockerConfig:
     """How to reach the daemon and what to allow.
 
-    *allow* is the owner's list of repositories (:mod:`adapter.core.registries`); *image_mib* the most of the
-    disk that pulling one may take; *local* permits ``sha256:…`` images that the host already has.
-    *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
+    *allow* is the owner's list of repositories (:mod:`adapter.core.registries`); *image_mib* the
+    most of the disk that pulling one may take; *local* permits ``sha256:…`` images that the host
+    already has. *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
     """
 
     state: Path

@@ -146,8 +146,10 @@ class Firewall:
                 self._ensure(f"{PREFIX}+")
 
     def _stands(self, every: str) -> bool:
-        """Whether every rule is in its place already, from two listings: the ordinary case of a start,
-        which two dozen questions one by one would slow down.  Anything unusual is looked at closely."""
+        """Whether every rule is in its place already, from two listings: the ordinary case of a
+        start, which two dozen questions one by one would slow down.  Anything unusual is looked at
+        closely.
+        """
         code, listing = self._rule("-S")
         chains = _chains(listing) if code == 0 else {}
         jumps = {"INPUT": HOST, "FORWARD": FORWARD}

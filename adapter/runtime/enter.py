@@ -1,10 +1,11 @@
 """Run a command inside a process workload, as its user.
 
-``python -m adapter.runtime.enter CGROUPS GROUP DISK_MIB PID UID GID FOLDER COMMAND…`` as root, or with ``- -`` for UID
-and GID where the adapter is no root itself.  PID is bubblewrap's own first process inside (0: the workload has
-no namespaces), never one of the tenant's, who may have laid other programs over the host's in a mount
-namespace of its own.  And no file in there is looked up, loaded or run before the identity is the
-workload's for good: all that happens by system calls of this process, which was loaded outside.
+``python -m adapter.runtime.enter CGROUPS GROUP DISK_MIB PID UID GID FOLDER COMMAND…`` as root, or
+with ``- -`` for UID and GID where the adapter is no root itself.  PID is bubblewrap's own first
+process inside (0: the workload has no namespaces), never one of the tenant's, who may have laid
+other programs over the host's in a mount namespace of its own.  And no file in there is looked up,
+loaded or run before the identity is the workload's for good: all that happens by system calls of
+this process, which was loaded outside.
 
 setns(2), pid_namespaces(7), capabilities(7).
 """
@@ -43,8 +44,8 @@ def _check(done: int, what: str) -> None:
 
 
 def _enter(pid: int, user: bool) -> None:
-    """The namespaces of *pid*, at once, by the rights from before; that of process ids counts from the next
-    child on. :class:`OSError` where they cannot be entered.
+    """The namespaces of *pid*, at once, by the rights from before; that of process ids counts from
+    the next child on. :class:`OSError` where they cannot be entered.
     """
     held = os.pidfd_open(pid)
     spaces = _NEWNS | _NEWUTS | _NEWIPC | _NEWNET | _NEWPID | (_NEWUSER if user else 0)

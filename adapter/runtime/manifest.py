@@ -1,9 +1,9 @@
 """Reads what an image's digest names before a daemon is asked for it: the index and its manifests.
 
-A descriptor may carry ``urls`` (OCI image spec, descriptor.md), and a daemon with containerd's image
-store fetches from there first (containerd, core/remotes/docker/fetcher.go): so the author of an image,
-not its registry, would lead the host's daemon to any address. Every document is held against its own
-digest, so what was read here is what the daemon reads; how it came does not matter.
+A descriptor may carry ``urls`` (OCI image spec, descriptor.md), and a daemon with containerd's
+image store fetches from there first (containerd, core/remotes/docker/fetcher.go): so the author of
+an image, not its registry, would lead the host's daemon to any address. Every document is held
+against its own digest, so what was read here is what the daemon reads; how it came does not matter.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class ImageForeign(ImageRefused):
 
 
 def require_whole(client: Any, image: str) -> None:
-    """:class:`ImageForeign` if *image* (by digest) may lead a daemon elsewhere than to its registry;
-    :class:`ImageRefused` if its manifests cannot be read there. *client*: docker-py's, for what its
-    daemon knows of registries and its owner's login.
+    """:class:`ImageForeign` if *image* (by digest) may lead a daemon elsewhere than to its
+    registry; :class:`ImageRefused` if its manifests cannot be read there. *client*: docker-py's,
+    for what its daemon knows of registries and its owner's login.
     """
     info = cast("Mapping[str, Any]", client.info())
     repository, _, digest = image.partition("@")
@@ -123,7 +123,9 @@ def _chosen(rows: list[Mapping[str, Any]], ours: set[str]) -> Iterator[str]:
 
 
 def _may_be_ours(row: Mapping[str, Any], ours: set[str]) -> bool:
-    """Unless it says plainly that it is another platform's: a daemon reads some spellings as its own."""
+    """Unless it says plainly that it is another platform's: a daemon reads some spellings as its
+    own.
+    """
     platform = _map(row.get("platform"))
     machine, system = str(platform.get("architecture")), str(platform.get("os"))
     others = _ELSEWHERE - ours if ours else frozenset[str]()

@@ -3,8 +3,8 @@
 Confined by bubblewrap where it is installed: own mount, pid, IPC and network namespaces, the host's
 programs read-only, an own user, no capabilities.  Weaker than a container: no seccomp filter, the
 host's ``/usr`` is visible, and a workload that is given the host's network (OPEN egress or ports)
-can reach the host's services.  Without bubblewrap a workload is UNCONFINED and is refused unless the
-provider's configuration allows it.
+can reach the host's services.  Without bubblewrap a workload is UNCONFINED and is refused unless
+the provider's configuration allows it.
 
 A detached shim (``shim.py``) is each workload's parent, so the adapter may restart at any time.
 
@@ -80,7 +80,9 @@ class ProcessConfig:
 
 
 def device_nodes(uuids: tuple[str, ...], driver_proc: Path) -> list[str]:
-    """The device files of these GPUs, by the driver's own table; RuntimeRefused for a missing one."""
+    """The device files of these GPUs, by the driver's own table; RuntimeRefused for a missing
+    one.
+    """
     if not uuids:
         return []
     minors: dict[str, str] = {}
@@ -433,8 +435,9 @@ class ProcessRuntime:
             return _bounded(child, timeout_ms / 1000, limit)
 
     def _first_inside(self, handle: Handle) -> int:
-        """Bubblewrap's own first process in the workload's namespaces: the only child of the one that the
-        shim started. What a tenant names ``bwrap`` is not asked."""
+        """Bubblewrap's own first process in the workload's namespaces: the only child of the one
+        that the shim started. What a tenant names ``bwrap`` is not asked.
+        """
         outer = int(self._facts(self._folder(handle.lease)).get("pid", 0))
         try:
             inside = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()

@@ -30,7 +30,8 @@ def pull(
     free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
 ) -> None:
     """Pull *image* (by digest). :class:`ImageRefused` if it cannot be had, or would take more than
-    *most_mib* MiB, packed or unpacked, or the last of the disk; what was pulled until then is dropped.
+    *most_mib* MiB, packed or unpacked, or the last of the disk; what was pulled until then is
+    dropped.
     """
     root = Path(str(client.info().get("DockerRootDir") or "/var/lib/docker"))
     room = min(most_mib, free(root) // _MIB - _SPARE_MIB) if root.exists() else most_mib
@@ -63,6 +64,8 @@ def pull(
 
 
 def not_had(image: str) -> ImageRefused:
-    """What a tenant hears of a registry that does not give an image; the cause is in the owner's log."""
+    """What a tenant hears of a registry that does not give an image; the cause is in the owner's
+    log.
+    """
     registry_says = "its registry does not give it to this host: is it public, is the digest right?"
     return ImageRefused(f"{image}: {registry_says}", image=image)

@@ -29,8 +29,9 @@ from marketplace.domain.work.workload import WORKSPACE
 
 _NO_NEW_PRIVILEGES: Final = 38  # prctl(2)
 ENVIRONMENT_FD: Final = 9
-"""Where a confined workload's environment waits until the workload is its own user: what runs as root
-before that (bubblewrap, setpriv) sees no variable of a tenant."""
+"""Where a confined workload's environment waits until the workload is its own user: what runs as
+root before that (bubblewrap, setpriv) sees no variable of a tenant.
+"""
 ENTER: Final = f'. /dev/fd/{ENVIRONMENT_FD}; exec {ENVIRONMENT_FD}<&-; cd {WORKSPACE}; exec "$@"'
 """Run by the workload's own user: take the environment, enter the folder, become the command."""
 
@@ -45,7 +46,9 @@ def write_status(folder: Path, **facts: object) -> None:
 
 
 def limit(disk_mib: int) -> None:
-    """This process's limits, and those of all that it starts: no core, few files, none beyond the disk's."""
+    """This process's limits, and those of all that it starts: no core, few files, none beyond the
+    disk's.
+    """
     files = min(16_384, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for what, value in (
         (resource.RLIMIT_CORE, 0),

@@ -25,7 +25,8 @@ from marketplace.domain.work.workload import workspace_path
 MOST_FILES: Final = 200_000
 """More directory entries than this count as over the disk limit: inodes are disk, too."""
 REST_MOST_S: Final = 2.0
-"""The longest rest between two looks at a workspace: what passes its limit is stopped within 5 s."""
+"""The longest rest between two looks at a workspace: what passes its limit is stopped within 5 s.
+"""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -41,7 +42,8 @@ class Usage:
 
 class DiskWatch:
     """Looks at workspaces as often as it is asked, but spends at most a fifth of the time on one of
-    them: a workload that makes looking slow pays with a later look, never with its neighbours' meters.
+    them: a workload that makes looking slow pays with a later look, never with its neighbours'
+    meters.
     """
 
     def __init__(self, root: Path) -> None:
@@ -189,7 +191,9 @@ def _entered(folder: int, name: str) -> int:
 
 
 def _write(folder: int, name: str, data: bytes, uid: int, gid: int) -> None:
-    """Anew, through no link: what lies there may be the workload's own, of a start that was cut off."""
+    """Anew, through no link: what lies there may be the workload's own, of a start that was cut
+    off.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -200,7 +204,9 @@ def _write(folder: int, name: str, data: bytes, uid: int, gid: int) -> None:
 
 
 def _own(handle: int, uid: int, gid: int) -> None:
-    """The workload's from here on, if it was made here: what its tenant moved there has its owner."""
+    """The workload's from here on, if it was made here: what its tenant moved there has its
+    owner.
+    """
     if os.geteuid() == 0 and os.fstat(handle).st_uid == 0:
         os.fchown(handle, uid, gid)
 

@@ -8,8 +8,8 @@ Nothing is searched for: each output is rebuilt from the input and compared whol
 ``stub`` locks the channels and only demands that ``settle`` runs.
 
 Guards carry the numbers of ``contracts/README.md``.  What is refused without a number (a list too
-short, a datum of another shape, an infinite bound, a signature of the wrong length) is refused by a builtin
-that fails, and is listed there too.
+short, a datum of another shape, an infinite bound, a signature of the wrong length) is refused by a
+builtin that fails, and is listed there too.
 
 Over 400 lines: an auditor reads the whole script here, from top to bottom.
 """

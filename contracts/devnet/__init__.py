@@ -1,7 +1,9 @@
-"""The devnet: an embedded Cardano ledger behind Blockfrost's API, for development, tests and the demo.
+"""The devnet: an embedded Cardano ledger behind Blockfrost's API, for development, tests and the
+demo.
 
-``Devnet`` is the chain inside this process; ``serve()`` puts its HTTP face on a free port; ``python -m contracts.devnet`` is the same
-as a process of its own. Whoever talks to the face cannot tell it from a public network, but for its speed and its controls.
+``Devnet`` is the chain inside this process; ``serve()`` puts its HTTP face on a free port; ``python
+-m contracts.devnet`` is the same as a process of its own. Whoever talks to the face cannot tell it
+from a public network, but for its speed and its controls.
 """
 
 from contracts.devnet.ledger.refusal import LedgerRefusal

@@ -1,4 +1,6 @@
-"""Addresses as the face shows them: bech32 text, payment credential, stake address. Sources: CIP-19, CIP-5, CIP-14."""
+"""Addresses as the face shows them: bech32 text, payment credential, stake address. Sources:
+CIP-19, CIP-5, CIP-14.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ class BadAddress(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What an output can be paid to. payment: 28-byte credential hash in hex, "" of a Byron address; stake_address: bech32, of a base
-    address only; testnet: which kind of network it belongs to.
+    """What an output can be paid to. payment: 28-byte credential hash in hex, "" of a Byron
+    address; stake_address: bech32, of a base address only; testnet: which kind of network it
+    belongs to.
     """
 
     text: str
@@ -43,7 +46,8 @@ class Address:
 
 @lru_cache(maxsize=16384)
 def describe(raw: bytes) -> Address:
-    """Describes the bytes of an output's address. Raises ``BadAddress`` for a reward address and malformed bytes.
+    """Describes the bytes of an output's address. Raises ``BadAddress`` for a reward address and
+    malformed bytes.
 
     As strict as the ledger's decoder since Babbage: nothing may follow, and a network is 0 or 1.
     """
@@ -68,13 +72,17 @@ def describe(raw: bytes) -> Address:
 
 
 def _pointer(raw: bytes) -> None:
-    """Slot, transaction and certificate, each in base 128 with the high bit on all but its last byte."""
+    """Slot, transaction and certificate, each in base 128 with the high bit on all but its last
+    byte.
+    """
     if not raw or raw[-1] & 0x80 or sum(not one & 0x80 for one in raw) != 3:
         raise BadAddress("malformed pointer address")
 
 
 def _byron(raw: bytes) -> Address:
-    """A bootstrap address (byron.cddl): [#6.24(bytes .cbor [root, attributes, kind]), crc32]; base58 is its text."""
+    """A bootstrap address (byron.cddl): [#6.24(bytes .cbor [root, attributes, kind]), crc32];
+    base58 is its text.
+    """
     try:
         tagged, crc = cbor2.loads(raw)
         root, attributes, _ = cbor2.loads(tagged.value)
@@ -125,7 +133,8 @@ def stake_credential(text: str) -> tuple[bool, bytes]:
 
 
 def payment_key(text: str) -> tuple[str, str | bool]:
-    """What to look outputs up by: ("address", text) or, for a credential in bech32 (CIP-5), ("payment", hex).
+    """What to look outputs up by: ("address", text) or, for a credential in bech32 (CIP-5),
+    ("payment", hex).
 
     Raises ``BadAddress``.
     """

@@ -1,6 +1,8 @@
-"""Where the items of a CBOR value begin and end, so that ids and hashes are taken over the very bytes that were signed.
+"""Where the items of a CBOR value begin and end, so that ids and hashes are taken over the very
+bytes that were signed.
 
-Decoding and encoding again may change bytes (order, widths, indefinite lengths); a ledger hashes what it was sent. RFC 8949.
+Decoding and encoding again may change bytes (order, widths, indefinite lengths); a ledger hashes
+what it was sent. RFC 8949.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ _SET_TAG = 258
 
 
 def head(data: bytes, at: int) -> tuple[int, int | None, int]:
-    """(major type, argument or None if indefinite, position after the head). Raises ValueError on malformed CBOR."""
+    """(major type, argument or None if indefinite, position after the head). Raises ValueError on
+    malformed CBOR.
+    """
     if at >= len(data):
         raise ValueError("CBOR ends too early")
     major, low = data[at] >> 5, data[at] & 31
@@ -53,7 +57,9 @@ def end(data: bytes, at: int) -> int:
 
 
 def elements(data: bytes) -> list[bytes]:
-    """The raw elements of an array; the tag of a set (258) is looked through. Raises ValueError if it is no array."""
+    """The raw elements of an array; the tag of a set (258) is looked through. Raises ValueError if
+    it is no array.
+    """
     major, argument, at = head(data, 0)
     if major == 6 and argument == _SET_TAG:
         major, argument, at = head(data, at)

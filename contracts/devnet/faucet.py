@@ -1,6 +1,8 @@
-"""The faucet: an ordinary wallet that holds the whole supply at genesis and pays with ordinary transactions.
+"""The faucet: an ordinary wallet that holds the whole supply at genesis and pays with ordinary
+transactions.
 
-Its key is public and the same on every devnet. So money is never made: what the faucet paid is what the rest of the chain holds.
+Its key is public and the same on every devnet. So money is never made: what the faucet paid is what
+the rest of the chain holds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from contracts.devnet.transaction import OutRef, blake2b
 _KEY = SigningKey(hashlib.blake2b(b"tally devnet faucet", digest_size=32).digest())
 _ENTERPRISE_KEY_TESTNET = 0x60
 _RAW = bytes([_ENTERPRISE_KEY_TESTNET]) + bytes.fromhex(blake2b(bytes(_KEY.verify_key), 28))
-# One input, two outputs, one signature: no payment of the faucet's is longer than this, whatever the address.
+# One input, two outputs, one signature: no payment of the faucet's is longer than this, whatever
+# the address.
 _LARGEST_PAYMENT = 330
 _FEE = MIN_FEE_CONSTANT + MIN_FEE_COEFFICIENT * _LARGEST_PAYMENT
 
@@ -36,7 +39,9 @@ class Coin:
 
 
 def payment(coin: Coin, to: bytes, lovelace: int) -> bytes:
-    """A signed transaction that pays ``lovelace`` to an address; output 0 is the payment, output 1 the change."""
+    """A signed transaction that pays ``lovelace`` to an address; output 0 is the payment, output 1
+    the change.
+    """
     change = coin.lovelace - lovelace - _FEE
     body = {
         0: [[bytes.fromhex(coin.ref.tx), coin.ref.ix]],

@@ -1,8 +1,9 @@
 """The devnet: a chain of blocks over the ledger, with a mempool, a clock, a faucet and rollbacks.
 
-Any thread may call it; one lock makes them take turns. A transaction is judged when it is submitted, against the state after
-everything that waits in the mempool; it is on disk before it is acknowledged. A block takes what waits; what has expired by then is
-dropped, with whatever built on it, as a real node would.
+Any thread may call it; one lock makes them take turns. A transaction is judged when it is
+submitted, against the state after everything that waits in the mempool; it is on disk before it is
+acknowledged. A block takes what waits; what has expired by then is dropped, with whatever built on
+it, as a real node would.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class DevnetRefusal(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A transaction in the mempool, the rows that a block will write of it and the ledger state after it."""
+    """A transaction in the mempool, the rows that a block will write of it and the ledger state
+    after it.
+    """
 
     entry: Entry
     after: State
@@ -62,8 +65,9 @@ def wall_clock_ms() -> int:
 class Devnet:
     """One chain. Use as a context manager, or call ``close``.
 
-    state_dir: folder that keeps the chain; None keeps it in memory. block_ms: milliseconds between blocks; 0 makes a block of each
-    transaction as it is submitted, and none otherwise. clock: POSIX milliseconds; a test that wants stopped time passes its own.
+    state_dir: folder that keeps the chain; None keeps it in memory. block_ms: milliseconds between
+    blocks; 0 makes a block of each transaction as it is submitted, and none otherwise. clock: POSIX
+    milliseconds; a test that wants stopped time passes its own.
     """
 
     def __init__(
@@ -125,9 +129,11 @@ class Devnet:
     # --- transactions ---
 
     def submit(self, raw: bytes) -> str:
-        """Judges a signed transaction and takes it into the mempool (with block_ms 0 into a block). Returns its id.
+        """Judges a signed transaction and takes it into the mempool (with block_ms 0 into a block).
+        Returns its id.
 
-        Raises ``LedgerRefusal`` with the ledger's reason. When this returns, the transaction is on disk.
+        Raises ``LedgerRefusal`` with the ledger's reason. When this returns, the transaction is on
+        disk.
         """
         with self._lock:
             tx = _read(raw)
@@ -147,7 +153,8 @@ class Devnet:
             return tx.id
 
     def evaluate(self, raw: bytes, extra: Iterable[tuple[OutRef, bytes]] = ()) -> list[Units]:
-        """Exact units of every redeemer against the chain, the mempool and then ``extra`` outputs. Raises ``EvaluationRefusal``.
+        """Exact units of every redeemer against the chain, the mempool and then ``extra`` outputs.
+        Raises ``EvaluationRefusal``.
 
         The scripts run outside the lock: nothing waits for them but other evaluations.
         """
@@ -168,7 +175,8 @@ class Devnet:
     def faucet(self, address: str, lovelace: int) -> OutRef:
         """Pays from the faucet by an ordinary transaction and returns the payment's output.
 
-        Raises ``DevnetRefusal`` for a bad address or amount, ``LedgerRefusal`` where the ledger refuses (below min-ADA).
+        Raises ``DevnetRefusal`` for a bad address or amount, ``LedgerRefusal`` where the ledger
+        refuses (below min-ADA).
         """
         try:
             to = addresses.decode(address, "addr_test")
@@ -184,7 +192,9 @@ class Devnet:
     # --- blocks and time ---
 
     def slot(self) -> int:
-        """The current slot: whole seconds since ``system_start``; never before the newest block's."""
+        """The current slot: whole seconds since ``system_start``; never before the newest
+        block's.
+        """
         offset = self._store.meta("offset_ms") or 0
         return max(self._tip.slot, (self._clock() + offset - self.system_start * 1000) // SLOT_MS)
 
@@ -198,7 +208,9 @@ class Devnet:
         return self._tip
 
     def advance(self, ms: int) -> Block:
-        """Moves the clock forward by whole slots or parts of one and makes a block at the new time."""
+        """Moves the clock forward by whole slots or parts of one and makes a block at the new
+        time.
+        """
         if not 0 < ms <= 10**12:
             raise DevnetRefusal("advance_ms must be from 1 to 10^12: time moves forward only")
         with self._lock:
@@ -206,10 +218,12 @@ class Devnet:
             return self._mint(self.slot())
 
     def rollback(self, blocks: int, drop: bool = False) -> list[str]:
-        """Takes the newest blocks back. Their transactions return to the mempool, or are dropped for good. Returns their ids.
+        """Takes the newest blocks back. Their transactions return to the mempool, or are dropped
+        for good. Returns their ids.
 
-        What no longer holds on the shorter chain (an input that is gone, a time that has passed) is dropped in either case. With
-        block_ms 0 the returned transactions wait for the next block, so that a test can look at the chain without them.
+        What no longer holds on the shorter chain (an input that is gone, a time that has passed) is
+        dropped in either case. With block_ms 0 the returned transactions wait for the next block,
+        so that a test can look at the chain without them.
         """
         with self._lock:
             height = self._tip.height - blocks
@@ -218,7 +232,8 @@ class Devnet:
             taken = [read(raw) for _, raw in self._store.transactions(height, self._tip.height)]
             candidates = [*([] if drop else taken), *(one.tx for one in self._pool)]
             state = self._rebuilt(height)
-            # Judged when the index has let go of them; after a crash in between, the next start does it.
+            # Judged when the index has let go of them; after a crash in between, the next start
+            # does it.
             self._store.truncate(height, candidates, self._meta("fork") + 1)
             self._tip, self._state = self._store.block(height), state
             self._wait(self._survivors(state, candidates, self.slot()))
@@ -226,7 +241,9 @@ class Devnet:
             return [tx.id for tx in taken]
 
     def reward(self, stake_address: str, lovelace: int) -> Block:
-        """Credits a registered stake account, as an epoch's end would; makes a block. Raises ``DevnetRefusal``."""
+        """Credits a registered stake account, as an epoch's end would; makes a block. Raises
+        ``DevnetRefusal``.
+        """
         with self._lock:
             registered = {
                 addresses.stake_address(key, is_script)
@@ -241,7 +258,9 @@ class Devnet:
             return self._tip
 
     def set_lag(self, blocks: int) -> None:
-        """Lets the face answer as an indexer that is this many blocks behind the node. Submitting is not delayed."""
+        """Lets the face answer as an indexer that is this many blocks behind the node. Submitting
+        is not delayed.
+        """
         if blocks < 0:
             raise DevnetRefusal("lag is a number of blocks, 0 or more")
         self._lag = blocks
@@ -250,7 +269,9 @@ class Devnet:
 
     @contextmanager
     def reading(self) -> Generator[View, None, None]:
-        """The chain as the face shows it: up to the newest block less the lag, standing still while it is read."""
+        """The chain as the face shows it: up to the newest block less the lag, standing still while
+        it is read.
+        """
         with self._lock:
             yield self._view(max(0, self._tip.height - self._lag))
 
@@ -260,12 +281,16 @@ class Devnet:
             return [one.tx for one in self._pool]
 
     def ledger_utxos(self) -> bytes:
-        """The ledger's own unspent outputs at the newest block: a CBOR map, to check the index against."""
+        """The ledger's own unspent outputs at the newest block: a CBOR map, to check the index
+        against.
+        """
         with self._lock:
             return self._engine.utxos(self._state)
 
     def audit(self) -> dict[str, Any]:
-        """Ledger and index compared at the newest block. differing: unspent outputs that one has alone, or with another address or amount."""
+        """Ledger and index compared at the newest block. differing: unspent outputs that one has
+        alone, or with another address or amount.
+        """
         with self._lock:
             raw, height = self.ledger_utxos(), self._tip.height
             rows = self._view(height).every_unspent()
@@ -275,7 +300,9 @@ class Devnet:
         return {"height": height, "unspent": len(rows), "differing": differing}
 
     def status(self) -> dict[str, Any]:
-        """Where the chain stands, and the sum of all lovelace: genesis + rewards = unspent + fees + deposits + accounts."""
+        """Where the chain stands, and the sum of all lovelace: genesis + rewards = unspent + fees +
+        deposits + accounts.
+        """
         with self._lock:
             slot = self.slot()
             return {
@@ -315,7 +342,9 @@ class Devnet:
         return block
 
     def _remembered(self) -> list[Waiting]:
-        """The mempool on disk, less what this ledger or index does not take: one such must not keep the chain from starting."""
+        """The mempool on disk, less what this ledger or index does not take: one such must not keep
+        the chain from starting.
+        """
         waiting: list[Tx] = []
         for raw in self._store.mempool():
             try:
@@ -333,7 +362,8 @@ class Devnet:
         self._sources = {ref: one for w in pool for ref, one in w.entry.sources().items()}
 
     def _judged(self, tx: Tx, before: State, waiting: dict[OutRef, Source], slot: int) -> Waiting:
-        """What the ledger makes of a transaction after ``before``, and that the index can hold it. Raises ``LedgerRefusal``.
+        """What the ledger makes of a transaction after ``before``, and that the index can hold it.
+        Raises ``LedgerRefusal``.
 
         waiting: outputs of the mempool, which the index does not know yet.
         """
@@ -361,7 +391,9 @@ class Devnet:
         return kept
 
     def _mint(self, slot: int) -> Block:
-        """A block of what waits. slot: read once, for what is dropped and for the block: else one may hold what its slot forbids."""
+        """A block of what waits. slot: read once, for what is dropped and for the block: else one
+        may hold what its slot forbids.
+        """
         if any(one.tx.end is not None and one.tx.end <= slot for one in self._pool):
             self._wait(self._survivors(self._state, [one.tx for one in self._pool], slot))
         while True:
@@ -374,7 +406,8 @@ class Devnet:
             try:
                 self._append(slot, self._pool[:taken], self._pool[taken:])
             except Unwritable as problem:
-                # Rehearsed, and still not to be written: better without this one, and what builds on it, than no blocks any more.
+                # Rehearsed, and still not to be written: better without this one, and what builds
+                # on it, than no blocks any more.
                 _log.error("dropped a transaction that cannot be written: %s", problem)
                 rest = [one.tx for one in self._pool if one.tx.id != problem.tx]
                 self._wait(self._survivors(self._state, rest, slot))
@@ -395,8 +428,12 @@ class Devnet:
         rewards: list[tuple[str, int]] | None = None,
     ) -> None:
         tip = self._tip
-        # The fork's number keeps a block that replaces another at the same height and time from having its hash.
-        identity = f"{tip.hash} {tip.height + 1} {slot} {self._meta('fork')} {[one.tx.id for one in entries]}"
+        # The fork's number keeps a block that replaces another at the same height and time from
+        # having its hash.
+        identity = (
+            f"{tip.hash} {tip.height + 1} {slot} {self._meta('fork')}"
+            f" {[one.tx.id for one in entries]}"
+        )
         block = Block(tip.height + 1, blake2b(identity.encode()), tip.hash, slot)
         self._store.append(block, entries, rest, rewards or [])
         self._tip = block
@@ -420,7 +457,9 @@ class Devnet:
         return coin
 
     def _produce(self) -> None:
-        """A block at every interval. What stands in the way (a full disk) is told and tried again: nothing ends this but ``close``."""
+        """A block at every interval. What stands in the way (a full disk) is told and tried again:
+        nothing ends this but ``close``.
+        """
         while not self._stop.wait(self.block_ms / 1000):
             try:
                 with self._lock:

@@ -1,4 +1,6 @@
-"""Protocol parameters and genesis of the devnet: what the pinned ledger enforces is what the face publishes."""
+"""Protocol parameters and genesis of the devnet: what the pinned ledger enforces is what the face
+publishes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ SLOT_MS = 1000
 SECURITY_PARAM = 2160
 # Slots that a node can see ahead for certain: mainnet's 3k/f, 36 hours.
 SAFE_ZONE = 129_600
-# The whole supply lies at one address at first; the faucet pays from there with ordinary transactions.
+# The whole supply lies at one address at first; the faucet pays from there with ordinary
+# transactions.
 GENESIS_LOVELACE = 30_000_000_000_000_000
 
 PARAMETERS: dict[str, Any] = json.loads(
@@ -29,8 +32,9 @@ MAX_BLOCK_BYTES: int = PARAMETERS["max_block_size"]
 def named_cost_models() -> dict[str, dict[str, int]]:
     """The cost models as Blockfrost's ``cost_models``: by name, in the ledger's order.
 
-    pycardano sorts the names of PlutusV1 and keeps the order of the others; JavaScript wallets keep insertion order unless a name
-    looks like an integer. Names of one letter and three digits satisfy all of them.
+    pycardano sorts the names of PlutusV1 and keeps the order of the others; JavaScript wallets keep
+    insertion order unless a name looks like an integer. Names of one letter and three digits
+    satisfy all of them.
     """
     return {
         language: {f"p{index:03d}": cost for index, cost in enumerate(costs)}
@@ -41,13 +45,16 @@ def named_cost_models() -> dict[str, dict[str, int]]:
 def epoch_parameters(epoch: int) -> dict[str, Any]:
     """Body of ``/epochs/latest/parameters``."""
     body = {key: value for key, value in PARAMETERS.items() if key != "about"}
-    # Nothing draws leaders here, so any text of a nonce's shape will do; it differs by epoch as a real one.
+    # Nothing draws leaders here, so any text of a nonce's shape will do; it differs by epoch as a
+    # real one.
     nonce = hashlib.blake2b(f"tally devnet epoch {epoch}".encode(), digest_size=32).hexdigest()
     return {"epoch": epoch, "nonce": nonce, **body, "cost_models": named_cost_models()}
 
 
 def genesis(system_start: int) -> dict[str, Any]:
-    """Body of ``/genesis``. system_start: POSIX seconds of slot 0; slot s begins at (system_start + s) * 1000 ms exactly."""
+    """Body of ``/genesis``. system_start: POSIX seconds of slot 0; slot s begins at (system_start +
+    s) * 1000 ms exactly.
+    """
     return {
         "active_slots_coefficient": 1.0,
         "update_quorum": 5,

@@ -1,7 +1,9 @@
-"""Who is registered: stake accounts with their rewards and delegations, pools, DReps, governance actions. A value that never changes.
+"""Who is registered: stake accounts with their rewards and delegations, pools, DReps, governance
+actions. A value that never changes.
 
-The ledger's engine keeps the same for its own rules, but neither all of it (it does not know to which DRep an account delegates) nor past
-a withdrawal (see ``Engine.apply``). So this is what a ledger state is made from after a restart or a rollback, and what ``rules`` asks.
+The ledger's engine keeps the same for its own rules, but neither all of it (it does not know to
+which DRep an account delegates) nor past a withdrawal (see ``Engine.apply``). So this is what a
+ledger state is made from after a restart or a rollback, and what ``rules`` asks.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ DREP_DEPOSIT = int(PARAMETERS["drep_deposit"])
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """rewards: lovelace to withdraw. pool: its id. drep: (0 key, 1 script, 2 abstain, 3 no confidence; hash or b"")."""
+    """rewards: lovelace to withdraw. pool: its id. drep: (0 key, 1 script, 2 abstain, 3 no
+    confidence; hash or b"").
+    """
 
     rewards: int = 0
     pool: bytes | None = None
@@ -27,7 +31,9 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """pools and dreps: the certificate that registered each, as sent. actions: governance actions by the output they came with."""
+    """pools and dreps: the certificate that registered each, as sent. actions: governance actions
+    by the output they came with.
+    """
 
     accounts: Mapping[Credential, Account] = field(default_factory=dict[Credential, Account])
     pools: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
@@ -35,7 +41,9 @@ class Register:
     actions: frozenset[OutRef] = frozenset()
 
     def after(self, tx: Tx) -> Register:
-        """What a transaction that was accepted leaves: withdrawals first, then its certificates one by one, then its proposals."""
+        """What a transaction that was accepted leaves: withdrawals first, then its certificates one
+        by one, then its proposals.
+        """
         if not tx.valid or not (tx.withdrawals or tx.certificates or tx.proposals):
             return self
         found = self.drained(tx)
@@ -104,7 +112,9 @@ def credential(account: bytes) -> Credential:
 def replayed(
     txs: Iterable[tuple[int, Tx]], rewards: Iterable[tuple[int, Credential, int]]
 ) -> Register:
-    """The register after transactions and rewards, each with the height of its block; a block's rewards come after its transactions."""
+    """The register after transactions and rewards, each with the height of its block; a block's
+    rewards come after its transactions.
+    """
     steps: list[tuple[int, int, Tx | tuple[Credential, int]]] = [(h, 0, tx) for h, tx in txs]
     steps += [(height, 1, (key, amount)) for height, key, amount in rewards]
     found = Register()

@@ -1,7 +1,9 @@
-"""The devnet as a server: ``python -m contracts.devnet --port 0 --state DIR`` or, inside a process, ``serve()``.
+"""The devnet as a server: ``python -m contracts.devnet --port 0 --state DIR`` or, inside a process,
+``serve()``.
 
-When it is ready it prints one line of JSON: url (Blockfrost's API with its version), base_url (what ``BlockFrostChainContext`` and
-``BlockFrostApi`` take: they add the version themselves), control (our own controls), faucet, network_magic, pid.
+When it is ready it prints one line of JSON: url (Blockfrost's API with its version), base_url (what
+``BlockFrostChainContext`` and ``BlockFrostApi`` take: they add the version themselves), control
+(our own controls), faucet, network_magic, pid.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ def serve(
     port: int = 0,
     clock: Callable[[], int] = wall_clock_ms,
 ) -> Generator[Served, None, None]:
-    """Serves a devnet on loopback from a thread of this process until the block ends. port 0: any free one."""
+    """Serves a devnet on loopback from a thread of this process until the block ends. port 0: any
+    free one.
+    """
     with Devnet(state_dir, block_ms, clock=clock) as devnet, _listen("127.0.0.1", port) as listener:
         listening = threading.Event()
         server = _Server(_config(devnet), listening.set)
@@ -103,7 +107,8 @@ def serve(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the devnet until SIGINT or SIGTERM. Returns the exit status."""
     options = _options(argv)
-    # uvicorn ends its loop on a signal and then raises the signal again, for whoever handled it before: close the chain in order.
+    # uvicorn ends its loop on a signal and then raises the signal again, for whoever handled it
+    # before: close the chain in order.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.fetch:

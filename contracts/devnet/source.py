@@ -1,7 +1,8 @@
 """Where the ledger's JavaScript lies, and how it gets there.
 
-The devnet's ledger is Scalus (npm, Apache-2.0): one file, pinned by version and integrity in ``package-lock.json`` and by the
-digest below. It is never committed; ``npm ci`` puts it beside this file in a checkout, or into the user's cache for an installed wheel.
+The devnet's ledger is Scalus (npm, Apache-2.0): one file, pinned by version and integrity in
+``package-lock.json`` and by the digest below. It is never committed; ``npm ci`` puts it beside this
+file in a checkout, or into the user's cache for an installed wheel.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ class LedgerMissing(RuntimeError):
 
 
 def cache_folder() -> Path:
-    """Where an installed wheel keeps the ledger: $XDG_CACHE_HOME/tally/devnet or ~/.cache/tally/devnet."""
+    """Where an installed wheel keeps the ledger: $XDG_CACHE_HOME/tally/devnet or
+    ~/.cache/tally/devnet.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "tally" / "devnet" / _SHA256[:16]
 
 
 def ledger_source() -> str:
-    """The ledger's JavaScript. Raises ``LedgerMissing`` when it is absent or differs from the pinned digest."""
+    """The ledger's JavaScript. Raises ``LedgerMissing`` when it is absent or differs from the
+    pinned digest.
+    """
     for folder in (_HERE, cache_folder()):
         path = folder / _INSIDE
         if path.exists():
@@ -48,7 +53,8 @@ def ledger_source() -> str:
 
 
 def fetch_ledger() -> str:
-    """Returns the ledger's JavaScript, installing it into the user's cache with npm if it is not here yet.
+    """Returns the ledger's JavaScript, installing it into the user's cache with npm if it is not
+    here yet.
 
     Raises ``LedgerMissing`` when npm is absent or fails.
     """

@@ -1,6 +1,8 @@
-"""What the index needs to know of a transaction, read from its bytes. Shapes: the Conway CDDL of cardano-ledger.
+"""What the index needs to know of a transaction, read from its bytes. Shapes: the Conway CDDL of
+cardano-ledger.
 
-Nothing here judges a transaction: the ledger has accepted it (or will say why not). ``read`` only has to survive any bytes.
+Nothing here judges a transaction: the ledger has accepted it (or will say why not). ``read`` only
+has to survive any bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class OutRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """kind: index into SCRIPT_TYPES; body: what follows the kind's byte under the hash (blake2b-224)."""
+    """kind: index into SCRIPT_TYPES; body: what follows the kind's byte under the hash
+    (blake2b-224).
+    """
 
     kind: int
     body: bytes
@@ -73,8 +77,9 @@ Credential = tuple[bool, bytes]
 class Certificate:
     """kind: the CDDL's number. Credentials are (is a script, hash).
 
-    credential: the stake credential it is about; subject: the DRep's or committee's that others are about; both None for a pool's.
-    drep: to whom votes are delegated: (0 key, 1 script, 2 abstain, 3 no confidence; hash or b""). deposit: as it names one, lovelace.
+    credential: the stake credential it is about; subject: the DRep's or committee's that others are
+    about; both None for a pool's. drep: to whom votes are delegated: (0 key, 1 script, 2 abstain, 3
+    no confidence; hash or b""). deposit: as it names one, lovelace.
     """
 
     kind: int
@@ -90,7 +95,8 @@ class Certificate:
 class Tx:
     """A transaction's facts. Slots: valid when start <= slot < end.
 
-    valid: the flag that the sender sets; False says that a script fails, and then the ledger takes the collateral and nothing else.
+    valid: the flag that the sender sets; False says that a script fails, and then the ledger takes
+    the collateral and nothing else.
     """
 
     id: str
@@ -124,12 +130,16 @@ class Tx:
 
     @property
     def spent(self) -> list[OutRef]:
-        """What the ledger takes: the inputs, or the collateral of a transaction whose script fails."""
+        """What the ledger takes: the inputs, or the collateral of a transaction whose script
+        fails.
+        """
         return self.inputs if self.valid else self.collateral
 
     @property
     def effect(self) -> Tx:
-        """This transaction as explorers keep it: of one whose script fails nothing that was meant, only the collateral and its return."""
+        """This transaction as explorers keep it: of one whose script fails nothing that was meant,
+        only the collateral and its return.
+        """
         if self.valid:
             return self
         nothing: dict[str, Any] = {
@@ -150,7 +160,9 @@ class Tx:
 
     @property
     def made(self) -> list[tuple[int, Output]]:
-        """What the ledger makes, with its indices: a collateral return comes after the last declared output."""
+        """What the ledger makes, with its indices: a collateral return comes after the last
+        declared output.
+        """
         if self.valid:
             return list(enumerate(self.outputs))
         back = self.collateral_return
@@ -159,7 +171,9 @@ class Tx:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A governance proposal. account: the reward account that gets the deposit back; guard: the script that it names, if any."""
+    """A governance proposal. account: the reward account that gets the deposit back; guard: the
+    script that it names, if any.
+    """
 
     deposit: int
     account: bytes
@@ -239,7 +253,9 @@ def _number(value: Any) -> int:
 
 
 def _withdrawals(raw: bytes | None) -> list[tuple[bytes, int]]:
-    """In the order that redeemers point into: the ledger's, which has script accounts before keys'."""
+    """In the order that redeemers point into: the ledger's, which has script accounts before
+    keys'.
+    """
     if raw is None:
         return []
     listed = [(_bytes(cbor2.loads(key)), cbor.uint(value)) for key, value in cbor.pairs(raw)]
@@ -252,7 +268,9 @@ _VOTER_ORDER = (1, 0, 3, 2, 4)
 
 
 def _voters(raw: bytes | None) -> list[tuple[int, bytes]]:
-    """(kind, hash) in the order that redeemers point into. Kinds: 0 and 1 committee, 2 and 3 DRep (1 and 3 a script), 4 pool."""
+    """(kind, hash) in the order that redeemers point into. Kinds: 0 and 1 committee, 2 and 3 DRep
+    (1 and 3 a script), 4 pool.
+    """
     if raw is None:
         return []
     listed = [cbor2.loads(one) for one, _ in cbor.pairs(raw)]
@@ -272,7 +290,8 @@ def _votes_on(raw: bytes | None) -> list[OutRef]:
 def _proposal(raw: bytes) -> Proposal:
     deposit, account, action, _ = cbor.elements(raw)
     kind, *rest = cbor.elements(action)
-    # A change of parameters and a withdrawal from the treasury end with the guardrails' hash, or null.
+    # A change of parameters and a withdrawal from the treasury end with the guardrails' hash, or
+    # null.
     guard = cbor2.loads(rest[-1]) if cbor.uint(kind) in (0, 2) else None
     named = None if guard is None else _bytes(guard)
     return Proposal(cbor.uint(deposit), _bytes(cbor2.loads(account)), named)
@@ -337,8 +356,9 @@ def _certificate(raw: bytes) -> Certificate:
 
 
 def _redeemers(raw: bytes | None) -> list[Redeemer]:
-    """Redeemers by (tag, index). Of several with one pointer the last counts, in a list as in a map: the ledger builds its map so
-    (cardano-ledger, Alonzo.TxWits, ``Map.fromList``), and db-sync's one row for each pointer is what explorers show.
+    """Redeemers by (tag, index). Of several with one pointer the last counts, in a list as in a
+    map: the ledger builds its map so (cardano-ledger, Alonzo.TxWits, ``Map.fromList``), and
+    db-sync's one row for each pointer is what explorers show.
     """
     if raw is None:
         return []
@@ -376,7 +396,9 @@ def _script(raw: bytes) -> bytes:
 
 
 def _metadata(auxiliary: bytes) -> bytes | None:
-    """The metadata map inside any of the three shapes of auxiliary data (Shelley map, Allegra array, Alonzo tag 259)."""
+    """The metadata map inside any of the three shapes of auxiliary data (Shelley map, Allegra
+    array, Alonzo tag 259).
+    """
     major, _, at = cbor.head(auxiliary, 0)
     if major == 5:
         return auxiliary

@@ -1,7 +1,7 @@
 """The only Cardano: pycardano and blockfrost-python end here.
 
-Anyone with a Blockfrost URL and a key can use this package: market, adapter, payer, watchtower
-and the command line alike. Nothing below knows which chain it is on, and nothing but `market_ledger.py`
+Anyone with a Blockfrost URL and a key can use this package: market, adapter, payer, watchtower and
+the command line alike. Nothing below knows which chain it is on, and nothing but `market_ledger.py`
 (which implements the market's port) imports the market. Money is int lovelace, time int
 milliseconds; slots stay inside.
 
@@ -25,9 +25,9 @@ A channel, from the chain alone::
     view = await finder.find(session_vk, origin)             # ChannelView | ChannelEnded; origin: its open output
     check_channel(terms, view, snapshot)                     # -> Capacity(most, now, reserve); ChannelUnfit says why not
 
-Doing, with keys as arguments. A :class:`~marketplace.chain.actions.session.Desk` is a chain, a wallet (whose
-money pays), an asset and a transaction log; each action reads, builds, evaluates, signs, logs the id
-and submits, and is safe to repeat::
+Doing, with keys as arguments. A :class:`~marketplace.chain.actions.session.Desk` is a chain, a
+wallet (whose money pays), an asset and a transaction log; each action reads, builds, evaluates,
+signs, logs the id and submits, and is safe to repeat::
 
     from marketplace.chain.build.wallet import Wallet              # Wallet(Signer(seed), mainnet, stake_key_hash)
     from marketplace.chain.actions.session import (Desk, open_channels, top_up, claim, close_channel,
@@ -47,12 +47,14 @@ and submits, and is safe to repeat::
     from marketplace.chain.encoding.txbytes import insert_witnesses   # a CIP-30 wallet's signatures into the same bytes
     from marketplace.chain.actions.explain import explain            # every step and output of somebody's transaction, before signing
 
-Building without IO (`build/plans.py`): every builder takes a Snapshot and returns a Draft; ``draft.bytes``
-is what to evaluate, ``draft.finish(units)`` the Unsigned transaction, ``unsigned.sign(keys)`` the Signed.
+Building without IO (`build/plans.py`): every builder takes a Snapshot and returns a Draft;
+``draft.bytes`` is what to evaluate, ``draft.finish(units)`` the Unsigned transaction,
+``unsigned.sign(keys)`` the Signed.
 """
 
 import os
 
 # pycardano picks its CBOR library when it is imported; the C one is byte-identical and saves about
-# a second a transaction. This package is always imported before pycardano, so this is the one place.
+# a second a transaction. This package is always imported before pycardano, so this is the one
+# place.
 os.environ.setdefault("CBOR_C_EXTENSION", "1")

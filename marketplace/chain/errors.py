@@ -34,14 +34,18 @@ class ChainUrlWrong(Refusal):
 
 
 class ChannelUnknown(Refusal):
-    """The open transaction is not on this chain, or its output is no channel of this session key."""
+    """The open transaction is not on this chain, or its output is no channel of this session
+    key.
+    """
 
     code = "CHANNEL_UNKNOWN"
     remedy = "check the chain's URL and the open transaction; a fresh one takes a block to appear"
 
 
 class TxRefused(Refusal):
-    """The ledger will not take the transaction; *conflict* is true when an input is already spent."""
+    """The ledger will not take the transaction; *conflict* is true when an input is already
+    spent.
+    """
 
     code = "TX_REFUSED"
     remedy = "read the chain again and build anew"
@@ -52,7 +56,9 @@ class TxRefused(Refusal):
 
 
 class ScriptRefused(Refusal):
-    """A script said no; *redeemer* names which (``spend:0``, ``withdrawal:0``) where it is known."""
+    """A script said no; *redeemer* names which (``spend:0``, ``withdrawal:0``) where it is
+    known.
+    """
 
     code = "SCRIPT_REFUSED"
     remedy = "a step of this transaction breaks a rule of contracts/README.md"
@@ -63,7 +69,9 @@ class ScriptRefused(Refusal):
 
 
 class FundsShort(Refusal):
-    """The paying address holds less than the transaction needs; *missing* is lovelace (or tokens)."""
+    """The paying address holds less than the transaction needs; *missing* is lovelace (or
+    tokens).
+    """
 
     code = "FUNDS_SHORT"
     remedy = "send ADA to the address that pays for this transaction"

@@ -48,7 +48,9 @@ _NO_STAKE: Final = bytes(28)
 
 
 class ChainLedger:
-    """One chain. *desk* is the operator's wallet and log, or None; *public_url* is told to clients."""
+    """One chain. *desk* is the operator's wallet and log, or None; *public_url* is told to
+    clients.
+    """
 
     def __init__(self, chain: ChainReader, desk: Desk | None, public_url: str = "") -> None:
         self._chain = chain
@@ -143,7 +145,8 @@ class ChainLedger:
             return tx_id.hex()
 
     async def claim(self, channels: Sequence[Claimable]) -> ClaimRound:
-        """One round of the settler over *channels*: what was sent, ids logged before the bytes left.
+        """One round of the settler over *channels*: what was sent, ids logged before the bytes
+        left.
 
         The settler follows what it sent by its own log, also over rollbacks and restarts; so every
         channel is passed to it each round, whatever was claimed: the chain alone says what is due.
@@ -156,7 +159,8 @@ class ChainLedger:
             want = await self._wanted(each)
             if want is not None:
                 wanted.setdefault(each.terms.asset, []).append(want)
-        # Also without channels: what an earlier round sent is followed, and sent again if it vanished.
+        # Also without channels: what an earlier round sent is followed, and sent again if it
+        # vanished.
         for asset in sorted(wanted.keys() | self._settlers.keys() | {""}):
             settler = self._settlers.get(asset)
             if settler is None:
@@ -229,7 +233,9 @@ class ChainLedger:
         return found
 
     async def _origin(self, terms: Terms, open_tx: str) -> OutRef:
-        """Which output of *open_tx* is the channel: the one at the contract's address that names its key."""
+        """Which output of *open_tx* is the channel: the one at the contract's address that names
+        its key.
+        """
         known = self._origins.get((terms.session_vk, open_tx))
         if known is not None:
             return known

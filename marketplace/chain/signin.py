@@ -1,8 +1,8 @@
 """Sign-in by CIP-8, with the traps that ``pycardano.cip.cip8.verify`` leaves open closed.
 
 It accepts an address whose payment key signed but whose stake part is foreign, and a script address
-with the same 28 bytes; so an account is the *payment key hash* and nothing else, the address must be
-of a key type, and network and message are compared here. Malformed input raises many kinds of
+with the same 28 bytes; so an account is the *payment key hash* and nothing else, the address must
+be of a key type, and network and message are compared here. Malformed input raises many kinds of
 exceptions: all of them mean the same.
 """
 
@@ -75,8 +75,10 @@ def verify_sign_in(address: str, signature: str, key: str, mainnet: bool) -> tup
 
 
 def _judge(signature: bytes, key: bytes) -> None:
-    """Malformed unless both are plain CBOR of a small size, before a general decoder sees them: that
-    of COSE would follow tags into regular expressions and decimals, in the header's bytes as well."""
+    """Malformed unless both are plain CBOR of a small size, before a general decoder sees them:
+    that of COSE would follow tags into regular expressions and decimals, in the header's bytes as
+    well.
+    """
     cbor.ledger(key, cbor.COSE)
     parts = want_list(cbor.ledger(signature, cbor.COSE), 4, "COSE_Sign1")
     header = want_bytes(parts[0], None, "protected header")

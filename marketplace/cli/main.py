@@ -66,7 +66,9 @@ class NoCommand(UsageError):
 
 
 def load(name: str) -> typer.Typer:
-    """The command group *name*; :class:`ExtraMissing` with the pip line that brings its libraries."""
+    """The command group *name*; :class:`ExtraMissing` with the pip line that brings its
+    libraries.
+    """
     entry = COMMANDS[name]
     try:
         module = importlib.import_module(f"marketplace.cli.{entry.module}")

@@ -1,7 +1,8 @@
-"""The consumer's side: SDK, payer, purse, verifier. ``from marketplace.client import Market, Purse``.
+"""The consumer's side: SDK, payer, purse, verifier. ``from marketplace.client import Market,
+Purse``.
 
-``marketplace.client.sdk.sync`` has the same without ``async``. The names are looked up when they are used:
-the payer brings libraries along that a reading command does not need.
+``marketplace.client.sdk.sync`` has the same without ``async``. The names are looked up when they
+are used: the payer brings libraries along that a reading command does not need.
 """
 
 from importlib import import_module

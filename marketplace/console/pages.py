@@ -89,7 +89,9 @@ def _asked(
     *, model: str, region: str, vram: int, rate: int, count: int = 1,
     isolation: Isolation = Isolation.CONTAINER,
 ) -> JobSpec:  # fmt: skip
-    """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in lovelace."""
+    """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in
+    lovelace.
+    """
     need = GpuNeed(
         (model,) if model else (), Range(count, count), Range(nominal_least(vram * 1024))
     )
@@ -180,7 +182,9 @@ async def provider(
 
 
 def _by_day(earned: list[tuple[int, int]], now: int) -> list[dict[str, Any]]:
-    """Lovelace of (when a lease began, what it owes) for each of the last days, the oldest first."""
+    """Lovelace of (when a lease began, what it owes) for each of the last days, the oldest
+    first.
+    """
     today = datetime.fromtimestamp(now / 1000, UTC).date()
     days = {today - timedelta(days=n): 0 for n in reversed(range(DAYS_SHOWN))}
     for at_ms, owed in earned:
@@ -224,8 +228,8 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
 
 
 def _policy(*chain_urls: str) -> str:
-    """Scripts, styles and connections from here alone, and the chain's faces: the public one that this
-    market names, and the one that this browser's owner chose to read the chain at.
+    """Scripts, styles and connections from here alone, and the chain's faces: the public one that
+    this market names, and the one that this browser's owner chose to read the chain at.
     """
     chain = "".join(f" {origin}" for origin in dict.fromkeys(map(_place, chain_urls)) if origin)
     return (

@@ -123,7 +123,9 @@ def _pretty(value: Any) -> str:
 
 
 def environment(now: Callable[[], int]) -> Environment:
-    """All templates; an undefined name is an error, everything is escaped. *now* in milliseconds."""
+    """All templates; an undefined name is an error, everything is escaped. *now* in
+    milliseconds.
+    """
     made = Environment(
         loader=FileSystemLoader(folder() / "templates"),
         autoescape=True,

@@ -60,8 +60,9 @@ def want_int(value: object, name: str, least: int = 0, most: int = 2**63 - 1) ->
 
 
 def want_text(value: object, name: str, most: int = 4096) -> str:
-    """*value* if it is text of at most *most* characters that every store and CBOR can hold: no NUL,
-    no half of a surrogate pair."""
+    """*value* if it is text of at most *most* characters that every store and CBOR can hold: no
+    NUL, no half of a surrogate pair.
+    """
     if not isinstance(value, str) or len(value) > most:
         raise Malformed(f"{name} is not text of at most {most} characters")
     if "\x00" in value or not (value.isascii() or _is_utf8(value)):

@@ -3,8 +3,8 @@ recursion, and with :class:`Malformed` as the only way to fail.
 
 Two profiles. :func:`strict` is what we write ourselves, frames and signed records: maps with text
 keys, lists, integers of 64 bits, bytes, text, true, false, null; lengths known; no tags.
-:func:`ledger` is what a ledger takes: any head, open and chunked forms, big integers, tags, and keys
-of other types; its limits are on length, depth and count alone.
+:func:`ledger` is what a ledger takes: any head, open and chunked forms, big integers, tags, and
+keys of other types; its limits are on length, depth and count alone.
 
 What a general decoder does on the way is what these exist to avoid: keys chosen to share one hash
 make a map quadratic, and tags call regular expressions, decimals, dates and sockets' addresses.
@@ -164,8 +164,10 @@ class _Open:
 
 
 def ledger(data: bytes, limits: Limits = LEDGER) -> Any:
-    """The value of *data*, all of it, as a ledger may hold it: tags 2 and 3 are integers, other tags
-    :class:`cbor2.CBORTag`; lists within keys are tuples; of a key that stands twice the last counts."""
+    """The value of *data*, all of it, as a ledger may hold it: tags 2 and 3 are integers, other
+    tags :class:`cbor2.CBORTag`; lists within keys are tuples; of a key that stands twice the last
+    counts.
+    """
     if len(data) > limits.length:
         raise Malformed(f"CBOR of {len(data)} bytes; at most {limits.length} are taken here")
     value, at = _ledger(data, limits)
@@ -207,7 +209,9 @@ def _ledger(data: bytes, limits: Limits) -> tuple[Any, int]:
 
 
 def _head(data: bytes, at: int) -> tuple[int, int | None, int]:
-    """(type, number or None for an open one, where the content begins); 7 only for simple values."""
+    """(type, number or None for an open one, where the content begins); 7 only for simple
+    values.
+    """
     if at >= len(data):
         raise Malformed("CBOR ends early")
     head = data[at]

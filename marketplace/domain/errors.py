@@ -57,8 +57,8 @@ class Fault(TallyError):
 
 
 class Halt(Fault):
-    """Our own books cannot be kept. Whoever retries faults lets this one through: a process that goes
-    on would act on what nobody wrote down.
+    """Our own books cannot be kept. Whoever retries faults lets this one through: a process that
+    goes on would act on what nobody wrote down.
     """
 
     code = "HALT"

@@ -1,4 +1,5 @@
-"""How strongly a workload is held apart from its host: one ordered word for jobs, offers and runtimes.
+"""How strongly a workload is held apart from its host: one ordered word for jobs, offers and
+runtimes.
 
 It decides the runtime: a plain process runs the host's own programs and has no image; everything
 stronger runs an image.
@@ -46,11 +47,15 @@ class Isolation(StrEnum):
         return list(Isolation).index(self)
 
     def among(self, offered: Collection[str]) -> Isolation | None:
-        """The weakest of *offered* that a job which asks for this accepts; None if there is none."""
+        """The weakest of *offered* that a job which asks for this accepts; None if there is
+        none.
+        """
         return next((one for one in self.accepted if one in offered), None)
 
     def check(self, image: str, command: Collection[str]) -> None:
-        """:class:`IsolationRefused` unless a job with *image* ("" = none) and *command* can run so."""
+        """:class:`IsolationRefused` unless a job with *image* ("" = none) and *command* can run
+        so.
+        """
         if self.takes_image and not image:
             raise IsolationRefused(f"isolation {self} runs an image, and the job names none")
         if not self.takes_image and image:

@@ -71,7 +71,9 @@ def seal_to(verify_key: bytes, message: bytes) -> bytes:
 
 
 def unseal(signer: Signer, box: bytes) -> bytes:
-    """What :func:`seal_to` sealed to *signer*'s public key; :class:`Malformed` for anything else."""
+    """What :func:`seal_to` sealed to *signer*'s public key; :class:`Malformed` for anything
+    else.
+    """
     private: PrivateKey = SigningKey(signer.seed).to_curve25519_private_key()
     try:
         return SealedBox(private).decrypt(box)

@@ -169,7 +169,8 @@ class Reading:
 class MerkleLog:
     """The root over all readings, kept in logarithmic space (RFC 9162 tree shape, blake2b_256).
 
-    *peaks* are the roots of the perfect subtrees, largest first; their sizes are the bits of *size*.
+    *peaks* are the roots of the perfect subtrees, largest first; their sizes are the bits of
+    *size*.
     """
 
     size: int = 0

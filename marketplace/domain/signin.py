@@ -1,9 +1,10 @@
 """What a wallet signs to sign in: a text that names the market, the account and the moment.
 
-In the manner of EIP-4361 (sign-in with an account's key): host, account, statement, origin, network,
-nonce, issued, expires. Whoever is about to sign rebuilds the text from what he knows himself, the
-address that he dialled and his own account, and signs nothing else; the market compares as much with
-its own addresses. So a challenge of one market that another shows as its own is worth nothing.
+In the manner of EIP-4361 (sign-in with an account's key): host, account, statement, origin,
+network, nonce, issued, expires. Whoever is about to sign rebuilds the text from what he knows
+himself, the address that he dialled and his own account, and signs nothing else; the market
+compares as much with its own addresses. So a challenge of one market that another shows as its own
+is worth nothing.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class SignIn:
 
 
 def expect(message: bytes, origin: str, account: str, magic: int) -> SignIn:
-    """*message*, if it signs *account* in at *origin* and does nothing else; :class:`OtherMarket` names
-    what differs. For whoever is about to sign it.
+    """*message*, if it signs *account* in at *origin* and does nothing else; :class:`OtherMarket`
+    names what differs. For whoever is about to sign it.
     """
     try:
         asked = SignIn.read(message.decode())

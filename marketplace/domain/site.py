@@ -1,7 +1,8 @@
-"""Where a market is: its origin as clients dial it, which is what they sign when they sign anything for it.
+"""Where a market is: its origin as clients dial it, which is what they sign when they sign anything
+for it.
 
-A market that passes a client's challenge on to another market cannot pass on its address with it: the
-signature names the place that the client itself dialled.
+A market that passes a client's challenge on to another market cannot pass on its address with it:
+the signature names the place that the client itself dialled.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def origin_of(url: str) -> str:
-    """``scheme://host[:port]`` of *url* as a browser's ``location.origin`` has it (RFC 6454, section 6.2):
-    lower case, no default port, no path; ws and wss are http and https. Malformed for anything else.
+    """``scheme://host[:port]`` of *url* as a browser's ``location.origin`` has it (RFC 6454,
+    section 6.2): lower case, no default port, no path; ws and wss are http and https. Malformed for
+    anything else.
     """
     try:
         parts = urlsplit(url.strip())

@@ -69,8 +69,8 @@ async def _target(parts: Parts, job_id: str, port: int, given: tuple[str, str]) 
 
 
 def _given(caller: HTTPConnection, in_address: bool) -> tuple[str, str]:
-    """(session token or API key, this port's own token). *in_address*: where a browser has no other way
-    to say who it is, its first load of a page and a websocket, the first may be ``?token=``.
+    """(session token or API key, this port's own token). *in_address*: where a browser has no other
+    way to say who it is, its first load of a page and a websocket, the first may be ``?token=``.
     """
     bearer = caller.headers.get("authorization", "")
     if bearer.lower().startswith("bearer "):
@@ -90,8 +90,9 @@ def _foreign_cookies(value: str) -> str:
 
 
 def _own_cookie(value: str, prefix: str) -> str:
-    """A workload's cookie, for its own paths; nothing for one of the market's names, or of none: a browser
-    sends that one's value alone, which may read as a name (RFC 6265bis, 5.7)."""
+    """A workload's cookie, for its own paths; nothing for one of the market's names, or of none: a
+    browser sends that one's value alone, which may read as a name (RFC 6265bis, 5.7).
+    """
     pair, *attributes = [part.strip() for part in value.split(";")]
     name, named, _ = pair.partition("=")
     if not named or not name.strip() or name.strip().lower().startswith("tally_"):

@@ -44,9 +44,12 @@ class Tunnel:
         self._receive.close()
 
     async def room(self) -> None:
-        """Wait until the adapter has taken what was sent: its line carries vouchers as well. Offline."""
+        """Wait until the adapter has taken what was sent: its line carries vouchers as well.
+        Offline.
+        """
         with anyio.move_on_after(PATIENCE_S):
-            # Acknowledgements come by the hundred: a look now and then costs less than an event each.
+            # Acknowledgements come by the hundred: a look now and then costs less than an event
+            # each.
             while self._hub.waiting(self._provider) >= MOST_WAITING:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
             return

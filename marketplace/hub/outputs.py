@@ -1,4 +1,5 @@
-"""Outputs are brought from their providers as soon as they are there, so that they outlive the lease.
+"""Outputs are brought from their providers as soon as they are there, so that they outlive the
+lease.
 
 Each is fetched once, in parts over the adapter's socket, and checked against its hash. What a
 provider announces fills no disk: of a job's outputs the market fetches unasked what fits into one
@@ -41,7 +42,8 @@ class Outputs:
         hub.welcomed.append(self._back)
 
     async def fetch(self, job: Job, output: Output) -> None:
-        """Bring it into the blob folder, unless it is there. NotFound, Offline, TooLarge, BlobMismatch.
+        """Bring it into the blob folder, unless it is there. NotFound, Offline, TooLarge,
+        BlobMismatch.
 
         Also when another account's file has this hash: a provider that names it must have it.
         """

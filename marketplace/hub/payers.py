@@ -119,7 +119,9 @@ class PayerHub:
         await self._catch_up(session_vk)
 
     async def _resumed(self, connection: Connection, session_vk: bytes) -> None:
-        """Which of its leases go on: a payer that was away when it was told would count a pause still."""
+        """Which of its leases go on: a payer that was away when it was told would count a pause
+        still.
+        """
         active = LeaseState.ACTIVE
         for lease in await self.market.store.find(Lease, session_vk=session_vk, state=active):
             if lease.stage == "RESUMED":

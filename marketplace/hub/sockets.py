@@ -200,7 +200,9 @@ class Hub:
             self.sessions.pop(key, None)
 
     def _forget(self) -> None:
-        """The oldest numberings beyond :data:`KEPT`: such a client counts anew when it comes back."""
+        """The oldest numberings beyond :data:`KEPT`: such a client counts anew when it comes
+        back.
+        """
         surplus = len(self.numberings) - KEPT
         if surplus > 0:
             away = [name for name in self.numberings if name[0] not in self.live]
@@ -225,7 +227,9 @@ class Hub:
                     await socket.send(answer)
 
     async def _take_over(self, server: Server) -> None:
-        """What an older connection of this client took is done first: nothing is handled twice at once."""
+        """What an older connection of this client took is done first: nothing is handled twice at
+        once.
+        """
         assert server.hello is not None
         old = self.live.get(server.hello.key)
         if old is None:

@@ -1,7 +1,9 @@
-"""What one kind of request costs on the hosts where its owner already is, kept like a shape's costs.
+"""What one kind of request costs on the hosts where its owner already is, kept like a shape's
+costs.
 
-Shares of a device have one owner unless hardware parts them, so whoever holds one may go where nobody else may. An
-owner with many leases asks about all of their hosts for every new one; only those that changed are looked at again.
+Shares of a device have one owner unless hardware parts them, so whoever holds one may go where
+nobody else may. An owner with many leases asks about all of their hosts for every new one; only
+those that changed are looked at again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from marketplace.matching.scores import Slots
 from marketplace.matching.usable import Floats
 
 CELLS: Final = 4_000_000
-"""Costs kept over all owners: about 40 MB, whatever the market's size; the least recently used go first."""
+"""Costs kept over all owners: about 40 MB, whatever the market's size; the least recently used go
+first.
+"""
 
 Score = Callable[[Rows], tuple[Floats, Slots]]
 
@@ -48,7 +52,9 @@ class Beside:
         version: int,
         score: Score,
     ) -> Own:
-        """Brought up to date. *held*: the rows where the owner is; *version*: of the demand that scores follow."""
+        """Brought up to date. *held*: the rows where the owner is; *version*: of the demand that
+        scores follow.
+        """
         own = self._kept.pop(key, None)
         if (
             own is None

@@ -1,8 +1,11 @@
-"""The demand that the market expects: given, or learned from what arrives; and which models it makes scarce.
+"""The demand that the market expects: given, or learned from what arrives; and which models it
+makes scarce.
 
-A model is scarce when those who can use nothing else would want more of it, while the market fills up, than is left
-of it: pressure = (their part of all demand x all that is free, spread over the models that they accept) / what is
-free of the model. At 1 nothing is to spare for the flexible. A request pays ``scarcity x pressure`` per device, so flexible work drifts to plentiful models in good time, and no device is refused to anybody.
+A model is scarce when those who can use nothing else would want more of it, while the market fills
+up, than is left of it: pressure = (their part of all demand x all that is free, spread over the
+models that they accept) / what is free of the model. At 1 nothing is to spare for the flexible. A
+request pays ``scarcity x pressure`` per device, so flexible work drifts to plentiful models in good
+time, and no device is refused to anybody.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ MOST_PRESSURE: Final = 2.0
 
 
 class Demand:
-    """The mix, and the tables made from it. ``version`` moves whenever scores made from it are stale."""
+    """The mix, and the tables made from it. ``version`` moves whenever scores made from it are
+    stale.
+    """
 
     def __init__(
         self, mix: Sequence[tuple[Request, float]], weights: Weights, learn: bool | None = None
@@ -53,9 +58,11 @@ class Demand:
         self._mix[key] = (request, weight + (known[1] if known else 0.0))
 
     def arrived(self, request: Request, hosts: int) -> None:
-        """Count an arrival. Tables follow at doubling intervals at first, then at steady ones, and the past fades by half.
+        """Count an arrival. Tables follow at doubling intervals at first, then at steady ones, and
+        the past fades by half.
 
-        New tables mean that every shape is scored anew on every host, so a large market learns in longer steps.
+        New tables mean that every shape is scored anew on every host, so a large market learns in
+        longer steps.
         """
         if not self.learning:
             return
@@ -86,7 +93,9 @@ class Demand:
         return self._usable
 
     def _bind(self, numbers: dict[str, int]) -> tuple[Floats, Floats] | None:
-        """Demand bound to models: a line per set of accepted models, and its part of all device demand."""
+        """Demand bound to models: a line per set of accepted models, and its part of all device
+        demand.
+        """
         part: dict[frozenset[str], float] = {}
         total = 0.0
         for request, weight in self._mix.values():
@@ -103,7 +112,9 @@ class Demand:
         return accepts, np.array(list(part.values())) / total
 
     def surcharge(self, fleet: Fleet) -> Floats | None:
-        """What one device of each model costs above its fragmentation now; None when nothing is bound to a model."""
+        """What one device of each model costs above its fragmentation now; None when nothing is
+        bound to a model.
+        """
         if self._bound is None:
             return None
         accepts, part = self._bound

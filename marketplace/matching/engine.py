@@ -1,8 +1,9 @@
 """The matchmaker: filters, then scores, then the lowest row; everything kept incrementally.
 
-Each *shape* of request keeps a cost per host. A placement changes one host, which is written to the fleet's change
-log; the next time a shape is asked for, only the hosts changed since it was last asked are scored again. The state
-is the hosts, the live placements and a bounded number of shapes: nothing grows with history.
+Each *shape* of request keeps a cost per host. A placement changes one host, which is written to the
+fleet's change log; the next time a shape is asked for, only the hosts changed since it was last
+asked are scored again. The state is the hosts, the live placements and a bounded number of shapes:
+nothing grows with history.
 
 Longer than most files here because everything that writes the state is in it: one writer, one file.
 """
@@ -34,7 +35,9 @@ SHAPE_CELLS: Final = 64_000_000
 
 
 class Shape:
-    """One kind of request: which terms each row fails, what it costs there, and the device that is cheapest."""
+    """One kind of request: which terms each row fails, what it costs there, and the device that is
+    cheapest.
+    """
 
     __slots__ = (
         "bits",
@@ -60,7 +63,9 @@ class Shape:
 
 
 def shape_key(request: Request) -> tuple[Any, ...]:
-    """What of a request decides where it may go and what it costs there (not who asks, nor for how long)."""
+    """What of a request decides where it may go and what it costs there (not who asks, nor for how
+    long).
+    """
     return (
         request.cpu_milli,
         request.memory_mib,
@@ -85,7 +90,9 @@ def shape_key(request: Request) -> tuple[Any, ...]:
 
 
 def alternatives(request: Request) -> list[Request]:
-    """The plain requests that would satisfy it, in order of preference: larger counts first, then ``any_of``."""
+    """The plain requests that would satisfy it, in order of preference: larger counts first, then
+    ``any_of``.
+    """
     most = request.gpu_count_max
     head = replace(request, any_of=(), gpu_count_max=None)
     plain = [head]
@@ -97,7 +104,9 @@ def alternatives(request: Request) -> list[Request]:
 
 
 class Matchmaker:
-    """Places requests on hosts. One writer; every method is synchronous and pure of clock and IO."""
+    """Places requests on hosts. One writer; every method is synchronous and pure of clock and
+    IO.
+    """
 
     def __init__(
         self,
@@ -129,7 +138,9 @@ class Matchmaker:
         self._count_capacity(host, 1)
 
     def remove(self, host_id: str) -> list[Placement]:
-        """A host leaves. The placements that were on it are ended and returned. KeyError when unknown."""
+        """A host leaves. The placements that were on it are ended and returned. KeyError when
+        unknown.
+        """
         row = self.fleet.row_of[host_id]
         lost = [placed for placed, at in self._live.values() if at == row]
         for placed in lost:
@@ -162,7 +173,9 @@ class Matchmaker:
     # -- matching -------------------------------------------------------------------------------------------
 
     def place(self, request: Request, now: int = 0) -> Placement | NoMatch:
-        """The best host for *request*, taken; or why there is none. *now* only matters to maintenance windows."""
+        """The best host for *request*, taken; or why there is none. *now* only matters to
+        maintenance windows.
+        """
         found = self._find(request, now)
         self.demand.arrived(request, self.fleet.used)
         if found is None:
@@ -171,7 +184,9 @@ class Matchmaker:
         return self._take(*found)
 
     def attempt(self, request: Request, now: int = 0) -> Placement | None:
-        """Like :meth:`place`, for callers that try again: None instead of a reasoned refusal, no arrival counted."""
+        """Like :meth:`place`, for callers that try again: None instead of a reasoned refusal, no
+        arrival counted.
+        """
         found = self._find(request, now)
         return None if found is None else self._take(*found)
 
@@ -211,7 +226,9 @@ class Matchmaker:
     def _try_gang(
         self, gang: Gang, regions: frozenset[str] | None, now: int
     ) -> tuple[Placement, ...] | NoMatch:
-        """One attempt inside *regions*; the largest members first, since they have the fewest homes."""
+        """One attempt inside *regions*; the largest members first, since they have the fewest
+        homes.
+        """
         order = sorted(
             range(len(gang.members)),
             key=lambda i: (-gang.members[i].gpu_demand, -gang.members[i].cpu_milli, i),
@@ -287,7 +304,9 @@ class Matchmaker:
         found: tuple[int, float, int],
         surcharge: Floats | None,
     ) -> tuple[int, float, int]:
-        """The better of *found* (a device that nobody shares yet) and a device already shared by the same owner."""
+        """The better of *found* (a device that nobody shares yet) and a device already shared by
+        the same owner.
+        """
         held = self._owner_rows.get(request.owner)
         if not held:
             return found
@@ -371,7 +390,9 @@ class Matchmaker:
             self._shapes.pop(next(iter(self._shapes)))
 
     def _score(self, shape: Shape, rows: Rows, owner: int | None) -> tuple[Floats, Slots]:
-        """Per row, what a request of *shape* costs there (infinite: no room, or its terms fail) and the device."""
+        """Per row, what a request of *shape* costs there (infinite: no room, or its terms fail) and
+        the device.
+        """
         fleet, standing, request = self.fleet, self._standing, shape.request
         assert standing is not None, "shape() makes the standing first"
         able = shape.fails[rows] == 0
@@ -411,7 +432,9 @@ class Matchmaker:
         return tuple(sorted(int(s) for s in free[order[: request.gpu_count]]))
 
     def rate(self, request: Request, row: int, slots: Sequence[int]) -> int:
-        """Micro-lovelace per second: devices times share, or cores for a request without devices."""
+        """Micro-lovelace per second: devices times share, or cores for a request without
+        devices.
+        """
         if slots:
             return sum(int(self.fleet.gpu_rate[row, s]) for s in slots) * request.gpu_milli // WHOLE
         return int(self.fleet.core_rate[row]) * request.cpu_milli // 1000
@@ -431,7 +454,9 @@ class Matchmaker:
         return explain.losses(self, host_id)
 
     def explain(self, request: Request, now: int = 0) -> NoMatch | Placement:
-        """The quote if something fits; otherwise every reason and up to three relaxations, the nearest first."""
+        """The quote if something fits; otherwise every reason and up to three relaxations, the
+        nearest first.
+        """
         answer = self.quote(request, now)
         return explain.refusal(self, request, now, 3) if isinstance(answer, NoMatch) else answer
 
@@ -439,7 +464,8 @@ class Matchmaker:
         """Per row, every filter that a plain *request* fails now; -1 where no host lives."""
         shape, fleet = self.shape(request), self.fleet
         owner = self.owner_number(request.owner)
-        # Windows move with the clock and shares with the owner; all else changes only where the log says so.
+        # Windows move with the clock and shares with the owner; all else changes only where the log
+        # says so.
         steady = not self._windowed and not (request.owner and request.gpu_milli < WHOLE)
         kept = steady and len(shape.bits) == fleet.rows and shape.bits_terms == fleet.terms_log.end
         changed = fleet.log.since(shape.bits_seen) if kept else None
@@ -462,11 +488,15 @@ class Matchmaker:
         return explain.refusal(self, request, now)
 
     def owner_number(self, owner: str) -> int | None:
-        """The number of an owner that shares a device now; 0 for the anonymous one, None for a newcomer."""
+        """The number of an owner that shares a device now; 0 for the anonymous one, None for a
+        newcomer.
+        """
         return self._owner_number.get(owner) if owner else 0
 
     def owner_on(self, host_id: str, slot: int) -> str:
-        """Who shares a device of a host now; empty when it is nobody in particular. KeyError: no such host."""
+        """Who shares a device of a host now; empty when it is nobody in particular. KeyError: no
+        such host.
+        """
         number = int(self.fleet.owner[self.fleet.row_of[host_id], slot])
         return next((name for name, n in self._owner_number.items() if number and n == number), "")
 
@@ -491,7 +521,9 @@ class Matchmaker:
         return placed
 
     def adopt(self, host_id: str, gpus: Sequence[int], request: Request) -> Placement:
-        """Hold what is already known to run there (at start-up). KeyError: no such host; ValueError: no room."""
+        """Hold what is already known to run there (at start-up). KeyError: no such host;
+        ValueError: no room.
+        """
         row = self.fleet.row_of[host_id]
         slots = tuple(gpus)
         fleet = self.fleet

@@ -1,8 +1,9 @@
 """Why nothing matched, what would, and why a provider loses: counted, never guessed.
 
-A relaxation is found by asking the market the same question without the fields to blame, and then giving back as
-much of each field as the nearest such host can serve; so it works by construction, and it is the least change
-among the hosts there are (relative changes add up; a choice that is not a number counts as half).
+A relaxation is found by asking the market the same question without the fields to blame, and then
+giving back as much of each field as the nearest such host can serve; so it works by construction,
+and it is the least change among the hosts there are (relative changes add up; a choice that is not
+a number counts as half).
 """
 
 from __future__ import annotations
@@ -44,12 +45,15 @@ _PATIENCE: Final = BIT["maintenance"] | BIT["draining"]
 _DEAR: Final = np.iinfo(np.int64).max // 64
 
 CHOICE: Final = 0.5
-"""What giving up a choice (a model, a region, a label) weighs beside a relative change of a number."""
+"""What giving up a choice (a model, a region, a label) weighs beside a relative change of a number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """A provider's side: of the last ``asked`` requests, ``won``, ``lost`` to others by reason, ``unserved`` by anyone."""
+    """A provider's side: of the last ``asked`` requests, ``won``, ``lost`` to others by reason,
+    ``unserved`` by anyone.
+    """
 
     asked: int
     won: int
@@ -96,7 +100,9 @@ class Market(Protocol):
 
 
 def refusal(market: Market, request: Request, now: int, ways: int = 1) -> NoMatch:
-    """The counted reasons and the nearest *ways* out; of several alternatives, those of the first."""
+    """The counted reasons and the nearest *ways* out; of several alternatives, those of the
+    first.
+    """
     plain = request
     if request.any_of or request.gpu_count_max is not None:
         plain = replace(request, any_of=(), gpu_count_max=None)
@@ -161,7 +167,9 @@ def _relaxations(
 def _relax(
     market: Market, request: Request, rows: Rows, names: list[str]
 ) -> tuple[float, Request, int] | None:
-    """The least change of what *names* say that one of *rows* could serve: distance, request, and that row."""
+    """The least change of what *names* say that one of *rows* could serve: distance, request, and
+    that row.
+    """
     loose: dict[str, Any] = {}
     for name in names:
         loose |= LOOSE[name]
@@ -292,7 +300,8 @@ def _words(request: Request, relaxed: Request, market: Market, row: int) -> list
 
 
 def losses(market: Market, host_id: str) -> Losses:
-    """Why *host_id* lost those recent requests that others won, judged on its terms and room as they are now.
+    """Why *host_id* lost those recent requests that others won, judged on its terms and room as
+    they are now.
 
     KeyError when the host is unknown. Requests that nobody could serve are not counted as lost.
     """

@@ -1,10 +1,11 @@
 """Who is next: a queue for jobs that do not fit yet, shared fairly between consumers.
 
-Consumers stand in the order of their dominant share, the largest fraction of any one resource that they hold
-(Ghodsi et al., "Dominant Resource Fairness", NSDI 2011), divided by their weight; a consumer's own jobs stand by
-priority, then age. One round asks every consumer in turn, so ten thousand waiting jobs of one delay another's
-first job by no more than that round. A round ends a kind of request at its first failure: nothing frees up inside
-a round, so trying the same kind again is work without hope.
+Consumers stand in the order of their dominant share, the largest fraction of any one resource that
+they hold (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011), divided by their weight; a
+consumer's own jobs stand by priority, then age. One round asks every consumer in turn, so ten
+thousand waiting jobs of one delay another's first job by no more than that round. A round ends a
+kind of request at its first failure: nothing frees up inside a round, so trying the same kind again
+is work without hope.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from marketplace.matching.model import WHOLE, Placement, Request
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What one consumer may hold at once, how much it counts for, and the highest priority it may use."""
+    """What one consumer may hold at once, how much it counts for, and the highest priority it may
+    use.
+    """
 
     max_gpu_milli: int | None = None
     max_cpu_milli: int | None = None
@@ -143,7 +146,9 @@ class FairQueue:
         return most / account.quota.weight
 
     def fair_share(self) -> float:
-        """What each unit of weight would have if those who hold or wait for something split the market equally."""
+        """What each unit of weight would have if those who hold or wait for something split the
+        market equally.
+        """
         return 1.0 / max(sum(account.quota.weight for account in self._accounts.values()), 1.0)
 
     def share_after(self, consumer: str, ended: Sequence[Placement]) -> float:
@@ -215,7 +220,8 @@ class FairQueue:
             if within and kind[1:] not in hopeless:
                 placed = self.market.attempt(waiting.request, now)
             if placed is None:
-                # A share may still fit beside the same consumer's own work, so there the failure is theirs alone.
+                # A share may still fit beside the same consumer's own work, so there the failure is
+                # theirs alone.
                 request = waiting.request
                 alone = not within or (request.gpu_count == 1 and request.gpu_milli < WHOLE)
                 hopeless.add((consumer, *kind[1:]) if alone else kind[1:])
@@ -248,7 +254,8 @@ class FairQueue:
             heapq.heappush(heads, (priority, self._share(account, capacity), seq, consumer, kind))
 
     def expected_wait_ms(self, job: str, now: int) -> int | None:
-        """How long a waiting job may expect to wait: what stands before it, over the pace at which work ended lately.
+        """How long a waiting job may expect to wait: what stands before it, over the pace at which
+        work ended lately.
 
         None while nothing has ended yet. KeyError when the job does not wait.
         """

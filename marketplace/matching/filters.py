@@ -1,8 +1,9 @@
 """Filters in the order in which a host is judged, each with the words that explain it.
 
-Terms come first: they do not change with load, so each shape of request keeps, per host, a bit for every term that
-the host fails. Then comes what is free now. The order is the order of blame: a host counts against the first filter
-that it fails, so what a consumer can do least about (the device itself) stands before what patience would cure.
+Terms come first: they do not change with load, so each shape of request keeps, per host, a bit for
+every term that the host fails. Then comes what is free now. The order is the order of blame: a host
+counts against the first filter that it fails, so what a consumer can do least about (the device
+itself) stands before what patience would cure.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def fitting_devices(fleet: Fleet, rows: Rows, request: Request, *, price: bool =
 
 
 def free_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) -> Bools:
-    """Per device: free enough for one device of *request* by *owner* (None: somebody not yet on any device)."""
+    """Per device: free enough for one device of *request* by *owner* (None: somebody not yet on any
+    device).
+    """
     free = fleet.free[rows]
     if request.gpu_milli == WHOLE:
         return free == WHOLE
@@ -172,7 +175,9 @@ def failed_terms(fleet: Fleet, rows: Rows, request: Request) -> Bits:
 def failed_now(
     fleet: Fleet, rows: Rows, request: Request, owner: int | None, closed: list[int]
 ) -> Bits:
-    """Bits of what each row lacks at this moment, on top of its terms. *closed*: rows in or before maintenance."""
+    """Bits of what each row lacks at this moment, on top of its terms. *closed*: rows in or before
+    maintenance.
+    """
     bits = np.zeros(len(rows), np.int32)
     bits[fleet.draining[rows]] = BIT["draining"]
     if closed:

@@ -1,7 +1,8 @@
-"""The market's supply as arrays: one row per host, one column per device, kept by addition and subtraction only.
+"""The market's supply as arrays: one row per host, one column per device, kept by addition and
+subtraction only.
 
-Rows of removed hosts are reused. ``log`` remembers which rows changed, so that a cached score vector knows what
-to look at again; it is a bounded window, never a history.
+Rows of removed hosts are reused. ``log`` remembers which rows changed, so that a cached score
+vector knows what to look at again; it is a bounded window, never a history.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the matchmaker is told and what it answers: plain values, no behaviour beyond checks.
 
-Units as everywhere: cpu in milli-cores, memory and disk in MiB, share of a device in per-mille, rates in
-micro-lovelace per GPU-second (or core-second), time in milliseconds.
+Units as everywhere: cpu in milli-cores, memory and disk in MiB, share of a device in per-mille,
+rates in micro-lovelace per GPU-second (or core-second), time in milliseconds.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device, of which shares are rented to one owner at a time (``domain.hardware.Gpu.takes``).
+    """One device, of which shares are rented to one owner at a time
+    (``domain.hardware.Gpu.takes``).
 
-    ``offered`` is the per-mille to be rented: its owner keeps the rest, so below 1000 it is never a whole device.
+    ``offered`` is the per-mille to be rented: its owner keeps the rest, so below 1000 it is never a
+    whole device.
     """
 
     model: str
@@ -54,9 +56,9 @@ class Gpu:
 class Host:
     """A provider's machine as offered: totals, not what is free.
 
-    ``isolation`` are the ways in which it holds a workload apart; a request names those that it accepts (none =
-    any). ``trust`` is a rank (higher is stronger), of which a request names the least.
-    ``maintenance`` holds [start, end) windows in which no lease may run.
+    ``isolation`` are the ways in which it holds a workload apart; a request names those that it
+    accepts (none = any). ``trust`` is a rank (higher is stronger), of which a request names the
+    least. ``maintenance`` holds [start, end) windows in which no lease may run.
     """
 
     id: str
@@ -88,9 +90,10 @@ class Host:
 class Request:
     """What one member of a job needs on one host.
 
-    ``gpu_milli`` is per device; several devices are always whole ones. ``gpu_count_max`` makes a range: the
-    largest count that fits is taken. ``any_of`` holds alternatives tried, in order, after this one.
-    ``duration_ms`` is the longest run, compared with maintenance windows; 0 asks only about now.
+    ``gpu_milli`` is per device; several devices are always whole ones. ``gpu_count_max`` makes a
+    range: the largest count that fits is taken. ``any_of`` holds alternatives tried, in order,
+    after this one. ``duration_ms`` is the longest run, compared with maintenance windows; 0 asks
+    only about now.
     """
 
     cpu_milli: int
@@ -149,7 +152,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """One change to a request that would make it match: how many hosts then, and from what rate per second."""
+    """One change to a request that would make it match: how many hosts then, and from what rate per
+    second.
+    """
 
     change: str
     request: Request
@@ -159,7 +164,9 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """Nothing fits. ``reasons``: filter name to the number of hosts that fell there first; they add up to ``hosts``."""
+    """Nothing fits. ``reasons``: filter name to the number of hosts that fell there first; they add
+    up to ``hosts``.
+    """
 
     request: Request
     hosts: int
@@ -183,7 +190,8 @@ class NoMatch:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Members placed all or nothing. ``spread``: one member per host; otherwise as few hosts as possible.
+    """Members placed all or nothing. ``spread``: one member per host; otherwise as few hosts as
+    possible.
 
     ``same_region`` keeps all members in one region.
     """
@@ -197,8 +205,9 @@ class Gang:
 class Policy:
     """What the market's operator may choose.
 
-    ``price_weight``: how many idle GPUs of fragmentation a doubling of the price is worth; the default makes the
-    cheapest adequate host win and fragmentation decide among equals. ``learn``: count arrivals into the mix.
+    ``price_weight``: how many idle GPUs of fragmentation a doubling of the price is worth; the
+    default makes the cheapest adequate host win and fragmentation decide among equals. ``learn``:
+    count arrivals into the mix.
     """
 
     price_weight: float = 8.0

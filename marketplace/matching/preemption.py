@@ -1,8 +1,9 @@
 """Making room for a higher priority: whom to give notice, and until when they may run.
 
-Only work of lower priority is ever named, on one host, and as little of it as will do: first the lowest priority
-that suffices, then the fewest devices interrupted, then the fewest jobs. Nothing is released here: the service gives
-notice, keeps the room (:mod:`marketplace.matching.reservations`), and ends who still runs when the notice is over.
+Only work of lower priority is ever named, on one host, and as little of it as will do: first the
+lowest priority that suffices, then the fewest devices interrupted, then the fewest jobs. Nothing is
+released here: the service gives notice, keeps the room (:mod:`marketplace.matching.reservations`),
+and ends who still runs when the notice is over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ NOTICE_MS: Final = 60_000
 """How long a preempted job may go on, to save its work."""
 
 MOST_HOSTS: Final = 256
-"""Hosts looked at for one plan: those with the lowest priorities first, so that a plan takes a tenth of a second at most."""
+"""Hosts looked at for one plan: those with the lowest priorities first, so that a plan takes a
+tenth of a second at most.
+"""
 
 Rank: TypeAlias = Callable[[Placement], int]
 """The priority of what runs there; an adopted placement does not know its own."""
@@ -32,7 +35,9 @@ May: TypeAlias = Callable[[Placement, Sequence[Placement]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Where the plain *request* will fit, on which devices, once *victims* have ended, at the latest at ``deadline_ms``."""
+    """Where the plain *request* will fit, on which devices, once *victims* have ended, at the
+    latest at ``deadline_ms``.
+    """
 
     request: Request
     host: str
@@ -52,8 +57,8 @@ def plan_preemption(
 ) -> Preemption | None:
     """The gentlest preemption that lets *request* in, or None. The market is left as it was.
 
-    *among*: who may be named at all (default: everybody); a request's alternatives are tried in order, each with
-    its least count of devices.
+    *among*: who may be named at all (default: everybody); a request's alternatives are tried in
+    order, each with its least count of devices.
     """
     known = market.live() if among is None else among
     lower = [placed for placed in known if rank(placed) < request.priority]
@@ -125,7 +130,9 @@ def _victims(
     rank: Rank,
     may: May,
 ) -> tuple[tuple[int, ...], tuple[Placement, ...]] | None:
-    """The least of *placed* on *host* that must end: end them in order until it fits, then spare who need not."""
+    """The least of *placed* on *host* that must end: end them in order until it fits, then spare
+    who need not.
+    """
     order = sorted(placed, key=lambda p: (rank(p), p.request.gpu_demand, -p.id))
     ended: list[Placement] = []
     try:
@@ -150,7 +157,9 @@ def _victims(
 
 
 def tightest(market: Matchmaker, host: str, request: Request) -> tuple[int, ...]:
-    """The devices of *host* that *request* would take: the least free of those that do, the cheapest first."""
+    """The devices of *host* that *request* would take: the least free of those that do, the
+    cheapest first.
+    """
     row = market.fleet.row_of[host]
     owner = market.owner_number(request.owner)
     if not request.gpu_count:

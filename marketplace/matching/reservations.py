@@ -1,8 +1,9 @@
-"""Room that is being made: what is free of it already is held, so that nobody else takes it meanwhile.
+"""Room that is being made: what is free of it already is held, so that nobody else takes it
+meanwhile.
 
-The books stay those of what runs: a victim holds its own until it has ended, and what it gives back goes to the
-room that waits for it in the same step. A room is complete once it holds all that its request asks for: when all
-whom it waits for have ended, or sooner if somebody else left.
+The books stay those of what runs: a victim holds its own until it has ended, and what it gives back
+goes to the room that waits for it in the same step. A room is complete once it holds all that its
+request asks for: when all whom it waits for have ended, or sooner if somebody else left.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Reservations:
         self.grow(host)
 
     def grow(self, host: str, ended: str = "") -> None:
-        """*ended* gave back what it held on *host*, or the host came back: hold what is free of its rooms.
+        """*ended* gave back what it held on *host*, or the host came back: hold what is free of its
+        rooms.
 
         First the room that waited for it: it must not lose to another what was ended for it.
         """
@@ -128,7 +130,8 @@ class Reservations:
             milli, owner = min(want.gpu_milli, free), want.owner
             if fleet.owners_jobs[row, slot]:
                 owner = self.market.owner_on(room.host, slot)
-                # All that is left beside another's shares would be its to take: it is held in its name.
+                # All that is left beside another's shares would be its to take: it is held in its
+                # name.
                 milli = milli if owner == want.owner else free
             if not milli:
                 continue

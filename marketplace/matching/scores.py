@@ -1,8 +1,9 @@
-"""What a placement costs the market: how much of the demand to come could no longer use what is left.
+"""What a placement costs the market: how much of the demand to come could no longer use what is
+left.
 
-The value of a host is its usable devices (:mod:`marketplace.matching.usable`) less a little for cores out of
-proportion to them, which strand one or the other in the end. The cost of a placement is the value that it takes
-away. ``docs/decisions/0040-scoring.md`` has what each term brought.
+The value of a host is its usable devices (:mod:`marketplace.matching.usable`) less a little for
+cores out of proportion to them, which strand one or the other in the end. The cost of a placement
+is the value that it takes away. ``docs/decisions/0040-scoring.md`` has what each term brought.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ def score(
     fits: Bools | None,
     price_weight: float,
 ) -> tuple[Floats, Slots]:
-    """Lowest cost of *request* on each of *rows*, which all have room for it, and the first device to use.
+    """Lowest cost of *request* on each of *rows*, which all have room for it, and the first device
+    to use.
 
-    *fits* says per device whether one device of the request may go there; None when it asks for no device.
+    *fits* says per device whether one device of the request may go there; None when it asks for no
+    device.
     """
     usable = standing.usable
     free, cpu = fleet.free[rows], fleet.cpu[rows] - request.cpu_milli
@@ -61,7 +64,8 @@ def score(
 
 
 def _rest(usable: Usable, line: Ints, idle: Bools) -> Floats:
-    """Per device, what the devices left wholly free are worth to those who want several, once it is taken.
+    """Per device, what the devices left wholly free are worth to those who want several, once it is
+    taken.
 
     Only whether the device itself was whole matters: two cases, not one per device.
     """
@@ -84,7 +88,9 @@ def _several(
     now: Floats,
     price_weight: float,
 ) -> Floats:
-    """Value left after whole devices, or none, are taken; the devices themselves are chosen at placement."""
+    """Value left after whole devices, or none, are taken; the devices themselves are chosen at
+    placement.
+    """
     left = np.maximum(idle.sum(1) - request.gpu_count, 0)
     if fits is None:
         best = now.sum(1)

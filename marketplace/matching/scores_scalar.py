@@ -1,8 +1,9 @@
 """The scores of ``scores.score`` for one device on one host, in plain numbers.
 
-In a market that is nearly full few of the hosts that changed have room for what is asked. For so little, arrays
-cost several times what the sums cost. The operations and their order are those of the arrays, so both give the
-same number to the last bit and hosts that are alike stay tied, whichever way was taken.
+In a market that is nearly full few of the hosts that changed have room for what is asked. For so
+little, arrays cost several times what the sums cost. The operations and their order are those of
+the arrays, so both give the same number to the last bit and hosts that are alike stay tied,
+whichever way was taken.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def score_row(
     fits: list[bool],
     price_weight: float,
 ) -> tuple[float, int]:
-    """Cost of *request*, which asks for one device, on *row*, which has room for it, and the device that is cheapest.
+    """Cost of *request*, which asks for one device, on *row*, which has room for it, and the device
+    that is cheapest.
 
     *fits* says per device whether it may go there.
     """

@@ -1,9 +1,10 @@
-"""What each host is worth as it stands, kept in two forms and brought up to date where hosts changed.
+"""What each host is worth as it stands, kept in two forms and brought up to date where hosts
+changed.
 
-A market that is nearly full looks at few hosts at a time, and for few hosts plain numbers are several times faster
-than arrays: :meth:`Standing.line` keeps them by host. Whoever looks at many takes the array of :meth:`values`.
-Both forms come from the same operations in the same order, so hosts that are alike are worth the same to the last
-bit whichever way they were looked at.
+A market that is nearly full looks at few hosts at a time, and for few hosts plain numbers are
+several times faster than arrays: :meth:`Standing.line` keeps them by host. Whoever looks at many
+takes the array of :meth:`values`. Both forms come from the same operations in the same order, so
+hosts that are alike are worth the same to the last bit whichever way they were looked at.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ _ROUND: Final = 1e9
 
 
 class Line(NamedTuple):
-    """One host in plain numbers: milli-cores, MiB, its model's first line in the tables, devices (at least 1),
-    devices wholly free, per-mille free in all and per device, the level of the tables that each reaches, its worth."""
+    """One host in plain numbers: milli-cores, MiB, its model's first line in the tables, devices
+    (at least 1), devices wholly free, per-mille free in all and per device, the level of the tables
+    that each reaches, its worth.
+    """
 
     cpu: int
     memory: int
@@ -99,7 +102,9 @@ class Standing:
 
 
 def stranding(usable: Usable, cpu: Ints, total: Ints, devices: Small) -> Floats:
-    """What cores out of proportion to free devices are held to cost, per device of the host; one value per host."""
+    """What cores out of proportion to free devices are held to cost, per device of the host; one
+    value per host.
+    """
     w = usable.weights
     apart = cpu * (1 / usable.cores_per_gpu)
     apart -= total * (1 / WHOLE)
@@ -116,7 +121,9 @@ def stranded(usable: Usable, cpu: int, total: int, devices: int) -> float:
 
 
 def added(terms: list[float]) -> float:
-    """The sum as numpy makes it along a row: eight terms in pairs of pairs, fewer one after the other."""
+    """The sum as numpy makes it along a row: eight terms in pairs of pairs, fewer one after the
+    other.
+    """
     if len(terms) == 8:
         a, b, c, d, e, f, g, h = terms
         return ((a + b) + (c + d)) + ((e + f) + (g + h))

@@ -1,9 +1,10 @@
 """How much of a device's free share the demand to come could use: the tables behind every score.
 
-A device's free share is *usable* by a kind of demand when that kind could run there: its cores, its memory, its
-model, its share (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4). The expectation over all
-kinds is exact and yet a handful of look-ups: kinds are summed once into cumulative tables over (model, cores,
-memory, share), so the time to score a host does not depend on how many kinds there are.
+A device's free share is *usable* by a kind of demand when that kind could run there: its cores, its
+memory, its model, its share (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4).
+The expectation over all kinds is exact and yet a handful of look-ups: kinds are summed once into
+cumulative tables over (model, cores, memory, share), so the time to score a host does not depend on
+how many kinds there are.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ Floats: TypeAlias = NDArray[np.float64]
 class Weights:
     """The scoring's numbers.
 
-    ``share_power``: every kind of demand counts the same, however often it comes and however many devices it takes,
-    times its share of a device to this power; below zero, room is kept for small shares, which can use what others
-    leave. ``spare_cores`` and ``short_cores`` are idle GPUs per core-equivalent beyond, and below, what the
-    free devices need at the mix's own cores per device. ``scarcity``: see :mod:`marketplace.matching.demand`.
+    ``share_power``: every kind of demand counts the same, however often it comes and however many
+    devices it takes, times its share of a device to this power; below zero, room is kept for small
+    shares, which can use what others leave. ``spare_cores`` and ``short_cores`` are idle GPUs per
+    core-equivalent beyond, and below, what the free devices need at the mix's own cores per device.
+    ``scarcity``: see :mod:`marketplace.matching.demand`.
     """
 
     share_power: float = -1.0
@@ -104,7 +106,9 @@ class Usable:
         return first + cores + bisect_right(self._mems, mem)
 
     def plain(self, line: int) -> tuple[list[float], list[float]]:
-        """A line of both tables in plain numbers: for single devices by level, for several by how many are idle."""
+        """A line of both tables in plain numbers: for single devices by level, for several by how
+        many are idle.
+        """
         known = self._plain.get(line)
         if known is None:
             if len(self._plain) >= MOST_PLAIN:

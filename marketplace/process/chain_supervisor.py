@@ -1,8 +1,8 @@
 """A market's chain, which may be away when the market starts: it comes up, says so, and catches up.
 
-Jobs, logs, receipts and vouchers need no chain. What does (claims, unsigned transactions) waits, and
-``/readyz`` says why. Before the very first look at a chain not even the network is known, and nobody
-can sign in or agree to anything: until then :class:`Gate` answers for everything but health.
+Jobs, logs, receipts and vouchers need no chain. What does (claims, unsigned transactions) waits,
+and ``/readyz`` says why. Before the very first look at a chain not even the network is known, and
+nobody can sign in or agree to anything: until then :class:`Gate` answers for everything but health.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ MAINNET: Final = 764824073
 PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 FIRST_LOOK_S: Final = 5.0
 Connect = Callable[[], Awaitable[tuple[int, Ledger]]]
-"""The network's magic and its ledger; a Fault when it is away, a Refusal when it is the wrong one."""
+"""The network's magic and its ledger; a Fault when it is away, a Refusal when it is the wrong one.
+"""
 
 
 async def first_look(parts: Parts, connect: Connect) -> bool:
-    """Whether the chain is there now. If not, the database's own memory says which network it is."""
+    """Whether the chain is there now. If not, the database's own memory says which network it
+    is.
+    """
     try:
         with anyio.fail_after(FIRST_LOOK_S):
             await _arrive(parts, connect)
@@ -65,8 +68,8 @@ async def await_chain(parts: Parts, connect: Connect) -> None:
 
 
 async def claims(parts: Parts) -> None:
-    """One round of claims, by the process that holds the matcher's lock: the chain is asked once for
-    the whole market. What keeps it from answering is shown by ``/readyz``.
+    """One round of claims, by the process that holds the matcher's lock: the chain is asked once
+    for the whole market. What keeps it from answering is shown by ``/readyz``.
     """
     market = parts.market
     if market.ledger is None or not market.epoch:

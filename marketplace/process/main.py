@@ -65,13 +65,15 @@ CONSOLE: Final = (
 
 @dataclass(frozen=True)
 class Config:
-    """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready* is
-    told with the URL, and the network's magic (0 while that is unknown). *public_url* and *also_urls*: where clients dial
-    it, which all that they sign for it names; without them, where it listens. *forwarded_allow_ips*: proxies
-    whose ``X-Forwarded-For`` is believed (addresses or networks, with commas between; ``*`` is all). *internal_url*: where the
-    market's other processes reach this one. *connect*: brings the chain (and its network's magic), also
-    when it is away at the start; *ledger* is one that is there already. *hook_key*: 32 bytes that
-    webhooks' secrets are derived from; without it there are no webhooks."""
+    """*db*: ``sqlite:///file`` or ``postgresql://…``; *port* 0 takes a free one, which *on_ready*
+    is told with the URL, and the network's magic (0 while that is unknown). *public_url* and
+    *also_urls*: where clients dial it, which all that they sign for it names; without them, where
+    it listens. *forwarded_allow_ips*: proxies whose ``X-Forwarded-For`` is believed (addresses or
+    networks, with commas between; ``*`` is all). *internal_url*: where the market's other processes
+    reach this one. *connect*: brings the chain (and its network's magic), also when it is away at
+    the start; *ledger* is one that is there already. *hook_key*: 32 bytes that webhooks' secrets
+    are derived from; without it there are no webhooks.
+    """
 
     db: str
     blob_folder: str

@@ -1,4 +1,5 @@
-"""``python -m marketplace.process.reference docs/api.md``: the API's reference page, from its OpenAPI.
+"""``python -m marketplace.process.reference docs/api.md``: the API's reference page, from its
+OpenAPI.
 
 What is written by hand stays above the first ``## `` heading of the page; the rest is replaced.
 """

@@ -116,7 +116,9 @@ class Patient(H11Protocol):
             self._await_head()
 
     def on_response_complete(self) -> None:
-        """What was pipelined is looked at; a connection without a word is the keep-alive's affair."""
+        """What was pipelined is looked at; a connection without a word is the keep-alive's
+        affair.
+        """
         super().on_response_complete()
         if self.conn.their_state is not h11.IDLE:
             self._head_is_here()
@@ -245,9 +247,10 @@ class Proving(WebSocketsSansIOProtocol):
 def listener(host: str, port: int) -> socket.socket:
     """A socket that accepts connections; port 0 takes a free one.
 
-    Their answers leave at once (TCP_NODELAY, inherited by what is accepted): an answer is written in
-    two parts, and otherwise the second waits for the client's delayed acknowledgement, 40 ms. asyncio
-    sets it by itself only on a socket that names its protocol, which those of ``create_server`` do not.
+    Their answers leave at once (TCP_NODELAY, inherited by what is accepted): an answer is written
+    in two parts, and otherwise the second waits for the client's delayed acknowledgement, 40 ms.
+    asyncio sets it by itself only on a socket that names its protocol, which those of
+    ``create_server`` do not.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.create_server((host, port), family=family, reuse_port=False)

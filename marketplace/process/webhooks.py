@@ -1,4 +1,6 @@
-"""Webhooks go out: looked up and checked at each delivery, no redirects, a deadline, a signature."""
+"""Webhooks go out: looked up and checked at each delivery, no redirects, a deadline, a
+signature.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ class Deliverer:
             log.warning("webhook", hook=hook.id, error=error.line())
 
     async def _post(self, hook: Hook, delivery: Delivery) -> int:
-        """Connect to the very address that was checked, so that the name cannot change in between."""
+        """Connect to the very address that was checked, so that the name cannot change in
+        between.
+        """
         private = self.market.settings.allow_private_hooks
         host, port = webhooks.check_url(hook.url, private)
         with anyio.fail_after(DEADLINE_S):

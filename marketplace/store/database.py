@@ -267,8 +267,8 @@ def create_engine(url: str, *, reading: bool = False) -> Engine:
 
 
 def _owners_alone(url: str) -> None:
-    """The file holds jobs, logs and tokens' hashes: nobody else's to read, wherever it lies. SQLite gives
-    its write-ahead log the same mode (sqlite.org/wal.html).
+    """The file holds jobs, logs and tokens' hashes: nobody else's to read, wherever it lies. SQLite
+    gives its write-ahead log the same mode (sqlite.org/wal.html).
     """
     path = sa.make_url(url).database
     if path and path != ":memory:" and not path.startswith("file:"):

@@ -13,10 +13,12 @@ class StoreFault(Fault):
 
 
 class StoreFull(StoreFault):
-    """The database has no room for what was to be written; nothing of it counts, and reads go on."""
+    """The database has no room for what was to be written; nothing of it counts, and reads go
+    on.
+    """
 
     code = "DISK_FULL"
     remedy = (
-        "the operator frees or adds space where the database lies; what was not acknowledged is said"
-        " again by those who said it"
+        "the operator frees or adds space where the database lies; what was not acknowledged is"
+        " said again by those who said it"
     )

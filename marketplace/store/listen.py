@@ -1,4 +1,6 @@
-"""PostgreSQL's LISTEN: what other market processes committed, brought into this one's event loop."""
+"""PostgreSQL's LISTEN: what other market processes committed, brought into this one's event
+loop.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """INSERTs of many rows at once.
 
 SQLite: up to 256 rows by one statement, and so one release of the interpreter's lock instead of one
-a row: beside a busy event loop the lock comes back only after some 5 ms. PostgreSQL: many
-rows are a COPY, which costs the server and the driver a third of as many INSERTs; few are one short
-prepared statement in one pipeline. Statements and the way from a record to its row are made once for
-each kind.
+a row: beside a busy event loop the lock comes back only after some 5 ms. PostgreSQL: many rows are
+a COPY, which costs the server and the driver a third of as many INSERTs; few are one short prepared
+statement in one pipeline. Statements and the way from a record to its row are made once for each
+kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from marketplace.market.base.records import Record
 from marketplace.store import sql
 
 AT_ONCE: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Few sizes, so that the driver keeps their prepared statements; each of them at most once but the first."""
+"""Few sizes, so that the driver keeps their prepared statements; each of them at most once but the
+first.
+"""
 COPIED: Final = 16
 """From so many rows on a COPY is cheaper: it needs two round trips more."""
 _to_json: Final = json.JSONEncoder().encode

@@ -1,7 +1,7 @@
 """The scoring's numbers hold on families of traces that had no part in choosing them.
 
-``openb_folds.json`` holds the grid and, per fold, the numbers chosen without one family. Here each fold's numbers
-are run through the public interface on that family's published arrival orders.
+``openb_folds.json`` holds the grid and, per fold, the numbers chosen without one family. Here each
+fold's numbers are run through the public interface on that family's published arrival orders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Money in and out of a channel by the console: topped up, ended early, signed ahead, closed alone."""
+"""Money in and out of a channel by the console: topped up, ended early, signed ahead, closed
+alone.
+"""
 
 from __future__ import annotations
 

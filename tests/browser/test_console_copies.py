@@ -1,8 +1,9 @@
-"""A provider and its market lay a copy of the channel and lead the console to it: no lovelace goes there.
+"""A provider and its market lay a copy of the channel and lead the console to it: no lovelace goes
+there.
 
-A voucher names no output. A copy of a channel's datum, claimed from in one transaction with the channel
-and written so that its output comes first, is the channel to whoever looks for the first output of the
-key; a top-up of it would be taken with the vouchers that were signed for the channel.
+A voucher names no output. A copy of a channel's datum, claimed from in one transaction with the
+channel and written so that its output comes first, is the channel to whoever looks for the first
+output of the key; a top-up of it would be taken with the vouchers that were signed for the channel.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ async (path) => {
 
 @dataclass
 class Thief:
-    """Whoever is paid, and the market: they know the chain, the vouchers and the payout's address."""
+    """Whoever is paid, and the market: they know the chain, the vouchers and the payout's
+    address.
+    """
 
     portal: BlockingPortal
     chain: ChainReader
@@ -95,7 +98,9 @@ class Thief:
         raise AssertionError("no copy came before the channel")
 
     def claim_both(self, view: ChannelView, copy: Utxo, voucher: Voucher) -> Utxo:
-        """One voucher from copy and channel, in one transaction; the copy's output, which comes first."""
+        """One voucher from copy and channel, in one transaction; the copy's output, which comes
+        first.
+        """
 
         async def take() -> Utxo:
             desk = Desk(self.chain, THIEF)

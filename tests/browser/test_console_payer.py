@@ -1,4 +1,6 @@
-"""The browser's payer decides as the other one: the same receipts, the same clock, the same answers."""
+"""The browser's payer decides as the other one: the same receipts, the same clock, the same
+answers.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ def hostile(seed: int) -> list[Step]:
 
 
 def beyond(seed: int) -> list[Step]:
-    """More than the ceiling, or than the terms let it run; at the limit itself nothing is refused."""
+    """More than the ceiling, or than the terms let it run; at the limit itself nothing is
+    refused.
+    """
     agreed, paper, now = terms(), Paper(), 7_000_000
     most = decide.LeaseBook(agreed, 1).longest_ms
     steps: list[Step] = [("STARTED", now), (paper.tick(agreed, 1000), now + 1000)]
@@ -211,7 +215,8 @@ def test_a_provider_that_was_given_up_bills_no_further_than_the_budget_leaves(
     )  # fmt: skip
     up_to = [2000 * n for n in (1, 2, 3, 4, 5, 6, 7)]
     assert got[0] == up_to + [14_000] * 13
-    # Another job's lease and the new one itself stay; what was approved stays; a cap is never raised.
+    # Another job's lease and the new one itself stay; what was approved stays; a cap is never
+    # raised.
     assert got[1] == [[], [], [10_000], [10_000_000]]
     page.context.close()
 

@@ -1,6 +1,8 @@
-"""A provider dies under a job that a wallet paid: the page says so, and one click goes on at another.
+"""A provider dies under a job that a wallet paid: the page says so, and one click goes on at
+another.
 
-Two real adapters; the first is killed by its process id and comes back only after the job has gone on.
+Two real adapters; the first is killed by its process id and comes back only after the job has gone
+on.
 """
 
 from __future__ import annotations

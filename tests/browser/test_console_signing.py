@@ -1,4 +1,6 @@
-"""A market that lies: whatever it hands over, the wallet is not asked, and the page says what was wrong."""
+"""A market that lies: whatever it hands over, the wallet is not asked, and the page says what was
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -230,7 +232,9 @@ def instead(raw: bytes) -> Callable[[dict[str, Any]], Any]:
 def test_no_bytes_of_a_market_stop_the_page(
     running: Product, console: Console, wallet: Wallet
 ) -> None:
-    """Each known bomb where a transaction's body should be: refused, and the page goes on at once."""
+    """Each known bomb where a transaction's body should be: refused, and the page goes on at
+    once.
+    """
     page, liar = console.page, Liar()
     until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
     page.route("**/v1/channels", liar)

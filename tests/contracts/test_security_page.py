@@ -1,4 +1,6 @@
-"""``docs/security.md`` keeps its promises: every threat has a test that exists, every figure holds."""
+"""``docs/security.md`` keeps its promises: every threat has a test that exists, every figure
+holds.
+"""
 
 from __future__ import annotations
 

@@ -196,7 +196,9 @@ def test_min_ada_at_close_and_refund(instance: Instance) -> None:
 # --- vouchers -----------------------------------------------------------------------------------
 @BOTH
 def test_voucher_replayed_on_another_channel_network_or_version(instance: Instance) -> None:
-    """A session key is one channel's, on one network, under one script; the tag is the version's."""
+    """A session key is one channel's, on one network, under one script; the tag is the
+    version's.
+    """
     scene = controls(instance)["claim"]
     foreign = {
         "another channel": claim(7, 4_000_000).signature,
@@ -348,7 +350,9 @@ def test_strangers_finish_after_expiry_cannot_pay_the_wrong_place(instance: Inst
 # --- fees ---------------------------------------------------------------------------------------
 @BOTH
 def test_fee_bps_of_10000_takes_only_from_its_own_channel(instance: Instance) -> None:
-    """All of its own diff is bounty; a fee above that would eat the others' payout, and is refused."""
+    """All of its own diff is bounty; a fee above that would eat the others' payout, and is
+    refused.
+    """
     channels = [channel(0, instance=instance), channel(1, instance=instance, fee_bps=10_000)]
     steps = [claim(0, 4_000_000), claim(1, 4_000_000)]
     scene = Scene(channels, steps, instance=instance).laid_out()
@@ -399,7 +403,9 @@ def test_batch_that_hides_a_second_step_under_one_signature(instance: Instance) 
 
 @BOTH
 def test_batch_poisoned_by_one_bad_channel(instance: Instance) -> None:
-    """One bad channel refuses the batch; the twin says which, and the rest goes through without it."""
+    """One bad channel refuses the batch; the twin says which, and the rest goes through without
+    it.
+    """
     good = [channel(n, instance=instance) for n in range(3)]
     steps: list[twin.Step] = [claim(n, 4_000_000) for n in range(3)]
     steps[1] = replace(claim(1, 4_000_000), signature=bytes(64))

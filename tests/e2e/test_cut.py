@@ -1,5 +1,5 @@
-"""The way to the market is cut for two minutes, at the provider's end of one lease and at the payer's
-end of another: both workloads are paused unbilled, kept, and go on where they stood.
+"""The way to the market is cut for two minutes, at the provider's end of one lease and at the
+payer's end of another: both workloads are paused unbilled, kept, and go on where they stood.
 
 Real sockets and real containers; two adapters, so that either end's cut is seen alone.
 """

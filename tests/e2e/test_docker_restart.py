@@ -1,5 +1,5 @@
-"""The Docker daemon dies under a lease and comes back: the lease survives, or ends as the provider's
-fault; either way nothing is billed that was not delivered.
+"""The Docker daemon dies under a lease and comes back: the lease survives, or ends as the
+provider's fault; either way nothing is billed that was not delivered.
 
 The daemon is this test's own, with its own data, in a network namespace of its own: the shared one
 and its bridges are never touched.
@@ -86,7 +86,8 @@ class PrivateDaemon:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        # Where nobody reaps orphans the dead containerd's pid stays taken, and dockerd would wait for it.
+        # Where nobody reaps orphans the dead containerd's pid stays taken, and dockerd would wait
+        # for it.
         pidfile = self.folder / "exec" / "containerd" / "containerd.pid"
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pidfile.read_text()), signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""What a job may connect to, through the market: nothing unless it asked, and only where it is allowed."""
+"""What a job may connect to, through the market: nothing unless it asked, and only where it is
+allowed.
+"""
 
 from __future__ import annotations
 

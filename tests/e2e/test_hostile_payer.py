@@ -1,4 +1,6 @@
-"""An adapter cannot be made to serve unpaid: whatever a payer sends, the loss is two ticks at most."""
+"""An adapter cannot be made to serve unpaid: whatever a payer sends, the loss is two ticks at
+most.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ async def loss(
     folder: Path, answer: Answer, honest: int = 5, seconds: int = 90,
     spoil: Callable[[Rig], None] | None = None,
 ) -> tuple[Rig, int]:  # fmt: skip
-    """Honest ticks, then *answer* to whatever is owed; what the host delivered beyond what is paid."""
+    """Honest ticks, then *answer* to whatever is owed; what the host delivered beyond what is
+    paid.
+    """
     rig = Rig(folder, limits=Limits(final_wait_ms=5000))
     total = 0
 

@@ -1,5 +1,6 @@
-"""One kept channel, several leases that are each too dear for what is left in it: every one waits for
-its own top-up, none takes another's, and the ledger shows the sum of all three bills."""
+"""One kept channel, several leases that are each too dear for what is left in it: every one waits
+for its own top-up, none takes another's, and the ledger shows the sum of all three bills.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``kill -9`` of every part in the middle of a job, and between what it wrote and the acknowledgement.
+"""``kill -9`` of every part in the middle of a job, and between what it wrote and the
+acknowledgement.
 
 Restarted, the job goes on or ends with a stated reason; nothing is counted twice, nothing is billed
 beyond Docker's own times, and the invoice agrees with the ledger to the lovelace.
@@ -58,7 +59,9 @@ async def payer_daemon(world: World, market: str = "") -> AsyncGenerator[Command
 
 
 async def reckon(world: World, kills: int = 1) -> None:
-    """The story's end: a stated reason, an invoice that holds, Docker's times, the CLI's own word."""
+    """The story's end: a stated reason, an invoice that holds, Docker's times, the CLI's own
+    word.
+    """
     name = (await newest_job(world))["id"]
     view = await until_ended(world, name)
     assert view["reason"] in STATED, view
@@ -187,7 +190,9 @@ def test_the_market_is_killed_before_the_acknowledgement(tmp_path: Path) -> None
 
 @pytest.mark.prove
 def test_the_payer_is_killed_before_the_acknowledgement(tmp_path: Path) -> None:
-    """Its voucher is in its book and never left; the daemon of the same purse goes on from the book."""
+    """Its voucher is in its book and never left; the daemon of the same purse goes on from the
+    book.
+    """
 
     async def tell(world: World) -> None:
         async with (

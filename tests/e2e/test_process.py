@@ -1,4 +1,6 @@
-"""A provider without Docker: jobs without an image run as plain processes, from the job file to the bill."""
+"""A provider without Docker: jobs without an image run as plain processes, from the job file to the
+bill.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Everything written works as written: each ``sh`` block of README and quickstarts, in order, by bash.
+"""Everything written works as written: each ``sh`` block of README and quickstarts, in order, by
+bash.
 
 One embedded market serves all pages; it is started by the README's own `tally up`. Each page runs
 as one script, as somebody who follows it in one terminal: what a block exports or starts is there

@@ -135,8 +135,9 @@ def test_a_killed_providers_job_goes_on_elsewhere_within_its_budget(tmp_path: Pa
 
 
 def _check_charged(bill: Invoice, second: str) -> None:
-    """Each provider has what was signed for its receipts. What the first tells after it was given up
-    is signed as far as the new ceiling leaves budget for it, and no further."""
+    """Each provider has what was signed for its receipts. What the first tells after it was given
+    up is signed as far as the new ceiling leaves budget for it, and no further.
+    """
     assert all(line.owed for line in bill.lines)
     charged = [total.claimed or 0 for total in bill.channels]
     assert charged == [min(total.owed, total.signed) for total in bill.channels]
@@ -146,7 +147,9 @@ def _check_charged(bill: Invoice, second: str) -> None:
 
 
 async def _check_exposure(made: Story, first: str, second: str) -> None:
-    """What the first was paid and what the second may cost at most are within the budget together."""
+    """What the first was paid and what the second may cost at most are within the budget
+    together.
+    """
     payers = made.world.market.payers.all
     books = {lease: held for held in payers for lease in held.terms}
     assert books[first] is not books[second], "each provider has a channel of its own"

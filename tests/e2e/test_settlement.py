@@ -1,4 +1,6 @@
-"""Settlement end to end: many parties in few transactions, and nobody gains or loses by a rollback."""
+"""Settlement end to end: many parties in few transactions, and nobody gains or loses by a
+rollback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The stable-token instance, end to end: a minted token is opened, claimed, topped up, closed, finished."""
+"""The stable-token instance, end to end: a minted token is opened, claimed, topped up, closed,
+finished.
+"""
 
 from __future__ import annotations
 

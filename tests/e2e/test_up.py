@@ -1,4 +1,6 @@
-"""``tally up`` serves until Ctrl-C and, started again, knows everything; killed, it leaves no orphan."""
+"""``tally up`` serves until Ctrl-C and, started again, knows everything; killed, it leaves no
+orphan.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,8 @@ def test_it_knows_everything_after_a_restart(tmp_path: Path) -> None:
             ran = await tally("job", "run", str(file), "--yes", "--json", env=env)
             assert ran.process.returncode == 0, str(ran)
             assert ran.last["reason"] == "COMPLETED" and ran.last["settled"] is True, str(ran)
-            # Its channel's end lies deep before the picture is taken: nothing of it changes any more.
+            # Its channel's end lies deep before the picture is taken: nothing of it changes any
+            # more.
             await until_true(lambda: all_ended(env), "the channel's end, deep in the chain")
             before, tip = await picture(env), await block(env, "latest")
             assert before["bills"][0]["reconciled"] is True

@@ -1,8 +1,9 @@
-"""A full or failing disk at every write of every journal and log: nothing is torn, lost or signed twice.
+"""A full or failing disk at every write of every journal and log: nothing is torn, lost or signed
+twice.
 
-Each story writes to a fresh folder over a disk that fails at one of its calls, says what it was told is
-stored, and must end in the fault of the disk and nothing else. Then the disk is good again: whatever is
-there must read, and hold all that was said to be stored.
+Each story writes to a fresh folder over a disk that fails at one of its calls, says what it was
+told is stored, and must end in the fault of the disk and nothing else. Then the disk is good again:
+whatever is there must read, and hold all that was said to be stored.
 """
 
 from __future__ import annotations

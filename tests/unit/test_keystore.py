@@ -160,7 +160,9 @@ class Killed(BaseException):
 
 @dataclass
 class DeadDisk(BadDisk):
-    """A disk that the process is killed over: the *at*-th call is its last, half done if it writes."""
+    """A disk that the process is killed over: the *at*-th call is its last, half done if it
+    writes.
+    """
 
     kind: str = "short"
 

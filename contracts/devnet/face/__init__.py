@@ -1,1 +1,3 @@
-"""The devnet's HTTP face: Blockfrost's API as pycardano, blockfrost-python and wallets use it, and our own controls."""
+"""The devnet's HTTP face: Blockfrost's API as pycardano, blockfrost-python and wallets use it, and
+our own controls.
+"""

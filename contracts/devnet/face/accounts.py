@@ -170,7 +170,9 @@ def account_rewards(chain: Chain, stake: str, page: Paged) -> list[dict[str, Any
 @router.get("/accounts/{stake}/history")
 @router.get("/accounts/{stake}/mirs")
 def account_nothing(chain: Chain, stake: str) -> list[dict[str, Any]]:
-    """No stake is distributed and no reserves are moved here, so these lists are empty for every account."""
+    """No stake is distributed and no reserves are moved here, so these lists are empty for every
+    account.
+    """
     with chain.reading() as view:
         _account(view, stake)
     return []

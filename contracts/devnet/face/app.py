@@ -42,7 +42,9 @@ _PARTS = (
 
 
 class HeadAsGet:
-    """Answers HEAD wherever GET is answered, without the body: as Blockfrost does, and as health checks ask."""
+    """Answers HEAD wherever GET is answered, without the body: as Blockfrost does, and as health
+    checks ask.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -64,7 +66,9 @@ def application(devnet: Devnet) -> FastAPI:
     """Blockfrost's routes under /api/v0, the controls under /devnet."""
     app = FastAPI(
         title="Tally devnet",
-        description="Blockfrost's API over an embedded Cardano ledger; docs/devnet.md says what differs.",
+        description=(
+            "Blockfrost's API over an embedded Cardano ledger; docs/devnet.md says what differs."
+        ),
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -111,7 +115,9 @@ def _invalid(request: Request, problem: Exception) -> JSONResponse:
 
 
 def _http(request: Request, problem: Exception) -> JSONResponse:
-    """Blockfrost answers 400, not 404, to a path or a method that it does not serve: else "unserved" looks like "empty"."""
+    """Blockfrost answers 400, not 404, to a path or a method that it does not serve: else
+    "unserved" looks like "empty".
+    """
     assert isinstance(problem, HTTPException)
     unserved = problem.status_code in (404, 405)
     if unserved and f"{request.url.path}/".startswith(f"{API}/"):

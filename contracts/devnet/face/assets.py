@@ -139,7 +139,9 @@ def _utxo(view: View, row: Row) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """standard: of which version the metadata is valid. extra: CIP-68's third field, CBOR in hex."""
+    """standard: of which version the metadata is valid. extra: CIP-68's third field, CBOR in
+    hex.
+    """
 
     metadata: dict[str, Any] | None
     standard: str | None = None

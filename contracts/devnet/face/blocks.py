@@ -124,7 +124,8 @@ def following(chain: Chain, name: BlockName, page: Paged) -> list[dict[str, Any]
 def preceding(chain: Chain, name: BlockName, page: Paged) -> list[dict[str, Any]]:
     with chain.reading() as view:
         height = _found(view, name)["height"]
-        # The page counts back from the named block; inside a page blocks stand in the chain's order.
+        # The page counts back from the named block; inside a page blocks stand in the chain's
+        # order.
         newest_first = view.blocks(-1, height, Page(page.count, page.number, descending=True))
         return [_block(view, one) for one in reversed(newest_first)]
 
@@ -155,8 +156,8 @@ def network(chain: Chain) -> dict[str, Any]:
 def eras(chain: Chain) -> list[dict[str, Any]]:
     """One era from genesis: wallets take slot and time from it.
 
-    Like Blockfrost's last era it ends with the epoch in which a hard fork could come at the earliest: the current one, or the next
-    within the safe zone.
+    Like Blockfrost's last era it ends with the epoch in which a hard fork could come at the
+    earliest: the current one, or the next within the safe zone.
     """
     with chain.reading() as view:
         tip = _found(view, "latest")

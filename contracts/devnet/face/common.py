@@ -1,4 +1,6 @@
-"""What every route shares: the chain behind it, pages, Blockfrost's errors and its way to write amounts."""
+"""What every route shares: the chain behind it, pages, Blockfrost's errors and its way to write
+amounts.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,11 @@ def _chain(request: Request) -> Devnet:
 
 
 def body_of(kind: str) -> Any:
-    """A dependency that ends a request with 415 unless its body is said to be of this media type, whatever its parameters.
+    """A dependency that ends a request with 415 unless its body is said to be of this media type,
+    whatever its parameters.
 
-    As Blockfrost's servers answer (blockfrost-utils, ``handle415``): a client that forgets the header would meet it there first.
+    As Blockfrost's servers answer (blockfrost-utils, ``handle415``): a client that forgets the
+    header would meet it there first.
     """
 
     def check(request: Request) -> None:
@@ -228,7 +232,9 @@ def placed(view: View, row: Row) -> dict[str, Any]:
 
 
 def lookup(text: str) -> tuple[str, str]:
-    """(column, key) for an address or payment credential. Ends the request with 400 for a malformed one."""
+    """(column, key) for an address or payment credential. Ends the request with 400 for a malformed
+    one.
+    """
     try:
         column, key = payment_key(text)
     except BadAddress as problem:

@@ -1,4 +1,6 @@
-"""Our own controls under /devnet: faucet, time, blocks, rollbacks, indexer lag, rewards. No public chain has these."""
+"""Our own controls under /devnet: faucet, time, blocks, rollbacks, indexer lag, rewards. No public
+chain has these.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Evaluation as Blockfrost serves it: it hands the answers of Ogmios through, of version 5 or, where asked (``?version=6``), 6.
+"""Evaluation as Blockfrost serves it: it hands the answers of Ogmios through, of version 5 or,
+where asked (``?version=6``), 6.
 
-A failing script is a result, not an HTTP error. Sources: Ogmios' API reference for both versions, Blockfrost's documentation.
+A failing script is a result, not an HTTP error. Sources: Ogmios' API reference for both versions,
+Blockfrost's documentation.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from contracts.devnet.ledger.evaluation import (
 from contracts.devnet.transaction import OutRef, output
 
 router = APIRouter(prefix="/utils/txs/evaluate")
-# One at a time anyway: those that wait must not hold the threads that everything else is answered by.
+# One at a time anyway: those that wait must not hold the threads that everything else is answered
+# by.
 _ROOM = ThreadPoolExecutor(max_workers=1, thread_name_prefix="devnet-evaluate")
 _Version = Annotated[int, Query(ge=5, le=6)]
 _PURPOSES = {"certificate": "publish", "withdrawal": "withdraw"}
@@ -46,7 +49,9 @@ async def evaluate(chain: Chain, request: Request, version: _Version = 5) -> dic
 
 @router.post("/utxos", dependencies=[body_of("application/json")])
 async def evaluate_with(chain: Chain, request: Request, version: _Version = 5) -> dict[str, Any]:
-    """JSON body: cbor (base16 or base64) and additionalUtxoSet, outputs that the chain may not have, in the shape of either version."""
+    """JSON body: cbor (base16 or base64) and additionalUtxoSet, outputs that the chain may not
+    have, in the shape of either version.
+    """
     try:
         asked = json.loads(await request.body())
         raw = _transaction(asked["cbor"].encode("ascii"))
@@ -127,7 +132,9 @@ def _output(told: dict[str, Any]) -> bytes:
 
 
 def _value(value: dict[str, Any]) -> tuple[int, dict[bytes, dict[bytes, int]]]:
-    """Version 5: {coins, assets by "policy.name"}; version 6: {ada: {lovelace}, policy: {name: quantity}}."""
+    """Version 5: {coins, assets by "policy.name"}; version 6: {ada: {lovelace}, policy: {name:
+    quantity}}.
+    """
     bundle: dict[bytes, dict[bytes, int]] = {}
     if "coins" in value:
         assets = cast("dict[str, Any]", value.get("assets") or {})
@@ -142,7 +149,9 @@ def _value(value: dict[str, Any]) -> tuple[int, dict[bytes, dict[bytes, int]]]:
 
 
 def _script(script: dict[str, Any]) -> list[Any]:
-    """As an output has it: [kind, body]. Version 5: {"plutus:v3": hex} or {"native": ...}; version 6: {language, cbor or json}."""
+    """As an output has it: [kind, body]. Version 5: {"plutus:v3": hex} or {"native": ...}; version
+    6: {language, cbor or json}.
+    """
     if "language" in script:
         language: str = script["language"]
         body: Any = script.get("cbor", script.get("json"))
@@ -151,7 +160,8 @@ def _script(script: dict[str, Any]) -> list[Any]:
     if language == "native":
         return [0, cbor2.loads(bytes.fromhex(body)) if isinstance(body, str) else _native(body)]
     raw = bytes.fromhex(body)
-    # Clients differ in how often they wrap a script's bytes; the ledger's is once, beside the output's own encoding.
+    # Clients differ in how often they wrap a script's bytes; the ledger's is once, beside the
+    # output's own encoding.
     try:
         while isinstance(inner := cbor2.loads(raw), bytes):
             raw = inner

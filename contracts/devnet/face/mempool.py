@@ -97,7 +97,9 @@ class _Sources:
         return {**known, **place, "collateral": collateral, "reference": reference}
 
     def deposit(self, tx: Tx) -> int:
-        """What is missing from the balance: the ledger has checked it, so it is the deposit (negative: a refund)."""
+        """What is missing from the balance: the ledger has checked it, so it is the deposit
+        (negative: a refund).
+        """
         consumed = [self._found(ref) for ref in tx.inputs]
         if None in consumed:
             return 0  # an indexer that lags behind does not know what was spent

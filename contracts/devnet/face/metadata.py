@@ -1,6 +1,7 @@
 """Routes about transactions' metadata, and what it says of an asset (CIP-25).
 
-The index keeps transactions as they were sent; labels are read from them once and remembered, for a transaction's id fixes its bytes.
+The index keeps transactions as they were sent; labels are read from them once and remembered, for a
+transaction's id fixes its bytes.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def labels(chain: Chain, known: Remembered, page: Paged) -> list[dict[str, Any]]
 def _under(
     chain: Chain, known: Remembered, label: Label, page: Paged
 ) -> list[tuple[str, int, bytes]]:
-    """(transaction, label, value) under one label. Ends the request with 404 where there never was one."""
+    """(transaction, label, value) under one label. Ends the request with 404 where there never was
+    one.
+    """
     number = int(label)
     with chain.reading() as view:
         names = [name for name, many in _labelled(view, known).items() if number in many]
@@ -145,7 +148,9 @@ def _key(key: Any) -> str:
 
 
 def cip25(tx: Tx, policy: str, name: str) -> tuple[dict[str, Any] | None, str | None]:
-    """(metadata, standard) of an asset, policy and name in hex, in the transaction that minted it; (None, None) without."""
+    """(metadata, standard) of an asset, policy and name in hex, in the transaction that minted it;
+    (None, None) without.
+    """
     raw = dict(entries(tx)).get(CIP25)
     whole = None if raw is None else cbor2.loads(raw)
     if not isinstance(whole, Mapping):

@@ -147,7 +147,8 @@ def transaction_utxos(chain: Chain, name: str) -> dict[str, Any]:
         inputs += [_input(view, ref, False, True) for ref in tx.references]
         outputs = [_made(view, row, collateral=not tx.valid) for row in view.outputs_of(tx.id)]
     if tx.valid and tx.collateral_return is not None:
-        # Not on the chain unless a script fails, and listed all the same, as Blockfrost does: a client has to filter it.
+        # Not on the chain unless a script fails, and listed all the same, as Blockfrost does: a
+        # client has to filter it.
         shown = sent_output(tx.collateral_return, len(tx.outputs), collateral=True)
         outputs.append({**shown, "consumed_by_tx": None})
     return {"hash": tx.id, "inputs": inputs, "outputs": outputs}

@@ -54,7 +54,9 @@ def address_summary(chain: Chain, address: str) -> dict[str, Any]:
 
 @router.get("/addresses/{address}/extended")
 def address_extended(chain: Chain, address: str) -> dict[str, Any]:
-    """The summary, and of each asset how it is shown: decimals only where CIP-68 gives them, for there is no token registry here."""
+    """The summary, and of each asset how it is shown: decimals only where CIP-68 gives them, for
+    there is no token registry here.
+    """
     with chain.reading() as view:
         summary = _summary(view, address)
         amount = [{**one, **_shown(view, one["unit"])} for one in summary["amount"]]

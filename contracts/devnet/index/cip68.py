@@ -1,6 +1,7 @@
 """CIP-68: metadata of an asset in the datum of its reference token, as Blockfrost reads it.
 
-Labels (CIP-67) stand in the first four bytes of a token's name; the reference token has label 100 and the same rest.
+Labels (CIP-67) stand in the first four bytes of a token's name; the reference token has label 100
+and the same rest.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A label of a token that a user holds. needs: fields without which the metadata is not valid."""
+    """A label of a token that a user holds. needs: fields without which the metadata is not
+    valid.
+    """
 
     needs: tuple[str, ...]
     fungible: bool

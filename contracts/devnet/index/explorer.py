@@ -1,4 +1,5 @@
-"""What explorers ask of the index beyond what wallets do: by asset, by script, by block, by account. Reads only.
+"""What explorers ask of the index beyond what wallets do: by asset, by script, by block, by
+account. Reads only.
 
 Every function takes a ``View`` and sees the chain as of its height.
 """
@@ -19,7 +20,8 @@ def _span(span: Span) -> dict[str, int]:
 
 
 def transactions_at(view: View, column: str, key: str, page: Page, span: Span) -> list[Row]:
-    """Transactions that made or spent an output by address, payment credential or stake address; both ends of the span count.
+    """Transactions that made or spent an output by address, payment credential or stake address;
+    both ends of the span count.
 
     Rows: id, position, height, slot.
     """
@@ -34,7 +36,9 @@ def transactions_at(view: View, column: str, key: str, page: Page, span: Span) -
 
 
 def stake_transactions(view: View, stake: str, page: Page, span: Span) -> list[Row]:
-    """Every address of an account in every transaction that made or spent an output there. Rows: as above, and address."""
+    """Every address of an account in every transaction that made or spent an output there. Rows: as
+    above, and address.
+    """
     return view.rows(
         f"""SELECT touched.address, {_PLACED} JOIN (
                 SELECT address, tx AS id FROM output WHERE stake = :stake
@@ -102,7 +106,8 @@ def block_addresses(view: View, height: int, page: Page) -> dict[str, list[str]]
 def block_cbor(view: View, height: int, page: Page) -> list[Row]:
     """id and raw of a block's transactions."""
     return view.rows(
-        f"SELECT id, raw FROM tx WHERE height = :height AND height <= :h ORDER BY position {page.way}{page.sql}",
+        "SELECT id, raw FROM tx WHERE height = :height AND height <= :h ORDER BY position"
+        f" {page.way}{page.sql}",
         height=height,
     )
 
@@ -110,7 +115,8 @@ def block_cbor(view: View, height: int, page: Page) -> list[Row]:
 def hashes_between(view: View, first_slot: int, last_slot: int, page: Page) -> list[str]:
     """Hashes of the blocks in a range of slots."""
     rows = view.rows(
-        f"SELECT hash FROM block WHERE height <= :h AND slot BETWEEN :a AND :b ORDER BY height {page.way}{page.sql}",
+        "SELECT hash FROM block WHERE height <= :h AND slot BETWEEN :a AND :b ORDER BY height"
+        f" {page.way}{page.sql}",
         a=first_slot,
         b=last_slot,
     )

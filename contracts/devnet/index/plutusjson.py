@@ -1,6 +1,8 @@
-"""Plutus data as JSON, read from its bytes: maps whose keys are maps, and keys that occur twice, come out as they stand.
+"""Plutus data as JSON, read from its bytes: maps whose keys are maps, and keys that occur twice,
+come out as they stand.
 
-Decoding to Python's dictionaries first would lose both. Shape: the detailed schema of cardano-cli, which is Blockfrost's ``json_value``.
+Decoding to Python's dictionaries first would lose both. Shape: the detailed schema of cardano-cli,
+which is Blockfrost's ``json_value``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the index keeps of one transaction, as rows without their place in the chain.
 
-Made when a transaction is judged, before anybody hears that it was accepted: what cannot be put into rows is refused then, and a block
-that takes the transaction later has nothing left to work out.
+Made when a transaction is judged, before anybody hears that it was accepted: what cannot be put
+into rows is refused then, and a block that takes the transaction later has nothing left to work
+out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Unstorable(ValueError):
 
 
 class Source(NamedTuple):
-    """Of an output that is spent: its lovelace and its payment credential (hex; "" of a Byron address)."""
+    """Of an output that is spent: its lovelace and its payment credential (hex; "" of a Byron
+    address).
+    """
 
     lovelace: int
     payment: str
@@ -34,7 +37,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A transaction's rows by table, each without height and position. fee and deposit in lovelace; a refund is negative.
+    """A transaction's rows by table, each without height and position. fee and deposit in lovelace;
+    a refund is negative.
 
     outputs: (index, ...) as in the table, without the transaction's id.
     """
@@ -56,7 +60,8 @@ class Entry:
 def entry(tx: Tx, resolve: Resolve) -> Entry:
     """The rows of a transaction that the ledger accepts. Raises ``Unstorable``.
 
-    Of one whose script fails there is what db-sync keeps: the collateral spent, its return made, the difference as the fee.
+    Of one whose script fails there is what db-sync keeps: the collateral spent, its return made,
+    the difference as the fee.
     """
     try:
         consumed = {ref: _resolved(ref, resolve) for ref in tx.spent}
@@ -65,7 +70,8 @@ def entry(tx: Tx, resolve: Resolve) -> Entry:
         if not tx.valid:
             found = Entry(tx, total - produced, 0, made)
         else:
-            # The ledger has checked the balance, so what is missing from it is the deposit (negative: a refund).
+            # The ledger has checked the balance, so what is missing from it is the deposit
+            # (negative: a refund).
             paid_out = sum(amount for _, amount in tx.withdrawals)
             deposit = total + paid_out - produced - tx.fee - tx.donation
             found = Entry(tx, tx.fee, deposit, made)
@@ -125,9 +131,11 @@ def _redeemers(tx: Tx, consumed: dict[OutRef, Source]) -> list[Row]:
 
 
 def script_of(tx: Tx, tag: int, index: int, guards: Mapping[OutRef, str]) -> str | None:
-    """The hash of the script that a redeemer is for: redeemers point into the sorted parts of the body.
+    """The hash of the script that a redeemer is for: redeemers point into the sorted parts of the
+    body.
 
-    guards: the payment credential of each input, in hex. Raises ``IndexError`` for a redeemer that points at nothing.
+    guards: the payment credential of each input, in hex. Raises ``IndexError`` for a redeemer that
+    points at nothing.
     """
     if tag == 0:
         return guards[tx.inputs[index]]

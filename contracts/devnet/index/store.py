@@ -1,8 +1,10 @@
-"""The chain on disk: blocks, transactions, outputs and what explorers ask of them. The devnet's only SQL that writes.
+"""The chain on disk: blocks, transactions, outputs and what explorers ask of them. The devnet's
+only SQL that writes.
 
-Every write is one transaction, fsynced before it returns (WAL with synchronous=FULL): what was acknowledged survives kill -9 and a
-power cut. Rows carry the height at which they appeared, and outputs the height at which they were spent, so that the chain can be read
-as of any height and a rollback is a deletion.
+Every write is one transaction, fsynced before it returns (WAL with synchronous=FULL): what was
+acknowledged survives kill -9 and a power cut. Rows carry the height at which they appeared, and
+outputs the height at which they were spent, so that the chain can be read as of any height and a
+rollback is a deletion.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class StateTooOld(ValueError):
 
 
 class _ExactSum:
-    """SQL's sum of integers, or of their texts, however large: as text, for SQLite's own ends in an error at 2^63."""
+    """SQL's sum of integers, or of their texts, however large: as text, for SQLite's own ends in an
+    error at 2^63.
+    """
 
     def __init__(self) -> None:
         self._total = 0
@@ -98,7 +102,9 @@ class Block:
 
 
 class Store:
-    """One chain in one SQLite file, or in memory if ``path`` is None. Called under the node's lock only."""
+    """One chain in one SQLite file, or in memory if ``path`` is None. Called under the node's lock
+    only.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self.db = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
@@ -122,7 +128,8 @@ class Store:
         return self.db.execute(query, (table,)).fetchone() is not None
 
     def _index_again(self) -> None:
-        """Makes every table anew from the blocks' headers, the transactions' bytes and the rewards: an older devnet had others.
+        """Makes every table anew from the blocks' headers, the transactions' bytes and the rewards:
+        an older devnet had others.
 
         Raises ``StateTooOld`` if that devnet took what this one's index has no place for.
         """
@@ -149,8 +156,8 @@ class Store:
             self._set_mempool([read(row["raw"]) for row in pool])
         except (Unwritable, Unstorable, Malformed) as problem:
             raise StateTooOld(
-                "this state was written by an older devnet and holds a transaction that cannot be indexed"
-                f" ({problem}): start with an empty folder"
+                "this state was written by an older devnet and holds a transaction that cannot be"
+                f" indexed ({problem}): start with an empty folder"
             ) from problem
 
     def _open(self, block: Block, txs: Sequence[Tx]) -> None:
@@ -191,7 +198,9 @@ class Store:
         return [row["raw"] for row in self.db.execute("SELECT raw FROM mempool ORDER BY position")]
 
     def transactions(self, above: int, up_to: int) -> list[tuple[int, bytes]]:
-        """(height, bytes) of every transaction in blocks above < height <= up_to, in the chain's order."""
+        """(height, bytes) of every transaction in blocks above < height <= up_to, in the chain's
+        order.
+        """
         rows = self.db.execute(
             "SELECT height, raw FROM tx WHERE height > ? AND height <= ? ORDER BY height, position",
             (above, up_to),
@@ -216,7 +225,8 @@ class Store:
     def largest(self, address: str) -> faucet.Coin | None:
         """The output with the most lovelace at an address that no block has spent."""
         row = self.db.execute(
-            "SELECT tx, ix, lovelace FROM output WHERE address = ? AND spent_height IS NULL ORDER BY lovelace DESC LIMIT 1",
+            "SELECT tx, ix, lovelace FROM output WHERE address = ? AND spent_height IS NULL ORDER"
+            " BY lovelace DESC LIMIT 1",
             (address,),
         ).fetchone()
         return None if row is None else faucet.Coin(OutRef(row["tx"], row["ix"]), row["lovelace"])
@@ -226,13 +236,16 @@ class Store:
     def utxos(self, height: int) -> bytes:
         """CBOR map of every output unspent at a height, each with the very bytes that were sent."""
         rows = self.db.execute(
-            "SELECT tx, ix, raw FROM output WHERE height <= ? AND (spent_height IS NULL OR spent_height > ?)",
+            "SELECT tx, ix, raw FROM output WHERE height <= ? AND (spent_height IS NULL OR"
+            " spent_height > ?)",
             (height, height),
         )
         return utxo_map([(OutRef(row["tx"], row["ix"]), row["raw"]) for row in rows])
 
     def governing(self, height: int) -> list[tuple[int, bytes]]:
-        """(height, bytes) of the transactions that changed the register of accounts, pools and DReps, in the chain's order."""
+        """(height, bytes) of the transactions that changed the register of accounts, pools and
+        DReps, in the chain's order.
+        """
         rows = self.db.execute(
             "SELECT height, raw FROM tx WHERE governs AND height <= ? ORDER BY height, position",
             (height,),
@@ -240,7 +253,9 @@ class Store:
         return [(row["height"], row["raw"]) for row in rows]
 
     def rewarded(self, height: int) -> list[tuple[int, str, int]]:
-        """(height, stake address, lovelace) of every reward that was credited, in the chain's order."""
+        """(height, stake address, lovelace) of every reward that was credited, in the chain's
+        order.
+        """
         rows = self.db.execute(
             "SELECT * FROM reward WHERE height <= ? ORDER BY height, rowid", (height,)
         )
@@ -262,7 +277,9 @@ class Store:
         self._output(genesis.tx, block.height, -1, row)
 
     def rehearse(self, one: Entry) -> None:
-        """Writes a transaction's rows and takes them back; then, what waits can be written. Raises ``Unstorable``."""
+        """Writes a transaction's rows and takes them back; then, what waits can be written. Raises
+        ``Unstorable``.
+        """
         self.db.execute("BEGIN IMMEDIATE")
         try:
             self._rows(_NOWHERE, 0, one)
@@ -282,7 +299,8 @@ class Store:
         pool: Sequence[Tx],
         rewards: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """Appends a block of these transactions and leaves exactly ``pool`` in the mempool. rewards: (stake address, lovelace).
+        """Appends a block of these transactions and leaves exactly ``pool`` in the mempool.
+        rewards: (stake address, lovelace).
 
         Raises ``Unwritable`` with the first that cannot be written; then nothing is.
         """
@@ -303,7 +321,9 @@ class Store:
                 raise Unwritable(one.tx.id, problem) from problem
 
     def truncate(self, height: int, pool: Sequence[Tx], fork: int) -> None:
-        """Takes back every block above a height; the mempool becomes ``pool``. fork: how many rollbacks there have been."""
+        """Takes back every block above a height; the mempool becomes ``pool``. fork: how many
+        rollbacks there have been.
+        """
         with self._write():
             for table in (*_BY_HEIGHT, "withdrawal", "reward"):
                 self.db.execute(f"DELETE FROM {table} WHERE height > ?", (height,))
@@ -347,14 +367,17 @@ class Store:
     def _spend(self, height: int, entry: Entry) -> None:
         for ref in entry.tx.spent:
             done = self.db.execute(
-                "UPDATE output SET spent_by = ?, spent_height = ? WHERE tx = ? AND ix = ? AND spent_by IS NULL",
+                "UPDATE output SET spent_by = ?, spent_height = ? WHERE tx = ? AND ix = ? AND"
+                " spent_by IS NULL",
                 (entry.tx.id, height, *ref),
             )
             if done.rowcount != 1:
                 raise Unstorable(f"index and ledger disagree about {ref.tx}#{ref.ix}")
 
     def _rows(self, height: int, position: int, entry: Entry) -> None:
-        """Everything that a transaction adds; of one whose script fails, its collateral return alone."""
+        """Everything that a transaction adds; of one whose script fails, its collateral return
+        alone.
+        """
         tx, at, many = entry.tx, (height, position), self.db.executemany
         governs = bool(tx.valid and (tx.certificates or tx.withdrawals or tx.proposals))
         row = (tx.id, *at, tx.raw, entry.fee, entry.deposit, governs)

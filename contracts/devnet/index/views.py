@@ -1,4 +1,5 @@
-"""The chain as of one height, read from the index: what an indexer that has seen just these blocks would know.
+"""The chain as of one height, read from the index: what an indexer that has seen just these blocks
+would know.
 
 Rows are ``sqlite3.Row``; the face turns them into Blockfrost's JSON.
 """
@@ -20,7 +21,9 @@ _UNSPENT = "height <= :h AND (spent_height IS NULL OR spent_height > :h)"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Blockfrost's pagination: up to 100 items a page, pages from 1, oldest first unless ``descending``."""
+    """Blockfrost's pagination: up to 100 items a page, pages from 1, oldest first unless
+    ``descending``.
+    """
 
     count: int = 100
     number: int = 1
@@ -70,23 +73,29 @@ class View:
     def blocks(self, above: int, below: int, page: Page) -> list[Row]:
         """Blocks with above < height < below."""
         return self._all(
-            f"SELECT * FROM block WHERE height <= :h AND height > :above AND height < :below ORDER BY height {page.way}{page.sql}",
+            "SELECT * FROM block WHERE height <= :h AND height > :above AND height < :below ORDER"
+            f" BY height {page.way}{page.sql}",
             above=above,
             below=below,
         )
 
     def block_txs(self, height: int, page: Page) -> list[str]:
         rows = self._all(
-            f"SELECT id FROM tx WHERE height <= :h AND height = :height ORDER BY position {page.way}{page.sql}",
+            "SELECT id FROM tx WHERE height <= :h AND height = :height ORDER BY position"
+            f" {page.way}{page.sql}",
             height=height,
         )
         return [row["id"] for row in rows]
 
     def totals(self, first_slot: int, last_slot: int) -> Row:
-        """Over the blocks of a range of slots: blocks, txs, first and last slot; fees and output, which are text."""
+        """Over the blocks of a range of slots: blocks, txs, first and last slot; fees and output,
+        which are text.
+        """
         row = self._one(
-            "SELECT count(*) AS blocks, coalesce(sum(txs), 0) AS txs, coalesce(exact_sum(fees), 0) AS fees, coalesce(exact_sum(output), 0) AS output,"
-            " coalesce(min(slot), 0) AS first, coalesce(max(slot), 0) AS last FROM block WHERE height <= :h AND slot BETWEEN :a AND :b",
+            "SELECT count(*) AS blocks, coalesce(sum(txs), 0) AS txs, coalesce(exact_sum(fees), 0)"
+            " AS fees, coalesce(exact_sum(output), 0) AS output, coalesce(min(slot), 0) AS first,"
+            " coalesce(max(slot), 0) AS last FROM block WHERE height <= :h AND slot BETWEEN :a"
+            " AND :b",
             a=first_slot,
             b=last_slot,
         )
@@ -107,14 +116,16 @@ class View:
     ) -> list[Row]:
         """Unspent outputs by address, payment credential or stake address, oldest first.
 
-        ``unit`` keeps those with an asset, and "lovelace", as at Blockfrost, those with nothing else.
+        ``unit`` keeps those with an asset, and "lovelace", as at Blockfrost, those with nothing
+        else.
         """
         having = "" if unit is None else " AND instr(assets, :unit)"
         if unit == "lovelace":
             having = " AND assets = '{}'"
         way, limit = (page.way, page.sql) if page else ("ASC", "")
         return self._all(
-            f"SELECT * FROM output WHERE {column} = :key AND {_UNSPENT}{having} ORDER BY height {way}, position {way}, ix {way}{limit}",
+            f"SELECT * FROM output WHERE {column} = :key AND {_UNSPENT}{having} ORDER BY height"
+            f" {way}, position {way}, ix {way}{limit}",
             key=key,
             unit=f'"{unit}"',
         )
@@ -128,7 +139,9 @@ class View:
         return self._all(f"SELECT * FROM output WHERE height <= :h AND {column} = :key", key=key)
 
     def address_txs(self, column: str, key: str, page: Page, first: int, last: int) -> list[Row]:
-        """Transactions that made or spent an output at an address: id, position, height, slot; heights first..last."""
+        """Transactions that made or spent an output at an address: id, position, height, slot;
+        heights first..last.
+        """
         return self._all(
             f"""SELECT tx.id, tx.position, tx.height, block.slot FROM tx JOIN block USING (height) WHERE tx.height <= :h
                 AND tx.height BETWEEN :first AND :last AND tx.id IN (
@@ -143,7 +156,8 @@ class View:
         """Quantity of an asset by address, in order of first receipt."""
         found: dict[str, int] = {}
         rows = self._all(
-            f"SELECT address, assets FROM output WHERE instr(assets, :unit) AND {_UNSPENT} ORDER BY height, position, ix",
+            f"SELECT address, assets FROM output WHERE instr(assets, :unit) AND {_UNSPENT} ORDER BY"
+            " height, position, ix",
             unit=f'"{unit}"',
         )
         for row in rows:
@@ -173,7 +187,8 @@ class View:
     def redeemers(self, column: str, key: str, page: Page) -> list[Row]:
         """Redeemers of a transaction or, in the chain's order, of a script."""
         return self._all(
-            f"SELECT * FROM redeemer WHERE height <= :h AND {column} = :key ORDER BY height {page.way}, position {page.way}, tag, ix{page.sql}",
+            f"SELECT * FROM redeemer WHERE height <= :h AND {column} = :key ORDER BY height"
+            f" {page.way}, position {page.way}, tag, ix{page.sql}",
             key=key,
         )
 
@@ -200,7 +215,9 @@ class View:
         )
 
     def assets(self, prefix: str, page: Page) -> list[Row]:
-        """unit and quantity in circulation, as text, of every asset whose unit begins with ``prefix``."""
+        """unit and quantity in circulation, as text, of every asset whose unit begins with
+        ``prefix``.
+        """
         return self._all(
             f"""SELECT unit, exact_sum(quantity) AS quantity FROM mint WHERE height <= :h AND substr(unit, 1, length(:prefix)) = :prefix
                 GROUP BY unit ORDER BY min(height) {page.way}, unit{page.sql}""",
@@ -209,19 +226,22 @@ class View:
 
     def certificates(self, stake: str, page: Page) -> list[Row]:
         return self._all(
-            f"SELECT * FROM certificate WHERE height <= :h AND stake = :stake ORDER BY height {page.way}, position {page.way}, ix {page.way}{page.sql}",
+            "SELECT * FROM certificate WHERE height <= :h AND stake = :stake ORDER BY height"
+            f" {page.way}, position {page.way}, ix {page.way}{page.sql}",
             stake=stake,
         )
 
     def withdrawals(self, stake: str, page: Page) -> list[Row]:
         return self._all(
-            f"SELECT * FROM withdrawal WHERE height <= :h AND stake = :stake ORDER BY height {page.way}{page.sql}",
+            "SELECT * FROM withdrawal WHERE height <= :h AND stake = :stake ORDER BY height"
+            f" {page.way}{page.sql}",
             stake=stake,
         )
 
     def rewarded(self, stake: str) -> int:
         row = self._one(
-            "SELECT coalesce(exact_sum(lovelace), 0) AS total FROM reward WHERE height <= :h AND stake = :stake",
+            "SELECT coalesce(exact_sum(lovelace), 0) AS total FROM reward WHERE height <= :h AND"
+            " stake = :stake",
             stake=stake,
         )
         assert row is not None
@@ -232,7 +252,8 @@ class View:
     def sums(self) -> dict[str, int]:
         """All lovelace there is: genesis + rewards = unspent + fees + deposits + accounts.
 
-        faucet_paid: what the faucet sent to others; so faucet_paid + rewards - returned = wallets + other_fees + deposits + accounts.
+        faucet_paid: what the faucet sent to others; so faucet_paid + rewards - returned = wallets +
+        other_fees + deposits + accounts.
         """
 
         def total(query: str) -> int:
@@ -256,10 +277,12 @@ class View:
             "deposits": total("deposit), 0) FROM tx WHERE height <= :h"),
             "accounts": rewards - total("lovelace), 0) FROM withdrawal WHERE height <= :h"),
             "faucet_paid": total(
-                f"lovelace), 0) FROM output WHERE height <= :h AND position >= 0 AND address <> :faucet AND tx {ours}"
+                "lovelace), 0) FROM output WHERE height <= :h AND position >= 0 AND address <>"
+                f" :faucet AND tx {ours}"
             ),
             "returned": total(
-                f"lovelace), 0) FROM output WHERE height <= :h AND position >= 0 AND address = :faucet AND tx NOT {ours}"
+                "lovelace), 0) FROM output WHERE height <= :h AND position >= 0 AND address ="
+                f" :faucet AND tx NOT {ours}"
             ),
         }
 

@@ -1,7 +1,9 @@
-"""The ledger's rules: Scalus inside this process, in V8 by mini-racer. The only file that knows either.
+"""The ledger's rules: Scalus inside this process, in V8 by mini-racer. The only file that knows
+either.
 
-States are immutable handles: ``apply`` returns a new one, so a rollback is nothing but going on from an older handle.
-``Engine`` is not thread-safe: the node calls it under its lock. ``Evaluator`` is.
+States are immutable handles: ``apply`` returns a new one, so a rollback is nothing but going on
+from an older handle. ``Engine`` is not thread-safe: the node calls it under its lock. ``Evaluator``
+is.
 """
 
 from __future__ import annotations
@@ -43,14 +45,17 @@ class TextDecoder {
 _CALL_SECONDS = 60.0
 # The largest that a transaction may use takes some three seconds on a machine with time for it.
 _EVALUATE_SECONDS = 20.0
-# Certificates of pools and DReps: Scalus 0.17.0 judges by those that a state was made with, and notes no new ones.
+# Certificates of pools and DReps: Scalus 0.17.0 judges by those that a state was made with, and
+# notes no new ones.
 _FORGOTTEN = (3, 4, 16, 17)
 _MODELS = [COST_MODELS[name] for name in ("PlutusV1", "PlutusV2", "PlutusV3")]
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Execution units of one redeemer. tag: spend, mint, certificate, withdrawal, vote or propose."""
+    """Execution units of one redeemer. tag: spend, mint, certificate, withdrawal, vote or
+    propose.
+    """
 
     tag: str
     index: int
@@ -59,7 +64,9 @@ class Units:
 
 
 class ScriptFailure(Exception):
-    """An evaluation has no result. at: (tag, index) of the redeemer where it ended, None if it did not come to scripts."""
+    """An evaluation has no result. at: (tag, index) of the redeemer where it ended, None if it did
+    not come to scripts.
+    """
 
     def __init__(self, reason: str, logs: list[str], at: tuple[str, int] | None) -> None:
         super().__init__(reason)
@@ -69,7 +76,9 @@ class ScriptFailure(Exception):
 
 
 class State:
-    """One immutable ledger state, kept in V8 for as long as Python refers to it. register: what it was made of, beside its outputs."""
+    """One immutable ledger state, kept in V8 for as long as Python refers to it. register: what it
+    was made of, beside its outputs.
+    """
 
     __slots__ = ("__weakref__", "number", "register")
 
@@ -93,7 +102,8 @@ class _V8:
 
     def __init__(self, source: str) -> None:
         self._v8 = py_mini_racer.MiniRacer()
-        # Left to the interpreter's end, V8's own destructor would wait for a thread that no longer runs.
+        # Left to the interpreter's end, V8's own destructor would wait for a thread that no longer
+        # runs.
         self._free = weakref.finalize(self, self._v8.close)
         glue = (Path(__file__).resolve().parent / "glue.js").read_text()
         for script in (_SHIM, mended(source), glue):
@@ -110,10 +120,12 @@ class _V8:
 
 
 class Evaluator:
-    """Exact units of a transaction's scripts, bounded by what a transaction may use. Any thread may call it; they take turns.
+    """Exact units of a transaction's scripts, bounded by what a transaction may use. Any thread may
+    call it; they take turns.
 
-    It has a V8 of its own, so that no block and no submitted transaction waits for an evaluation, and one serves every devnet of a
-    process, for loading Scalus takes seconds; it is loaded when it is first asked.
+    It has a V8 of its own, so that no block and no submitted transaction waits for an evaluation,
+    and one serves every devnet of a process, for loading Scalus takes seconds; it is loaded when it
+    is first asked.
     """
 
     def __init__(self, source: Callable[[], str], seconds: float = _EVALUATE_SECONDS) -> None:
@@ -123,7 +135,8 @@ class Evaluator:
         self._v8: _V8 | None = None
 
     def evaluate(self, zero_time_ms: int, tx: bytes, utxos: bytes) -> list[Units]:
-        """Units of every redeemer, whatever the transaction declares. zero_time_ms: POSIX milliseconds of slot 0.
+        """Units of every redeemer, whatever the transaction declares. zero_time_ms: POSIX
+        milliseconds of slot 0.
 
         Raises ``ScriptFailure`` with the first script that fails, or runs past the bound.
         """
@@ -160,7 +173,9 @@ class Engine:
         return self._kept(self._call("tallyState", utxos.hex(), *_listed(register)), register)
 
     def apply(self, state: State, slot: int, tx: Tx) -> State:
-        """The state after ``tx`` at ``slot``. Raises ``LedgerRefusal``; ``state`` itself never changes."""
+        """The state after ``tx`` at ``slot``. Raises ``LedgerRefusal``; ``state`` itself never
+        changes.
+        """
         answer = self._call("tallyApply", state.number, slot, tx.raw.hex())
         if "error" in answer:
             raise LedgerRefusal(named(answer["error"]), answer["logs"])
@@ -168,7 +183,8 @@ class Engine:
         drawn = any(amount for _, amount in tx.withdrawals)
         if not tx.valid or not (drawn or any(one.kind in _FORGOTTEN for one in tx.certificates)):
             return after
-        # Scalus 0.17.0 checks that a withdrawal is the whole balance and then leaves the balance as it was: it could be drawn again.
+        # Scalus 0.17.0 checks that a withdrawal is the whole balance and then leaves the balance as
+        # it was: it could be drawn again.
         number = self._call("tallySettled", after.number, *_listed(after.register))
         return self._kept(number, after.register)
 
@@ -182,7 +198,8 @@ class Engine:
 
     def _kept(self, number: int, register: Register) -> State:
         state = State(number, register)
-        # The collector may run anywhere, even inside a call into V8: note the number here and free it in the next call.
+        # The collector may run anywhere, even inside a call into V8: note the number here and free
+        # it in the next call.
         weakref.finalize(state, self._released.append, number).atexit = False
         return state
 

@@ -1,4 +1,6 @@
-"""What a transaction's scripts would use, and in which way they fail: the answers of Ogmios' EvaluateTransaction, before their JSON."""
+"""What a transaction's scripts would use, and in which way they fail: the answers of Ogmios'
+EvaluateTransaction, before their JSON.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,10 @@ class CannotCreateContext(EvaluationRefusal):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Of one redeemer. kind: the failure's name in Ogmios 5 (validatorFailed, missingRequiredScripts, missingRequiredDatums,
-    extraRedeemers, nonScriptInputReferencedByRedeemer). missing: the hash of the script or datum that is,
-    or the input that no script guards.
+    """Of one redeemer. kind: the failure's name in Ogmios 5 (validatorFailed,
+    missingRequiredScripts, missingRequiredDatums, extraRedeemers,
+    nonScriptInputReferencedByRedeemer). missing: the hash of the script or datum that is, or the
+    input that no script guards.
     """
 
     kind: str
@@ -63,7 +66,9 @@ Find = Callable[[OutRef], bytes | None]
 def evaluated(
     evaluator: Evaluator, zero_time_ms: int, tx: Tx, found: Mapping[OutRef, bytes]
 ) -> list[Units]:
-    """Units of every redeemer; found: the raw outputs that the transaction spends and refers to. Raises ``EvaluationRefusal``."""
+    """Units of every redeemer; found: the raw outputs that the transaction spends and refers to.
+    Raises ``EvaluationRefusal``.
+    """
     outputs = {ref: output(raw) for ref, raw in found.items()}
     missing = _unrunnable(tx, outputs)
     if missing:
@@ -88,7 +93,9 @@ def resolved(tx: Tx, find: Find) -> dict[OutRef, bytes]:
 
 
 def _unrunnable(tx: Tx, outputs: dict[OutRef, Output]) -> dict[Pointer, Failure]:
-    """Redeemers that point at nothing, at what no script guards, or at a script or a datum that is not there."""
+    """Redeemers that point at nothing, at what no script guards, or at a script or a datum that is
+    not there.
+    """
     scripts = _scripts(tx, outputs)
     found: dict[Pointer, Failure] = {}
     for one in tx.redeemers:

@@ -1,7 +1,9 @@
-"""Where Scalus 0.17.0 differs from cardano-ledger and a line of its own code can be changed: done to its text before it is run.
+"""Where Scalus 0.17.0 differs from cardano-ledger and a line of its own code can be changed: done
+to its text before it is run.
 
-Each mend names what is wrong, the text as it stands in the pinned file, and the text instead. A text that is not there exactly once
-ends the start (another Scalus would have to be read again); the file on disk stays as npm installed it.
+Each mend names what is wrong, the text as it stands in the pinned file, and the text instead. A
+text that is not there exactly once ends the start (another Scalus would have to be read again); the
+file on disk stays as npm installed it.
 """
 
 from __future__ import annotations
@@ -26,36 +28,54 @@ MENDS = (
     (
         "a body may be a map of indefinite length",
         "var n=dn(t),e=n.c;n=n.d;for(var r=aCt().Cm(tDt()),i=Plt(fMt()),o=NEt()",
-        "var open=524288===tn(t),n=open?(t.Dc=0,R(-1,2147483647)):dn(t),e=n.c;n=n.d;"
-        "for(var r=aCt().Cm(tDt()),i=Plt(fMt()),o=NEt()",
+        (
+            "var open=524288===tn(t),n=open?(t.Dc=0,R(-1,2147483647)):dn(t),e=n.c;n=n.d;"
+            "for(var r=aCt().Cm(tDt()),i=Plt(fMt()),o=NEt()"
+        ),
     ),
     (
         "and ends with a break",
         "k=0,j=0;;){var x=k;if(!(j===n?x>>>0<e>>>0:j<n))break;switch(x=en(t)){case 0:r=SG(",
-        "k=0,j=0;;){var x=k;if(open?mn(t):!(j===n?x>>>0<e>>>0:j<n))break;switch(x=en(t)){case 0:r=SG(",
+        (
+            "k=0,j=0;;){var x=k;if(open?mn(t):!(j===n?x>>>0<e>>>0:j<n))break;switch(x=en(t)){case"
+            " 0:r=SG("
+        ),
     ),
     (
         "so may a witness set",
         "YG.prototype.z=function(t){var n=dn(t),e=n.c,r=n.d;",
-        "YG.prototype.z=function(t){var open=524288===tn(t),n=open?(t.Dc=0,R(0,0)):dn(t),e=n.c,r=n.d;",
+        (
+            "YG.prototype.z=function(t){var"
+            " open=524288===tn(t),n=open?(t.Dc=0,R(0,0)):dn(t),e=n.c,r=n.d;"
+        ),
     ),
     (
         "and ends with a break",
         "e=QGt(R(e,r)),r=0;for(var f=e.ge;r<e.h();){switch(en(t)){case 0:n=SG(EG(),Q4()",
-        "e=QGt(R(e,r)),r=0;for(var f=e.ge;open?!mn(t):r<e.h();){switch(en(t)){case 0:n=SG(EG(),Q4()",
+        (
+            "e=QGt(R(e,r)),r=0;for(var f=e.ge;open?!mn(t):r<e.h();){switch(en(t)){case"
+            " 0:n=SG(EG(),Q4()"
+        ),
     ),
     (
         "so may an output, and one of the older kind an array of indefinite length",
         "KG.prototype.z=function(t){if(65536===tn(t)){",
-        "KG.prototype.z=function(t){var open=524288===tn(t);if(131072===tn(t)){C4(),t.Dc=0;"
-        "var q=oH(uH(),t),v=rK(iK(),t),w=mn(t);t=(n=>(w||mn(t)||Bn(t,'BREAK'),n))"
-        "(new gxt(q,v,w?NEt():new HEt(new iU(j9()).Gh(t))))}else if(65536===tn(t)){",
+        (
+            "KG.prototype.z=function(t){var open=524288===tn(t);if(131072===tn(t)){C4(),t.Dc=0;"
+            "var q=oH(uH(),t),v=rK(iK(),t),w=mn(t);t=(n=>(w||mn(t)||Bn(t,'BREAK'),n))"
+            "(new gxt(q,v,w?NEt():new HEt(new iU(j9()).Gh(t))))}else if(65536===tn(t)){"
+        ),
     ),
     (
         "the map's head",
-        '{262144===tn(t)||jn(t,"Expected Array or Map for TransactionOutput"),C4();var r=(e=dn(t)).c,i=e.d;',
-        '{open||262144===tn(t)||jn(t,"Expected Array or Map for TransactionOutput"),C4();'
-        "var r=(e=open?(t.Dc=0,R(0,0)):dn(t)).c,i=e.d;",
+        (
+            '{262144===tn(t)||jn(t,"Expected Array or Map for TransactionOutput"),C4();var'
+            " r=(e=dn(t)).c,i=e.d;"
+        ),
+        (
+            '{open||262144===tn(t)||jn(t,"Expected Array or Map for TransactionOutput"),C4();'
+            "var r=(e=open?(t.Dc=0,R(0,0)):dn(t)).c,i=e.d;"
+        ),
     ),
     (
         "and its end",
@@ -69,8 +89,14 @@ MENDS = (
     ),
     (
         "and end with a break",
-        "for(var s=e.ge;r<e.h();){switch(en(t)){case 0:n=new HEt(In($F(),AK(),wU()).z(t));break;case 1:i=vF(",
-        "for(var s=e.ge;open?!mn(t):r<e.h();){switch(en(t)){case 0:n=new HEt(In($F(),AK(),wU()).z(t));break;case 1:i=vF(",
+        (
+            "for(var s=e.ge;r<e.h();){switch(en(t)){case 0:n=new"
+            " HEt(In($F(),AK(),wU()).z(t));break;case 1:i=vF("
+        ),
+        (
+            "for(var s=e.ge;open?!mn(t):r<e.h();){switch(en(t)){case 0:n=new"
+            " HEt(In($F(),AK(),wU()).z(t));break;case 1:i=vF("
+        ),
     ),
     (
         "an evaluation may use what a transaction may, not 2^63 units",
@@ -83,19 +109,33 @@ MENDS = (
         "(null===c?null===r:c===r)n=new uat(t.N5a,!1);else",
     ),
     (
-        "the numbers of a pointer address stand with their highest part first, where they are written",
-        'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be non-negative");',
-        'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be non-negative");'
-        "{var v=BigInt(e>>>0)<<32n|BigInt(n>>>0),b=[Number(v&127n)];"
-        "for(v>>=7n;v;v>>=7n)b.unshift(Number(v&127n)|128);return new W(new Int8Array(b))}",
+        (
+            "the numbers of a pointer address stand with their highest part first, where they are"
+            " written"
+        ),
+        (
+            'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be'
+            ' non-negative");'
+        ),
+        (
+            'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be'
+            ' non-negative");{var'
+            " v=BigInt(e>>>0)<<32n|BigInt(n>>>0),b=[Number(v&127n)];for(v>>=7n;v;v>>=7n)b.unshift(Number(v&127n)|128);return"
+            " new W(new Int8Array(b))}"
+        ),
     ),
     (
         "and where they are read",
-        'function Fb(t,n,e){if(!(e<n.a.length))throw _vt("requirement failed: Start index out of bounds");',
-        "function Fb(t,n,e){for(var v=0n,at=e;;){"
-        'if(!(at<n.a.length))throw _vt("requirement failed: Start index out of bounds");'
-        "var one=n.a[at++];v=v<<7n|BigInt(one&127);if(!(128&one))"
-        "return Fgt(new Rgt,R(Number(v&4294967295n)|0,Number(v>>32n&4294967295n)|0),at-e)}",
+        (
+            'function Fb(t,n,e){if(!(e<n.a.length))throw _vt("requirement failed: Start index out'
+            ' of bounds");'
+        ),
+        (
+            "function Fb(t,n,e){for(var v=0n,at=e;;){"
+            'if(!(at<n.a.length))throw _vt("requirement failed: Start index out of bounds");'
+            "var one=n.a[at++];v=v<<7n|BigInt(one&127);if(!(128&one))"
+            "return Fgt(new Rgt,R(Number(v&4294967295n)|0,Number(v>>32n&4294967295n)|0),at-e)}"
+        ),
     ),
     (
         "a pool that is registered pays no second deposit when it registers anew",
@@ -105,7 +145,10 @@ MENDS = (
     (
         "nor does one that stands twice in a transaction",
         "t instanceof WCt&&(t=(n=a.Sc)+o|0,n=(a.ad+u|0)",
-        "t instanceof WCt&&!pools.Aa(Kb(Wb(),t.vq,uU().XG))&&(pools=pools.Bf(Kb(Wb(),t.vq,uU().XG)),t=(n=a.Sc)+o|0,n=(a.ad+u|0)",
+        (
+            "t instanceof"
+            " WCt&&!pools.Aa(Kb(Wb(),t.vq,uU().XG))&&(pools=pools.Bf(Kb(Wb(),t.vq,uU().XG)),t=(n=a.Sc)+o|0,n=(a.ad+u|0)"
+        ),
     ),
     (
         "a pool's last epoch is counted in epochs, not in slots",
@@ -121,7 +164,9 @@ MENDS = (
 
 
 def mended(source: str) -> str:
-    """The ledger's JavaScript with the mends. Raises ``ValueError`` if it is not the text that they were made for."""
+    """The ledger's JavaScript with the mends. Raises ``ValueError`` if it is not the text that they
+    were made for.
+    """
     for why, before, after in MENDS:
         if source.count(before) != 1:
             raise ValueError(f"this Scalus is another than the one that was mended: {why}")

@@ -1,10 +1,13 @@
-"""The ledger's no, with the name that cardano-ledger has for it: clients look for names, and the engine gives sentences."""
+"""The ledger's no, with the name that cardano-ledger has for it: clients look for names, and the
+engine gives sentences.
+"""
 
 from __future__ import annotations
 
 import re
 
-# The engine's sentence (a pattern) and the ledger's name, most particular first. Source: the Conway rules of cardano-ledger.
+# The engine's sentence (a pattern) and the ledger's name, most particular first. Source: the Conway
+# rules of cardano-ledger.
 _NAMES = (
     (
         r"\(input position \d+\)|requirement failed|Unknown key \d+ in|cannot be zero",
@@ -58,7 +61,9 @@ _NAMES = (
 
 
 class LedgerRefusal(Exception):
-    """The ledger does not accept a transaction. reason: its name for it and the words; logs: traces of the failing script."""
+    """The ledger does not accept a transaction. reason: its name for it and the words; logs: traces
+    of the failing script.
+    """
 
     code = "ledger_refused"
 
@@ -74,7 +79,9 @@ class LedgerRefusal(Exception):
 
 
 def named(sentence: str) -> str:
-    """The engine's sentence after the ledger's name for what it says; unknown ones stay as they are."""
+    """The engine's sentence after the ledger's name for what it says; unknown ones stay as they
+    are.
+    """
     for pattern, name in _NAMES:
         if re.search(pattern, sentence, re.DOTALL):
             return f"{name}: {sentence}"

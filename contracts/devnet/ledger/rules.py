@@ -1,8 +1,10 @@
-"""Rules of Cardano's ledger that the engine does not have: what is asked before a transaction reaches it.
+"""Rules of Cardano's ledger that the engine does not have: what is asked before a transaction
+reaches it.
 
-Names are those of cardano-ledger's failures (protocol 10). Everything else (money, scripts, signatures, sizes) is the engine's.
-Not checked by either, and so told in the documentation: which body may vote on which action, constitution and committee, pools' and
-DReps' expiry, epochs' boundaries.
+Names are those of cardano-ledger's failures (protocol 10). Everything else (money, scripts,
+signatures, sizes) is the engine's. Not checked by either, and so told in the documentation: which
+body may vote on which action, constitution and committee, pools' and DReps' expiry, epochs'
+boundaries.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _WORD64 = 2**64
 
 
 def check(tx: Tx, register: Register, slot: int, tip_slot: int) -> None:
-    """Raises ``LedgerRefusal``. slot: the current one; tip_slot: the newest block's, from which the future is known."""
+    """Raises ``LedgerRefusal``. slot: the current one; tip_slot: the newest block's, from which the
+    future is known.
+    """
     _decoded(tx.raw)
     _addressed(tx)
     _foreseen(tx, tip_slot)
@@ -73,7 +77,9 @@ def _decoded(raw: bytes) -> None:
 
 
 def _plain(raw: bytes) -> bytes:
-    """One encoding for equal values; bytes that the library cannot read again stay what they are."""
+    """One encoding for equal values; bytes that the library cannot read again stay what they
+    are.
+    """
     try:
         return cbor2.dumps(cbor2.loads(raw), canonical=True)
     except Exception:  # noqa: BLE001 - an element of an odd kind, which the engine refuses
@@ -125,7 +131,9 @@ def _addressed(tx: Tx) -> None:
 
 
 def horizon(tip_slot: int) -> int:
-    """The first slot whose time is not certain: a node knows its future for the safe zone, up to the end of the epoch that ends it."""
+    """The first slot whose time is not certain: a node knows its future for the safe zone, up to
+    the end of the epoch that ends it.
+    """
     return -(-(tip_slot + SAFE_ZONE) // EPOCH_LENGTH) * EPOCH_LENGTH
 
 

@@ -1,4 +1,6 @@
-"""Who is asking: the bearer token of a signed-in wallet, or an API key; with its verb and its rate."""
+"""Who is asking: the bearer token of a signed-in wallet, or an API key; with its verb and its
+rate.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +69,9 @@ def login_rate(request: Request, parts: PartsDep) -> None:
 
 
 def allowed(verb: str, in_address: bool = False) -> Callable[..., Awaitable[Caller]]:
-    """A dependency: the caller, if it may do *verb*. *in_address*: for event streams, whose credential a
-    browser's EventSource can put nowhere but into the address (``?token=``); nobody else's is looked
-    for there, since addresses are kept in histories and logs.
+    """A dependency: the caller, if it may do *verb*. *in_address*: for event streams, whose
+    credential a browser's EventSource can put nowhere but into the address (``?token=``); nobody
+    else's is looked for there, since addresses are kept in histories and logs.
     """
 
     async def check(request: Request, parts: PartsDep, given: Given) -> Caller:

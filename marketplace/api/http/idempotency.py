@@ -1,9 +1,10 @@
-"""The same request twice is done once: what an ``Idempotency-Key`` stands for, and what it is answered.
+"""The same request twice is done once: what an ``Idempotency-Key`` stands for, and what it is
+answered.
 
 The memory of an answer is written in the very transaction that does what was asked, under a primary
-key of account and idempotency key. So two requests at once, here or in two processes, cannot both be
-done: the second one's transaction is refused as a whole, and it is given the first one's answer. A
-process that dies in between has done both or neither. What was refused is not remembered.
+key of account and idempotency key. So two requests at once, here or in two processes, cannot both
+be done: the second one's transaction is refused as a whole, and it is given the first one's answer.
+A process that dies in between has done both or neither. What was refused is not remembered.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ async def once(
     make: Callable[[Remember], Awaitable[Answer]],
     status: int = 201,
 ) -> JSONResponse:
-    """Do it, or repeat the earlier answer. *make* puts what it remembers into its own transaction."""
+    """Do it, or repeat the earlier answer. *make* puts what it remembers into its own
+    transaction.
+    """
     question = await question_of(request)
     known = await answered(parts, who, key, question)
     if known is None:

@@ -1,5 +1,7 @@
-"""What keeps one client from taking all: rates by account and address, body sizes, slow bodies, and a
-pace for each address, since a body is read before it is known whose it is and which rate it spends."""
+"""What keeps one client from taking all: rates by account and address, body sizes, slow bodies, and
+a pace for each address, since a body is read before it is known whose it is and which rate it
+spends.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +109,10 @@ class Bodies:
 
 
 class Crowd:
-    """ASGI middleware: at most *most* requests and sockets at once from one network address, so that
-    streams and sockets which stay open are limited as well; and no more a second than the pace of
-    strangers allows, which they wait for. Files and what flows to a port count their own bytes."""
+    """ASGI middleware: at most *most* requests and sockets at once from one network address, so
+    that streams and sockets which stay open are limited as well; and no more a second than the pace
+    of strangers allows, which they wait for. Files and what flows to a port count their own bytes.
+    """
 
     def __init__(self, app: ASGIApp, most: int, per_minute: int) -> None:
         self.app, self.most = app, most

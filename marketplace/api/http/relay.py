@@ -49,7 +49,9 @@ async def target(caller: HTTPConnection, parts: Parts, provider: str) -> str:
 
 
 async def http(url: str, request: Request) -> Response:
-    """*request* answered by the process at *url*, streamed both ways; :class:`Elsewhere` if it is away."""
+    """*request* answered by the process at *url*, streamed both ways; :class:`Elsewhere` if it is
+    away.
+    """
     client = httpx.AsyncClient(
         timeout=httpx.Timeout(None, connect=_CONNECT_S), trust_env=False, follow_redirects=False
     )

@@ -44,8 +44,9 @@ def from_offset(chunk: LogRecord, start: int) -> bytes:
 
 
 async def log_events(parts: Parts, job: Job, lease: str, start: int) -> AsyncIterator[str]:
-    """``log`` events with offset, stream and text, then ``end``. Without *lease* a job's leases follow
-    one another."""
+    """``log`` events with offset, stream and text, then ``end``. Without *lease* a job's leases
+    follow one another.
+    """
     market, offsets, seen = parts.market, {lease: start} if lease else dict[str, int](), set[str]()
     first = True
     with market.bus.listening(f"log:{job.id}", f"job:{job.id}") as inbox:

@@ -25,7 +25,8 @@ router = APIRouter(prefix="/v1", responses=documented(*EVERYWHERE))
 async def challenge(
     body: ChallengeBody, parts: PartsDep
 ) -> Annotated[dict[str, Any], Shape(shapes.Challenge)]:
-    """A message for the wallet's `signData`; it serves once, for a few minutes, and names this market.
+    """A message for the wallet's `signData`; it serves once, for a few minutes, and names this
+    market.
 
     Whoever signs it compares the origin in it with the address that he dialled.
     """

@@ -1,7 +1,7 @@
 """Channels: what the market knows of them, and unsigned transactions for wallets.
 
-The wallet's witnesses go into the original bytes (`marketplace.chain.actions.external_wallet`); the browser decodes
-and compares before it asks the wallet, so nothing here has to be believed.
+The wallet's witnesses go into the original bytes (`marketplace.chain.actions.external_wallet`); the
+browser decodes and compares before it asks the wallet, so nothing here has to be believed.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ async def _keep(parts: Parts, tx: Tx, made: UnsignedTx, remember: Remember) -> A
 
 
 async def _one_open(parts: Parts, tx: Tx) -> None:
-    """Conflict if another open of the channel was signed and may still come: a voucher names no output,
-    so two pages that open one channel twice would pay its provider twice.
+    """Conflict if another open of the channel was signed and may still come: a voucher names no
+    output, so two pages that open one channel twice would pay its provider twice.
     """
     if tx.kind != "open":
         return

@@ -33,7 +33,9 @@ router = APIRouter(prefix="/v1", tags=["gangs"], responses=documented(*EVERYWHER
 async def post_gang(
     request: Request, body: GangBody, parts: PartsDep, who: Worker, key: OnceKey = ""
 ) -> JSONResponse:
-    """Each member is a job of its own, to be signed and paid like any other; when one fails, all end."""
+    """Each member is a job of its own, to be signed and paid like any other; when one fails, all
+    end.
+    """
     question = await question_of(request)
     known = await answered(parts, who, key, question)
     if known is None:

@@ -345,7 +345,9 @@ async def outputs(
 async def output(
     job_id: JobId, sha256: Sha256, parts: PartsDep, who: Reader, request: Request
 ) -> Response:
-    """Fetched from the provider as soon as it is there, or when it is first asked for; kept then."""
+    """Fetched from the provider as soon as it is there, or when it is first asked for; kept
+    then.
+    """
     job = await jobs.owned_job(parts.market, who, job_id)
     path = parts.blobs.path(sha256)
     found = await parts.market.store.find(Output, job=job.id, sha256=sha256, limit=1)

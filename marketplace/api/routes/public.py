@@ -43,8 +43,8 @@ async def healthz() -> Annotated[dict[str, Any], Shape(supply.Alive)]:
     "/readyz", summary="It can work", responses=documented(503), response_model=supply.Ready
 )
 async def readyz(parts: PartsDep) -> Response:
-    """The store answers and the view of it is loaded. `chain` is `away` while the chain does not answer:
-    what needs none goes on.
+    """The store answers and the view of it is loaded. `chain` is `away` while the chain does not
+    answer: what needs none goes on.
     """
     try:
         await parts.market.store.ping()

@@ -1,1 +1,3 @@
-"""Each thing that a party does on chain, and what to read before signing what somebody else built."""
+"""Each thing that a party does on chain, and what to read before signing what somebody else
+built.
+"""

@@ -27,8 +27,9 @@ from marketplace.domain.money.channel import TopUp
 
 @dataclass(frozen=True)
 class ForeignWallet:
-    """What CIP-30 tells: ``getUtxos`` (read by :func:`~marketplace.chain.encoding.txbytes.read_utxo`) and
-    ``getChangeAddress``. *collateral* is ``getCollateral``'s first, where the wallet keeps one.
+    """What CIP-30 tells: ``getUtxos`` (read by
+    :func:`~marketplace.chain.encoding.txbytes.read_utxo`) and ``getChangeAddress``. *collateral* is
+    ``getCollateral``'s first, where the wallet keeps one.
     """
 
     change: bytes

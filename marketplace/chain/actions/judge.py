@@ -1,9 +1,11 @@
-"""Whether a transaction that somebody else built does the one thing that was asked for: from its bytes.
+"""Whether a transaction that somebody else built does the one thing that was asked for: from its
+bytes.
 
-For wallets whose keys are elsewhere: what a market or anybody hands over to be signed. The rules, their
-order and their codes are those of the console (``web/assets/chain/judge.js``; ``docs/security.md`` lists them;
-both answer ``tests/golden/judged.json``). What is believed: the wallet's own list of its outputs and
-addresses, the terms that were agreed, the scripts' hashes, and for an open channel what the chain shows.
+For wallets whose keys are elsewhere: what a market or anybody hands over to be signed. The rules,
+their order and their codes are those of the console (``web/assets/chain/judge.js``;
+``docs/security.md`` lists them; both answer ``tests/golden/judged.json``). What is believed: the
+wallet's own list of its outputs and addresses, the terms that were agreed, the scripts' hashes, and
+for an open channel what the chain shows.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ class NotAsAsked(TxRefused):
 class Wanted:
     """What was asked for, and what is known without whoever built it.
 
-    *own*: the wallet's addresses; *utxos*: its outputs; *least* and *most*: lovelace that go into the
-    channel; *channel*: it as the chain shows it (None to open one); *slot*: of now, None where unknown;
-    *references*: the hash of the script at each reference input, as the chain shows it.
+    *own*: the wallet's addresses; *utxos*: its outputs; *least* and *most*: lovelace that go into
+    the channel; *channel*: it as the chain shows it (None to open one); *slot*: of now, None where
+    unknown; *references*: the hash of the script at each reference input, as the chain shows it.
     """
 
     step: StepName
@@ -134,8 +136,8 @@ def references_of(tx: bytes) -> tuple[OutRef, ...]:
 
 
 def is_plain(raw: bytes) -> bool:
-    """Whether every head is in its shortest form and of known length, and no map has a key twice: so
-    that there is one way to write each thing, and one to read it.
+    """Whether every head is in its shortest form and of known length, and no map has a key twice:
+    so that there is one way to write each thing, and one to read it.
     """
     end = _plain_item(raw, 0, 0)
     return end == len(raw)
@@ -211,7 +213,9 @@ def _homes(wanted: Wanted) -> set[bytes]:
 
 
 def _split(tx: _Tx, wanted: Wanted) -> tuple[int, list[int]]:
-    """(the channel's output, the others): the first, or to open one the first at a channel's address."""
+    """(the channel's output, the others): the first, or to open one the first at a channel's
+    address.
+    """
     every = list(range(len(tx.outputs)))
     homes = _homes(wanted)
     at = 0

@@ -1,8 +1,9 @@
-"""Each thing that a party does on chain, from a URL and a key: read, build, evaluate, sign, log, send.
+"""Each thing that a party does on chain, from a URL and a key: read, build, evaluate, sign, log,
+send.
 
 The order never varies: the transaction's id is in the log before its bytes leave. Nothing here
-retries; a :class:`~marketplace.chain.errors.ChainFault` or a conflict is the caller's to repeat, and
-repeating is safe because everything is read anew.
+retries; a :class:`~marketplace.chain.errors.ChainFault` or a conflict is the caller's to repeat,
+and repeating is safe because everything is read anew.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ async def settle(
 ) -> Settled:
     """One transaction for every move of *batch*, signed by the desk's wallet and *keys*.
 
-    *waiting*: channels of it that only the mempool holds yet (:mod:`marketplace.chain.channels.mempool`).
+    *waiting*: channels of it that only the mempool holds yet
+    (:mod:`marketplace.chain.channels.mempool`).
     """
     snapshot, funds, fresh = await desk.look()
     planned = plans.settle(behind(snapshot, waiting), funds, batch)
@@ -142,7 +144,9 @@ async def settle(
 
 
 def behind(snapshot: Snapshot, waiting: Sequence[Utxo]) -> Snapshot:
-    """*snapshot* for a settlement behind another one that waits: that one takes settle's rewards."""
+    """*snapshot* for a settlement behind another one that waits: that one takes settle's
+    rewards.
+    """
     return replace(snapshot, rewards=0) if waiting and snapshot.rewards else snapshot
 
 

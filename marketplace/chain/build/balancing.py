@@ -50,8 +50,8 @@ class Plan:
 
     *channels* are script-locked inputs in ledger order, *steps* settle's redeemer (CBOR) when there
     are any; *outputs* come first and in this order. *signers* are key hashes that scripts must see;
-    *since*/*until* are slots (lower inclusive, upper exclusive). *registers* is a script (CBOR) whose
-    stake account is registered; it runs for that, and comes along in the witness set.
+    *since*/*until* are slots (lower inclusive, upper exclusive). *registers* is a script (CBOR)
+    whose stake account is registered; it runs for that, and comes along in the witness set.
     """
 
     outputs: tuple[Out, ...]
@@ -192,8 +192,8 @@ class Draft:
         need = -(-fee * percent // 100)
         if need > COLLATERAL:
             raise TxRefused(
-                f"by its parameters the chain's door wants {need} lovelace as collateral; never is more"
-                f" than {COLLATERAL} forfeited: ask another door (--chain-url)"
+                f"by its parameters the chain's door wants {need} lovelace as collateral; never is"
+                f" more than {COLLATERAL} forfeited: ask another door (--chain-url)"
             )
         pledge: dict[str, Any] = {"collateral": [input_of(self.collateral.ref)]}
         if self.collateral.plain and self.collateral.lovelace <= COLLATERAL:
@@ -301,7 +301,9 @@ def _by_settle(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _registration(snapshot: Snapshot) -> StakeRegistrationConway:
-    """Certificate 7: it names its deposit and runs the script, which the next era demands as well."""
+    """Certificate 7: it names its deposit and runs the script, which the next era demands as
+    well.
+    """
     who = StakeCredential(ScriptHash(snapshot.scripts.settle_hash))
     return StakeRegistrationConway(who, snapshot.params.key_deposit)
 

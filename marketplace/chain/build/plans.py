@@ -1,8 +1,8 @@
 """What Tally does on chain, as plans: open, top up, claim, close, finish, in any mix; deploying.
 
 Pure. Each takes a snapshot, the money of whoever pays, and what to do; each gives a
-:class:`~marketplace.chain.build.balancing.Draft`. Outputs of a settlement are those that the twin demands
-(:func:`marketplace.domain.money.channel.expect`), in its order, from position 0.
+:class:`~marketplace.chain.build.balancing.Draft`. Outputs of a settlement are those that the twin
+demands (:func:`marketplace.domain.money.channel.expect`), in its order, from position 0.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class Move:
 @dataclass(frozen=True)
 class Batch:
     """Moves of one transaction. *payouts* gives the address for each payout hash that is owed;
-    *signers* are key hashes the scripts must see; *since_ms*/*until_ms* its bounds; *unit* the asset.
+    *signers* are key hashes the scripts must see; *since_ms*/*until_ms* its bounds; *unit* the
+    asset.
     """
 
     moves: tuple[Move, ...]
@@ -140,8 +141,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Settlement:
-    """A batch as it would be: its draft, each channel's consequence, and what payouts (by hash) were
-    topped up by: lovelace beyond what is owed, because an output must hold a least amount.
+    """A batch as it would be: its draft, each channel's consequence, and what payouts (by hash)
+    were topped up by: lovelace beyond what is owed, because an output must hold a least amount.
     """
 
     draft: Draft

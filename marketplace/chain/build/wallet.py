@@ -48,8 +48,8 @@ class Funds:
     def of(change: bytes, utxos: Iterable[Utxo]) -> Funds:
         """Set aside the collateral among *utxos*; the rest may be spent.
 
-        Without an output of exactly collateral's size the largest one serves as both, with a return that
-        takes the rest, tokens included, back (a ledger allows it).
+        Without an output of exactly collateral's size the largest one serves as both, with a return
+        that takes the rest, tokens included, back (a ledger allows it).
         """
         every = sorted(utxos, key=lambda u: (bool(u.assets), -u.lovelace, u.ref))
         usable = [u for u in every if u.script_hash is None and u.datum is None]
@@ -91,7 +91,8 @@ class Funds:
         total = sum(u.lovelace for u in chosen)
         if total < lovelace or (at_least_one and not chosen):
             raise FundsShort(
-                f"{addresses.to_text(self.change)} holds {total} lovelace to spend, {lovelace} needed",
+                f"{addresses.to_text(self.change)} holds {total} lovelace to spend, {lovelace}"
+                " needed",
                 missing=lovelace - total,
             )
         return tuple(chosen)

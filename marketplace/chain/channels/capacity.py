@@ -37,7 +37,9 @@ class Capacity:
 
 
 def capacity(fundings: Sequence[Funding], reserve: int) -> Capacity:
-    """Value and claimed together are what was ever put in, so both limits follow from *fundings*."""
+    """Value and claimed together are what was ever put in, so both limits follow from
+    *fundings*.
+    """
     most = sum(f.amount for f in fundings)
     return Capacity(max(0, most - reserve), max(0, relied_on(fundings) - reserve), reserve)
 

@@ -1,14 +1,14 @@
 """Where a channel's money went in a transaction, read from what the ledger holds: its outputs.
 
-Settle consumes outputs by position: a run's payout, then one output for each channel, in ledger order
-of the inputs (``contracts/README.md``).  A step leaves its mark on its output: the same address with more
-claimed, with more value, or Closing; or the refund's address.  So the steps follow from addresses,
-datums and values, which bind, and not from the redeemer, which a ledger takes in encodings
-(duplicates among them) that a reader may take for something else.
+Settle consumes outputs by position: a run's payout, then one output for each channel, in ledger
+order of the inputs (``contracts/README.md``).  A step leaves its mark on its output: the same
+address with more claimed, with more value, or Closing; or the refund's address.  So the steps
+follow from addresses, datums and values, which bind, and not from the redeemer, which a ledger
+takes in encodings (duplicates among them) that a reader may take for something else.
 
 Only in a transaction made for it can outputs be read in two ways: the provider's and the consumer's
-address of a neighbour are the same, so that a refund looks like a payout. There, and there only, the
-redeemer says which of the possible readings it is.
+address of a neighbour are the same, so that a refund looks like a payout. There, and there only,
+the redeemer says which of the possible readings it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _MOST_READINGS: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where a channel's rest is: output number *position*, the channel still or, if *ended*, its refund."""
+    """Where a channel's rest is: output number *position*, the channel still or, if *ended*, its
+    refund.
+    """
 
     position: int
     ended: bool
@@ -40,7 +42,9 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What an output says of its channel's step: whether it belongs to a run, and what that run owes."""
+    """What an output says of its channel's step: whether it belongs to a run, and what that run
+    owes.
+    """
 
     in_run: bool
     pays: int
@@ -50,8 +54,8 @@ class _Step:
 def landings(
     mine: OutRef, inputs: Sequence[Utxo], outputs: Sequence[Utxo], unit: bytes
 ) -> frozenset[Landing]:
-    """Every place where settle can have put the channel at *mine*; one, but in a transaction made to
-    be read in two ways, and none if no settlement of this release has these outputs.
+    """Every place where settle can have put the channel at *mine*; one, but in a transaction made
+    to be read in two ways, and none if no settlement of this release has these outputs.
     """
     locked = in_ledger_order(inputs)
     index = next((i for i, u in enumerate(locked) if u.ref == mine), None)
@@ -90,8 +94,8 @@ class _Walk:
     )
 
     def onward(self, at: int, position: int, payee: bytes, owed: int) -> frozenset[Landing | None]:
-        """Landings of mine if the inputs from *at* consume the outputs from *position*, the open run
-        owing *owed* to *payee*; {None} beyond mine, empty where nothing fits.
+        """Landings of mine if the inputs from *at* consume the outputs from *position*, the open
+        run owing *owed* to *payee*; {None} beyond mine, empty where nothing fits.
         """
         key = (at, position, payee, owed)
         if key not in self.known:
@@ -126,7 +130,9 @@ class _Walk:
         return rest
 
     def _step(self, at: int, position: int) -> _Step | None:
-        """The step of the channel at *at* that makes the output at *position*; None if none does."""
+        """The step of the channel at *at* that makes the output at *position*; None if none
+        does.
+        """
         if position >= len(self.outputs):
             return None
         before, after = self.locked[at], self.outputs[position]
@@ -182,7 +188,7 @@ class _Walk:
 
 
 def _may_be_one(one: bytes, other: bytes) -> bool:
-    """Whether settle can take these for one address. A pointer's numbers can be written in many lengths,
-    and the ledger brings those that it finds too large to nought: any two may be equal.
+    """Whether settle can take these for one address. A pointer's numbers can be written in many
+    lengths, and the ledger brings those that it finds too large to nought: any two may be equal.
     """
     return one == other or (one[0] >> 4 in _POINTERS and one[_PAYMENT] == other[_PAYMENT])

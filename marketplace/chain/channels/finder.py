@@ -2,9 +2,10 @@
 
 The channel is the output that descends from its open transaction, step by step; copies of its datum
 elsewhere are ignored. What binds is what the ledger holds: stage, claimed and top-ups follow from
-addresses, datums and values of the channel's own outputs (:mod:`marketplace.chain.channels.descent`), and at
-every look what was put in less what was claimed is what the output holds. An unmoved channel costs
-one request a look: its last known output is asked first.
+addresses, datums and values of the channel's own outputs
+(:mod:`marketplace.chain.channels.descent`), and at every look what was put in less what was claimed
+is what the output holds. An unmoved channel costs one request a look: its last known output is
+asked first.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ class ChannelView:
 
 @dataclass(frozen=True)
 class ChannelEnded:
-    """A finished channel: what was claimed over its life, where, and at which block; *funded* is what
-    open and top-ups had put in; *claimed_by* the transaction that took from it last, if one did.
+    """A finished channel: what was claimed over its life, where, and at which block; *funded* is
+    what open and top-ups had put in; *claimed_by* the transaction that took from it last, if one
+    did.
     """
 
     session_vk: bytes
@@ -129,9 +131,9 @@ class ChannelFinder:
         return {utxo.ref: utxo for utxo in found}
 
     async def claimable(self, session_vk: bytes, payout: bytes) -> list[ChannelView]:
-        """Every unspent output of the instance that names this key and pays this provider (its payout hash),
-        whatever led to it. For claims alone, where the channel itself cannot be read: its voucher is good
-        for each of them.
+        """Every unspent output of the instance that names this key and pays this provider (its
+        payout hash), whatever led to it. For claims alone, where the channel itself cannot be read:
+        its voucher is good for each of them.
         """
         found: list[ChannelView] = []
         for utxo in (await self.standing()).values():
@@ -151,8 +153,8 @@ class ChannelFinder:
         height: int | None = None,
         standing: Mapping[OutRef, Utxo] = MappingProxyType({}),
     ) -> ChannelView | ChannelEnded:
-        """The channel that *origin* opened. *height* is the tip's, where the caller knows it; a channel
-        whose last known output is in *standing* has not moved and is not asked for.
+        """The channel that *origin* opened. *height* is the tip's, where the caller knows it; a
+        channel whose last known output is in *standing* has not moved and is not asked for.
 
         :class:`ChannelUnknown` if the open transaction is in no block or opened something else.
         """
@@ -271,8 +273,8 @@ class ChannelFinder:
         claimed = stage.claimed - datum.read_stage(trail.first.datum or b"").claimed
         if funded - claimed != utxo.quantity(self._unit):
             raise ChainFault(
-                f"{utxo.ref} holds {utxo.quantity(self._unit)}, but {funded} were put in and {claimed}"
-                " claimed: the chain's door does not tell all of its history"
+                f"{utxo.ref} holds {utxo.quantity(self._unit)}, but {funded} were put in and"
+                f" {claimed} claimed: the chain's door does not tell all of its history"
             )
         return ChannelView(
             session_vk, utxo, stage, trail.first, tuple(fundings), height, self._unit,
@@ -352,5 +354,7 @@ def _out(utxo: Utxo) -> Out:
 
 
 def at_depth(view: ChannelView, depth: int) -> ChannelView:
-    """*view* as if every funding lay *depth* blocks deep: for a quote before the open transaction."""
+    """*view* as if every funding lay *depth* blocks deep: for a quote before the open
+    transaction.
+    """
     return replace(view, fundings=tuple(Funding(f.amount, depth) for f in view.fundings))

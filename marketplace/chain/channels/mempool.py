@@ -1,12 +1,13 @@
 """The mempool's tip, for claims alone: a channel as the transactions that wait will leave it.
 
 Whoever always has one more transaction of a channel waiting keeps every claim out that is built on
-what the blocks show.  A claim that is built behind what waits cannot be kept out so.  What a waiting
-transaction leaves is read from its outputs; its redeemers are not looked at.
+what the blocks show.  A claim that is built behind what waits cannot be kept out so.  What a
+waiting transaction leaves is read from its outputs; its redeemers are not looked at.
 
-Its inputs are not known here, so a copy of the channel beside it cannot be told from it by position.
-It need not be: a voucher is good for every output with the channel's constants. All that wait are
-followed, and the claim is built on the one that gives most, which is never less than the channel's.
+Its inputs are not known here, so a copy of the channel beside it cannot be told from it by
+position. It need not be: a voucher is good for every output with the channel's constants. All that
+wait are followed, and the claim is built on the one that gives most, which is never less than the
+channel's.
 
 Nothing here is ever relied upon for serving: a waiting Close or TopUp changes no capacity.
 """
@@ -40,8 +41,9 @@ _log = structlog.get_logger(__name__)
 class Ahead:
     """Where a channel goes before a block says so.
 
-    *view*: as the last waiting transaction leaves it (as in blocks, if none waits), or the copy of it
-    that gives more; *spenders*: which waiting transaction spends which output; *over*: none is left.
+    *view*: as the last waiting transaction leaves it (as in blocks, if none waits), or the copy of
+    it that gives more; *spenders*: which waiting transaction spends which output; *over*: none is
+    left.
     """
 
     view: ChannelView
@@ -62,8 +64,8 @@ class Mempool:
         self._known: dict[bytes, WaitingTx] = {}
 
     async def ahead(self, view: ChannelView, worth: Callable[[ChannelView], int]) -> Ahead:
-        """*view* and all that waits behind it; of several ends the one that is *worth* most. A door that
-        shows no mempool shows none waiting.
+        """*view* and all that waits behind it; of several ends the one that is *worth* most. A door
+        that shows no mempool shows none waiting.
         """
         try:
             spenders = await self._spenders(view.utxo.address)
@@ -100,8 +102,8 @@ class Mempool:
 
 
 def _onward(view: ChannelView, tx: WaitingTx) -> list[ChannelView]:
-    """Every output of *tx* that can be the channel: at its address, with its constants, holding its asset
-    alone (as every output that settle rebuilds).
+    """Every output of *tx* that can be the channel: at its address, with its constants, holding its
+    asset alone (as every output that settle rebuilds).
     """
     found: list[ChannelView] = []
     for out in tx.outputs:
@@ -123,8 +125,8 @@ def _onward(view: ChannelView, tx: WaitingTx) -> list[ChannelView]:
 async def drop_lost(
     chain: ChainReader, log: TransactionLog, paths: Sequence[Ahead] = ()
 ) -> list[TxRecord]:
-    """Expire our settlements that another waiting transaction displaced (*paths* show which), or that
-    were built behind one that is gone: their money is free again, and they are planned anew.
+    """Expire our settlements that another waiting transaction displaced (*paths* show which), or
+    that were built behind one that is gone: their money is free again, and they are planned anew.
 
     One that lands all the same does no harm: what is due is read from the chain.
     """
@@ -144,7 +146,9 @@ async def drop_lost(
 
 
 async def _orphaned(chain: ChainReader, record: TxRecord, ours: set[bytes]) -> bool:
-    """Whether something that it spends was made by a transaction that neither waits nor is in a block."""
+    """Whether something that it spends was made by a transaction that neither waits nor is in a
+    block.
+    """
     for maker in {ref.tx_id for ref in record.inputs} - ours:
         if await chain.transaction(maker) is not None or await chain.waiting(maker) is not None:
             continue

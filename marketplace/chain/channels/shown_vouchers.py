@@ -1,8 +1,9 @@
-"""The vouchers that a transaction shows: whoever claims must show the session key's signature to settle.
+"""The vouchers that a transaction shows: whoever claims must show the session key's signature to
+settle.
 
-``claimed`` in a datum is what an indexer says; a signature is what the session key did. A voucher names no
-output, so one that verifies is the key's own wherever in the transaction it stands, and whatever else
-is false about it.
+``claimed`` in a datum is what an indexer says; a signature is what the session key did. A voucher
+names no output, so one that verifies is the key's own wherever in the transaction it stands, and
+whatever else is false about it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from marketplace.domain.money.voucher import Voucher, VoucherRefused
 
 
 def greatest_voucher(tx: bytes, session_vk: bytes) -> Voucher | None:
-    """The greatest that *session_vk* signed among the steps that *tx* tells settle; None if there is none."""
+    """The greatest that *session_vk* signed among the steps that *tx* tells settle; None if there
+    is none.
+    """
     try:
         found = [
             voucher

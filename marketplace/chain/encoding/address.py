@@ -1,8 +1,8 @@
 """Addresses as bytes (CIP-19) and text (Bech32), and what the channel makes of them.
 
-Inside the product an address is its bytes; :class:`~marketplace.domain.money.channel.Address` is one taken
-apart, without its network. Byron and pointer addresses are refused: the contract rebuilds addresses,
-and wallets of today make neither.
+Inside the product an address is its bytes; :class:`~marketplace.domain.money.channel.Address` is
+one taken apart, without its network. Byron and pointer addresses are refused: the contract rebuilds
+addresses, and wallets of today make neither.
 """
 
 from __future__ import annotations

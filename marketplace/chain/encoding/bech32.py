@@ -30,7 +30,9 @@ def encode(prefix: str, data: bytes) -> str:
 
 
 def decode(text: str) -> tuple[str, bytes]:
-    """Prefix and data; :class:`Malformed` for mixed case, foreign letters, a wrong checksum or padding."""
+    """Prefix and data; :class:`Malformed` for mixed case, foreign letters, a wrong checksum or
+    padding.
+    """
     lower = text.lower()
     prefix, found, body = lower.rpartition("1")
     if text not in (lower, text.upper()) or not found or not prefix or len(body) < _CHECK:

@@ -1,4 +1,5 @@
-"""CBOR as slices of the bytes that were received (RFC 8949 §3): nothing is decoded, nothing recurses.
+"""CBOR as slices of the bytes that were received (RFC 8949 §3): nothing is decoded, nothing
+recurses.
 
 Whatever a ledger accepts can be walked here, in every encoding and however deeply it is nested.
 """

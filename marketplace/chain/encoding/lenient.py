@@ -1,11 +1,12 @@
 """A settlement as settle itself reads it: no more than it looks at, however oddly that is written.
 
-Settle looks at a step's constructor and at the arguments that the step needs; of a channel's datum at
-what the step uses. Whoever follows a channel must be no stricter: a consumer writes its own Close and
-top-ups, and may put whatever else a ledger takes beside them. What we serve or sign is read strictly,
-by :mod:`marketplace.chain.encoding.datum`.
+Settle looks at a step's constructor and at the arguments that the step needs; of a channel's datum
+at what the step uses. Whoever follows a channel must be no stricter: a consumer writes its own
+Close and top-ups, and may put whatever else a ledger takes beside them. What we serve or sign is
+read strictly, by :mod:`marketplace.chain.encoding.datum`.
 
-A redeemer is a hint here, and only where :mod:`marketplace.chain.channels.descent` finds two readings.
+A redeemer is a hint here, and only where :mod:`marketplace.chain.channels.descent` finds two
+readings.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class LaxStep:
 
     @property
     def voucher(self) -> tuple[int, bytes] | None:
-        """The cumulative amount and the signature that it shows; None for a step that shows none."""
+        """The cumulative amount and the signature that it shows; None for a step that shows
+        none.
+        """
         if self.kind not in (_CLAIM, _FINISH_CLAIMING):
             return None
         return _integer(_at(self.args, 0)), _octets(_at(self.args, 2))
@@ -84,7 +87,9 @@ def steps_of(redeemer: bytes) -> tuple[LaxStep, ...]:
 
 
 def is_locked(address: bytes) -> bool:
-    """Whether a script locks it, which is all that settle asks (CIP-19: the payment part's type)."""
+    """Whether a script locks it, which is all that settle asks (CIP-19: the payment part's
+    type).
+    """
     return bool(address) and address[0] >> 4 in (1, 3, 5, 7)
 
 

@@ -1,8 +1,9 @@
 """Plutus Data as bytes, in the shortest form that the ledger takes.
 
 Lists are written with their length, which is a byte less each than the open lists that the builtin
-``serialiseData`` writes: a datum and a redeemer count by their value alone. (Where a hash must agree
-with the script's, the twin writes it: :meth:`marketplace.domain.money.channel.Address.plutus`.)
+``serialiseData`` writes: a datum and a redeemer count by their value alone. (Where a hash must
+agree with the script's, the twin writes it:
+:meth:`marketplace.domain.money.channel.Address.plutus`.)
 """
 
 from __future__ import annotations

@@ -97,8 +97,9 @@ def body_of(tx: bytes) -> dict[int, Any]:
 def settle_redeemers(tx: bytes) -> tuple[bytes, ...]:
     """The bytes of every redeemer row for the first withdrawal, which is settle's, in their order.
 
-    A ledger takes several rows of one (tag, index), and the last of them is what the script was told
-    (cardano-ledger, Alonzo.TxWits: rows are read into a map). Whoever signs refuses more than one.
+    A ledger takes several rows of one (tag, index), and the last of them is what the script was
+    told (cardano-ledger, Alonzo.TxWits: rows are read into a map). Whoever signs refuses more than
+    one.
     """
     raw = dict(map_items(split(tx).witnesses)).get(5)
     if raw is None:
@@ -225,8 +226,9 @@ def _inline(value: Any) -> bytes:
 
 
 def _script_hash(encoded: bytes) -> bytes:
-    """Of a reference script: [language, bytes], or [0, a native script], which may be as deep as its
-    author likes and is hashed as it was written."""
+    """Of a reference script: [language, bytes], or [0, a native script], which may be as deep as
+    its author likes and is hashed as it was written.
+    """
     language, script = cursor.items(encoded)
     number = want_int(cbor.ledger(language), "language", most=255)
     raw = script if number == 0 else want_bytes(cbor.ledger(script), None, "script")

@@ -1,4 +1,5 @@
-"""The one door to a chain: an unmodified ``BlockFrostApi``, in threads, with a deadline on each call.
+"""The one door to a chain: an unmodified ``BlockFrostApi``, in threads, with a deadline on each
+call.
 
 ``https://cardano-preprod.blockfrost.io/api`` with a project id, or the devnet's face: nothing else
 changes. Every failure of the world leaves here as :class:`ChainFault`, every no of the ledger as
@@ -203,16 +204,16 @@ class ChainReader:
         return None if raw is None else bytes.fromhex(raw["cbor"])
 
     async def waiting_at(self, address: bytes) -> list[bytes]:
-        """Ids of transactions in the door's mempool that touch *address*, at most a page of 100: only
-        those that were submitted through this door, so none proves nothing.
+        """Ids of transactions in the door's mempool that touch *address*, at most a page of 100:
+        only those that were submitted through this door, so none proves nothing.
         """
         text = addresses.to_text(address)
         rows = await self._ask("mempool", self._api.mempool_address, text)
         return [bytes.fromhex(row["tx_hash"]) for row in cast("list[Any]", rows or [])]
 
     async def waiting(self, tx_id: bytes) -> WaitingTx | None:
-        """A transaction of the mempool; None once it is in a block or gone, and for one whose scripts
-        fail (it would take its collateral and spend nothing else).
+        """A transaction of the mempool; None once it is in a block or gone, and for one whose
+        scripts fail (it would take its collateral and spend nothing else).
         """
         raw = await self._ask("mempool transaction", self._api.mempool_tx, tx_id.hex())
         if raw is None or raw.get("tx", {}).get("invalid_contract"):
@@ -223,8 +224,8 @@ class ChainReader:
         return WaitingTx(tx_id, tuple(refs), tuple(made))
 
     async def waits(self, tx_id: bytes) -> bool:
-        """Whether a transaction is in the door's mempool. A public door shows only what was submitted
-        through it, so False proves nothing there.
+        """Whether a transaction is in the door's mempool. A public door shows only what was
+        submitted through it, so False proves nothing there.
         """
         found = await self._ask("mempool transaction", self._api.mempool_tx, tx_id.hex())
         return found is not None
@@ -290,8 +291,8 @@ class ChainReader:
     async def submit(self, tx: bytes) -> bytes:
         """Send, through every door that is configured; the transaction's id.
 
-        One door that takes it is enough. :class:`TxRefused` with the ledger's own reason, as the door
-        says that is read from.
+        One door that takes it is enough. :class:`TxRefused` with the ledger's own reason, as the
+        door says that is read from.
         """
         said: list[bytes | TallyError] = []
         taken = 0
@@ -320,7 +321,9 @@ class ChainReader:
 
 
 def deployment_address(scripts: Scripts, mainnet: bool) -> bytes:
-    """Settle's hash as a payment credential: settle refuses to be spent, so what lies here stays."""
+    """Settle's hash as a payment credential: settle refuses to be spent, so what lies here
+    stays.
+    """
     return addresses.channel_address(scripts.settle_hash, None, mainnet)
 
 

@@ -101,10 +101,10 @@ class FileLog(MemoryLog):
     """A file of JSON lines, fsynced at every write: a wallet's, a watchtower's or a settler's own.
 
     Several processes may share it: each write is made under a lock, and what others wrote is read
-    before anything is answered. Finished transactions are dropped when the file grows, but the latest
-    opens. A write that fails is cut back and raises :class:`~marketplace.disk.DiskFault`; a line at the
-    end that a crash damaged was never acted on and is set aside; one before a readable line is a
-    :class:`~marketplace.disk.JournalDamaged`. *files* are the operating system's calls.
+    before anything is answered. Finished transactions are dropped when the file grows, but the
+    latest opens. A write that fails is cut back and raises :class:`~marketplace.disk.DiskFault`; a
+    line at the end that a crash damaged was never acted on and is set aside; one before a readable
+    line is a :class:`~marketplace.disk.JournalDamaged`. *files* are the operating system's calls.
     """
 
     def __init__(self, path: Path, *, compact_above: int = 4 << 20, files: Files = disk.OS) -> None:
@@ -164,8 +164,8 @@ class FileLog(MemoryLog):
             os.close(guard)
 
     def _read_new(self, *, writing: bool = False) -> None:
-        """What was appended since the last look; from the beginning if the file was replaced. Who is
-        *writing* sets a damaged end aside first: nothing may be put behind it.
+        """What was appended since the last look; from the beginning if the file was replaced. Who
+        is *writing* sets a damaged end aside first: nothing may be put behind it.
         """
         if not self._path.exists():
             return
@@ -241,7 +241,8 @@ async def send(chain: ChainReader, log: TransactionLog, signed: Signed, purpose:
     """Store, then submit.
 
     :class:`TxRefused` says whether it was a conflict; the record is then EXPIRED. On a
-    :class:`ChainFault` it stays as it is and :class:`~marketplace.chain.node.follow.Follower` sends it again.
+    :class:`ChainFault` it stays as it is and :class:`~marketplace.chain.node.follow.Follower` sends
+    it again.
     """
     await send_bytes(chain, log, signed.bytes, purpose)
     return Sent(signed.tx_id, signed.fee, signed.size, signed.made, signed.inputs, signed.bytes)
@@ -263,7 +264,9 @@ async def send_bytes(chain: ChainReader, log: TransactionLog, tx: bytes, purpose
 
 
 async def in_flight(log: TransactionLog) -> set[OutRef]:
-    """What transactions of ours that are not deep yet spend: nothing else of ours may spend it too."""
+    """What transactions of ours that are not deep yet spend: nothing else of ours may spend it
+    too.
+    """
     return {ref for record in await log.pending() for ref in record.inputs}
 
 

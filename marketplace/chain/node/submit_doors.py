@@ -1,8 +1,8 @@
 """Further doors through which a transaction is sent: whoever sits at one of them keeps nothing out.
 
-A door is a Blockfrost-compatible address (``https://PROJECT@cardano-mainnet.blockfrost.io/api``; a project
-id stands before the @) or a submit API's own (``http://my-node:8090/api/submit/tx``).  One that takes a
-transaction is enough; what another says is logged.  Nothing is ever read through them.
+A door is a Blockfrost-compatible address (``https://PROJECT@cardano-mainnet.blockfrost.io/api``; a
+project id stands before the @) or a submit API's own (``http://my-node:8090/api/submit/tx``).  One
+that takes a transaction is enough; what another says is logged.  Nothing is ever read through them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Doors:
         return len(self._doors)
 
     async def submit(self, tx: bytes) -> int:
-        """Send *tx* through all of them at once; how many took it. Never raises for what a door does."""
+        """Send *tx* through all of them at once; how many took it. Never raises for what a door
+        does.
+        """
         taken = 0
 
         async def through(door: Door) -> None:

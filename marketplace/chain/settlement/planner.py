@@ -55,9 +55,10 @@ class Why(Enum):
 
 @dataclass(frozen=True)
 class Due:
-    """A channel and the greatest voucher for it. *end*: the adapter wants it finished now (its key is
-    at hand); *drain*: claim at once, whoever serves it stops. *owed*: what the provider's receipts
-    say was delivered, where that is known: no more is taken, even if more was signed ahead.
+    """A channel and the greatest voucher for it. *end*: the adapter wants it finished now (its key
+    is at hand); *drain*: claim at once, whoever serves it stops. *owed*: what the provider's
+    receipts say was delivered, where that is known: no more is taken, even if more was signed
+    ahead.
     """
 
     view: ChannelView
@@ -184,7 +185,9 @@ def _candidate(
 
 
 def _claim_within(voucher: Voucher | None, claimed: int, most: int) -> Claim | None:
-    """All that *voucher* gives, as far as it is due and the channel can pay it and still be closed."""
+    """All that *voucher* gives, as far as it is due and the channel can pay it and still be
+    closed.
+    """
     if voucher is None:
         return None
     take_to = min(voucher.cumulative, most)
@@ -194,7 +197,9 @@ def _claim_within(voucher: Voucher | None, claimed: int, most: int) -> Claim | N
 def _worth(
     candidates: Sequence[_Candidate], costs: Costs, policy: Policy, waiting: dict[bytes, Why]
 ) -> list[_Candidate]:
-    """Those that pay for their place, if together they (or one that must) pay for the transaction."""
+    """Those that pay for their place, if together they (or one that must) pay for the
+    transaction.
+    """
     kept: list[_Candidate] = []
     for c in candidates:
         target = BPS if c.must else policy.target_bps
@@ -229,7 +234,9 @@ def _groups(
     unit: bytes,
     waiting: dict[bytes, Why],
 ) -> list[list[_Candidate]]:
-    """One transaction's worth of runs that clear the least output, then one for each other payout."""
+    """One transaction's worth of runs that clear the least output, then one for each other
+    payout.
+    """
     together, apart = _clearing(chosen, snapshot, policy, unit)
     groups = [together] if together else []
     for _, by_payout in groupby(sorted(apart, key=lambda c: c.payout), key=lambda c: c.payout):

@@ -1,10 +1,10 @@
 """The settlement loop: idempotent, indifferent to restarts, and never stopped by one bad channel.
 
-Each round looks after what is in flight, finds every channel anew, plans, and sends. A channel whose
-output one of our own unfinished transactions spends is left alone, so a round repeated (after a
-crash, a rollback or an indexer's lag) sends nothing twice. When a transaction is refused, the channel
-that is in the way is taken out and the rest goes on; one of which somebody's transaction waits is
-settled behind that one, last and by itself.
+Each round looks after what is in flight, finds every channel anew, plans, and sends. A channel
+whose output one of our own unfinished transactions spends is left alone, so a round repeated (after
+a crash, a rollback or an indexer's lag) sends nothing twice. When a transaction is refused, the
+channel that is in the way is taken out and the rest goes on; one of which somebody's transaction
+waits is settled behind that one, last and by itself.
 
 Over 400 lines: one round, from what is wanted to what was sent, is read as a whole.
 """
@@ -62,8 +62,9 @@ _BULK: Final = 4  # from so many channels on, all of the instance are asked for 
 @dataclass(frozen=True)
 class Wanted:
     """A channel that somebody wants settled: where it was opened, its greatest voucher, where its
-    provider is paid. *end*, *drain* and *owed* as in :class:`~marketplace.chain.settlement.planner.Due`; *consts* is what
-    the terms promised: a channel that keeps others (its bounty, say) is left alone.
+    provider is paid. *end*, *drain* and *owed* as in
+    :class:`~marketplace.chain.settlement.planner.Due`; *consts* is what the terms promised: a
+    channel that keeps others (its bounty, say) is left alone.
     """
 
     session_vk: bytes
@@ -98,7 +99,8 @@ class Round:
 
 
 class Settler:
-    """Settles with the money of *desk*'s wallet; *adapter*'s key lets it finish that adapter's channels.
+    """Settles with the money of *desk*'s wallet; *adapter*'s key lets it finish that adapter's
+    channels.
 
     The desk's log decides what survives a restart: a store's, or a
     :class:`~marketplace.chain.node.submit.FileLog`.
@@ -163,8 +165,8 @@ class Settler:
     async def _send_behind(
         self, due: Due, snapshot: Snapshot, done: Round, key: bytes | None
     ) -> None:
-        """Settle a channel behind what of it waits: last in its round and in a transaction of its own,
-        so that one that is dropped takes no other along.
+        """Settle a channel behind what of it waits: last in its round and in a transaction of its
+        own, so that one that is dropped takes no other along.
         """
         session_vk = due.view.session_vk
         ahead = done.behind[session_vk]
@@ -178,7 +180,9 @@ class Settler:
             done.refused.pop(session_vk, None)
 
     async def _find(self, wanted: Sequence[Wanted], snapshot: Snapshot, done: Round) -> list[Due]:
-        """Views of every channel that is not in flight; one that cannot be read is noted and left."""
+        """Views of every channel that is not in flight; one that cannot be read is noted and
+        left.
+        """
         busy = await in_flight(self._log)
         dues: list[Due] = []
         standing = await self._finder.standing() if len(wanted) >= _BULK else {}
@@ -226,8 +230,8 @@ class Settler:
         return Due(found, want.voucher, want.payout_address, want.end, want.drain, want.owed)
 
     async def _unread_due(self, want: Wanted, snapshot: Snapshot, busy: set[OutRef]) -> Due | None:
-        """A channel that could not be read some times in a row is claimed from wherever its key stands:
-        the voucher is good for each output, and pays the provider that it names.
+        """A channel that could not be read some times in a row is claimed from wherever its key
+        stands: the voucher is good for each output, and pays the provider that it names.
         """
         self._unread[want.session_vk] = self._unread.get(want.session_vk, 0) + 1
         if want.voucher is None or self._unread[want.session_vk] < UNREAD_ROUNDS:
@@ -354,8 +358,9 @@ class Settler:
         batch: Batch,
         done: Round,
     ) -> list[Utxo]:
-        """Channels of *planned* that another transaction has spent, or that one which waits spends, or
-        else that a script refuses."""
+        """Channels of *planned* that another transaction has spent, or that one which waits spends,
+        or else that a script refuses.
+        """
         spent: list[Utxo] = []
         for move in planned.moves:
             output = await self._desk.chain.output(move.utxo.ref)
@@ -366,7 +371,9 @@ class Settler:
         return await self._refused_among(list(planned.moves), funds, fresh, snapshot, batch)
 
     async def _waited_for(self, planned: Settlement, snapshot: Snapshot, done: Round) -> list[Utxo]:
-        """Channels of *planned* that a waiting transaction spends; the round settles them behind it."""
+        """Channels of *planned* that a waiting transaction spends; the round settles them behind
+        it.
+        """
         found: list[Utxo] = []
         for move in planned.moves:
             view = done.views.get(_id_of(move.utxo))

@@ -1,9 +1,9 @@
 """A watchtower: from vouchers alone it rescues a provider whose adapter is dead.
 
-It holds no party's key. A voucher can only pay the provider that its channel names, so whoever has a
-copy may push it; the tower pays the fee from a purse of its own (and takes the channel's bounty, if
-the terms offer one). A stale or stolen book does no harm: a claim never ends a channel, and a later
-voucher takes the rest.
+It holds no party's key. A voucher can only pay the provider that its channel names, so whoever has
+a copy may push it; the tower pays the fee from a purse of its own (and takes the channel's bounty,
+if the terms offer one). A stale or stolen book does no harm: a claim never ends a channel, and a
+later voucher takes the rest.
 
 The book is a file of JSON lines, appended to by whoever wants to be watched: session_vk, origin,
 payout (an address), cumulative, signature, asset. The greatest voucher of a channel counts.
@@ -61,8 +61,8 @@ class Entry:
 
 
 def read_book(path: Path) -> dict[str, list[Wanted]]:
-    """By asset: each channel with its greatest voucher. Lines that are none are counted and skipped:
-    whoever appends to the book may be writing one just now.
+    """By asset: each channel with its greatest voucher. Lines that are none are counted and
+    skipped: whoever appends to the book may be writing one just now.
     """
     best: dict[tuple[str, bytes], Wanted] = {}
     bad = 0

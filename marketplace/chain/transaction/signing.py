@@ -33,7 +33,9 @@ class Signed:
 
 @dataclass(frozen=True)
 class Unsigned:
-    """A finished body and the key hashes that must sign it; *script*: one (CBOR) that comes along."""
+    """A finished body and the key hashes that must sign it; *script*: one (CBOR) that comes
+    along.
+    """
 
     body: bytes
     redeemers: bytes | None

@@ -110,7 +110,9 @@ class Params:
         return (_OUTPUT_OVERHEAD + output_bytes) * self.per_utxo_byte
 
     def script_data_hash(self, redeemers: bytes) -> bytes:
-        """Binds redeemers and Plutus V3's costs into the body; no datum is ever in a witness set."""
+        """Binds redeemers and Plutus V3's costs into the body; no datum is ever in a witness
+        set.
+        """
         return blake2b_256(redeemers + cbor2.dumps({2: list(self.costs_v3)}))
 
 
@@ -162,7 +164,9 @@ class Snapshot:
 
     @property
     def deployed(self) -> tuple[Deployment, int]:
-        """Reference scripts and the account's balance; :class:`NotDeployed` if either is missing."""
+        """Reference scripts and the account's balance; :class:`NotDeployed` if either is
+        missing.
+        """
         if self.deployment is None or self.rewards is None:
             what = "reference scripts" if self.deployment is None else "stake registration"
             raise NotDeployed(f"the contract's {what} cannot be found on this chain")

@@ -148,7 +148,9 @@ def drain(
 
 @app.command()
 def passphrase(config: ConfigFile = None, state: State = None) -> None:
-    """Change the passphrase of this adapter's keys; one that runs goes on, its next start needs the new one."""
+    """Change the passphrase of this adapter's keys; one that runs goes on, its next start needs the
+    new one.
+    """
     change_passphrase(_load(config, state=state).folder / "keys")
 
 

@@ -171,7 +171,8 @@ def close(
         view = await _find(mine, session, origin, asset)
         period = show_duration(view.consts.close_period_ms)
         confirm_spend(
-            f"Close a channel that holds {show_ada(view.amount)}; the provider has {period} to claim.",
+            f"Close a channel that holds {show_ada(view.amount)}; the provider has {period} to"
+            " claim.",
             yes,
         )
         from marketplace.chain.actions.session import close_channel

@@ -1,4 +1,6 @@
-"""``tally channel check``: what somebody else built for a wallet whose keys are elsewhere, before it signs."""
+"""``tally channel check``: what somebody else built for a wallet whose keys are elsewhere, before
+it signs.
+"""
 
 from __future__ import annotations
 

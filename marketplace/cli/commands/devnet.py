@@ -24,10 +24,11 @@ def devnet(
 ) -> None:
     """Serve until Ctrl-C: Blockfrost's API under /api/v0, for any client; any project id will do.
 
-    Money comes from `tally faucet ADDRESS AMOUNT`. Network id 0, magic 42, slot = seconds since system_start of /genesis.
+    Money comes from `tally faucet ADDRESS AMOUNT`. Network id 0, magic 42, slot = seconds since
+    system_start of /genesis.
 
-    Controls under /devnet: status, faucet, time, blocks, rollback, lag, reward. Every route is in /openapi.json; docs/devnet.md
-    says how clients connect and what is not checked.
+    Controls under /devnet: status, faucet, time, blocks, rollback, lag, reward. Every route is in
+    /openapi.json; docs/devnet.md says how clients connect and what is not checked.
     """
     code = serve(["--state", str(state), "--port", str(port), "--block-ms", str(block_ms)])
     raise typer.Exit(WORLD_FAILED if code else DONE)

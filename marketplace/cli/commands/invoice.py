@@ -52,7 +52,8 @@ def invoice(
     project_id: ProjectId = "",
     as_json: Json = False,
 ) -> None:
-    """Recompute JOB's bill from receipts, terms and vouchers; exit 3 and the rule if it does not hold.
+    """Recompute JOB's bill from receipts, terms and vouchers; exit 3 and the rule if it does not
+    hold.
 
     Where this purse has books of the job, what they know and the evidence lacks is said by name.
     """

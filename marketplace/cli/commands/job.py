@@ -1,6 +1,7 @@
 """``tally job``: quote, run, list, show, logs, exec, stop, outputs.
 
-What pays is imported when it is called: reading a job takes none of the libraries that build transactions.
+What pays is imported when it is called: reading a job takes none of the libraries that build
+transactions.
 """
 
 from __future__ import annotations

@@ -208,7 +208,8 @@ def deploy_(
     async def act() -> None:
         mine = await desk(home, key, chain_url, project_id, asset=asset)
         confirm_spend(
-            "Deploy the channel's scripts: about 15 ADA, most of it stays locked in the outputs that hold them.",
+            "Deploy the channel's scripts: about 15 ADA, most of it stays locked in the outputs"
+            " that hold them.",
             yes,
         )
         sent = await deploy(mine)
@@ -347,7 +348,9 @@ def priority(
     db: Database = "",
     yes: Yes = False,
 ) -> None:
-    """Grant an account jobs of higher priority: they go first, and others' leases end for them after a notice."""
+    """Grant an account jobs of higher priority: they go first, and others' leases end for them
+    after a notice.
+    """
     if _is_provider(account):
         raise Malformed("a priority is granted to an account, which has 56 hex digits")
     confirm_spend(f"Let account {account} ask for priority up to {most}", yes)
@@ -386,7 +389,10 @@ def audit(
         return
     for row in rows:
         told = " ".join(f"{name}={value}" for name, value in row.detail.items())
-        line = f"{_when(row.at_ms)}  {row.actor[:16]:<16}  {row.action:<16}  {row.subject[:16]}  {told}"
+        line = (
+            f"{_when(row.at_ms)}  {row.actor[:16]:<16}  {row.action:<16}  {row.subject[:16]} "
+            f" {told}"
+        )
         out.print(line.rstrip(), markup=False, soft_wrap=True)
 
 

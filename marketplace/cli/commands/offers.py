@@ -122,7 +122,9 @@ def parse_query(query: str) -> list[Term]:
 
 
 def rows_of(offer: Row) -> list[Row]:
-    """One row for each kind of device of *offer*, and one for its cores where they are rented alone."""
+    """One row for each kind of device of *offer*, and one for its cores where they are rented
+    alone.
+    """
     base: Row = {
         "offer": offer["id"],
         "provider": offer["provider"],
@@ -174,7 +176,9 @@ def search(
     market: MarketOption = DEFAULT_MARKET,
     as_json: Json = False,
 ) -> None:
-    """Devices and cores on offer that meet QUERY, the cheapest first; prices in lovelace a second."""
+    """Devices and cores on offer that meet QUERY, the cheapest first; prices in lovelace a
+    second.
+    """
 
     async def story() -> None:
         terms = parse_query(query)

@@ -54,7 +54,9 @@ def run(
     close_after: Annotated[
         float,
         typer.Option(
-            help="Seconds that a provider may leave an end unanswered before its channel is closed.",
+            help=(
+                "Seconds that a provider may leave an end unanswered before its channel is closed."
+            ),
             min=0,
         ),
     ] = CLOSE_AFTER_S,
@@ -62,7 +64,8 @@ def run(
 ) -> None:
     """Take every channel of the purse that no other process holds, and answer its receipts.
 
-    Unattended, the passphrase comes from TALLY_PASSPHRASE_FILE or the systemd credential tally-passphrase.
+    Unattended, the passphrase comes from TALLY_PASSPHRASE_FILE or the systemd credential
+    tally-passphrase.
     """
     where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
     warn_below = guarded(lambda: parse_money(low_balance))

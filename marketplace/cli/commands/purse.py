@@ -166,7 +166,9 @@ def sweep(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Send everything at the purse's address to TO. Its keys stay: what comes home later can follow."""
+    """Send everything at the purse's address to TO. Its keys stay: what comes home later can
+    follow.
+    """
 
     def story() -> None:
         if not chain_url:

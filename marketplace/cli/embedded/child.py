@@ -1,4 +1,5 @@
-"""``python -m marketplace.cli.embedded.child PARENT COMMAND …``: ``tally COMMAND …``, ended with its supervisor.
+"""``python -m marketplace.cli.embedded.child PARENT COMMAND …``: ``tally COMMAND …``, ended with
+its supervisor.
 
 A supervisor that is killed cannot stop its parts. Left alone they would hold ports, journals and
 the ledger, and keep the next start out; so each part asks the kernel to be killed when process
@@ -20,7 +21,9 @@ _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 def die_with(parent: int) -> None:
-    """Be killed when *parent* dies, at once if it is dead already. Elsewhere than on Linux: nothing."""
+    """Be killed when *parent* dies, at once if it is dead already. Elsewhere than on Linux:
+    nothing.
+    """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -14,7 +14,9 @@ from adapter.runtime.docker import connect
 
 
 class Containers:
-    """Listens to Docker's events; ``ran_ms(lease)`` is the time from a container's start to its death."""
+    """Listens to Docker's events; ``ran_ms(lease)`` is the time from a container's start to its
+    death.
+    """
 
     def __init__(self) -> None:
         self._times: dict[str, dict[str, int]] = {}

@@ -1,4 +1,5 @@
-"""``tally demo``: the whole story once, on a fresh throw-away state; exit 0 only if the bill reconciles.
+"""``tally demo``: the whole story once, on a fresh throw-away state; exit 0 only if the bill
+reconciles.
 
 A CPU job and a GPU job run at the same time in real containers, each over its own channel. At the
 end the bill is recomputed from the signed receipts and compared with the ledger, and every lovelace
@@ -77,7 +78,9 @@ def demo(
     simulate: Annotated[str, typer.Option(help="Simulated GPUs, such as h100x2.")] = "",
     keep: Annotated[bool, typer.Option(help="Keep the throw-away state and say where.")] = False,
 ) -> None:
-    """A devnet, a market and an adapter start; two jobs run, are paid by the second, and reconcile."""
+    """A devnet, a market and an adapter start; two jobs run, are paid by the second, and
+    reconcile.
+    """
     home = Path(tempfile.mkdtemp(prefix="tally-demo-"))
     result: dict[str, Any] = {"reconciled": False}
     try:
@@ -180,8 +183,8 @@ async def _account(job: Job, story: Story, say: Any) -> None:
         unit = "GPU" if line.resource == "gpu" else "core"
         mark = "  [yellow]SIMULATED[/]" if view.get("simulated") else ""
         say(
-            f"[bold]{view['name']}[/] {view.get('reason')}  {line.unit_ms / 1000:.3f} {unit}-seconds, "
-            f"{line.ticks} ticks, {line.owed} lovelace{mark}"
+            f"[bold]{view['name']}[/] {view.get('reason')}  {line.unit_ms / 1000:.3f}"
+            f" {unit}-seconds, {line.ticks} ticks, {line.owed} lovelace{mark}"
         )
 
 
@@ -204,8 +207,8 @@ def _shown(line: Line, view: dict[str, Any]) -> dict[str, Any]:
 async def _against_docker(story: Story, containers: Containers) -> None:
     """The meter against Docker's own times: within a second times what was held.
 
-    On a busy machine a voucher may be late: the workload is frozen for a moment, which Docker counts
-    and the bill does not, but shows as lost.
+    On a busy machine a voucher may be late: the workload is frozen for a moment, which Docker
+    counts and the bill does not, but shows as lost.
     """
     for job in story.jobs:
         docker_ms = await containers.ran_ms(job["lease"])
@@ -246,7 +249,8 @@ async def _conserved(
     gone = sums["other_fees"] + sums["deposits"]
     if sums["faucet_paid"] != held + gone:
         story.refused.append(
-            f"the faucet gave {sums['faucet_paid']}; {held} are held and {gone} went to fees and deposits"
+            f"the faucet gave {sums['faucet_paid']}; {held} are held and {gone} went to fees and"
+            " deposits"
         )
     return {"claimed": claimed, "refunded": refunded, "fees": sums["other_fees"], "funded": funded}
 

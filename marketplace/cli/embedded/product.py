@@ -1,4 +1,5 @@
-"""The embedded market: devnet, market and adapter as processes on one machine, each by its own entry.
+"""The embedded market: devnet, market and adapter as processes on one machine, each by its own
+entry.
 
 ``tally up`` keeps its state, ``tally demo`` throws it away; nothing else differs. It is a devnet:
 its passphrase lies beside its keys, which guard nothing of worth. Real networks never come here.
@@ -54,7 +55,9 @@ class AlreadyRunning(Refusal):
 
 @dataclass
 class Embedded:
-    """One embedded market under *home*; *simulate* names GPUs that are not there, "" = real ones."""
+    """One embedded market under *home*; *simulate* names GPUs that are not there, "" = real
+    ones.
+    """
 
     home: Path
     simulate: str = ""
@@ -202,8 +205,10 @@ class Embedded:
     async def start_adapter(
         self, name: str = "adapter", market: str = "", chain_url: str = ""
     ) -> Part:
-        """An adapter on this machine, at *market* and *chain_url* or at this one's own; returns when
-        its offer is listed, so that the next command finds it. :class:`PartFailed` when it is not."""
+        """An adapter on this machine, at *market* and *chain_url* or at this one's own; returns
+        when its offer is listed, so that the next command finds it. :class:`PartFailed` when it is
+        not.
+        """
         part = self.part(
             name, "adapter", "run", "--state", str(self.home / name),
             "--market", market or self.market_url, "--chain-url", chain_url or self.chain_url,
@@ -261,7 +266,8 @@ class Embedded:
     async def sweep(self) -> int:
         """Remove every container and network that this market's adapters left; how many there were.
 
-        For throw-away markets, once everything is stopped: with the state goes all that knew of them.
+        For throw-away markets, once everything is stopped: with the state goes all that knew of
+        them.
         """
         names = [keys.provider[:16] for keys in await self._adapter_keys()]
         return await anyio.to_thread.run_sync(remove_leftovers, names)

@@ -1,8 +1,8 @@
 """Runs parts of the product as processes of their own: each with a log file, all ended together.
 
-A part is *ready* when it prints one JSON object on stdout; everything else it writes goes to its log.
-A part that dies is started again with growing pauses, unless it says by its exit code that trying
-again is no use (2 usage, 3 refused).
+A part is *ready* when it prints one JSON object on stdout; everything else it writes goes to its
+log. A part that dies is started again with growing pauses, unless it says by its exit code that
+trying again is no use (2 usage, 3 refused).
 """
 
 from __future__ import annotations

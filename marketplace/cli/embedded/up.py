@@ -1,4 +1,6 @@
-"""``tally up``: the whole product on this machine, each part a process, until Ctrl-C; state is kept."""
+"""``tally up``: the whole product on this machine, each part a process, until Ctrl-C; state is
+kept.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def gpus_to_simulate(asked: str) -> str:
 
 @asynccontextmanager
 async def interruptible() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    """A task group that Ctrl-C or SIGTERM cancels, so that everything below it is stopped in order."""
+    """A task group that Ctrl-C or SIGTERM cancels, so that everything below it is stopped in
+    order.
+    """
 
     async def listen(scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -112,7 +116,9 @@ async def _up(
 
 
 async def start(place: Embedded, purse: int) -> None:
-    """All parts, each as soon as what it needs is there; the consumer's purse gets *purse* lovelace."""
+    """All parts, each as soon as what it needs is there; the consumer's purse gets *purse*
+    lovelace.
+    """
 
     async def image() -> None:
         place.image = await anyio.to_thread.run_sync(place.find_image, abandon_on_cancel=True)

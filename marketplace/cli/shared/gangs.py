@@ -1,4 +1,6 @@
-"""``tally job run`` for a job file with a gang: one question, one channel a member, one bill in the end."""
+"""``tally job run`` for a job file with a gang: one question, one channel a member, one bill in the
+end.
+"""
 
 from __future__ import annotations
 

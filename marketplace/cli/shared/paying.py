@@ -1,4 +1,6 @@
-"""What the consumer's paying commands share: the market with the payer inside, and a running job's screen."""
+"""What the consumer's paying commands share: the market with the payer inside, and a running job's
+screen.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,9 @@ def offered_text(offered: CheckedQuote) -> str:
         lines.append(f"share      {note}")
     if offered.fresh:
         lines.append(
-            f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the "
-            f"{show_ada(offered.reserve)} it needs to exist, come back (a network fee of about 0.2 ADA does not)"
+            f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the"
+            f" {show_ada(offered.reserve)} it needs to exist, come back (a network fee of about 0.2"
+            " ADA does not)"
         )
     elif offered.amount:
         lines.append(f"channel    an open one, topped up by {show_ada(offered.amount)}")

@@ -1,4 +1,6 @@
-"""What a command prints: tables for people, JSON for programs, and a question before money is spent."""
+"""What a command prints: tables for people, JSON for programs, and a question before money is
+spent.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ def print_json(value: object) -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[str] = ()
 ) -> None:
-    """A table for people; a line that says so when it is empty. Columns of *whole* are never folded.
+    """A table for people; a line that says so when it is empty. Columns of *whole* are never
+    folded.
 
-    Where the terminal is too narrow for a table without broken words, every row stands on lines of its own: a key or a
-    transaction that runs over two lines cannot be copied.
+    Where the terminal is too narrow for a table without broken words, every row stands on lines of
+    its own: a key or a transaction that runs over two lines cannot be copied.
     """
     if not rows:
         out.print(f"[dim]{title}: none[/]")
@@ -56,7 +59,9 @@ def print_table(
 def _widths(
     columns: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str]
 ) -> tuple[list[int], list[int]]:
-    """(least, most) of each column in characters: without breaking a word, and without folding at all."""
+    """(least, most) of each column in characters: without breaking a word, and without folding at
+    all.
+    """
     least: list[int] = []
     most: list[int] = []
     for place, column in enumerate(columns):
@@ -68,7 +73,9 @@ def _widths(
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
-    """Widths within *room*: what each column needs, and of what is left the first that want more."""
+    """Widths within *room*: what each column needs, and of what is left the first that want
+    more.
+    """
     left = room - sum(least)
     widths: list[int] = []
     for low, high in zip(least, most, strict=True):

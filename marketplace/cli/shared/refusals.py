@@ -1,8 +1,8 @@
 """The door of every command: whatever goes wrong becomes one line and an exit code.
 
 Exit codes: 0 done, 1 the job failed, 2 usage, 3 refused (no match, budget, channel), 4 the world
-failed (unreachable, chain). Nothing here is imported but what every command needs: ``tally --version``
-starts with it.
+failed (unreachable, chain). Nothing here is imported but what every command needs: ``tally
+--version`` starts with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Job files from disk: YAML or JSON text to the domain's tree, and the files that a job takes along.
+"""Job files from disk: YAML or JSON text to the domain's tree, and the files that a job takes
+along.
 
 Only the *events* of PyYAML are used, so nothing is ever constructed from a tag, and aliases (with
 which nine lines make a billion nodes) are refused before they multiply.
@@ -59,7 +60,9 @@ class LoadedJob:
 
 
 def load(path: Path | str) -> LoadedJob:
-    """The job of a file, with every file it names hashed. A Refusal says what is wrong and where."""
+    """The job of a file, with every file it names hashed. A Refusal says what is wrong and
+    where.
+    """
     where = Path(path)
     try:
         with where.open("rb") as file:

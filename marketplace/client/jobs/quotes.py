@@ -29,7 +29,8 @@ class QuoteRefused(Refusal):
 @dataclass(frozen=True)
 class Quote:
     """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened;
-    *payout* is the address that the terms' payout is said to be the hash of, to be compared before use.
+    *payout* is the address that the terms' payout is said to be the hash of, to be compared before
+    use.
     """
 
     signed: SignedTerms
@@ -42,7 +43,9 @@ class Quote:
 
     @staticmethod
     def read(value: object) -> Quote:
-        """From the ``quote`` of a job; :class:`Malformed`, or a refusal if the adapter did not sign."""
+        """From the ``quote`` of a job; :class:`Malformed`, or a refusal if the adapter did not
+        sign.
+        """
         if not isinstance(value, dict):
             raise Malformed("the job has no quote")
         row = cast("dict[str, Any]", value)
@@ -68,8 +71,8 @@ class Quote:
 class Wanted:
     """What the quote must agree with: the job as it was posted and by whom.
 
-    *session_vks*: the fresh key and the channels that may be reused; *spent*: what earlier leases of
-    the job were approved for.
+    *session_vks*: the fresh key and the channels that may be reused; *spent*: what earlier leases
+    of the job were approved for.
     """
 
     job: str

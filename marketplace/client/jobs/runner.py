@@ -1,8 +1,8 @@
 """Taking jobs from a file to a paid end: post, check the quote, fund a channel, follow, retry.
 
 Used by the SDK and by the payer daemon alike: :meth:`Runner.follow` needs nothing but the job's id
-and the books, so a daemon goes on where a client stopped. A retry signs the new quote by itself, with
-what is left of the budget: approved amounts and the new ceiling together never exceed it.
+and the books, so a daemon goes on where a client stopped. A retry signs the new quote by itself,
+with what is left of the budget: approved amounts and the new ceiling together never exceed it.
 
 Long, because posting, agreeing and following are one story with one state.
 """
@@ -97,7 +97,9 @@ class Runner:
     # ---- posting ---------------------------------------------------------------------------
 
     async def post(self, loaded: LoadedJob, *, key: str = "") -> Json:
-        """Upload the job's files and post it; the market's view of it. *key* makes it idempotent."""
+        """Upload the job's files and post it; the market's view of it. *key* makes it
+        idempotent.
+        """
         await self.upload(loaded)
         session = self.purse.new_session()
         spares = [self.purse.new_session() for _ in range(loaded.spec.policy.retry_max)]
@@ -203,8 +205,8 @@ class Runner:
         return CheckedQuote(job, quote, amount, reserve, spent)
 
     def turn(self, view: Json) -> anyio.Lock:
-        """Held from the look at a quote to its acceptance: of two jobs on one kept channel the second
-        must count what the first one was promised.
+        """Held from the look at a quote to its acceptance: of two jobs on one kept channel the
+        second must count what the first one was promised.
         """
         quote = Quote.read(view.get("quote"))
         if quote.fresh:
@@ -218,8 +220,9 @@ class Runner:
         return signed is not None and signed.body == quote.signed.body
 
     async def _lacking(self, quote: Quote) -> int:
-        """What a reused channel has to be topped up by, so that it can pay the new ceiling: never by more
-        than that, whatever the provider states or the chain's door says that the channel holds.
+        """What a reused channel has to be topped up by, so that it can pay the new ceiling: never
+        by more than that, whatever the provider states or the chain's door says that the channel
+        holds.
         """
         held = self.payers.held(quote.terms.session_vk)
         if held is not None and held.book.capacity is None:
@@ -239,7 +242,9 @@ class Runner:
         return min(quote.terms.ceiling, max(0, needed - held.book.capacity))
 
     async def accept(self, offered: CheckedQuote) -> ChannelPayer:
-        """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened again."""
+        """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened
+        again.
+        """
         quote = offered.quote
         terms = quote.terms
         await self._cap_earlier(offered)
@@ -402,7 +407,8 @@ class Runner:
     async def confirm(self, held: ChannelPayer) -> bool:
         """Compare the channel with the chain, once it is there; True once it has ended there.
 
-        A provider that answers no End is left: see :mod:`marketplace.client.wallet.unilateral_close`.
+        A provider that answers no End is left: see
+        :mod:`marketplace.client.wallet.unilateral_close`.
         """
         facts = held.facts
         if facts.state is ChannelStage.ENDED:
@@ -462,8 +468,9 @@ class Runner:
                 log.info("channel_unseen", why=error.message)
 
     async def _claims(self, held: ChannelPayer) -> None:
-        """What the chain shows that this key signed. A door's word on what was claimed is none of its
-        signatures: claimed beyond all of them, the chain is false or the key is somebody else's too.
+        """What the chain shows that this key signed. A door's word on what was claimed is none of
+        its signatures: claimed beyond all of them, the chain is false or the key is somebody else's
+        too.
         """
         facts = held.facts
         at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
@@ -474,8 +481,8 @@ class Runner:
         if found.claimed > held.book.signed:
             await held.halt(
                 ClaimUnsigned(
-                    f"channel {held.session_vk.hex()[:16]}: {found.claimed} are claimed on the chain,"
-                    f" and no signature over more than {held.book.signed} is shown",
+                    f"channel {held.session_vk.hex()[:16]}: {found.claimed} are claimed on the"
+                    f" chain, and no signature over more than {held.book.signed} is shown",
                     claimed=found.claimed,
                     signed=held.book.signed,
                 )

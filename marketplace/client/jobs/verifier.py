@@ -1,7 +1,8 @@
 """The invoice verifier: receipts, terms and a chain URL, nothing else. It imports no store.
 
-``facts(chain, channel)`` reads one channel's life from the ledger; ``verify`` puts it beside what was
-signed and lets :mod:`marketplace.domain.money.invoice` judge. Anyone with the evidence file can run it.
+``facts(chain, channel)`` reads one channel's life from the ledger; ``verify`` puts it beside what
+was signed and lets :mod:`marketplace.domain.money.invoice` judge. Anyone with the evidence file can
+run it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from marketplace.domain.money.invoice import ChannelDiffers, Invoice, MoneyMissi
 async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:
     """The invoice, compared with the ledger of *chain*; :class:`InvoiceRefused` or ChainFault.
 
-    What was signed is judged first: the chain is asked only for channels that signed terms describe.
+    What was signed is judged first: the chain is asked only for channels that signed terms
+    describe.
     """
     signed = read_signed(evidence)
     found = [

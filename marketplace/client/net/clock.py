@@ -55,7 +55,9 @@ _cache: dict[str, Any] = {}
 
 
 def _boot() -> str:
-    """The kernel's boot id; empty where there is none, and then restarts count by the wall clock."""
+    """The kernel's boot id; empty where there is none, and then restarts count by the wall
+    clock.
+    """
     if "boot" not in _cache:
         try:
             _cache["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

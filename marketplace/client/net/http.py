@@ -89,7 +89,8 @@ class Http:
             base_url=self.base,
             timeout=httpx.Timeout(_DEADLINE_S, connect=_CONNECT_S),
             transport=transport,
-            # Reading the list of authorities takes longer than most reads: not where no TLS is spoken.
+            # Reading the list of authorities takes longer than most reads: not where no TLS is
+            # spoken.
             verify=self.base.startswith("https://"),
             limits=httpx.Limits(max_connections=32),
         )

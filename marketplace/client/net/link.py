@@ -53,7 +53,9 @@ class Handler(Protocol):
 
 
 class Link:
-    """One market's ``/v1/payer``. ``run`` it in a task group; ``send`` and ``watch`` from anywhere."""
+    """One market's ``/v1/payer``. ``run`` it in a task group; ``send`` and ``watch`` from
+    anywhere.
+    """
 
     def __init__(self, market: str, magic: int, handler: Handler) -> None:
         self.url = _socket_url(market)
@@ -167,7 +169,9 @@ class Link:
             await socket.send(self._client.handled())
 
     def _renew_subscriptions(self) -> None:
-        """A subscription that was never acknowledged is signed anew, over this connection's nonce."""
+        """A subscription that was never acknowledged is signed anew, over this connection's
+        nonce.
+        """
         numbering = self._client.numbering
         renewed: list[tuple[int, bytes]] = []
         for seq, payload in numbering.unacked:
@@ -195,7 +199,9 @@ class Link:
 
 @contextmanager
 def _own_files() -> Generator[None]:
-    """What this machine's own files refuse is no lost connection: it goes up, and ends the process."""
+    """What this machine's own files refuse is no lost connection: it goes up, and ends the
+    process.
+    """
     try:
         yield
     except TimeoutError:

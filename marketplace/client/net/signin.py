@@ -1,4 +1,6 @@
-"""Signing in with a key of one's own: a CIP-8 message (COSE_Sign1, RFC 9052), as CIP-30 wallets make."""
+"""Signing in with a key of one's own: a CIP-8 message (COSE_Sign1, RFC 9052), as CIP-30 wallets
+make.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
 and only then sends the voucher. The rules, in the order in which they are looked at:
 
 1. forged, foreign, replayed, forked or reordered receipts are refused, each with its own code;
-2. the receipt must follow from the one before: hash chain, totals, owed = floor(ms x rate / 10^9), and
-   usage that fits into its time: what it calls paused is not billed. No lease owes more than its
-   ceiling, nor is served for longer than its terms let it run;
+2. the receipt must follow from the one before: hash chain, totals, owed = floor(ms x rate / 10^9),
+   and usage that fits into its time: what it calls paused is not billed. No lease owes more than
+   its ceiling, nor is served for longer than its terms let it run;
 3. per lease, never more is signed than *own elapsed time + one tick* at the rate of the terms, than
    the lease's cap (its ceiling, or what is left of the budget), and in all never more than the
    channel holds. What a receipt asks beyond that is simply not signed, and the note says why;
@@ -33,7 +33,9 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import owed, show_ada, show_duration, unit_ms
 
 UNSEEN_TICKS: Final = 3
-"""What an honest adapter may have served before anybody watched: two ticks of grace, one on the way."""
+"""What an honest adapter may have served before anybody watched: two ticks of grace, one on the
+way.
+"""
 _REMEMBERED: Final = 256
 """Hashes of answered receipts that are kept, to tell a repetition from a fork."""
 
@@ -101,11 +103,11 @@ class LeaseBook:
     """One lease as its payer sees it.
 
     *cap*: the most lovelace to approve; *since_ms*: when it may have begun, by the own clock, None
-    until then; *base*: what counts as justified beyond own time, because it was signed already (after a
-    journal was lost);
-    *paused_ms*: all pauses together, but for the one that lasts; *ended_ms*: when the own clock stopped counting for it;
-    *agreed_ms*: when its terms were signed, if this payer took it over and its start is in no book;
-    *served_ms*: the time of its receipts, less what they call lost.
+    until then; *base*: what counts as justified beyond own time, because it was signed already
+    (after a journal was lost); *paused_ms*: all pauses together, but for the one that lasts;
+    *ended_ms*: when the own clock stopped counting for it; *agreed_ms*: when its terms were signed,
+    if this payer took it over and its start is in no book; *served_ms*: the time of its receipts,
+    less what they call lost.
     """
 
     terms: Terms
@@ -121,8 +123,9 @@ class LeaseBook:
     served_ms: int = 0
 
     def elapsed_ms(self, now_ms: int) -> int:
-        """Own time that may have been served until *now_ms*: without its pauses. What was on its way
-        when they were heard of is for the one tick that ``allowed`` gives, to all of them together.
+        """Own time that may have been served until *now_ms*: without its pauses. What was on its
+        way when they were heard of is for the one tick that ``allowed`` gives, to all of them
+        together.
         """
         if self.since_ms is None:
             return 0
@@ -147,8 +150,8 @@ class LeaseBook:
 
     @property
     def longest_ms(self) -> int:
-        """The most that can be served under the terms: an adapter stops at ``max_duration_ms``, and what
-        it takes to notice, to stop and to tell pauses apart is within their other limits.
+        """The most that can be served under the terms: an adapter stops at ``max_duration_ms``, and
+        what it takes to notice, to stop and to tell pauses apart is within their other limits.
         """
         terms = self.terms
         late = terms.grace_ms + terms.pause_limit_ms + UNSEEN_TICKS * terms.tick_ms
@@ -163,11 +166,11 @@ class LeaseBook:
 
 @dataclass(frozen=True)
 class Book:
-    """One channel as its payer sees it: *signed* is the greatest cumulative amount ever signed, as far
-    as a signature of the session key proves it.
+    """One channel as its payer sees it: *signed* is the greatest cumulative amount ever signed, as
+    far as a signature of the session key proves it.
 
-    *capacity*: the most that the channel can pay, None while the chain was not asked; *stopped*: the
-    code of the broken rule, empty while there is none.
+    *capacity*: the most that the channel can pay, None while the chain was not asked; *stopped*:
+    the code of the broken rule, empty while there is none.
     """
 
     session_vk: bytes
@@ -244,7 +247,9 @@ def remember(
 
 
 def approve_more(book: Book, now_ms: int) -> Outcome:
-    """What the own clock or a top-up now allows of what was asked already (after a capped answer)."""
+    """What the own clock or a top-up now allows of what was asked already (after a capped
+    answer).
+    """
     outcome = Outcome(book)
     for lease in book.leases.values():
         if not book.stopped and lease.last is not None and lease.approved < lease.last.lease_owed:
@@ -370,8 +375,8 @@ def ended(book: Book, lease: str, now_ms: int) -> Book:
 
 
 def resume_from(book: Book, signed: int) -> Book:
-    """After a lost journal: *signed* is the cumulative amount of a voucher that the session key has signed,
-    verified by the caller. Nothing below it is signed anew as if it were a first payment; it counts
-    as justified once, for whichever leases' receipts are read again.
+    """After a lost journal: *signed* is the cumulative amount of a voucher that the session key has
+    signed, verified by the caller. Nothing below it is signed anew as if it were a first payment;
+    it counts as justified once, for whichever leases' receipts are read again.
     """
     return replace(book, signed=max(book.signed, signed))

@@ -4,9 +4,10 @@ One file of JSON lines and one lock file for each session key. Whoever wants to 
 takes the lock *first* and reads the book afterwards: a book read before that may be old. A last
 line that a crash cut short was never acted on and is set aside, and so is any damage that nothing
 readable follows (the market's voucher and the chain then say what was signed: see
-:meth:`~marketplace.client.payer.payers.ChannelPayer.catch_up`). What was signed is never forgotten: of the
-receipts only those that the book needs are kept when the file is rewritten. A disk that is full or
-fails is a :class:`~marketplace.disk.DiskFault`: the row does not count, and the process stops.
+:meth:`~marketplace.client.payer.payers.ChannelPayer.catch_up`). What was signed is never forgotten:
+of the receipts only those that the book needs are kept when the file is rewritten. A disk that is
+full or fails is a :class:`~marketplace.disk.DiskFault`: the row does not count, and the process
+stops.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class ChannelNotMine(NotFound):
 class ChannelFacts:
     """What a payer must know about a channel beside its book. *amount* is what was put in.
 
-    *open_tx* is hex, empty before the open transaction was sent; *state*: as far as this consumer saw, never CLOSING;
-    *keep* leaves it open for other jobs; *payout* is the provider's address (Bech32), where it said one.
+    *open_tx* is hex, empty before the open transaction was sent; *state*: as far as this consumer
+    saw, never CLOSING; *keep* leaves it open for other jobs; *payout* is the provider's address
+    (Bech32), where it said one.
     """
 
     session_vk: bytes
@@ -118,8 +120,8 @@ class Journal:
         compact_bytes: int = _COMPACT_BYTES,
         files: Files = disk.OS,
     ) -> tuple[Journal, Loaded]:
-        """Lock, then read; a file above *compact_bytes* is rewritten. :class:`ChannelHeld` if another
-        process has the lock.
+        """Lock, then read; a file above *compact_bytes* is rewritten. :class:`ChannelHeld` if
+        another process has the lock.
         """
         path = folder / f"{session_vk.hex()}.jsonl"
         try:
@@ -298,7 +300,8 @@ def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None
             raise JournalDamaged(f"row {number}: {error}") from error
     heard_ms = max((Stamp.from_wire(r["at"]).mono_at(now) for r in rows if "at" in r), default=0)
     for lease in list(loaded.book.leases.values()):
-        # Whether a pause went on while nobody listened is not known: it counts as far as it was seen.
+        # Whether a pause went on while nobody listened is not known: it counts as far as it was
+        # seen.
         loaded.book = decide.resumed(loaded.book, lease.terms.lease, heard_ms)
         if lease.since_ms is None:  # it may have begun since, and nobody wrote that down
             unseen = replace(lease, agreed_ms=agreed[lease.terms.lease])

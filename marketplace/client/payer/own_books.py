@@ -1,7 +1,8 @@
-"""A bill beside the books of who paid: the one thing that evidence cannot show is what was left out of it.
+"""A bill beside the books of who paid: the one thing that evidence cannot show is what was left out
+of it.
 
-A lease that is missing together with its channel, or the last receipts of one, leave no trace in evidence.
-The purse that signed for them has them in its own books.
+A lease that is missing together with its channel, or the last receipts of one, leave no trace in
+evidence. The purse that signed for them has them in its own books.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ class BillIncomplete(Refusal):
 
     code = "INVOICE_INCOMPLETE"
     remedy = (
-        "the bill is not the whole one: keep this evidence and the purse's channels/ folder, which holds the"
-        " receipts that were answered; ask whoever gave the evidence for the rest"
+        "the bill is not the whole one: keep this evidence and the purse's channels/ folder, which"
+        " holds the receipts that were answered; ask whoever gave the evidence for the rest"
     )
 
 
 def compare(folder: Path, evidence: Evidence) -> None:
-    """:class:`BillIncomplete` names each lease of the job for which a book in *folder* has answered a later
-    receipt than the evidence has. Blocking; a folder without books, or another purse's, says nothing.
+    """:class:`BillIncomplete` names each lease of the job for which a book in *folder* has answered
+    a later receipt than the evidence has. Blocking; a folder without books, or another purse's,
+    says nothing.
 
     The evidence has been judged: see :func:`marketplace.domain.money.invoice.read_signed`.
     """

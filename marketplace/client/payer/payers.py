@@ -1,4 +1,5 @@
-"""The payer's shell: one book for each channel, one link to the market, decisions made durable first.
+"""The payer's shell: one book for each channel, one link to the market, decisions made durable
+first.
 
 ``Payers`` holds the locks of the channels that this process signs for. It runs inside the SDK, and
 as ``tally payer run`` for jobs that outlive their client; a channel that another process holds is
@@ -128,7 +129,9 @@ class ChannelPayer:
         return signed
 
     async def cap(self, lease: str, more: int) -> int:
-        """Approve at most *more* lovelace beyond what *lease* was approved for, which is answered."""
+        """Approve at most *more* lovelace beyond what *lease* was approved for, which is
+        answered.
+        """
         async with self._turn:
             known = self.book.leases[lease]
             capped = replace(known, cap=min(known.terms.ceiling, known.approved + more))
@@ -162,7 +165,8 @@ class ChannelPayer:
     async def catch_up_clock(self) -> None:
         """Sign what the own clock allows by now of receipts that were answered with less.
 
-        A provider that paused for want of it sends no further receipt: nothing else would ask again.
+        A provider that paused for want of it sends no further receipt: nothing else would ask
+        again.
         """
         async with self._turn:
             await self._approve_more()
@@ -258,8 +262,8 @@ class ChannelPayer:
         await self._tell(Paid("refused", self.session_vk, lease, 0, refusal.code, refusal.message))
 
     async def halt(self, refusal: Refusal) -> None:
-        """Nothing more is signed on this channel, and its end is asked for: what the chain shows of it is
-        not what this key did.
+        """Nothing more is signed on this channel, and its end is asked for: what the chain shows of
+        it is not what this key did.
         """
         async with self._turn:
             if self.book.stopped == refusal.code:
@@ -316,7 +320,9 @@ class ChannelPayer:
                 await self._end_if_idle(lost)
 
     async def end(self) -> None:
-        """Ask for the end now: the adapter stops every lease of the channel, claims and finishes."""
+        """Ask for the end now: the adapter stops every lease of the channel, claims and
+        finishes.
+        """
         async with self._turn:
             await self._end()
 
@@ -343,8 +349,9 @@ class ChannelPayer:
         await self._tell(Paid("settled", self.session_vk, "", self.book.signed, detail={"tx": tx}))
 
     async def catch_up(self, voucher: Voucher | None) -> None:
-        """After a lost journal: at least what *voucher*, the market's or the chain's, shows was signed. One
-        that this key did not sign is ignored: nothing but an own signature raises what was signed.
+        """After a lost journal: at least what *voucher*, the market's or the chain's, shows was
+        signed. One that this key did not sign is ignored: nothing but an own signature raises what
+        was signed.
         """
         if voucher is None or voucher.session_vk != self.session_vk:
             return
@@ -414,7 +421,9 @@ class Payers:
         return self._held.get(session_vk)
 
     def known(self, session_vk: bytes) -> bool:
-        """Whether that key has a book here, whoever holds it: a session key is for one channel only."""
+        """Whether that key has a book here, whoever holds it: a session key is for one channel
+        only.
+        """
         return session_vk in rows.channels_in(self._folder)
 
     def spent_before(self, job: str) -> int:

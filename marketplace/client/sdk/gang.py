@@ -1,4 +1,6 @@
-"""A gang from the consumer's side: every member's quote is checked before the first one is signed."""
+"""A gang from the consumer's side: every member's quote is checked before the first one is
+signed.
+"""
 
 from __future__ import annotations
 
@@ -74,10 +76,11 @@ async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> Json:
 
 
 async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
-    """Check the quotes of all members, ask, and only then sign and pay; False when *confirm* declined.
+    """Check the quotes of all members, ask, and only then sign and pay; False when *confirm*
+    declined.
 
-    A refusal on the way ends the gang: nobody pays on for a part of it. A fault leaves the quotes as
-    they are: accepting again is safe.
+    A refusal on the way ends the gang: nobody pays on for a part of it. A fault leaves the quotes
+    as they are: accepting again is safe.
     """
     try:
         views = [await runner.quoted(str(member["id"])) for member in gang["members"]]

@@ -1,4 +1,6 @@
-"""A job in one's hand: its story, logs, outputs, bill. Reads come from the market, money from the books."""
+"""A job in one's hand: its story, logs, outputs, bill. Reads come from the market, money from the
+books.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ class Job:
         return self.view
 
     async def settled(self, within_s: float = 60.0) -> bool:
-        """Whether its channels have ended on chain in time; False for one that is kept open, too."""
+        """Whether its channels have ended on chain in time; False for one that is kept open,
+        too.
+        """
         if self._runner is None:
             return False
         with anyio.move_on_after(within_s):
@@ -249,7 +253,9 @@ def _fresh(data: str, heard: dict[str, int]) -> str:
 
 
 def safe_path(folder: Path, name: str) -> Path:
-    """Where output *name* goes below *folder*; :class:`OutputRefused` for one that would leave it."""
+    """Where output *name* goes below *folder*; :class:`OutputRefused` for one that would leave
+    it.
+    """
     inner = name.removeprefix("/workspace/").lstrip("/")
     normal = posixpath.normpath(inner) if inner else ""
     if not normal or normal.startswith("..") or normal == "." or "\x00" in normal:

@@ -8,8 +8,8 @@
 
 The payer runs inside, for as long as the ``async with`` lasts; ``tally payer run`` takes over jobs
 that outlive it. The chain is the client's own (*chain_url*, ``TALLY_CHAIN_URL``); what the market
-says about money is never taken on trust. Reads need no purse. :class:`marketplace.client.sdk.sync.Market`
-is the same without ``async``.
+says about money is never taken on trust. Reads need no purse.
+:class:`marketplace.client.sdk.sync.Market` is the same without ``async``.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class Market(Reader):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs;
-        *submit_urls*: further doors through which transactions are sent, too (``TALLY_SUBMIT_URLS``);
-        *close_after_s*: how long a provider may leave an End unanswered before its channel is closed.
+        *submit_urls*: further doors through which transactions are sent, too
+        (``TALLY_SUBMIT_URLS``); *close_after_s*: how long a provider may leave an End unanswered
+        before its channel is closed.
         """
         super().__init__(
             url,
@@ -200,7 +201,9 @@ class Market(Reader):
         confirm: gang.ConfirmAll | None = None,
         key: str = "",
     ) -> gang.Gang:
-        """Like :meth:`run` for a job file with a gang: all members are quoted and checked before any is signed."""
+        """Like :meth:`run` for a job file with a gang: all members are quoted and checked before
+        any is signed.
+        """
         runner = self.runner
         posted = await gang.post(runner, await self._pinned(self._load(job)), key)
         names = [str(member["id"]) for member in posted["members"]]
@@ -244,7 +247,9 @@ class Market(Reader):
                 return
 
     async def resume_all(self) -> list[str]:
-        """Take every channel that nobody holds, and follow its unfinished jobs: a daemon's start."""
+        """Take every channel that nobody holds, and follow its unfinished jobs: a daemon's
+        start.
+        """
         runner = self.runner
         purse = self._purse()
         begun: list[str] = []

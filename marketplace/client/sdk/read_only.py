@@ -1,7 +1,8 @@
 """A market as somebody sees it who pays for nothing: offers, quotes, jobs, logs.
 
-:class:`~marketplace.client.sdk.market.Market` adds the payer. They are apart because reading needs no chain
-and none of the libraries that build transactions, which take longer to import than a read takes.
+:class:`~marketplace.client.sdk.market.Market` adds the payer. They are apart because reading needs
+no chain and none of the libraries that build transactions, which take longer to import than a read
+takes.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ class Reader:
     async def sign_in(self) -> str:
         """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money.
 
-        :class:`~marketplace.domain.signin.OtherMarket` if the market asks for any other signature than
-        one that signs this account in at the address that we dialled.
+        :class:`~marketplace.domain.signin.OtherMarket` if the market asks for any other signature
+        than one that signs this account in at the address that we dialled.
         """
         purse, mainnet = self._purse(), await self._on_mainnet()
         address, at = purse.address(mainnet=mainnet), origin_of(self.url)
@@ -180,7 +181,9 @@ class Reader:
         return jobfiles.load(job)
 
     async def _pinned(self, job: LoadedJob) -> LoadedJob:
-        """*job* with its image's digest; :class:`~marketplace.client.jobs.images.ImageNotPinned`."""
+        """*job* with its image's digest;
+        :class:`~marketplace.client.jobs.images.ImageNotPinned`.
+        """
         from marketplace.client.jobs import images
 
         spec, name = job.spec, job.spec.image

@@ -6,8 +6,8 @@
             print(line)
         print(job.invoice())
 
-Every method is the asynchronous one of the same name, called through the portal: one source, two faces.
-The payer goes on in the background between calls.
+Every method is the asynchronous one of the same name, called through the portal: one source, two
+faces. The payer goes on in the background between calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A purse at one chain: its balance, and the transactions that it makes there.
 
-Apart from :mod:`~marketplace.client.wallet.purse` because building transactions takes libraries that signing
-in and reading do not need.
+Apart from :mod:`~marketplace.client.wallet.purse` because building transactions takes libraries
+that signing in and reading do not need.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Till:
         return sum(u.lovelace for u in utxos)
 
     async def reserve(self, terms: Terms) -> int:
-        """Lovelace that a channel for *terms* holds beyond what it can pay; comes home at its end."""
+        """Lovelace that a channel for *terms* holds beyond what it can pay; comes home at its
+        end.
+        """
         desk = self.desk(terms.asset)
         snapshot = await self.chain.snapshot(desk.scripts)
         at = addresses.channel_address(
@@ -101,8 +103,9 @@ class Till:
         """Open the channel of *terms* with *amount* in it; its output. Waits for no block.
 
         One that was opened before, or may still come to be, is taken up instead: see
-        :mod:`~marketplace.client.wallet.one_open` for what this can refuse. A chain that took the transaction
-        and did not answer has opened it: its bytes are in the log, and are sent until a block has them.
+        :mod:`~marketplace.client.wallet.one_open` for what this can refuse. A chain that took the
+        transaction and did not answer has opened it: its bytes are in the log, and are sent until a
+        block has them.
         """
         async with _SPENDING[self.purse.home]:
             standing = await self.find_open(terms)
@@ -136,9 +139,9 @@ class Till:
         await Follower(self.chain, self.log).look()
 
     async def find_open(self, terms: Terms) -> OutRef | None:
-        """The channel of *terms* that stands already or may still come to stand, by the purse's own log
-        and the chain; None if a first may be opened. Whatever is found is checked like any other channel
-        before anything is signed.
+        """The channel of *terms* that stands already or may still come to stand, by the purse's own
+        log and the chain; None if a first may be opened. Whatever is found is checked like any
+        other channel before anything is signed.
         """
         desk = self.desk(terms.asset)
         vk, wanted = terms.session_vk, terms.consts()
@@ -155,7 +158,9 @@ class Till:
         )
 
     async def outputs(self, asset: str = "") -> dict[bytes, list[Utxo]]:
-        """Every unspent output at the address of this purse's channels that reads as one, by key."""
+        """Every unspent output at the address of this purse's channels that reads as one, by
+        key.
+        """
         desk = self.desk(asset)
         at = addresses.channel_address(
             desk.scripts.stub_hash, self._stake(desk), self.chain.mainnet
@@ -165,8 +170,8 @@ class Till:
     async def strays(
         self, session_vk: bytes, outputs: Sequence[Utxo], origin: OutRef, asset: str = ""
     ) -> list[OutRef]:
-        """Where channels of the key began that this purse paid for beside the one that began at *origin*,
-        and that *outputs* are the rest of.
+        """Where channels of the key began that this purse paid for beside the one that began at
+        *origin*, and that *outputs* are the rest of.
         """
         ours = await self._whose(self.desk(asset)).ours(outputs, session_vk)
         return [one for one in ours if one != origin]
@@ -184,9 +189,9 @@ class Till:
         )
 
     async def shown(self, view: ChannelView | ChannelEnded) -> Voucher | None:
-        """The own voucher with which the channel was claimed from last, read from that transaction's bytes;
-        None if it shows none that the session key signed. :class:`ChainFault`, also from a door that
-        names a transaction and has no bytes of it: that proves nothing.
+        """The own voucher with which the channel was claimed from last, read from that
+        transaction's bytes; None if it shows none that the session key signed. :class:`ChainFault`,
+        also from a door that names a transaction and has no bytes of it: that proves nothing.
         """
         if not view.claimed_by:
             return None
@@ -209,8 +214,8 @@ class Till:
     async def top_up(self, session_vk: bytes, origin: OutRef, amount: int, asset: str = "") -> int:
         """Add *amount*; the capacity that it will have.
 
-        A channel moves by one transaction at a time: one of ours that is on its way, or somebody's claim
-        that was faster, is waited for. :class:`ChainFault` if that takes too long.
+        A channel moves by one transaction at a time: one of ours that is on its way, or somebody's
+        claim that was faster, is waited for. :class:`ChainFault` if that takes too long.
         """
         desk = self.desk(asset)
         with anyio.move_on_after(_TOP_UP_S):
@@ -246,11 +251,11 @@ class Till:
     async def finish(
         self, view: ChannelView, voucher: Voucher | None = None, payout: str = ""
     ) -> bytes:
-        """Once the close period is over: pay the provider what *voucher* promises and was never claimed,
-        and send the rest home; the transaction's id.
+        """Once the close period is over: pay the provider what *voucher* promises and was never
+        claimed, and send the rest home; the transaction's id.
 
-        Only where *payout* is the address that the channel names, and where the debt can stand as an
-        output: below that (about 1 ADA) paying would cost the purse more than it owes.
+        Only where *payout* is the address that the channel names, and where the debt can stand as
+        an output: below that (about 1 ADA) paying would cost the purse more than it owes.
         """
         due = 0 if voucher is None else voucher.cumulative - view.claimed
         to = _paid_at(payout, view)

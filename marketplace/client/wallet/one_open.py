@@ -1,10 +1,11 @@
 """One open: a session key has one channel, whatever crashes, times out or is forgotten.
 
 A voucher names no output, so one that is good for one channel of a session key is good for every
-other: two channels would pay a provider twice. Before an open transaction is built, the purse's own log
-is asked for earlier ones of that key, and the chain for outputs; an earlier one that may still be
-included is *taken up*, never built anew (:func:`decide`). An output that this purse did not pay for is
-no second channel of ours: anybody can lay one with the same datum, and it pays with its owner's money.
+other: two channels would pay a provider twice. Before an open transaction is built, the purse's own
+log is asked for earlier ones of that key, and the chain for outputs; an earlier one that may still
+be included is *taken up*, never built anew (:func:`decide`). An output that this purse did not pay
+for is no second channel of ours: anybody can lay one with the same datum, and it pays with its
+owner's money.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class ChannelTwice(Refusal):
 
     code = "CHANNEL_TWICE"
     remedy = (
-        "nothing more is signed on this channel and its end is asked for; the second output is closed by "
-        "itself: leave `tally payer run` up until its close period is over, and the money comes home"
+        "nothing more is signed on this channel and its end is asked for; the second output is"
+        " closed by itself: leave `tally payer run` up until its close period is over, and the"
+        " money comes home"
     )
 
 
@@ -58,8 +60,8 @@ class OpenUnsure(Fault):
 class Attempt:
     """An earlier open transaction of the own log for the session key.
 
-    *same*: its output's constants are those wanted. *hurt*: its inputs are spent elsewhere or its time
-    is over, but a rollback could still include it. *over*: no rollback that is expected can.
+    *same*: its output's constants are those wanted. *hurt*: its inputs are spent elsewhere or its
+    time is over, but a rollback could still include it. *over*: no rollback that is expected can.
     """
 
     ref: OutRef
@@ -71,8 +73,9 @@ class Attempt:
 def decide(attempts: Sequence[Attempt], ours: Sequence[tuple[OutRef, bool]]) -> OutRef | None:
     """The output to take up, or None: then a first one may be built.
 
-    *ours* are the origins, each once, of the unspent outputs of the session key that this purse paid for, with
-    whether the constants are those wanted. :class:`ChannelTwice`, :class:`KeyUsed`, :class:`OpenUnsure`.
+    *ours* are the origins, each once, of the unspent outputs of the session key that this purse
+    paid for, with whether the constants are those wanted. :class:`ChannelTwice`, :class:`KeyUsed`,
+    :class:`OpenUnsure`.
     """
     living = [one for one in attempts if not one.over and one.ref not in {ref for ref, _ in ours}]
     sure = [one for one in living if not one.hurt]
@@ -153,8 +156,9 @@ class Whose:
         return found
 
     async def ours(self, utxos: Sequence[Utxo], session_vk: bytes) -> dict[OutRef, Utxo]:
-        """Where channels of the key began that this purse paid for and *utxos* may be the rest of, each with
-        its first output. Each once, however many outputs a settlement left that go back to it.
+        """Where channels of the key began that this purse paid for and *utxos* may be the rest of,
+        each with its first output. Each once, however many outputs a settlement left that go back
+        to it.
         """
         begun: dict[OutRef, Utxo] = {}
         for utxo in utxos:

@@ -1,9 +1,10 @@
 """The purse: a small hot balance whose keys open channels and sign for them, encrypted at rest.
 
 A purse is a folder: ``keys/`` (see :mod:`marketplace.keystore`) and ``channels/`` (one book and one
-lock for each channel, see :mod:`~marketplace.client.payer.journal`). Its payment key signs open, top-up
-and close; each channel has a random session key of its own, stored *before* the channel is opened,
-so a crash can lose neither. ``wallet`` is the same with another name: a place to fund purses from.
+lock for each channel, see :mod:`~marketplace.client.payer.journal`). Its payment key signs open,
+top-up and close; each channel has a random session key of its own, stored *before* the channel is
+opened, so a crash can lose neither. ``wallet`` is the same with another name: a place to fund
+purses from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A second output of a session key, whatever made it: nothing more is signed, and it is closed.
 
-None is made by this purse as it is now (:mod:`~marketplace.client.wallet.one_open`); a lost log, a copied home
-or an older program can have left one. The contract lets a voucher be claimed from both, so the payer
-stops, asks for the channel's end, and takes the second back by itself: Close, the close period, Finish.
+None is made by this purse as it is now (:mod:`~marketplace.client.wallet.one_open`); a lost log, a
+copied home or an older program can have left one. The contract lets a voucher be claimed from both,
+so the payer stops, asks for the channel's end, and takes the second back by itself: Close, the
+close period, Finish.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ async def _ended(folder: Path, session_vk: bytes) -> ChannelFacts | None:
 
 
 async def alone(till: Till, held: ChannelPayer) -> None:
-    """Stops *held* if it has a second output; before the first voucher is signed, and now and then."""
+    """Stops *held* if it has a second output; before the first voucher is signed, and now and
+    then.
+    """
     outputs = (await till.outputs(held.facts.asset)).get(held.session_vk, [])
     if len(outputs) > 1:
         await _take_back(till, held, held.facts, outputs)

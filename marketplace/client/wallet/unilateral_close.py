@@ -1,10 +1,10 @@
 """The consumer's own way out of a channel whose provider answers no End.
 
 The signed End is asked for first: an adapter that lives finishes at once and no wallet signs. One
-that is gone for *close_after* is not waited for any longer: Close, the close period (in which anybody
-may still claim what was signed), and Finish, which pays what was signed and not claimed and sends the
-rest home. Each look does one step at
-most, and none while a transaction of ours is on its way; a crash anywhere repeats a look.
+that is gone for *close_after* is not waited for any longer: Close, the close period (in which
+anybody may still claim what was signed), and Finish, which pays what was signed and not claimed and
+sends the rest home. Each look does one step at most, and none while a transaction of ours is on its
+way; a crash anywhere repeats a look.
 """
 
 from __future__ import annotations

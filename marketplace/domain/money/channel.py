@@ -402,7 +402,9 @@ def bounty(taken: int, fee_bps: int) -> int:
 
 
 def will(channel: Channel, step: Step, witness: Witness) -> Will:
-    """What *step* makes of *channel*, or the :class:`ChannelRefused` of the guard that forbids it."""
+    """What *step* makes of *channel*, or the :class:`ChannelRefused` of the guard that forbids
+    it.
+    """
     stage = channel.stage
     match step:
         case Claim():

@@ -14,7 +14,9 @@ from marketplace.domain.machine import Machine
 
 
 class ChannelStage(StrEnum):
-    """What was seen last: no output yet, the script's stage Open or Closing, or no output any more."""
+    """What was seen last: no output yet, the script's stage Open or Closing, or no output any
+    more.
+    """
 
     OPENING = "OPENING"
     OPEN = "OPEN"

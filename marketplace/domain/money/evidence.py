@@ -1,4 +1,5 @@
-"""What an invoice is made from, and the form in which it travels: ``docs/invoice.md``, "The evidence".
+"""What an invoice is made from, and the form in which it travels: ``docs/invoice.md``, "The
+evidence".
 
 ``read(text)`` takes the JSON of a file or a market; it checks every field's type and limit and no
 signature. What it refuses is :class:`EvidenceMalformed`; what it lets pass is judged by
@@ -29,7 +30,10 @@ class EvidenceMalformed(Malformed):
     """The text is not an invoice's evidence: no rule can be applied to it."""
 
     code = "INVOICE_MALFORMED"
-    remedy = "fetch it again with `tally invoice JOB --save FILE`; docs/invoice.md states each field's form"
+    remedy = (
+        "fetch it again with `tally invoice JOB --save FILE`; docs/invoice.md states each field's"
+        " form"
+    )
     rule: ClassVar[str] = "MALFORMED"
 
 
@@ -82,7 +86,9 @@ class Evidence:
 
 
 def read(text: str | bytes) -> Evidence:
-    """The evidence that *text* holds; :class:`EvidenceMalformed` says which field is not as it must be."""
+    """The evidence that *text* holds; :class:`EvidenceMalformed` says which field is not as it must
+    be.
+    """
     return evidence_from_json(parse(text))
 
 
@@ -116,12 +122,14 @@ def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
                     {"body": signed.body.hex(), "signature": signed.signature.hex()}
                     for signed in channel.receipts
                 ],
-                "voucher": None
-                if channel.voucher is None
-                else {
-                    "cumulative": channel.voucher.cumulative,
-                    "signature": channel.voucher.signature.hex(),
-                },
+                "voucher": (
+                    None
+                    if channel.voucher is None
+                    else {
+                        "cumulative": channel.voucher.cumulative,
+                        "signature": channel.voucher.signature.hex(),
+                    }
+                ),
             }
             for channel in evidence.channels
         ],
@@ -162,7 +170,9 @@ def strange_leases(value: object) -> list[str]:
 
 
 def told(evidence: Evidence, session_vk: bytes, lease: str = "") -> str:
-    """Which receipts of a channel (of *lease*) hang on what was refused, in words, as far as they decode."""
+    """Which receipts of a channel (of *lease*) hang on what was refused, in words, as far as they
+    decode.
+    """
     of_channel = [c for c in evidence.channels if c.session_vk == session_vk]
     found = [r for c in of_channel for signed in c.receipts if (r := _receipt(signed))]
     seqs = sorted({r.seq for r in found if not lease or r.lease == lease})

@@ -1,9 +1,10 @@
 """The bill, recomputed by anyone from what both sides signed and from the ledger: pure and offline.
 
 ``reconcile(evidence, ledger) -> Invoice`` trusts nobody: it takes the terms, every receipt of the
-channels, the greatest vouchers and what the ledger says, and applies the rules of ``docs/invoice.md``
-in that page's order. The first that fails ends as :class:`InvoiceRefused` with that rule's code, the
-``way`` in which it was broken (the page's own word), and where: channel, lease, receipt.
+channels, the greatest vouchers and what the ledger says, and applies the rules of
+``docs/invoice.md`` in that page's order. The first that fails ends as :class:`InvoiceRefused` with
+that rule's code, the ``way`` in which it was broken (the page's own word), and where: channel,
+lease, receipt.
 
 ``read_signed`` is the part that needs no ledger; ``Signed.bill`` puts the ledger's facts beside it.
 Money is lovelace, time ms. A job that went on elsewhere has several channels and one invoice.
@@ -86,7 +87,9 @@ class VoucherWrong(InvoiceRefused):
 
 
 class ClaimWrong(InvoiceRefused):
-    """I7: no more was claimed than was delivered and signed for, and all of that once the channel ended."""
+    """I7: no more was claimed than was delivered and signed for, and all of that once the channel
+    ended.
+    """
 
     code, rule = "INVOICE_CLAIM", "I7"
 
@@ -225,7 +228,9 @@ class _Book:
         self, kind: type[InvoiceRefused], way: str, why: str, lease: str = "",
         receipt: int | None = None, **fields: object,
     ) -> InvoiceRefused:  # fmt: skip
-        """*kind*, with where it is: this channel, *lease* or all of its leases, *receipt* or its last."""
+        """*kind*, with where it is: this channel, *lease* or all of its leases, *receipt* or its
+        last.
+        """
         leases = [lease] if lease else list(self.terms)
         last = self.last.seq if self.last else 0
         at = f"last receipt {last}" if last else told(self.whole, self.evidence.session_vk)
@@ -239,13 +244,17 @@ class _Book:
 
 @dataclass(frozen=True)
 class Signed:
-    """Evidence whose signatures and sums hold; what the ledger says of it is still to be compared."""
+    """Evidence whose signatures and sums hold; what the ledger says of it is still to be
+    compared.
+    """
 
     job: str
     books: tuple[_Book, ...]
 
     def bill(self, ledger: Sequence[LedgerFacts | None] = ()) -> Invoice:
-        """The invoice; *ledger* has one entry for each channel, None where the chain was not asked."""
+        """The invoice; *ledger* has one entry for each channel, None where the chain was not
+        asked.
+        """
         facts = [*ledger, *[None] * (len(self.books) - len(ledger))]
         for book, found in zip(self.books, facts, strict=True):
             if found is not None:
@@ -341,7 +350,9 @@ def _unsigned(
 
 
 def _channels(evidence: Evidence, agreed: list[Terms]) -> dict[bytes, _Book]:
-    """I2, as far as no ledger is needed: each channel once, each lease on a channel that is here."""
+    """I2, as far as no ledger is needed: each channel once, each lease on a channel that is
+    here.
+    """
     books: dict[bytes, _Book] = {}
     for channel in evidence.channels:
         again = channel.session_vk in books

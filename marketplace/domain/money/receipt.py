@@ -149,7 +149,8 @@ class SignedReceipt:
 def check(
     receipt: Receipt, before: Receipt | None, lease_before: Receipt | None, terms: Terms
 ) -> None:
-    """Whether *receipt* follows from what came before, fits the lease's *terms*, and had time for its usage.
+    """Whether *receipt* follows from what came before, fits the lease's *terms*, and had time for
+    its usage.
 
     *before* is the channel's last receipt, *lease_before* the same lease's last (None for the first
     of each). Market and payer ask this one question; the invoice's verifiers ask its three parts by
@@ -161,7 +162,9 @@ def check(
 
 
 def check_terms(receipt: Receipt, terms: Terms) -> None:
-    """Whether *receipt* bills what *terms* agree on; :class:`ReceiptRefused` names what is not so."""
+    """Whether *receipt* bills what *terms* agree on; :class:`ReceiptRefused` names what is not
+    so.
+    """
     _first_broken(
         receipt,
         ("lease", receipt.lease == terms.lease, "another lease than the terms name"),
@@ -218,13 +221,18 @@ def check_next(
         (
             "sum",
             receipt.channel_owed == total,
-            f"the channel's total is not the sum of its leases: {receipt.channel_owed}, not {total}",
+            (
+                f"the channel's total is not the sum of its leases: {receipt.channel_owed}, not"
+                f" {total}"
+            ),
         ),
     )
 
 
 def _first_broken(receipt: Receipt, *rules: tuple[str, bool, str]) -> None:
-    """Raises for the first (way, holds, why) that does not hold; *way* is ``docs/invoice.md``'s name."""
+    """Raises for the first (way, holds, why) that does not hold; *way* is ``docs/invoice.md``'s
+    name.
+    """
     for way, holds, why in rules:
         if not holds:
             raise ReceiptRefused(why, way=way, seq=receipt.seq, lease=receipt.lease)
@@ -233,18 +241,19 @@ def _first_broken(receipt: Receipt, *rules: tuple[str, bool, str]) -> None:
 def most_unit_ms(t0_ms: int, t1_ms: int, lost_ms: int, units_milli: int, before: int = 0) -> int:
     """The largest ``unit_ms_total`` that fits into a lease's time (rule I9).
 
-    It has grown from *before* since *t0_ms* by no more than time x units, what was lost left out, and
-    is never beyond *t1_ms* x units. Growth has 1 unit-ms more: totals are rounded down as well.
+    It has grown from *before* since *t0_ms* by no more than time x units, what was lost left out,
+    and is never beyond *t1_ms* x units. Growth has 1 unit-ms more: totals are rounded down as well.
     """
     held_ms = max(0, t1_ms - t0_ms - lost_ms + ROUNDING_MS)
     return min(before + unit_ms(held_ms, units_milli) + 1, unit_ms(t1_ms, units_milli))
 
 
 def check_time(receipt: Receipt, lease_before: Receipt | None, units_milli: int) -> None:
-    """Rule I9: nobody uses more than there was time for; :class:`ReceiptRefused` names what is not so.
+    """Rule I9: nobody uses more than there was time for; :class:`ReceiptRefused` names what is not
+    so.
 
-    *lease_before* is the same lease's last receipt, *units_milli* the terms'. Call :func:`check_next`
-    first: it ties the two.
+    *lease_before* is the same lease's last receipt, *units_milli* the terms'. Call
+    :func:`check_next` first: it ties the two.
     """
     before = lease_before.unit_ms_total if lease_before else 0
     elapsed, total = receipt.t1_ms - receipt.t0_ms, receipt.unit_ms_total
@@ -260,7 +269,10 @@ def check_time(receipt: Receipt, lease_before: Receipt | None, units_milli: int)
         (
             "growth",
             total <= most,
-            f"usage grew faster than time: {total - before} unit-ms in {elapsed} ms less {lost} lost",
+            (
+                f"usage grew faster than time: {total - before} unit-ms in {elapsed} ms less {lost}"
+                " lost"
+            ),
         ),
         ("lost", lost <= elapsed, f"more time lost than there was: {lost} ms in {elapsed} ms"),
     )

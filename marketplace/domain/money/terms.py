@@ -18,8 +18,9 @@ MAX_FEE_BPS: Final = 100  # adapters refuse more: the bounty is a settler's pay,
 ADA: Final = ""
 PUBLIC_MAGICS: Final = (764824073, 1, 2)  # mainnet, preprod, preview
 CLOSE_FLOOR_MS: Final = 12 * 3_600_000
-"""The least close period on a public network: the 2,160 blocks that a rollback may take back, a night in
-which nobody is there, and hours in which somebody may try to keep a claim out of blocks."""
+"""The least close period on a public network: the 2,160 blocks that a rollback may take back, a
+night in which nobody is there, and hours in which somebody may try to keep a claim out of blocks.
+"""
 
 
 class TermsRefused(Refusal):
@@ -45,7 +46,8 @@ def check_close_period(magic: int, close_period_ms: int) -> None:
     """:class:`ClosePeriodShort` below the network's floor."""
     if close_period_ms < close_period_floor(magic):
         raise ClosePeriodShort(
-            f"a close period of {close_period_ms} ms is below the {CLOSE_FLOOR_MS} ms of network {magic}",
+            f"a close period of {close_period_ms} ms is below the {CLOSE_FLOOR_MS} ms of network"
+            f" {magic}",
             least_ms=CLOSE_FLOOR_MS,
         )
 

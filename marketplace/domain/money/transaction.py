@@ -12,7 +12,9 @@ FINAL_DEPTH: Final = 15
 
 
 def depth(tip_height: int, height: int) -> int:
-    """How many blocks hold what the block at *height* holds, that block included; 0 above the tip."""
+    """How many blocks hold what the block at *height* holds, that block included; 0 above the
+    tip.
+    """
     return max(0, tip_height - height + 1)
 
 

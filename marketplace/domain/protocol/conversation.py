@@ -50,16 +50,18 @@ class Backlog(Refusal):
 
 
 def hello_message(nonce: bytes, hello: wire.Hello) -> bytes:
-    """What the client signs: its own tag, the nonce, and every field of its hello but what it says of its
-    software. The market's address as the client dialled it is one, so that a market cannot pass the proof
-    on to another.
+    """What the client signs: its own tag, the nonce, and every field of its hello but what it says
+    of its software. The market's address as the client dialled it is one, so that a market cannot
+    pass the proof on to another.
     """
     h = hello
     return canonical.encode([_TAG, nonce, h.market, h.role, h.key, h.session, h.received, h.magic])
 
 
 def subscribe_message(nonce: bytes, market: str, session_vk: bytes) -> bytes:
-    """What a session key signs so that a payer may speak for its channel, at the *market* it dialled."""
+    """What a session key signs so that a payer may speak for its channel, at the *market* it
+    dialled.
+    """
     return canonical.encode(["tally/subscribe/v2", nonce, market, session_vk])
 
 
@@ -82,9 +84,10 @@ class Phase(Enum):
 class Numbering:
     """Both directions of one session: survives reconnects, dies with the process that owns it.
 
-    *done* and *ahead* are the market's, which handles several messages at a time: up to *done* every
-    message has had its effect, of those after it the ones in *ahead*. *agreed*: what both sides of the
-    connection that stands can do; *unacked* is kept whole, for the next one may agree on more.
+    *done* and *ahead* are the market's, which handles several messages at a time: up to *done*
+    every message has had its effect, of those after it the ones in *ahead*. *agreed*: what both
+    sides of the connection that stands can do; *unacked* is kept whole, for the next one may agree
+    on more.
     """
 
     session: bytes
@@ -153,9 +156,9 @@ class Numbering:
 
 @dataclass
 class Client:
-    """The adapter's or payer's side. One per process; ``connected`` starts each connection. *market*:
-    the origin that it dials (``site.origin_of``), which everything that it signs names; *older*: the
-    last hello was refused as an older market refuses one with capabilities.
+    """The adapter's or payer's side. One per process; ``connected`` starts each connection.
+    *market*: the origin that it dials (``site.origin_of``), which everything that it signs names;
+    *older*: the last hello was refused as an older market refuses one with capabilities.
     """
 
     role: Role
@@ -178,8 +181,9 @@ class Client:
     def receive(self, frame: bytes) -> tuple[list[bytes], wire.Message | None]:
         """(frames to write, message to handle). A message must be answered by ``handled``.
 
-        Raises :class:`HelloRefused` when the market rejects the connection, :class:`MarketOlder` when
-        it may be dialled again at once. What is of an unknown kind is acknowledged and is no message.
+        Raises :class:`HelloRefused` when the market rejects the connection, :class:`MarketOlder`
+        when it may be dialled again at once. What is of an unknown kind is acknowledged and is no
+        message.
         """
         message = wire.from_bytes(frame)
         match message:
@@ -246,8 +250,8 @@ class Server:
     def receive(self, frame: bytes, now_ms: int) -> tuple[list[bytes], wire.Message | None]:
         """(frames to write, message to handle). Raises a Refusal: send it and close.
 
-        Whoever has not proven a key yet is heard for a small frame only. A message of an unknown kind has
-        had its effect: it goes into the next acknowledgement.
+        Whoever has not proven a key yet is heard for a small frame only. A message of an unknown
+        kind has had its effect: it goes into the next acknowledgement.
         """
         limits = cbor.FRAME if self.phase is Phase.OPEN else cbor.HELLO
         message = wire.from_bytes(frame, limits)
@@ -261,7 +265,9 @@ class Server:
                     raise HelloRefused(
                         f"this is {self.names[0] if self.names else 'no named market'}, and was"
                         f" dialled as {message.market[:200]!r}",
-                        remedy="dial the market's own address; its operator: --public-url, --also-url",
+                        remedy=(
+                            "dial the market's own address; its operator: --public-url, --also-url"
+                        ),
                     )
                 if len(message.session) != 16:
                     raise HelloRefused("session is 16 random bytes")

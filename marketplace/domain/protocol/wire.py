@@ -4,11 +4,11 @@ A frame on a socket is CBOR ``[VERSION, kind, fields]``; ``kind`` is the class's
 name.  Signed things inside (terms, receipts, vouchers) carry their own canonical bytes, so a frame
 itself needs no signature: the connection is authenticated at hello (see ``conversation``).
 
-Programs of two ages understand each other (decision 0082): a field with a default is optional, and is
-not sent while it is at its default; unknown fields are skipped, and unknown numbered messages are
-acknowledged and dropped, but for those whose name begins with ``!``: who does not know such a one
-refuses. :data:`VERSION` counts breaks of these rules only. What is signed, paid or decided upon is in
-fields without a default.
+Programs of two ages understand each other (decision 0082): a field with a default is optional, and
+is not sent while it is at its default; unknown fields are skipped, and unknown numbered messages
+are acknowledged and dropped, but for those whose name begins with ``!``: who does not know such a
+one refuses. :data:`VERSION` counts breaks of these rules only. What is signed, paid or decided upon
+is in fields without a default.
 
 Over 400 lines: every message there is, in one list.
 """
@@ -35,8 +35,9 @@ MAX_FRAME: Final = cbor.FRAME.length
 CRITICAL: Final = "!"
 """Begins the name of a field or kind that may not be skipped."""
 SKIPS: Final = "skips"
-"""The capability of whoever skips what it does not know. Optional fields are sent to nobody else: earlier
-programs refuse them."""
+"""The capability of whoever skips what it does not know. Optional fields are sent to nobody else:
+earlier programs refuse them.
+"""
 CAPABILITIES: Final[tuple[str, ...]] = (SKIPS,)
 """Of this version, sorted: what its hello and its welcome state."""
 
@@ -67,8 +68,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received, and
-    the *market*'s origin as it dialled it (``site.origin_of``).
+    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received,
+    and the *market*'s origin as it dialled it (``site.origin_of``).
 
     *session* names the client's process run: another one starts both sides' numbering anew;
     *capabilities*: what it can do beyond the first version, sorted.
@@ -100,8 +101,8 @@ class Proof(Message):
 
 @dataclass(frozen=True)
 class Welcome(Message):
-    """Authenticated; the market has received up to *received* of this session; its clock is *now_ms*.
-    Whoever stated *capabilities* is told the market's: both use what both have.
+    """Authenticated; the market has received up to *received* of this session; its clock is
+    *now_ms*. Whoever stated *capabilities* is told the market's: both use what both have.
     """
 
     received: int
@@ -197,7 +198,9 @@ class LogChunk(Message):
 
 @dataclass(frozen=True)
 class Telemetry(Message):
-    """Evidence for charts, about once a second: GPU and CPU use, memory, energy. Never the price."""
+    """Evidence for charts, about once a second: GPU and CPU use, memory, energy. Never the
+    price.
+    """
 
     lease: str
     at_ms: int
@@ -249,7 +252,9 @@ class LeaseProposed(Message):
 
 @dataclass(frozen=True)
 class LeaseSigned(Message):
-    """Both signed. *channel_tx* is the open transaction (hex id), *secrets* sealed to the adapter."""
+    """Both signed. *channel_tx* is the open transaction (hex id), *secrets* sealed to the
+    adapter.
+    """
 
     lease: str
     terms: SignedTerms
@@ -259,7 +264,9 @@ class LeaseSigned(Message):
 
 @dataclass(frozen=True)
 class LeaseCancelled(Message):
-    """The proposal or lease is over for the market: stop without waiting; what is owed stays owed."""
+    """The proposal or lease is over for the market: stop without waiting; what is owed stays
+    owed.
+    """
 
     lease: str
     reason: str

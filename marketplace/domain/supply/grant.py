@@ -23,7 +23,9 @@ MOST_CHOICES: Final = 15_000  # eight of sixteen devices are 12,870
 
 @dataclass(frozen=True)
 class Grant:
-    """*gpus*: sorted UUIDs; *share*: per-mille of each; CPU in milli-cores, memory and disk in MiB."""
+    """*gpus*: sorted UUIDs; *share*: per-mille of each; CPU in milli-cores, memory and disk in
+    MiB.
+    """
 
     gpus: tuple[str, ...]
     share: int
@@ -84,7 +86,8 @@ def find(job: JobSpec, host: HostHardware, terms: Terms) -> Grant:
 def _named(
     like: Grant, uuids: tuple[str, ...], count: int, wanted: bytes, most: int
 ) -> tuple[str, ...] | None:
-    """The choice of *count* among *uuids* whose grant has the hash *wanted*, among the first *most*.
+    """The choice of *count* among *uuids* whose grant has the hash *wanted*, among the first
+    *most*.
 
     Only the devices differ from one choice to the next, so the rest is encoded once: thousands of
     choices are to cost an adapter no tick.
@@ -103,7 +106,9 @@ def _named(
 def _fitting(
     job: JobSpec, block: int, host: HostHardware, units_milli: int
 ) -> tuple[tuple[str, ...], int] | None:
-    """(the devices that fit the block, sorted; how many of them it takes), or None if it takes others."""
+    """(the devices that fit the block, sorted; how many of them it takes), or None if it takes
+    others.
+    """
     need = job.resources[block].gpu
     if need is None or need.count.most == 0:
         return (), 0
@@ -120,7 +125,9 @@ def _fits(gpu: Gpu, need: GpuNeed) -> bool:
 
 
 def model_matches(asked: str, model: str) -> bool:
-    """Whether a job's ``H100`` means the device ``NVIDIA H100 80GB HBM3``: its words, in a row, whatever the case."""
+    """Whether a job's ``H100`` means the device ``NVIDIA H100 80GB HBM3``: its words, in a row,
+    whatever the case.
+    """
     words, wanted = model.casefold().split(), asked.casefold().split()
     ends = range(len(wanted), len(words) + 1)
     return bool(wanted) and any(words[end - len(wanted) : end] == wanted for end in ends)

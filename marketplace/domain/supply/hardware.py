@@ -137,9 +137,9 @@ class Gpu:
     def takes(self, share: int, owner: object, held: Iterable[tuple[object, int]]) -> bool:
         """Whether *owner* may have *share* beside what is *held* (owner and share of each lease).
 
-        Nothing holds a workload to its share of a device: one that is given a device can use all of it,
-        its memory as well. So strangers never meet on one, and an owner's jobs only as far as their
-        shares add up. What strangers may divide is a GPU with MIG: each slice is a device.
+        Nothing holds a workload to its share of a device: one that is given a device can use all of
+        it, its memory as well. So strangers never meet on one, and an owner's jobs only as far as
+        their shares add up. What strangers may divide is a GPU with MIG: each slice is a device.
         """
         there = list(held)
         taken = sum(share for _, share in there)

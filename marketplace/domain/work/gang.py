@@ -1,4 +1,6 @@
-"""A gang: jobs that are placed, and end, all together; from the wish for places to its last member's end."""
+"""A gang: jobs that are placed, and end, all together; from the wish for places to its last
+member's end.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ class Range:
 
 @dataclass(frozen=True)
 class GpuNeed:
-    """*count* devices of any of *models* (empty = any), each with *vram* MiB and *share* per-mille."""
+    """*count* devices of any of *models* (empty = any), each with *vram* MiB and *share*
+    per-mille.
+    """
 
     models: tuple[str, ...] = ()
     count: Range = Range(1, 1)
@@ -52,7 +54,9 @@ class Resources:
 
 @dataclass(frozen=True)
 class FileIn:
-    """A file to be put at *dst* before the start; *sha256* is its content's hash, *size* in bytes."""
+    """A file to be put at *dst* before the start; *sha256* is its content's hash, *size* in
+    bytes.
+    """
 
     dst: str
     sha256: str
@@ -104,7 +108,9 @@ class Policy:
 
 @dataclass(frozen=True)
 class Gang:
-    """Equal *members*, placed all together or not at all: *spread* on one host each, *same_region* in one."""
+    """Equal *members*, placed all together or not at all: *spread* on one host each, *same_region*
+    in one.
+    """
 
     members: int
     spread: bool = False
@@ -144,8 +150,9 @@ class JobSpec:
         self.placement.isolation.check(self.image, self.command)
 
     def members(self) -> tuple[JobSpec, ...]:
-        """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0), with
-        an equal part of the budget. A job without a gang is its only member."""
+        """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0),
+        with an equal part of the budget. A job without a gang is its only member.
+        """
         if self.gang is None:
             return (self,)
         count = self.gang.members
@@ -365,7 +372,9 @@ def _gang(value: object) -> Gang:
 
 
 def _egress_to_wire(egress: Egress) -> dict[str, object]:
-    """``open``, or the list; a job that asks for nothing has no such key, as before there was one."""
+    """``open``, or the list; a job that asks for nothing has no such key, as before there was
+    one.
+    """
     if egress.mode is EgressMode.NONE:
         return {}
     return {"egress": list(egress.allow) or str(egress.mode)}

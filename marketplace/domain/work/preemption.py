@@ -1,4 +1,6 @@
-"""A preemption: room made for one waiting job of a higher priority, from the notice to what came of it."""
+"""A preemption: room made for one waiting job of a higher priority, from the notice to what came of
+it.
+"""
 
 from __future__ import annotations
 

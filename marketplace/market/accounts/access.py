@@ -45,8 +45,9 @@ class Caller:
 
 
 async def challenge(market: Market, address: str, account: str, at: str = "") -> SignIn:
-    """What the wallet at *address*, whose payment key hash is *account*, signs within a few minutes,
-    once. *at*: the market's address as the caller dials it; :class:`OtherMarket` if it is none of ours.
+    """What the wallet at *address*, whose payment key hash is *account*, signs within a few
+    minutes, once. *at*: the market's address as the caller dials it; :class:`OtherMarket` if it is
+    none of ours.
     """
     if not 10 <= len(address) <= 250:
         raise Malformed("an address is bech32, or hex as CIP-30 gives it")
@@ -136,7 +137,9 @@ async def port_token(market: Market, token: str, job: str, port: int) -> str:
 
 
 async def port_caller(market: Market, token: str, job: str, port: int) -> Caller:
-    """Who opened this port with :func:`port_token`, if he still could. Unauthenticated, Suspended."""
+    """Who opened this port with :func:`port_token`, if he still could. Unauthenticated,
+    Suspended.
+    """
     known = await market.store.get(Login, digest(token))
     place, _, kind = known.address.rpartition(" ") if known is not None else ("", "", "")
     if known is None or place != f"port {job} {port}" or market.now >= known.expires_ms:

@@ -59,10 +59,12 @@ class Blobs:
         size: int | None = None,
         address: str | None = None,
     ) -> Blob:
-        """Store and check; TooLarge, QuotaSpent, BlobMismatch, DiskFull. Storing twice is storing once.
+        """Store and check; TooLarge, QuotaSpent, BlobMismatch, DiskFull. Storing twice is storing
+        once.
 
-        *size* is what was announced, else the largest that a file may have: room and quota for it are kept
-        from the first byte on. *address*: whence it comes over the network, where few come at a time.
+        *size* is what was announced, else the largest that a file may have: room and quota for it
+        are kept from the first byte on. *address*: whence it comes over the network, where few come
+        at a time.
         """
         final, limit = self.path(sha256), self.market.settings.blob_limit
         if size is not None and size > limit:
@@ -146,7 +148,9 @@ class Blobs:
         return QuotaSpent(text, quota=quota)
 
     async def remove(self, who: Caller, sha256: str) -> None:
-        """Forget the caller's file; its bytes go with the last account that has it. NotFound, BlobInUse."""
+        """Forget the caller's file; its bytes go with the last account that has it. NotFound,
+        BlobInUse.
+        """
         path, store = self.path(sha256), self.market.store
         async with self._naming:
             blob = await store.get(Blob, who.account, sha256)
@@ -160,7 +164,9 @@ class Blobs:
                 await anyio.Path(path).unlink(missing_ok=True)
 
     async def _user(self, account: str, sha256: str) -> str:
-        """A job of the account that has not ended and takes the file in; empty when there is none."""
+        """A job of the account that has not ended and takes the file in; empty when there is
+        none.
+        """
         after: tuple[object, ...] | None = None
         while True:
             page = await self.market.store.find(

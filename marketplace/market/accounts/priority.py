@@ -1,7 +1,9 @@
-"""Who may ask for a priority: accounts that the market's operator granted one, up to the granted one.
+"""Who may ask for a priority: accounts that the market's operator granted one, up to the granted
+one.
 
-A higher priority goes first in the queue, before fair shares, and may end others' leases after a notice. If
-anybody could name it everybody would, and a stranger could evict the whole market for nothing.
+A higher priority goes first in the queue, before fair shares, and may end others' leases after a
+notice. If anybody could name it everybody would, and a stranger could evict the whole market for
+nothing.
 """
 
 from __future__ import annotations

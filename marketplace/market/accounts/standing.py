@@ -1,9 +1,9 @@
 """Who may ask for more: what an account, or a network address, left unpaid or let lapse.
 
-An account that never paid has few quotes at once and a short time to sign them, and its leases start
-one after the other: the market hands a signed lease to its adapter when the one before it was paid for
-or is over. Whoever owes gets no new lease; after an unpaid end there is a wait, which doubles and is
-forgotten with time. All of that is in the store.
+An account that never paid has few quotes at once and a short time to sign them, and its leases
+start one after the other: the market hands a signed lease to its adapter when the one before it was
+paid for or is over. Whoever owes gets no new lease; after an unpaid end there is a wait, which
+doubles and is forgotten with time. All of that is in the store.
 """
 
 from __future__ import annotations
@@ -157,8 +157,9 @@ async def paid(market: Market, account: str) -> None:
 
 
 async def takes_turn(market: Market, lease: Lease) -> bool:
-    """Whether a signed lease may start now; an account that never paid has one turn, which all members
-    of a gang share: none of them pays before all have started."""
+    """Whether a signed lease may start now; an account that never paid has one turn, which all
+    members of a gang share: none of them pays before all have started.
+    """
     known = await of(market, lease.account)
     if known.paid or not market.settings.starts_in_turn:
         return True

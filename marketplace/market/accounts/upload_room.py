@@ -1,8 +1,9 @@
-"""Room for files that are on their way: promised before the first byte, so that many begun at once never
-take more than there is.
+"""Room for files that are on their way: promised before the first byte, so that many begun at once
+never take more than there is.
 
-A folder's free bytes alone say nothing while others write: what was promised and is not written yet is
-taken off. The database lies on the same disk; :attr:`Room.keep_free` bytes are never given to a file.
+A folder's free bytes alone say nothing while others write: what was promised and is not written yet
+is taken off. The database lies on the same disk; :attr:`Room.keep_free` bytes are never given to a
+file.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Room:
 
     @contextmanager
     def keep(self, size: int, *names: str, few: bool) -> Generator[Upload]:
-        """Room for *size* bytes of whoever has these *names* (account, address). :class:`DiskFull`; with
-        *few* :class:`RateLimited` beyond :data:`AT_ONCE` of one name."""
+        """Room for *size* bytes of whoever has these *names* (account, address). :class:`DiskFull`;
+        with *few* :class:`RateLimited` beyond :data:`AT_ONCE` of one name.
+        """
         for name in names if few else ():
             if sum(name in one.names for one in self._underway) >= AT_ONCE:
                 text = f"{AT_ONCE} files at a time are taken of one account or address"
@@ -61,8 +63,9 @@ class Room:
             self._underway.remove(mine)
 
     def wrote(self, upload: Upload, size: int) -> None:
-        """*size* bytes more are written; :class:`DiskFull` when something else took the disk meanwhile,
-        another process of this market among it."""
+        """*size* bytes more are written; :class:`DiskFull` when something else took the disk
+        meanwhile, another process of this market among it.
+        """
         upload.written += size
         self._unseen += size
         if self._unseen >= LOOK_EVERY:

@@ -78,10 +78,15 @@ class UnpaidWait(Refusal):
 
 
 class TooManyQuotes(Refusal):
-    """As many quotes are open, or signed and not funded, as this account or address may have at once."""
+    """As many quotes are open, or signed and not funded, as this account or address may have at
+    once.
+    """
 
     code = "TOO_MANY_QUOTES"
-    remedy = "fund or stop those that are open, or wait for `retry_after_ms`; a first paid lease raises the limit"
+    remedy = (
+        "fund or stop those that are open, or wait for `retry_after_ms`; a first paid lease raises"
+        " the limit"
+    )
 
 
 class DiskFull(Fault):
@@ -152,8 +157,8 @@ class HookKeyWrong(Refusal):
 
     code = "WEBHOOK_KEY_WRONG"
     remedy = (
-        "serve with the keystore that the other processes use, or restore it from its backup; if it is "
-        "lost or was seen by others, `tally market rekey-webhooks` makes a new one"
+        "serve with the keystore that the other processes use, or restore it from its backup; if it"
+        " is lost or was seen by others, `tally market rekey-webhooks` makes a new one"
     )
 
 

@@ -1,4 +1,6 @@
-"""What comes at the same time is done at the same time: one commit for many changes, one query for many questions."""
+"""What comes at the same time is done at the same time: one commit for many changes, one query for
+many questions.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ class Store(Protocol):
     async def newest(
         self, kind: type[R], group: str, by: str, values: Sequence[object]
     ) -> dict[object, R]:
-        """The record with the greatest *by* for each of *values* of the field *group* that has any."""
+        """The record with the greatest *by* for each of *values* of the field *group* that has
+        any.
+        """
         ...
 
     async def count(self, kind: type[Record], **where: object) -> int:

@@ -55,8 +55,9 @@ class Account(Record):
 
 @dataclass(frozen=True)
 class Login(Record):
-    """A challenge that waits for its signature, or (once *account* is set) a signed-in session; or a
-    port's token: then *address* names the port, and *account* is the sha256 of what it was made from.
+    """A challenge that waits for its signature, or (once *account* is set) a signed-in session; or
+    a port's token: then *address* names the port, and *account* is the sha256 of what it was made
+    from.
     """
 
     id: str  # the nonce's or the token's sha256, hex
@@ -67,7 +68,9 @@ class Login(Record):
 
 @dataclass(frozen=True)
 class ApiKey(Record):
-    """A scoped key: only the sha256 of its secret is kept; *committed* is what its jobs may cost."""
+    """A scoped key: only the sha256 of its secret is kept; *committed* is what its jobs may
+    cost.
+    """
 
     FIXED: ClassVar[frozenset[str]] = frozenset({"account", "hash", "name", "verbs", "budget"})
     id: str
@@ -85,7 +88,9 @@ class ApiKey(Record):
 
 @dataclass(frozen=True)
 class OfferRecord(Record):
-    """An offer as its provider last posted it, where its adapter is connected, and since when not."""
+    """An offer as its provider last posted it, where its adapter is connected, and since when
+    not.
+    """
 
     id: str
     provider: str
@@ -153,7 +158,8 @@ class Job(Record):
 
 @dataclass(frozen=True)
 class Gang(Record):
-    """Jobs that are placed, and end, all together: those whose ``gang`` it is, in the order of their ids.
+    """Jobs that are placed, and end, all together: those whose ``gang`` it is, in the order of
+    their ids.
 
     *reason*: why its members are to end, once they are.
     """
@@ -168,7 +174,9 @@ class Gang(Record):
 
 @dataclass(frozen=True)
 class Lease(Record):
-    """One job on one offer. Usage and owed live in the receipts; the totals here are set at its end."""
+    """One job on one offer. Usage and owed live in the receipts; the totals here are set at its
+    end.
+    """
 
     FIXED: ClassVar[frozenset[str]] = frozenset(
         {
@@ -236,7 +244,9 @@ class Lease(Record):
 
 @dataclass(frozen=True)
 class Preemption(Record):
-    """Room for a waiting job of higher priority: on which devices, and whose leases make way. One a job."""
+    """Room for a waiting job of higher priority: on which devices, and whose leases make way. One a
+    job.
+    """
 
     KEY: ClassVar[tuple[str, ...]] = ("job",)
     FIXED: ClassVar[frozenset[str]] = frozenset(
@@ -393,7 +403,9 @@ class Blob(Record):
 
 @dataclass(frozen=True)
 class Hook(Record):
-    """A webhook: where and what for. Its secret is derived (``service.hooks.secret_of``), never kept."""
+    """A webhook: where and what for. Its secret is derived (``service.hooks.secret_of``), never
+    kept.
+    """
 
     id: str
     account: str
@@ -448,9 +460,9 @@ class Tx(Record):
 @dataclass(frozen=True)
 class Standing(Record):
     """What is remembered of an account (*name*: its id) or of a network address (``address.`` and a
-    hash): whether it ever paid, quotes that it let lapse or never funded, and leases that ended unpaid.
-    Of a provider (its id): whether it was ever paid, and starts that lapsed; of an account that such a
-    start let down (``letdown.`` and its id): when.
+    hash): whether it ever paid, quotes that it let lapse or never funded, and leases that ended
+    unpaid. Of a provider (its id): whether it was ever paid, and starts that lapsed; of an account
+    that such a start let down (``letdown.`` and its id): when.
     """
 
     KEY: ClassVar[tuple[str, ...]] = ("name",)

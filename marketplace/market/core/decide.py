@@ -4,8 +4,9 @@
     adapter ──▶  job, lease │ decide │ ──▶ Rematch     whoever places jobs
     time ─────▶             └────────┘ ──▶ Remember, FreeBudget, Release …
 
-Every pair of a state and an input is answered by a change, by nothing at all, or by a Refusal with a
-code.  :mod:`marketplace.market.lifecycle.change` writes an outcome before it performs its effects.
+Every pair of a state and an input is answered by a change, by nothing at all, or by a Refusal with
+a code.  :mod:`marketplace.market.lifecycle.change` writes an outcome before it performs its
+effects.
 """
 
 from __future__ import annotations

@@ -86,7 +86,9 @@ def stop(job: Job, lease: Lease, reason: str, now: int) -> Outcome:
 
 
 def notice_over(job: Job, lease: Lease, now: int) -> Outcome:
-    """The notice is over: what still runs is asked to end. It pays for what was delivered, no more."""
+    """The notice is over: what still runs is asked to end. It pays for what was delivered, no
+    more.
+    """
     if lease.state not in LIVE:
         return Outcome(job, lease)
     return stop(job, lease, EndReason.PREEMPTED, now)
@@ -107,8 +109,9 @@ def end_reason(word: str, lease: Lease) -> str:
 
 
 def exited(job: Job, lease: Lease, asked: Exited, now: int) -> Outcome:
-    """The workload is gone. An end for want of payment is held against its consumer, and so is a channel
-    that was never there."""
+    """The workload is gone. An end for want of payment is held against its consumer, and so is a
+    channel that was never there.
+    """
     reason = end_reason(asked.word, lease)
     if reason == EndReason.UNPAID and not asked.unpaid:
         reason = EndReason.PROVIDER_FAULT  # its word alone is held against nobody

@@ -1,7 +1,7 @@
 """What becomes of a gang and, where it concerns all of them at once, of its members.  Pure.
 
-Placing is one decision about all members, or none. What happens to one of them afterwards is decided
-for its job, as for any other; the gang looks how its members stand.
+Placing is one decision about all members, or none. What happens to one of them afterwards is
+decided for its job, as for any other; the gang looks how its members stand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from marketplace.market.core.waiting import unplaced
 
 @dataclass(frozen=True, slots=True)
 class GangOutcome:
-    """A gang as it is now, and what becomes of each of its *members*; none where they stay as they are."""
+    """A gang as it is now, and what becomes of each of its *members*; none where they stay as they
+    are.
+    """
 
     gang: Gang
     members: tuple[Outcome, ...] = ()
@@ -32,8 +34,8 @@ class GangOutcome:
 def decide_gang(gang: Gang, members: Sequence[Job], asked: GangInput, now: int) -> GangOutcome:
     """What becomes of *gang* and its *members* (in their order) through *asked*.
 
-    NothingMatches where somebody waits for the answer; OverBudget; Conflict for a member that wants no
-    place; IllegalTransition.
+    NothingMatches where somebody waits for the answer; OverBudget; Conflict for a member that wants
+    no place; IllegalTransition.
     """
     match asked:
         case AllMatched():

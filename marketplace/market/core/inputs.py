@@ -1,5 +1,5 @@
-"""What can happen to a job and its lease: values, one for each.  Whoever makes one has looked up what
-the decision needs to know; nothing here knows how.
+"""What can happen to a job and its lease: values, one for each.  Whoever makes one has looked up
+what the decision needs to know; nothing here knows how.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """There is no place now: *why* in words, *explain* as data.  *posting*: somebody waits for the answer."""
+    """There is no place now: *why* in words, *explain* as data.  *posting*: somebody waits for the
+    answer.
+    """
 
     why: str
     explain: Mapping[str, Any]
@@ -96,8 +98,8 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """The consumer signed.  *waits*: its account starts one lease after the other; *payout_address* is where
-    the channel pays the provider; *secrets* are sealed for the adapter.
+    """The consumer signed.  *waits*: its account starts one lease after the other; *payout_address*
+    is where the channel pays the provider; *secrets* are sealed for the adapter.
     """
 
     session_signature: bytes
@@ -230,7 +232,8 @@ class Passed:
 class Accounted:
     """What a lease that is over came to, and over what its channel's greatest voucher is.
 
-    *lease_owed* and *channel_owed* by the last receipt; *answered* is None where there is no voucher.
+    *lease_owed* and *channel_owed* by the last receipt; *answered* is None where there is no
+    voucher.
     """
 
     rules: Settings

@@ -1,7 +1,7 @@
 """What a decision changes and what is to be done then: values, never actions.
 
-The performer (``lifecycle.change``) writes the records, and what the effects say of the store, in one
-transaction; only after it does it perform the rest.
+The performer (``lifecycle.change``) writes the records, and what the effects say of the store, in
+one transaction; only after it does it perform the rest.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ Effect = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A job and a lease of it (none yet, or none any more) as they are now, and what is to be done."""
+    """A job and a lease of it (none yet, or none any more) as they are now, and what is to be
+    done.
+    """
 
     job: Job
     lease: Lease | None

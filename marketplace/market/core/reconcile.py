@@ -1,7 +1,7 @@
 """What is wanted against what is: places to be found, jobs to be ended.  Pure.
 
-As in Nomad, nothing here remembers what was done: whoever was killed half way looks again and finds what
-is left. A job alone and a gang differ in nothing but how many they are.
+As in Nomad, nothing here remembers what was done: whoever was killed half way looks again and finds
+what is left. A job alone and a gang differ in nothing but how many they are.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def wanted(of: Job | Gang) -> Wanted:
 
 
 def reconcile(wish: Wanted, jobs: Sequence[Job], now: int) -> tuple[Move, ...]:
-    """What brings *jobs* (one alone, or all members of a gang) from where they are to what is wanted."""
+    """What brings *jobs* (one alone, or all members of a gang) from where they are to what is
+    wanted.
+    """
     if not wish.run:
         return tuple(End(job, _reason(job, wish)) for job in jobs if job.state not in OVER)
     if not all(map(unplaced, jobs)):

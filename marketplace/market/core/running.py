@@ -1,4 +1,6 @@
-"""While the workload runs: what its adapter tells of it, notices, and an adapter that comes back.  Pure."""
+"""While the workload runs: what its adapter tells of it, notices, and an adapter that comes back.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from marketplace.market.state.open_quotes import WAITS
 def progressed(
     job: Job, lease: Lease, asked: Started | Paused | Resumed | StageSeen, now: int
 ) -> Outcome:
-    """What the adapter tells of the workload; nothing for what does not follow on where it stands."""
+    """What the adapter tells of the workload; nothing for what does not follow on where it
+    stands.
+    """
     match asked:
         case Started() if lease.state is LeaseState.FUNDED:
             return _started(job, lease, now)
@@ -60,7 +64,9 @@ def _step(
 
 
 def noticed(job: Job, lease: Lease, asked: NoticeGiven | NoticeWithdrawn, now: int) -> Outcome:
-    """A job of higher priority is to have this place: time to save work. Or it is not, after all."""
+    """A job of higher priority is to have this place: time to save work. Or it is not, after
+    all.
+    """
     if job.lease != lease.id or lease.state not in ending.LIVE:
         return Outcome(job, lease)
     match asked:
@@ -73,7 +79,9 @@ def noticed(job: Job, lease: Lease, asked: NoticeGiven | NoticeWithdrawn, now: i
 
 
 def reconnected(job: Job, lease: Lease, asked: Reconnected, now: int) -> Outcome:
-    """Both sides agree again on what runs: what is unsaid is said again, a ghost of either side ends."""
+    """Both sides agree again on what runs: what is unsaid is said again, a ghost of either side
+    ends.
+    """
     match lease.state:
         case LeaseState.PROPOSED:
             again = wire.LeaseProposed(lease.id, job.parsed, lease.terms)

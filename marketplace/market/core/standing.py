@@ -17,8 +17,9 @@ def wait_ms(settings: Settings, known: Standing, now: int) -> int:
 
 
 def most_quotes(settings: Settings, known: Standing, now: int) -> int:
-    """So many quotes may be open at once: each channel that paid doubles it, each lapse halves it, and
-    one is always left."""
+    """So many quotes may be open at once: each channel that paid doubles it, each lapse halves it,
+    and one is always left.
+    """
     most = settings.quotes_new
     if known.paid:
         most = min(most << min(known.paid, 20), max(most, settings.quotes_paying))

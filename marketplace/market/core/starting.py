@@ -1,4 +1,6 @@
-"""From the question to the adapter until the workload starts: answers, signatures, deadlines.  Pure."""
+"""From the question to the adapter until the workload starts: answers, signatures, deadlines.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _TX: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def accepted(job: Job, lease: Lease, asked: Accepted, now: int) -> Outcome:
-    """The adapter signed: the consumer has a quote. TermsRefused for other terms or no signature of its."""
+    """The adapter signed: the consumer has a quote. TermsRefused for other terms or no signature of
+    its.
+    """
     if lease.adapter_signature:
         return Outcome(job, lease)
     if asked.terms != lease.terms:
@@ -43,9 +47,11 @@ def accepted(job: Job, lease: Lease, asked: Accepted, now: int) -> Outcome:
 
 
 def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
-    """The adapter did not want it: another provider is looked for; or, once both signed, it failed to start.
+    """The adapter did not want it: another provider is looked for; or, once both signed, it failed
+    to start.
 
-    What is only still taken, by a lease that has just ended, is asked for again where the job waits.
+    What is only still taken, by a lease that has just ended, is asked for again where the job
+    waits.
     """
     said = f"{asked.code}: {asked.message}"
     if lease.state is LeaseState.OFFERED:
@@ -68,8 +74,8 @@ def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
 
 
 def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
-    """Both signed: the adapter may start as soon as it sees the channel; it is told later if the lease
-    *waits* for its account's turn. The same signature again changes nothing.
+    """Both signed: the adapter may start as soon as it sees the channel; it is told later if the
+    lease *waits* for its account's turn. The same signature again changes nothing.
 
     QuoteGone, TermsRefused, Malformed.
     """
@@ -135,8 +141,9 @@ def turn_missed(job: Job, lease: Lease, now: int) -> Outcome:
 
 
 def passed(job: Job, lease: Lease, asked: Passed, now: int) -> Outcome:
-    """What time alone brings about: a proposal that nobody answered goes elsewhere, a quote that nobody
-    signed ends its job (its session key may be on chain already), what nobody starts has failed.
+    """What time alone brings about: a proposal that nobody answered goes elsewhere, a quote that
+    nobody signed ends its job (its session key may be on chain already), what nobody starts has
+    failed.
     """
     match lease.state:
         case LeaseState.PROPOSED if lease.created_ms < now - asked.rules.propose_ttl_ms:

@@ -25,7 +25,9 @@ NO_MATCH: Final = "NO_MATCH"
 
 
 def waits(job: Job) -> bool:
-    """Whether a job waits where it finds no place: as its policy says, or because it made way for another."""
+    """Whether a job waits where it finds no place: as its policy says, or because it made way for
+    another.
+    """
     policy = job.parsed.policy
     again = job.retries > 0 and EndReason.PREEMPTED.lower() in policy.retry_on
     return policy.queue or again
@@ -48,8 +50,8 @@ def check_unplaced(job: Job) -> None:
 
 
 def unmatched(job: Job, asked: Unmatched, now: int) -> Outcome:
-    """Wait if the job's policy says so, or if it made way for another; refuse a new job; end one that
-    had a lease before. NothingMatches where somebody waits for the answer.
+    """Wait if the job's policy says so, or if it made way for another; refuse a new job; end one
+    that had a lease before. NothingMatches where somebody waits for the answer.
     """
     check_unplaced(job)
     why, explain = asked.why, dict(asked.explain)
@@ -72,7 +74,9 @@ def exhausted(job: Job, asked: Exhausted, now: int) -> Outcome:
 
 
 def key_brought(job: Job, lease: Lease | None, asked: KeyBrought, now: int) -> Outcome:
-    """The job goes on with the key that it waited for; nothing where it has it already. Conflict."""
+    """The job goes on with the key that it waited for; nothing where it has it already.
+    Conflict.
+    """
     if job.needs != "session_vk":
         if job.session_vk == asked.session_vk and job.retries:
             return Outcome(job, lease)

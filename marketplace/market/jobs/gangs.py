@@ -1,9 +1,11 @@
-"""Gangs: equal jobs that are placed all together or not at all, and of which none outlives another's failure.
+"""Gangs: equal jobs that are placed all together or not at all, and of which none outlives
+another's failure.
 
-Each member is a job of its own, with its own lease, channel, budget and invoice; the gang's record says what is
-wanted of all of them (``domain.work.gang``), and the reconciler brings it about. They are matched at once and asked
-for in one transaction. When a member is declined, lapses, fails or is stopped, the others are ended: a consumer
-never pays on for a gang that is not whole. Members that completed are no failure.
+Each member is a job of its own, with its own lease, channel, budget and invoice; the gang's record
+says what is wanted of all of them (``domain.work.gang``), and the reconciler brings it about. They
+are matched at once and asked for in one transaction. When a member is declined, lapses, fails or is
+stopped, the others are ended: a consumer never pays on for a gang that is not whole. Members that
+completed are no failure.
 """
 
 from __future__ import annotations

@@ -149,8 +149,9 @@ def _bound(job: Job, budget: int) -> dict[str, object]:
 
 
 async def fresh_keys(market: Market, asked: Posting, account: str) -> None:
-    """Malformed, OtherPurse or Conflict unless every session key of *asked* is new, and for one channel, and what
-    comes home goes to the account itself."""
+    """Malformed, OtherPurse or Conflict unless every session key of *asked* is new, and for one
+    channel, and what comes home goes to the account itself.
+    """
     keys = (asked.session_vk, *asked.spares)
     if len(asked.consumer_vkh) != 28 or any(len(vk) != 32 for vk in (*keys, *asked.channels)):
         raise Malformed("session keys are 32 bytes, consumer_vkh is 28")

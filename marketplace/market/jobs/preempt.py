@@ -1,10 +1,12 @@
-"""Room for a job of higher priority: notice to whom it will cost the place, then their end, then the job.
+"""Room for a job of higher priority: notice to whom it will cost the place, then their end, then
+the job.
 
 Who may: a priority above 0 is for accounts that the market's operator granted it, up to the granted
 one; otherwise anybody could evict everybody for nothing. Only a *waiting* job (``queue: true``)
-preempts, once, and not while its account let such room go unused in the last hour. Whom: never equal or
-higher priority, never an account with less than its fair share, and only leases that run. The room
-is kept for the job by ``matching.reservations`` from the notice on, and given up when it expires.
+preempts, once, and not while its account let such room go unused in the last hour. Whom: never
+equal or higher priority, never an account with less than its fair share, and only leases that run.
+The room is kept for the job by ``matching.reservations`` from the notice on, and given up when it
+expires.
 """
 
 from __future__ import annotations

@@ -180,7 +180,9 @@ class Adapters:
         return lease
 
     async def _held(self, provider: str, held: set[str]) -> None:
-        """Reconcile after a reconnect: end what only one side holds, and say again what is not acknowledged."""
+        """Reconcile after a reconnect: end what only one side holds, and say again what is not
+        acknowledged.
+        """
         market = self.market
         if len(held) > MOST_HELD:
             raise Malformed(f"an adapter holds at most {MOST_HELD} leases")

@@ -1,8 +1,8 @@
 """The one place where a decision about jobs and leases is written and performed.
 
-Load, decide, write the records and what the effects say of the store in one transaction, and only then
-perform the rest. Where somebody else was faster it is read again and decided anew; so an input must
-not hold what the records say.
+Load, decide, write the records and what the effects say of the store in one transaction, and only
+then perform the rest. Where somebody else was faster it is read again and decided anew; so an input
+must not hold what the records say.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ Load = Callable[[], Awaitable[tuple[Job, Lease | None]]]
 
 @dataclass(frozen=True)
 class Step:
-    """An outcome, and what it was decided from: *job* is None where it is new, *lease* where there was none."""
+    """An outcome, and what it was decided from: *job* is None where it is new, *lease* where there
+    was none.
+    """
 
     job: Job | None
     lease: Lease | None
@@ -59,7 +61,8 @@ class Step:
 async def change_lease(
     market: Market, lease_id: str, asked: Input, extra: Extra | None = None
 ) -> Outcome:
-    """Let *asked* happen to a lease and its job. Refusals as :func:`decide` has them; NotFound, Conflict.
+    """Let *asked* happen to a lease and its job. Refusals as :func:`decide` has them; NotFound,
+    Conflict.
 
     What *extra* gives is written in the same transaction, if anything changes.
     """
@@ -86,7 +89,9 @@ async def change_job(
 
 
 async def change_gang(market: Market, gang_id: str, asked: Looked | Stop) -> tuple[Gang, list[Job]]:
-    """Let *asked* happen to a gang; it, and its members, which stay as they are. NotFound, Conflict."""
+    """Let *asked* happen to a gang; it, and its members, which stay as they are. NotFound,
+    Conflict.
+    """
     for _ in range(TRIES):
         gang, members = await market.gang(gang_id)
         now = decide_gang(gang, members, asked, market.now).gang
@@ -127,7 +132,9 @@ async def _settle(market: Market, load: Load, asked: Input, extra: Extra | None)
 
 
 async def commit(market: Market, steps: Sequence[Step], change: Change) -> None:
-    """Write all *steps* with *change* in one transaction, or nothing; then perform their effects. Conflict."""
+    """Write all *steps* with *change* in one transaction, or nothing; then perform their effects.
+    Conflict.
+    """
     known = Remembered(market)
     for step in steps:
         await _fill(market, change, step, known)
@@ -178,8 +185,8 @@ async def _write(
 
 
 async def _free_budget(market: Market, change: Change, job: Job, spent: int) -> None:
-    """Into *change*: what the job did not spend goes back to its API key, audited. Jobs that end together
-    may be one key's, which is written once.
+    """Into *change*: what the job did not spend goes back to its API key, audited. Jobs that end
+    together may be one key's, which is written once.
     """
     written = [one for one in change.sets if isinstance(one, ApiKey) and one.id == job.api_key]
     key = written[0] if written else None

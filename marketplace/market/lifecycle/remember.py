@@ -12,7 +12,8 @@ from marketplace.market.core import standing
 from marketplace.market.core.outcome import Lapse
 
 LET_DOWN = "letdown."
-"""What the name of a standing begins with that says when an unproven provider let an account down."""
+"""What the name of a standing begins with that says when an unproven provider let an account down.
+"""
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """Which channels money moves over, as far as this market itself can know.
 
-Adapter and payer may be one person, with a channel that never was: their word counts for nothing.
-A channel counts when a voucher answers one of its receipts, and is within what the market's own
-chain shows the channel to hold under exactly the terms that both signed. It counts once, for its
-account's standing and its provider's; a connection that ticks on such a channel is no stranger. A market that has no
-chain at all has only the word.
+Adapter and payer may be one person, with a channel that never was: their word counts for nothing. A
+channel counts when a voucher answers one of its receipts, and is within what the market's own chain
+shows the channel to hold under exactly the terms that both signed. It counts once, for its
+account's standing and its provider's; a connection that ticks on such a channel is no stranger. A
+market that has no chain at all has only the word.
 """
 
 from __future__ import annotations

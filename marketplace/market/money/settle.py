@@ -44,9 +44,9 @@ async def end_if_settled(market: Market, lease_id: str) -> None:
 async def reported(market: Market, lease: Lease, tx: str) -> None:
     """The adapter finished the channel on chain, in *tx*; every lease of it can end.
 
-    *tx* is the adapter's word, and a rollback may undo it: the channel itself ends when the market's
-    own look shows that, deep enough (``_mirror``, ``_over``). Until then its voucher is still claimed
-    wherever the chain shows it unclaimed. A market without a chain has only the word.
+    *tx* is the adapter's word, and a rollback may undo it: the channel itself ends when the
+    market's own look shows that, deep enough (``_mirror``, ``_over``). Until then its voucher is
+    still claimed wherever the chain shows it unclaimed. A market without a chain has only the word.
     """
     if tx and not _TX.fullmatch(tx):
         raise Malformed("a transaction is named by 64 hex digits")

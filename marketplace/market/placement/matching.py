@@ -41,8 +41,8 @@ async def match(market: Market, job: Job, change: Change, *, new: bool = False) 
 async def propose(
     market: Market, job: Job, found: Match, lease_id: str, change: Change, *, new: bool = False
 ) -> Job:
-    """Ask the adapter, in the same transaction as the lease itself; what *lease_id* holds is given back
-    where that fails. OverBudget, Conflict.
+    """Ask the adapter, in the same transaction as the lease itself; what *lease_id* holds is given
+    back where that fails. OverBudget, Conflict.
     """
     try:
         asked = await matched(market, job, found, lease_id, await _reusable(market, job, found))

@@ -1,8 +1,8 @@
 """What is wanted of jobs and gangs is brought about: one look, one plan, and its moves.
 
-It is safe to do at any time and as often as one likes, in any process; places are found only by the one
-that matches. What was begun and not done, because a process died over it or somebody else was faster,
-is found at the next look.
+It is safe to do at any time and as often as one likes, in any process; places are found only by the
+one that matches. What was begun and not done, because a process died over it or somebody else was
+faster, is found at the next look.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which providers are trusted with a start: what was promised and not begun is remembered of each.
 
-Keys cost nothing, so any number of offers can be listed at any price, accept what comes and start none
-of it. A provider is *unproven* until a receipt of it was paid for. It has less time to start a lease, it
-gets few at once while anybody else would do, and a start that lapses puts it behind all others for a
-while that doubles. Other keys begin anew: so an account whose job an unproven provider let lapse is, for
-a while, given proven ones first. Nobody is ever refused for it: who has nobody else takes whom there is.
+Keys cost nothing, so any number of offers can be listed at any price, accept what comes and start
+none of it. A provider is *unproven* until a receipt of it was paid for. It has less time to start a
+lease, it gets few at once while anybody else would do, and a start that lapses puts it behind all
+others for a while that doubles. Other keys begin anew: so an account whose job an unproven provider
+let lapse is, for a while, given proven ones first. Nobody is ever refused for it: who has nobody
+else takes whom there is.
 """
 
 from __future__ import annotations

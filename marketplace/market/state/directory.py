@@ -163,7 +163,9 @@ class Directory:
     def place_gang(
         self, spec: JobSpec, account: str, now: int, leases: Sequence[str]
     ) -> list[Match] | NoMatch:
-        """A match for each member of the spec's gang, held for its lease; or why not all fit, and none is held."""
+        """A match for each member of the spec's gang, held for its lease; or why not all fit, and
+        none is held.
+        """
         matched = self._gang(spec, account, now, len(leases))
         if isinstance(matched, NoMatch):
             return matched
@@ -192,15 +194,16 @@ class Directory:
             return placed
         matched: list[Match] = []
         for one in placed:
-            # The matchmaker narrows regions and hosts from member to member; the blocks do not know.
+            # The matchmaker narrows regions and hosts from member to member; the blocks do not
+            # know.
             plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
             named = self._named(spec, blocks, replace(one, request=plain))
             matched.append(replace(named, placement=one))
         return matched
 
     def wait(self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int) -> None:
-        """Put a job in the fair queue; nothing if it stands there already, or was given a place by it
-        that is just being written (it still reads as waiting until then).
+        """Put a job in the fair queue; nothing if it stands there already, or was given a place by
+        it that is just being written (it still reads as waiting until then).
         """
         if job not in self._waiting and self.queue.placement(job) is None:
             self.queue.submit(job, self.request(spec, account, avoid), now)
@@ -242,10 +245,12 @@ class Directory:
     def make_room(
         self, job: str, now: int, notice_ms: int, ranks: Mapping[str, int], spared: Container[str]
     ) -> tuple[Match, tuple[str, ...]] | None:
-        """Where the waiting *job* would go, and the leases to be given notice for it; nothing is held yet.
+        """Where the waiting *job* would go, and the leases to be given notice for it; nothing is
+        held yet.
 
-        *ranks*: priority by lease, 0 where it is not named. Never a lease in *spared*, nor one whose
-        account has less than its fair share; the job's own account may always make way for it.
+        *ranks*: priority by lease, 0 where it is not named. Never a lease in *spared*, nor one
+        whose account has less than its fair share; the job's own account may always make way for
+        it.
         """
         spec, account, avoid = self._waiting[job]
         blocks = self._blocks(spec, account, avoid)
@@ -274,7 +279,9 @@ class Directory:
     def keep_room(
         self, job: str, offer_id: str, devices: Sequence[str], block: int, victims: Sequence[str]
     ) -> bool:
-        """Begin to hold room for a waiting *job*; False while it does not wait or the offer is not listed."""
+        """Begin to hold room for a waiting *job*; False while it does not wait or the offer is not
+        listed.
+        """
         listed, waiting = self._offers.get(offer_id), self._waiting.get(job)
         if listed is None or waiting is None or job in self.reservations:
             return job in self.reservations
@@ -291,7 +298,9 @@ class Directory:
         return False
 
     def take_room(self, job: str, now: int, lease: str) -> Match | None:
-        """The room of a waiting *job*, held for *lease*; None where it cannot be had any more. The room is gone."""
+        """The room of a waiting *job*, held for *lease*; None where it cannot be had any more. The
+        room is gone.
+        """
         waiting, placed = self._waiting.get(job), self.reservations.take(job, now)
         if placed is None:
             return None
@@ -418,7 +427,9 @@ class Directory:
         return meant
 
     def _count_models(self, slots: tuple[Device, ...], sign: int) -> None:
-        """Which models are listed; what jobs' words mean is worked out anew only when that changes."""
+        """Which models are listed; what jobs' words mean is worked out anew only when that
+        changes.
+        """
         for device in slots:
             count = self._models_listed.get(device.model, 0) + sign
             if count == max(sign, 0):

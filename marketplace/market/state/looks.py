@@ -1,4 +1,6 @@
-"""Who looks for a place for what just now: one look at a time at each job or gang, in this process."""
+"""Who looks for a place for what just now: one look at a time at each job or gang, in this
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Which leases are quotes still, or signed and not funded: one process's view, kept beside the matcher's.
+"""Which leases are quotes still, or signed and not funded: one process's view, kept beside the
+matcher's.
 
-Only the process that matches adds to it, and it asks here before; the store mends it with each refresh.
+Only the process that matches adds to it, and it asks here before; the store mends it with each
+refresh.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class OpenQuotes:
             self._count += Counter()
 
     def sync(self, live: Iterable[Lease], addresses: Mapping[str, str]) -> None:
-        """As the store has it: *live* are all leases that hold something, *addresses* by account."""
+        """As the store has it: *live* are all leases that hold something, *addresses* by
+        account.
+        """
         waiting = {lease.id: lease.account for lease in live if unfunded(lease)}
         known = {lease for lease in self._of if not lease.startswith(ASKED)}
         for gone in known - waiting.keys():

@@ -1,4 +1,5 @@
-"""What one process knows of its providers' starts: who is doubted, kept up to date and not counted anew.
+"""What one process knows of its providers' starts: who is doubted, kept up to date and not counted
+anew.
 
 The rules are those of :mod:`marketplace.market.placement.starts`.
 """
@@ -15,8 +16,9 @@ from marketplace.market.base.settings import Settings
 
 @dataclass
 class Starts:
-    """One process's view of providers: who is *proven*, when the last start of one lapsed (the store mends
-    both with each refresh), and who of the others has *few* leases or more just now."""
+    """One process's view of providers: who is *proven*, when the last start of one lapsed (the
+    store mends both with each refresh), and who of the others has *few* leases or more just now.
+    """
 
     few: int = 4
     proven: set[str] = field(default_factory=set[str])
@@ -48,7 +50,9 @@ class Starts:
                 self.lapsed[one.name] = one
 
     def doubtful(self, settings: Settings, now: int) -> frozenset[str]:
-        """Providers that come last: a start of theirs lapsed, or they are unproven and have a few already."""
+        """Providers that come last: a start of theirs lapsed, or they are unproven and have a few
+        already.
+        """
         waits = {p for p, one in self.lapsed.items() if _wait_ms(settings, one, now)}
         return frozenset(waits | self._crowded)
 

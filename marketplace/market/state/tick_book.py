@@ -1,4 +1,6 @@
-"""What one process remembers of channels in use, and how their receipts and vouchers are written together."""
+"""What one process remembers of channels in use, and how their receipts and vouchers are written
+together.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which Cardano network a market's database belongs to: told once by its chain, remembered for ever.
+"""Which Cardano network a market's database belongs to: told once by its chain, remembered for
+ever.
 
-Leases, terms and sign-ins name the network. A database that was begun on one must never be served on
-another; and a market whose chain is away at its start goes on with what is remembered here.
+Leases, terms and sign-ins name the network. A database that was begun on one must never be served
+on another; and a market whose chain is away at its start goes on with what is remembered here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ async def remembered(market: Market) -> int | None:
 
 
 async def bind(market: Market, magic: int) -> None:
-    """From now on the database is of network *magic*; :class:`NetworkDiffers` if it is of another."""
+    """From now on the database is of network *magic*; :class:`NetworkDiffers` if it is of
+    another.
+    """
     known = await remembered(market)
     if known is None:
         try:

@@ -42,7 +42,9 @@ async def _offer(market: Market, provider: str) -> OfferRecord:
 
 
 async def suspend_provider(market: Market, provider: str, why: str) -> int:
-    """Nothing new is matched and its leases are stopped; how many. What was earned stays its own."""
+    """Nothing new is matched and its leases are stopped; how many. What was earned stays its
+    own.
+    """
     record = await _offer(market, provider)
     state = OFFER.step(record.state, OfferEvent.SUSPEND)
     gone = replace(record, state=state, suspended=why or "by the operator")
@@ -127,7 +129,8 @@ async def rekey_hooks(market: Market, key: bytes) -> int:
 async def grant_priority(market: Market, account: str, most: int) -> None:
     """The highest priority that *account* may ask for; 0 takes the grant back.
 
-    Jobs that wait keep the priority they were posted with in the queue; after this they make nobody go.
+    Jobs that wait keep the priority they were posted with in the queue; after this they make nobody
+    go.
     """
     if not 0 <= most <= MOST_PRIORITY:
         raise Malformed(f"a priority is 0 to {MOST_PRIORITY}")

@@ -32,8 +32,8 @@ async def withdraw(market: Market, *processes: str) -> None:
 
 
 async def holder(market: Market, provider: str) -> tuple[str, str]:
-    """(process, URL) of another process that holds *provider*'s connection; empty when none does, and
-    an empty URL when it told none.
+    """(process, URL) of another process that holds *provider*'s connection; empty when none does,
+    and an empty URL when it told none.
     """
     found = await market.store.find(OfferRecord, provider=provider, limit=1)
     if not found or found[0].away_ms or found[0].process in ("", market.process):

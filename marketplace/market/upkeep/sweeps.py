@@ -34,7 +34,9 @@ KEPT_ANSWERS_MS: Final = 86_400_000
 
 
 async def quotes(market: Market) -> None:
-    """Proposals without an answer go elsewhere; quotes without a signature end; what nobody starts fails."""
+    """Proposals without an answer go elsewhere; quotes without a signature end; what nobody starts
+    fails.
+    """
     now, rules = market.now, market.settings
     for lease in await market.store.find(
         Lease, state=LeaseState.PROPOSED, created_ms__lt=now - rules.propose_ttl_ms, limit=500

@@ -1,4 +1,5 @@
-"""Screenshots as small PNGs: at most 256 colours, the common ones exact, made in the browser itself.
+"""Screenshots as small PNGs: at most 256 colours, the common ones exact, made in the browser
+itself.
 
 A page of text and flat colours loses nothing that an eye would miss, and is a fifth of the size.
 """

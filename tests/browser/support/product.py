@@ -1,4 +1,6 @@
-"""The whole product as processes, started once for the browser tests, and a browser that talks to it."""
+"""The whole product as processes, started once for the browser tests, and a browser that talks to
+it.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.browser.support.screenshots [FOLDER]
 
-It starts the whole product with simulated devices, rents one, and takes the pages while it runs. The
-pictures are written by this command alone: no test run changes them.
+It starts the whole product with simulated devices, rents one, and takes the pages while it runs.
+The pictures are written by this command alone: no test run changes them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def keys_and_hooks(page: Page, album: Album) -> None:
 
 
 def story(running: Product, browser: Browser, folder: Path, home: Path) -> None:
-    """Rent, look at everything while it runs, end, rent again from the same channel, see the bill."""
+    """Rent, look at everything while it runs, end, rent again from the same channel, see the
+    bill.
+    """
     wallet = Wallet(running.chain)
     wallet.fund(100_000_000)
     until(lambda: wallet.lovelace() > 0, "the faucet's money")

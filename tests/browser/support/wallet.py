@@ -1,7 +1,7 @@
 """A CIP-30 wallet with keys of its own: what an extension would inject, bridged to Python.
 
-It holds a payment and a stake key, reads its outputs from the chain's own face, and signs whatever it
-is asked to. Every signature is counted: a usual rental asks for two.
+It holds a payment and a stake key, reads its outputs from the chain's own face, and signs whatever
+it is asked to. Every signature is counted: a usual rental asks for two.
 """
 
 from __future__ import annotations

@@ -172,7 +172,8 @@ class Verdict:
 
 class _Renamed(u.Program):
     """A program whose variables have names of their own already. The machine gives them such names
-    anew at every run, which took nearly half of it; with no fields to visit it leaves this one alone.
+    anew at every run, which took nearly half of it; with no fields to visit it leaves this one
+    alone.
     """
 
     _fields: ClassVar[list[str]] = []

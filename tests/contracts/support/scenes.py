@@ -286,7 +286,9 @@ def judge(instance: Instance, tx: c.Tx, build: Build | None = None) -> c.Verdict
 # --- the healthy transactions -------------------------------------------------------------------
 @cache
 def controls(instance: Instance) -> dict[str, Scene]:
-    """One accepted transaction for each step, and the mixes that joined payouts make interesting."""
+    """One accepted transaction for each step, and the mixes that joined payouts make
+    interesting.
+    """
 
     def ch(n: int, **more: object) -> twin.Channel:
         return channel(n, instance=instance, **more)  # type: ignore[arg-type]

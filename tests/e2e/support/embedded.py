@@ -1,6 +1,7 @@
 """A whole embedded market for one test: its own home, its own processes, nothing left behind.
 
-Deadlines are for a machine that does ten other things; no test waits on a clock, only on what happens.
+Deadlines are for a machine that does ten other things; no test waits on a clock, only on what
+happens.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ for n in range({lines}):
 
 @asynccontextmanager
 async def embedded(folder: Path, **more: Any) -> AsyncGenerator[Embedded]:
-    """Devnet, market and adapter, started; stopped, and their containers removed, with the block."""
+    """Devnet, market and adapter, started; stopped, and their containers removed, with the
+    block.
+    """
     place = Embedded(folder / "up", **{"block_ms": 400, "resume_window": "2m", **more})
     place.prepare()
     try:

@@ -1,4 +1,6 @@
-"""What a test of a storm needs: leases that run, Docker's own view of them, and the reckoning after."""
+"""What a test of a storm needs: leases that run, Docker's own view of them, and the reckoning
+after.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Till:
 
 
 async def workloads(provider: str, *, every: bool = False) -> dict[str, dict[str, Any]]:
-    """Docker's own view of the containers of adapter *provider*, by lease; *every*: exited ones too."""
+    """Docker's own view of the containers of adapter *provider*, by lease; *every*: exited ones
+    too.
+    """
     label = f"label=tally.adapter={provider[:16]}"
     flags = ["--all"] if every else []
     listed = await anyio.run_process(
@@ -66,7 +70,9 @@ def lives(rows: dict[str, dict[str, Any]]) -> dict[str, tuple[str, str, int]]:
 
 
 async def start_job(world: World, market: Market, name: str, gpu: str = "") -> tuple[Job, str]:
-    """A job that prints a line a second for an hour, once it runs; with its lease. *gpu*: a model."""
+    """A job that prints a line a second for an hour, once it runs; with its lease. *gpu*: a
+    model.
+    """
     path = job_file(world.folder, world.place.image, 3600, name=name)
     asked = json.loads(path.read_text())
     if gpu:
@@ -84,7 +90,9 @@ def lost_by(line: Line, cause: Cause) -> int:
 
 
 async def reckon(world: World, job: Job, reason: str, slack_ms: int) -> Invoice:
-    """It ended for *reason*; its bill holds without a network, with the ledger, and by Docker's times."""
+    """It ended for *reason*; its bill holds without a network, with the ledger, and by Docker's
+    times.
+    """
     view = await until_ended(world, job.id)
     assert view["reason"] == reason, view
     bill = await settled_bill(world, job.id)

@@ -176,7 +176,9 @@ _PORTS: list[int] = []
 
 
 def keep_ports(count: int) -> list[str]:
-    """Addresses at which the next doors will stand: a market must be told by which it is dialled."""
+    """Addresses at which the next doors will stand: a market must be told by which it is
+    dialled.
+    """
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

@@ -1,4 +1,6 @@
-"""Hostile workloads in real containers: each contained or refused, and the neighbour keeps its meter."""
+"""Hostile workloads in real containers: each contained or refused, and the neighbour keeps its
+meter.
+"""
 
 from __future__ import annotations
 

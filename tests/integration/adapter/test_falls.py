@@ -1,4 +1,6 @@
-"""A workload that fell with its runtime is billed to the last look at it, whatever date its death bears."""
+"""A workload that fell with its runtime is billed to the last look at it, whatever date its death
+bears.
+"""
 
 from __future__ import annotations
 

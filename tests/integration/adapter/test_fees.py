@@ -1,4 +1,6 @@
-"""An adapter whose hot key cannot pay for a Finish takes no new lease, says so, and takes them again."""
+"""An adapter whose hot key cannot pay for a Finish takes no new lease, says so, and takes them
+again.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_it_says_so_and_takes_it_back_once_it_is_funded(tmp_path: Path) -> None:
 
 @pytest.mark.prove
 def test_what_the_rehearsal_finds_enough_pays_for_the_dearest_finish(tmp_path: Path) -> None:
-    """The least money with which leases are taken, found by trying, finishes a channel of a lovelace."""
+    """The least money with which leases are taken, found by trying, finishes a channel of a
+    lovelace.
+    """
 
     async def body(world: World) -> None:
         provider = Provider("frugal")

@@ -258,7 +258,9 @@ def test_a_workspace_that_is_slow_to_look_at_is_looked_at_less_often(tmp_path: P
 
 
 class Slow:
-    """Meters that take their sample at once and need a while to hand it over, the first the longest."""
+    """Meters that take their sample at once and need a while to hand it over, the first the
+    longest.
+    """
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters

@@ -1,4 +1,6 @@
-"""A job's image and the real Docker daemon: it is sent nowhere inward, and takes no more than it may."""
+"""A job's image and the real Docker daemon: it is sent nowhere inward, and takes no more than it
+may.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def anyio_backend() -> str:
 
 
 class Registry(ThreadingHTTPServer):
-    """A registry of an attacker's: *blobs* by digest; without any it sends the daemon on, to /inward."""
+    """A registry of an attacker's: *blobs* by digest; without any it sends the daemon on, to
+    /inward.
+    """
 
     def __init__(self, blobs: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -109,8 +113,9 @@ Bend = Callable[[dict[str, Any]], Any]
 
 
 def image_of(mib: int, bend: Bend = lambda _parts: None) -> tuple[str, dict[str, bytes]]:
-    """An image of one layer with *mib* MiB of zeros, some kB when packed: its digest, and its blobs.
-    *bend* changes its manifest, or answers another text for it."""
+    """An image of one layer with *mib* MiB of zeros, some kB when packed: its digest, and its
+    blobs. *bend* changes its manifest, or answers another text for it.
+    """
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         entry = tarfile.TarInfo("zeros")
@@ -144,7 +149,9 @@ async def test_a_tenant_cannot_send_the_daemon_to_an_address(tmp_path: Path) -> 
 
 
 async def test_what_the_daemon_is_answered_stays_on_the_host(tmp_path: Path) -> None:
-    """Also from a registry that the owner named: it may be led inward, its tenant learns nothing of it."""
+    """Also from a registry that the owner named: it may be led inward, its tenant learns nothing of
+    it.
+    """
     with registry({}) as evil:
         runtime = DockerRuntime(DockerConfig(tmp_path, "a", allow=(f"{evil.host}/*",)))
         with pytest.raises(ImageRefused) as no:

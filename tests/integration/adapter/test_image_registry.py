@@ -1,4 +1,6 @@
-"""Digests asked of a registry over a real socket: with and without a token, a digest header, or sense."""
+"""Digests asked of a registry over a real socket: with and without a token, a digest header, or
+sense.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the owner sees and says: the status socket, drain, metrics; bytes in and out; the footprint."""
+"""What the owner sees and says: the status socket, drain, metrics; bytes in and out; the
+footprint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files are put into a workspace while its tenant, who owns it, swaps folders for links to elsewhere."""
+"""Files are put into a workspace while its tenant, who owns it, swaps folders for links to
+elsewhere.
+"""
 
 from __future__ import annotations
 

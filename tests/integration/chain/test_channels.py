@@ -1,4 +1,6 @@
-"""Which output a channel is, and whether it may be served: against copies, rollbacks and bad terms."""
+"""Which output a channel is, and whether it may be served: against copies, rollbacks and bad
+terms.
+"""
 
 from __future__ import annotations
 
@@ -309,7 +311,9 @@ def test_the_most_that_a_channel_pays_leaves_close_and_refund_possible() -> None
 
 
 def test_many_unmoved_channels_are_seen_by_one_question() -> None:
-    """A settler's round costs the same for six channels as for five, and still sees the one that moved."""
+    """A settler's round costs the same for six channels as for five, and still sees the one that
+    moved.
+    """
 
     async def story(world: World) -> None:
         provider = Provider("p")

@@ -1,6 +1,6 @@
-"""What a provider can lose to a consumer who keeps claims out of blocks: the adapter's own mind and its own
-treasury over a real ledger, blocks of 20 s and a clock that the test moves; a lovelace is billed for each
-20 microseconds of GPU, so that minutes cost as much as days do.
+"""What a provider can lose to a consumer who keeps claims out of blocks: the adapter's own mind and
+its own treasury over a real ledger, blocks of 20 s and a clock that the test moves; a lovelace is
+billed for each 20 microseconds of GPU, so that minutes cost as much as days do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ PERIOD_MS = 200_000
 
 @dataclass
 class Whole:
-    """An adapter's mind, its treasury, and the one lease that it serves; *seconds* since that began."""
+    """An adapter's mind, its treasury, and the one lease that it serves; *seconds* since that
+    began.
+    """
 
     world: World
     live: Live

@@ -106,7 +106,9 @@ def test_a_claim_behind_one_that_is_gone_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_read_from_its_outputs(tmp_path: Path) -> None:
-    """A copy of the datum beside the channel's own output, or at another address, is not followed."""
+    """A copy of the datum beside the channel's own output, or at another address, is not
+    followed.
+    """
 
     async def body(world: World) -> None:
         _desk, spam, live, _provider = await starving(world, tmp_path)

@@ -1,5 +1,6 @@
-"""A consumer whose transactions of the channel always wait in the mempool, one after the other, while it
-is open (top-ups) and while it closes (claims of a lovelace): the provider's own get in all the same.
+"""A consumer whose transactions of the channel always wait in the mempool, one after the other,
+while it is open (top-ups) and while it closes (claims of a lovelace): the provider's own get in all
+the same.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def test_top_ups_that_always_wait_keep_no_claim_out(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_the_channel_that_comes_first_keeps_no_claim_out(tmp_path: Path) -> None:
-    """Each top-up also moves a copy of which all was claimed, and whose output stands before the channel's."""
+    """Each top-up also moves a copy of which all was claimed, and whose output stands before the
+    channel's.
+    """
 
     async def body(world: World) -> None:
         desk, spam, live, provider = await starving(world, tmp_path)
@@ -73,7 +76,9 @@ def test_a_copy_of_the_channel_that_comes_first_keeps_no_claim_out(tmp_path: Pat
 
 @dataclass
 class Both:
-    """The spammer's channel and a copy of it, spent together for as long as nobody else spends them."""
+    """The spammer's channel and a copy of it, spent together for as long as nobody else spends
+    them.
+    """
 
     spam: Spammer
     channel: Utxo
@@ -94,7 +99,9 @@ class Both:
 
 
 async def _copy_before(world: World, spam: Spammer) -> Utxo:
-    """A copy that claims to be claimed, made anew until its reference sorts before the channel's."""
+    """A copy that claims to be claimed, made anew until its reference sorts before the
+    channel's.
+    """
     while True:
         body = stage_bytes(Open(spam.live.consts, SIGNED))
         made = await pay(spam.desk, [Out(spam.tip.address, 4 * ADA, datum=body)])

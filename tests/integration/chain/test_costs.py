@@ -1,7 +1,7 @@
 """What settling costs, measured anew on the devnet's ledger and held against docs/costs.md.
 
-Units are exact. Bytes and fees may differ by a handful: an input's index above 23 takes a byte more,
-and which channel has which index follows from the transactions' ids.
+Units are exact. Bytes and fees may differ by a handful: an input's index above 23 takes a byte
+more, and which channel has which index follows from the transactions' ids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Cost models come from the chain: a door that says mainnet's present ones gets them back, bound into what is built."""
+"""Cost models come from the chain: a door that says mainnet's present ones gets them back, bound
+into what is built.
+"""
 
 from __future__ import annotations
 

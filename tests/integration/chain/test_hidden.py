@@ -1,9 +1,9 @@
 """What hides a channel from its readers keeps no claim out.
 
-A neighbour's address can be written in another length where its output is made: a pointer (CIP-19, types 4
-and 5) has many encodings of its numbers, which are one address to the ledger and to settle. And should a
-channel be unreadable for a reason that nobody thought of, its voucher is good for whatever output holds
-its constants.
+A neighbour's address can be written in another length where its output is made: a pointer (CIP-19,
+types 4 and 5) has many encodings of its numbers, which are one address to the ledger and to settle.
+And should a channel be unreadable for a reason that nobody thought of, its voucher is good for
+whatever output holds its constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""``tally channel check`` on a real chain: what was built for a wallet elsewhere, and what a liar made of it."""
+"""``tally channel check`` on a real chain: what was built for a wallet elsewhere, and what a liar
+made of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The fee is what the ledger wants, to the lovelace: one less is refused, for every way in which a fee comes about."""
+"""The fee is what the ledger wants, to the lovelace: one less is refused, for every way in which a
+fee comes about.
+"""
 
 from __future__ import annotations
 

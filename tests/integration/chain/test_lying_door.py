@@ -1,4 +1,6 @@
-"""What a payer believes of its chain's door: that something was claimed, only with an own signature beside it."""
+"""What a payer believes of its chain's door: that something was claimed, only with an own signature
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ async def running(world: World, folder: Path) -> tuple[Consumer, Paper, str]:
 
 
 def lie(door_: Door, me: Consumer, opened: ChannelView, claimed: int) -> None:
-    """From now on the door shows a claim of *claimed* that never was, in a transaction of its own making."""
+    """From now on the door shows a claim of *claimed* that never was, in a transaction of its own
+    making.
+    """
     out, tx = opened.utxo, opened.utxo.ref.tx_id.hex()
 
     def asked(path: str) -> Any:
@@ -122,7 +126,9 @@ async def view_of(me: Consumer, chain: ChainReader, open_tx: str) -> ChannelView
 
 
 def test_a_claim_that_only_the_door_speaks_of_is_signed_by_nobody(tmp_path: Path) -> None:
-    """The door is the market's own where none is named: market and provider together are enough for it."""
+    """The door is the market's own where none is named: market and provider together are enough for
+    it.
+    """
 
     async def story(world: World) -> None:
         me, paper, open_tx = await running(world, tmp_path)

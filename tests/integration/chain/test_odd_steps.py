@@ -1,4 +1,5 @@
-"""A consumer who writes its steps in a way that the scripts take and nobody else does cannot hide them.
+"""A consumer who writes its steps in a way that the scripts take and nobody else does cannot hide
+them.
 
 The scripts look at a step's constructor and at the arguments that they need, and at no more of a
 channel than its step uses. Whoever follows a channel must read as much, or a Close that it cannot

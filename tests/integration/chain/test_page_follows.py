@@ -1,4 +1,6 @@
-"""The console's own module beside our reader, on one chain: which output is the channel, and whose a second one is."""
+"""The console's own module beside our reader, on one chain: which output is the channel, and whose
+a second one is.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,8 @@ def test_a_second_output_counts_if_this_wallet_paid_for_it() -> None:
         here = (await world.view(live)).utxo.ref
         [moved] = (u for u, was in zip(left, three, strict=True) if was is second)
         assert moved.ref != here
-        # A settlement of all three leaves none with one origin alone: those that may be ours are told.
+        # A settlement of all three leaves none with one origin alone: those that may be ours are
+        # told.
         assert str(moved.ref) in (await _same(world, live))["others"]
 
     run(story)

@@ -39,7 +39,9 @@ def test_a_door_that_asks_for_a_mad_fee_gets_no_signature(tmp_path: Path) -> Non
 
 
 def test_a_door_that_asks_for_a_mad_pledge_gets_no_signature(tmp_path: Path) -> None:
-    """What is pledged is forfeited when somebody submits the transaction as one whose script failed."""
+    """What is pledged is forfeited when somebody submits the transaction as one whose script
+    failed.
+    """
 
     async def story(world: World) -> None:
         me = Consumer.of(world, tmp_path)

@@ -1,6 +1,8 @@
-"""Every kind of transaction of ours, judged by a second ledger's rules: as it was sent, and as it would be on mainnet today.
+"""Every kind of transaction of ours, judged by a second ledger's rules: as it was sent, and as it
+would be on mainnet today.
 
-What that ledger (``support_second_ledger.py``) is known to get wrong is listed here, each with its reason; anything else fails.
+What that ledger (``support_second_ledger.py``) is known to get wrong is listed here, each with its
+reason; anything else fails.
 """
 
 from __future__ import annotations
@@ -42,15 +44,23 @@ FLAG = 44  # a byte's fee
 
 # E1 is gone with certificate 0, for which it wanted a script that no ledger asks for.
 UNDELEGATED = "WithdrawalNotAllowedBecauseNotDelegatedToDRep"
-"""E2. The rule is for accounts of keys; it asks scripts' accounts too (cardano-ledger, Conway/Rules/Ledger.hs)."""
+"""E2. The rule is for accounts of keys; it asks scripts' accounts too (cardano-ledger,
+Conway/Rules/Ledger.hs).
+"""
 CRASHED = {"MachineError", "failed"}
-"""E3. Its machine compares data by the encoding, and settle writes a new datum with open lists (aiken-lang/aiken #1176): every Claim and
-Close fails. With open lists everywhere (``opened``) it must succeed, with the very units."""
+"""E3. Its machine compares data by the encoding, and settle writes a new datum with open lists
+(aiken-lang/aiken #1176): every Claim and Close fails. With open lists everywhere (``opened``) it
+must succeed, with the very units.
+"""
 SHORT = "FeeTooSmallUTxO"
-"""E4. It counts the flag ``is_valid``, which the ledger's size leaves out (44 lovelace), and finds no reference script's fee."""
+"""E4. It counts the flag ``is_valid``, which the ledger's size leaves out (44 lovelace), and finds
+no reference script's fee.
+"""
 UNTOLD = {"UnsupportedCertificateType", "failed"}
-"""E6. One kind of certificate stands for 0 and 7 in it, and its phase 2 takes no redeemer for that; a ledger wants one for 7
-(Conway/TxCert.hs, ``getScriptWitnessConwayTxCert``). Aiken's newer machine judges that script instead."""
+"""E6. One kind of certificate stands for 0 and 7 in it, and its phase 2 takes no redeemer for that;
+a ledger wants one for 7 (Conway/TxCert.hs, ``getScriptWitnessConwayTxCert``). Aiken's newer machine
+judges that script instead.
+"""
 
 
 def _steps(at: Recorded) -> tuple[Any, ...]:
@@ -131,8 +141,9 @@ TODAY = Params.from_json(todays_parameters())
 
 
 def test_under_mainnets_present_costs_and_protocol_11(world: Recorder) -> None:
-    """Built anew from the same wishes by the same builder, with the 350 values of mainnet's governance action: what the chain says is
-    what is bound into the body, and both phases take it."""
+    """Built anew from the same wishes by the same builder, with the 350 values of mainnet's
+    governance action: what the chain says is what is bound into the body, and both phases take it.
+    """
     scripted = [at for at in world.taken if at.built is not None and at.built.draft.scripted]
     assert len(scripted) >= 25
     stale = ask([(at.tx.raw, at) for at in scripted], today=True)
@@ -236,7 +247,9 @@ def test_it_refuses_what_is_wrong(world: Recorder) -> None:
 
 
 def test_what_it_does_not_see(world: Recorder) -> None:
-    """E5, so that nobody takes its silence for a yes: a bound that has just passed, and the flag. The devnet refuses both."""
+    """E5, so that nobody takes its silence for a yes: a bound that has just passed, and the flag.
+    The devnet refuses both.
+    """
     settling = [at for at in kinds(world)["claim of one"] if at.built is not None][:1]
     late = [(_with(at, world, lambda b, at=at: b.update({3: at.slot})), at) for at in settling]
     flagged = [(at.tx.raw[:-2] + b"\xf4\xf6", at) for at in settling]

@@ -1,4 +1,6 @@
-"""Every step of a channel, by URL and key, on the devnet's ledger; money accounted to the lovelace."""
+"""Every step of a channel, by URL and key, on the devnet's ledger; money accounted to the
+lovelace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The commands as a person types them, in processes of their own, against a real market and ledger."""
+"""The commands as a person types them, in processes of their own, against a real market and
+ledger.
+"""
 
 from __future__ import annotations
 

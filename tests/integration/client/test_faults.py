@@ -1,4 +1,6 @@
-"""Over real sockets: a lost provider, a greedy one, a crash of the client, a channel that is reused."""
+"""Over real sockets: a lost provider, a greedy one, a crash of the client, a channel that is
+reused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A gang from its job file to channels that have ended on chain, and one that is refused half way."""
+"""A gang from its job file to channels that have ended on chain, and one that is refused half
+way.
+"""
 
 from __future__ import annotations
 

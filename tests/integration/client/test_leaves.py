@@ -1,4 +1,6 @@
-"""A provider that never comes back: the payer closes, waits, and brings its money home by itself."""
+"""A provider that never comes back: the payer closes, waits, and brings its money home by
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One open: whatever kills the payer or keeps the chain's answer from it, one channel is on the chain."""
+"""One open: whatever kills the payer or keeps the chain's answer from it, one channel is on the
+chain.
+"""
 
 from __future__ import annotations
 
@@ -292,7 +294,9 @@ def test_a_strangers_copy_beside_the_channel_stops_nobody(tmp_path: Path) -> Non
 def test_a_copy_claimed_from_together_with_the_channel_is_no_second_one(
     tmp_path: Path, fee_bps: int
 ) -> None:
-    """Both outputs go back to the one open that was paid for; the copy may have rules of its own."""
+    """Both outputs go back to the one open that was paid for; the copy may have rules of its
+    own.
+    """
 
     async def story(world: World) -> None:
         me = Consumer.of(world, tmp_path)

@@ -1,7 +1,8 @@
-"""``tally job run`` killed with SIGKILL at every point of an open: one channel is on the chain each time.
+"""``tally job run`` killed with SIGKILL at every point of an open: one channel is on the chain each
+time.
 
-No block is made before the payer has come back, so what it opened is nowhere but in its own log, in a
-mempool, or not yet sent.
+No block is made before the payer has come back, so what it opened is nowhere but in its own log, in
+a mempool, or not yet sent.
 """
 
 from __future__ import annotations

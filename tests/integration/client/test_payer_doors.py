@@ -1,4 +1,6 @@
-"""What a payer sends goes through every door that it names: one that takes nothing keeps no job from starting."""
+"""What a payer sends goes through every door that it names: one that takes nothing keeps no job
+from starting.
+"""
 
 from __future__ import annotations
 

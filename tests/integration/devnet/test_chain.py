@@ -1,4 +1,6 @@
-"""The devnet's chain: blocks, time, mempool, rollbacks, lag, restarts, and that no lovelace is made or lost."""
+"""The devnet's chain: blocks, time, mempool, rollbacks, lag, restarts, and that no lovelace is made
+or lost.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ def _until(devnet: Devnet, end: int) -> Draft:
 
 
 def test_a_last_second_that_passes_meanwhile_loses_nothing_acknowledged() -> None:
-    """Judged in the last second in which it holds: the block that is made of it has that second's slot."""
+    """Judged in the last second in which it holds: the block that is made of it has that second's
+    slot.
+    """
     clock = TickingClock()
     with Devnet(clock=clock) as devnet:
         draft = _until(devnet, devnet.slot() + 2)
@@ -329,7 +333,9 @@ def test_one_folder_has_one_owner(tmp_path: Path) -> None:
 
 
 def test_money_is_conserved_over_everything(devnet: Devnet) -> None:
-    """Payments, money sent back to the faucet, a registration, rewards and rollbacks of both kinds."""
+    """Payments, money sent back to the faucet, a registration, rewards and rollbacks of both
+    kinds.
+    """
     account = register(devnet, BOB)
     coins = [devnet.faucet(ALICE.address, (10 + i) * ADA) for i in range(6)]
     devnet.mint()

@@ -1,4 +1,6 @@
-"""Unmodified pycardano and blockfrost-python against the devnet, as scripts of their users would be written."""
+"""Unmodified pycardano and blockfrost-python against the devnet, as scripts of their users would be
+written.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +241,9 @@ def test_utxos_by_payment_credential(api: Any, control: httpx.Client) -> None:
 
 
 def test_evaluation_with_outputs_not_on_chain(context: Any, control: httpx.Client) -> None:
-    """Blockfrost's evaluate/utxos: units of a transaction over a parent that nobody has submitted yet."""
+    """Blockfrost's evaluate/utxos: units of a transaction over a parent that nobody has submitted
+    yet.
+    """
     wallet = Wallet(control, 20 * ADA)
     script = pc.PlutusV3Script(compiled(ANSWER_42))
     home = pc.Address(pc.plutus_script_hash(script), network=pc.Network.TESTNET)

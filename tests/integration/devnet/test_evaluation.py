@@ -1,4 +1,6 @@
-"""Evaluation over the devnet's face: bounded, outside the lock, the chain first, and failures in the shape of Ogmios."""
+"""Evaluation over the devnet's face: bounded, outside the lock, the chain first, and failures in
+the shape of Ogmios.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def ghost(ref: OutRef, address: bytes, **more: Any) -> list[Any]:
 def test_an_endless_script_holds_nobody_up(
     world: World, served: Served, client: httpx.Client
 ) -> None:
-    """Three at once: reads, blocks and payments go on while they run, and each ends at what a transaction may use."""
+    """Three at once: reads, blocks and payments go on while they run, and each ends at what a
+    transaction may use.
+    """
     held = 20 * ADA
     made = pay(
         world.coin(ALICE, held),

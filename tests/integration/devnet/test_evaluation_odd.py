@@ -1,4 +1,6 @@
-"""Evaluations of bodies that are nearly right: each is answered in the shape of Blockfrost or Ogmios, never by a fault of ours."""
+"""Evaluations of bodies that are nearly right: each is answered in the shape of Blockfrost or
+Ogmios, never by a fault of ours.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class Odd:
 
 
 def parts(world: World, dice: random.Random) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Body and witnesses of a transaction that runs a script, with fields to bend that it does not need."""
+    """Body and witnesses of a transaction that runs a script, with fields to bend that it does not
+    need.
+    """
     draft = dice.choice([world.mint, world.spend])()
     body, witness = dict(draft.body), dict(cbor2.loads(draft.signed())[1])
     key = ALICE.vkh

@@ -1,4 +1,6 @@
-"""The devnet's statuses, fields and orders are Blockfrost's where clients look at them: unserved is not empty, malformed is not missing."""
+"""The devnet's statuses, fields and orders are Blockfrost's where clients look at them: unserved is
+not empty, malformed is not missing.
+"""
 
 from __future__ import annotations
 

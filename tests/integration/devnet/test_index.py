@@ -1,4 +1,6 @@
-"""The devnet's index: sums beyond 64 bits, states of older devnets, and that nothing in it ends the making of blocks."""
+"""The devnet's index: sums beyond 64 bits, states of older devnets, and that nothing in it ends the
+making of blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.requires import need_devnet
 
 ALICE, BOB = Party("alice"), Party("bob")
 NEVER = 10**9
-# So many of the faucet's payments make more than 2^63 lovelace of outputs: each has the rest of the supply as its change.
+# So many of the faucet's payments make more than 2^63 lovelace of outputs: each has the rest of the
+# supply as its change.
 MANY = 310
 
 
@@ -109,7 +112,9 @@ def test_a_mempool_on_disk_never_keeps_the_chain_from_starting(tmp_path: Path) -
 
 
 def test_a_transaction_that_cannot_be_written_is_dropped_and_blocks_go_on(tmp_path: Path) -> None:
-    """The file is changed from outside, so that what was rehearsed and acknowledged cannot be written any more."""
+    """The file is changed from outside, so that what was rehearsed and acknowledged cannot be
+    written any more.
+    """
     with Devnet(tmp_path, NEVER) as devnet:
         coins = [devnet.faucet(one.address, 10 * ADA) for one in (ALICE, BOB)]
         devnet.mint()

@@ -1,6 +1,8 @@
-"""Other people's JavaScript libraries take a payment channel through its life on the devnet, with the provider's evaluation.
+"""Other people's JavaScript libraries take a payment channel through its life on the devnet, with
+the provider's evaluation.
 
-``tests/clients`` writes datum, redeemer, voucher and outputs by hand from contracts/README.md; what came of it is read by our own reader.
+``tests/clients`` writes datum, redeemer, voucher and outputs by hand from contracts/README.md; what
+came of it is read by our own reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Odd transactions: the devnet refuses what the ledger refuses, keeps what it accepts, and goes on, over blocks and a restart."""
+"""Odd transactions: the devnet refuses what the ledger refuses, keeps what it accepts, and goes on,
+over blocks and a restart.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tests.integration.support.ledger_cases import ALICE, World
 from tests.integration.support.odd_cases import ACCEPTED, REFUSED, failing
 from tests.requires import need_devnet
 
-# Blocks come from mint(), as from the clock: what a block takes was judged, and acknowledged, before.
+# Blocks come from mint(), as from the clock: what a block takes was judged, and acknowledged,
+# before.
 NEVER = 10**9
 
 
@@ -56,7 +59,9 @@ def test_what_the_ledger_refuses_is_refused(world: World, one: Any) -> None:
 def test_what_was_taken_is_kept_over_blocks_and_restarts(
     tmp_path: Path, clock: FrozenClock
 ) -> None:
-    """Acknowledged into the mempool, a restart, a block, a restart: everything is there and the devnet makes blocks."""
+    """Acknowledged into the mempool, a restart, a block, a restart: everything is there and the
+    devnet makes blocks.
+    """
     with Devnet(tmp_path, NEVER, clock=clock) as devnet:
         clock.now += 100_000
         world = World(devnet)
@@ -80,7 +85,9 @@ def test_what_was_taken_is_kept_over_blocks_and_restarts(
 
 
 def _answering(draft: Draft, shape: str, answers: tuple[int, ...]) -> Draft:
-    """A spend whose redeemers all point at its one input; the script succeeds when it is given 42."""
+    """A spend whose redeemers all point at its one input; the script succeeds when it is given
+    42.
+    """
     ((pointer, (_, units)),) = draft.redeemers.items()
     if shape == "list":
         return draft.put(raw_redeemers=cbor2.dumps([[*pointer, one, units] for one in answers]))
@@ -104,7 +111,9 @@ def test_of_redeemers_with_one_pointer_the_last_counts(world: World, shape: str)
 def test_a_failing_script_costs_the_collateral_and_nothing_else(
     tmp_path: Path, clock: FrozenClock
 ) -> None:
-    """What the ledger takes is shown, before and after a restart and a rollback: nobody spends what was never made."""
+    """What the ledger takes is shown, before and after a restart and a rollback: nobody spends what
+    was never made.
+    """
     with Devnet(tmp_path, NEVER, clock=clock) as devnet:
         clock.now += 100_000
         world = World(devnet)

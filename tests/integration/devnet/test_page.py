@@ -1,4 +1,6 @@
-"""docs/devnet.md tells every route, control and field of the status that the devnet has, and none that it has not."""
+"""docs/devnet.md tells every route, control and field of the status that the devnet has, and none
+that it has not.
+"""
 
 from __future__ import annotations
 

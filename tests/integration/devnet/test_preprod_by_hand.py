@@ -1,4 +1,6 @@
-"""The commands of docs/preprod.md, "The same by hand", as they stand on the page, each in a shell, against the devnet."""
+"""The commands of docs/preprod.md, "The same by hand", as they stand on the page, each in a shell,
+against the devnet.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ class Reader:
         self.served.devnet.faucet(address, 5 * ADA)
 
     def rents(self) -> None:
-        """What the payer of a job does: a channel of the purse's, to a provider that is not there any more."""
+        """What the payer of a job does: a channel of the purse's, to a provider that is not there
+        any more.
+        """
         purse = Purse.load(self.home, passphrase=PASSPHRASE)
         session, provider = key("by hand"), Provider("gone")
 

@@ -1,4 +1,6 @@
-"""The devnet refuses what Cardano's ledger refuses, for the ledger's reasons; and what it refused leaves no trace."""
+"""The devnet refuses what Cardano's ledger refuses, for the ledger's reasons; and what it refused
+leaves no trace.
+"""
 
 from __future__ import annotations
 
@@ -35,5 +37,6 @@ def test_one_wrong_value_is_refused(world: World, case: Case) -> None:
         world.devnet.submit(mutant.signed())
     assert case.reason in refused.value.reason
     assert world.devnet.ledger_utxos() == before
-    # The control differs in that one value and is accepted: so it was this value that the ledger refused.
+    # The control differs in that one value and is accepted: so it was this value that the ledger
+    # refused.
     world.devnet.submit(control.signed())

@@ -1,6 +1,8 @@
-"""Every route that the devnet serves answers as Blockfrost's published schema says, on a chain with every kind of transaction.
+"""Every route that the devnet serves answers as Blockfrost's published schema says, on a chain with
+every kind of transaction.
 
-The schema is npm's ``@blockfrost/openapi``, unmodified. Fields that it does not know are faults too: a client's strict decoder stops at them.
+The schema is npm's ``@blockfrost/openapi``, unmodified. Fields that it does not know are faults
+too: a client's strict decoder stops at them.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ EMPTY = {
 
 
 def strict(schema: Any) -> Any:
-    """OpenAPI 3.0's schema as JSON Schema: ``nullable`` spelt out, and fields closed where they are listed."""
+    """OpenAPI 3.0's schema as JSON Schema: ``nullable`` spelt out, and fields closed where they are
+    listed.
+    """
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -133,7 +137,9 @@ class Filled:
 
 @contextmanager
 def filled(folder: Path, cases: Collection[str] | None) -> Generator[Filled, None, None]:
-    """Blocks with everything in them; after a restart everything waits, so that the mempool is full too."""
+    """Blocks with everything in them; after a restart everything waits, so that the mempool is full
+    too.
+    """
     need_devnet()
     need_js_clients()
     clock = FrozenClock()  # cases end in this very second
@@ -174,7 +180,9 @@ def faults(chain: Filled) -> list[str]:
 
 
 def served_routes(chain: Filled) -> list[str]:
-    """Every route of Blockfrost's that the devnet answers to GET, as its own /openapi.json tells them."""
+    """Every route of Blockfrost's that the devnet answers to GET, as its own /openapi.json tells
+    them.
+    """
     paths: dict[str, Any] = httpx.get(chain.origin + "/openapi.json").json()["paths"]
     found = {
         bare(path.removeprefix(API)) or "/"
@@ -240,7 +248,8 @@ def test_what_is_posted_is_answered_as_published() -> None:
             asked = (path, kind, body[:20])
             assert (answer.status_code, asked) == (status, asked), answer.text
             assert answer.headers["content-type"].startswith("application/json"), asked
-            # The published file lists no 415, which Blockfrost's servers give all the same: in the shape of every error.
+            # The published file lists no 415, which Blockfrost's servers give all the same: in the
+            # shape of every error.
             schema = schemas[path.partition("?")[0]]["400" if status == 415 else str(status)]
             found = list(jsonschema_rs.Draft7Validator(strict(schema)).iter_errors(answer.json()))
             assert not found, (asked, [one.message for one in found])

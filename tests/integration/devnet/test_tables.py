@@ -1,4 +1,6 @@
-"""Every case of the tables, by HTTP, on a devnet that makes a block every second and is killed in between."""
+"""Every case of the tables, by HTTP, on a devnet that makes a block every second and is killed in
+between.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def _conserved(door: Door) -> None:
 
 
 def _all_there(door: Door, told: Told, failed: str) -> None:
-    """In blocks, each with the outcome that the ledger gives it; none of it again, and nothing of what was refused."""
+    """In blocks, each with the outcome that the ledger gives it; none of it again, and nothing of
+    what was refused.
+    """
     door.settled()
     for name, raw in told.kept.items():
         found = door.get(f"/txs/{name}")
@@ -83,7 +87,9 @@ def _all_there(door: Door, told: Told, failed: str) -> None:
 
 
 def _nothing_of_the_failed(door: Door, draft: Draft, failed: str) -> None:
-    """What a failing script's transaction would have made, and the collateral that it lost, are nobody's."""
+    """What a failing script's transaction would have made, and the collateral that it lost, are
+    nobody's.
+    """
     lost = [OutRef(tx.hex(), ix) for tx, ix in draft.body[13]]
     for gone in (OutRef(failed, 0), *lost):
         again = draft.put(valid=True, redeemers={}).set(0, [ref(gone)])

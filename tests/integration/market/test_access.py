@@ -1,4 +1,6 @@
-"""Who may do what: sign-in by CIP-8 and its traps, keys, other people's things, and hostile input."""
+"""Who may do what: sign-in by CIP-8 and its traps, keys, other people's things, and hostile
+input.
+"""
 
 from __future__ import annotations
 

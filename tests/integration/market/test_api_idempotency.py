@@ -35,7 +35,9 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 class Builder:
-    """A ledger whose every transaction is another one, as when the wallet's outputs have changed."""
+    """A ledger whose every transaction is another one, as when the wallet's outputs have
+    changed.
+    """
 
     def __init__(self, asked: list[int]) -> None:
         self.built = 0

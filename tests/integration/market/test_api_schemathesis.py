@@ -2,7 +2,8 @@
 
 The inputs are the same every time (seed, deterministic mode, no example database), so that a run
 which was green stays green until the API changes. ``test_market_schema`` examines a signed-in
-session; here are the wider checks: bodies against their schemas, allowed methods, wrong credentials.
+session; here are the wider checks: bodies against their schemas, allowed methods, wrong
+credentials.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Every operation of the document is answered once, and every answer is what the document says.
 
-``support.market`` compares each answer of each integration test; here is that no operation is left out.
+``support.market`` compares each answer of each integration test; here is that no operation is left
+out.
 """
 
 from __future__ import annotations
@@ -236,7 +237,9 @@ async def _job(
 
 
 async def _again(client: httpx.AsyncClient, hosts: list[FakeAdapter]) -> None:
-    """A job that is placed again with a fresh key, one that is declined, and one that is stopped."""
+    """A job that is placed again with a fresh key, one that is declined, and one that is
+    stopped.
+    """
     session = Signer(os.urandom(32))
     view = await _post(client, session, policy=Policy(retry_on=("start_failed",), retry_max=1))
     lease = await sign_terms(client, view, session, "ab" * 32)

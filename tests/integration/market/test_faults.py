@@ -1,4 +1,6 @@
-"""What goes wrong in a market, over real sockets: silent, declining, lying and vanishing providers."""
+"""What goes wrong in a market, over real sockets: silent, declining, lying and vanishing
+providers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Clients that others' tools make from the document compile, and read from and post to a real market."""
+"""Clients that others' tools make from the document compile, and read from and post to a real
+market.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a workload gave back is with the market before anybody asks, and stays when its provider goes."""
+"""What a workload gave back is with the market before anybody asks, and stays when its provider
+goes.
+"""
 
 from __future__ import annotations
 

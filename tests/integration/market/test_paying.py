@@ -1,4 +1,6 @@
-"""What counts as having paid is what the market itself sees: two keys of one person may say anything."""
+"""What counts as having paid is what the market itself sees: two keys of one person may say
+anything.
+"""
 
 from __future__ import annotations
 

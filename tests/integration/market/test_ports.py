@@ -116,7 +116,8 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
                         cookies[token] = cookie = answer.cookies["tally_port"]
                     assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200
                 assert cookie != token
-                # Nothing else of the market's takes it, in any place; no other port of the job does.
+                # Nothing else of the market's takes it, in any place; no other port of the job
+                # does.
                 async with httpx.AsyncClient(base_url=client.base_url) as thief:
                     for headers in (
                         {"Authorization": f"Bearer {cookie}"},

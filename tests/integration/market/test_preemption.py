@@ -1,4 +1,6 @@
-"""A job of higher priority gets its place after a notice, over real sockets; and who may ask for one."""
+"""A job of higher priority gets its place after a notice, over real sockets; and who may ask for
+one.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,8 @@ def test_a_higher_priority_is_placed_after_a_notice_and_the_victim_comes_back(tm
             await until(lambda: first in host.stops)
             assert (await kinds(low, victim))[-2:] == ["NOTICE", "STOPPING"]
             assert await came_of(run, view["id"], PreemptionState.STOPPING)
-            # Until the victim has really gone, nobody has its place: not the job, and not a newcomer.
+            # Until the victim has really gone, nobody has its place: not the job, and not a
+            # newcomer.
             newcomer, _ = await post(low, "low", wants())
             assert newcomer["state"] == "QUEUED"
             assert (await state(high, view["id"], "QUEUED"))["quote"] is None
@@ -119,7 +122,8 @@ def test_a_higher_priority_is_placed_after_a_notice_and_the_victim_comes_back(tm
             waiting = await state(low, victim, "QUEUED")
             assert (waiting["reason"], waiting["spent"]) == ("PREEMPTED", receipt.lease_owed)
             await low.post(f"/v1/jobs/{newcomer['id']}/stop")
-            # Its place comes back when the other's is done: in its turn, on what is left of the budget.
+            # Its place comes back when the other's is done: in its turn, on what is left of the
+            # budget.
             await host.finish(urgent)
             back = await state(low, victim, "QUOTED")
             assert back["quote"]["lease"] != first
@@ -232,7 +236,8 @@ def test_equals_wait_and_a_small_consumer_keeps_its_place(tmp_path) -> None:
                 gone = await started(other, host, large["id"], key)
                 urgent, _ = await post(high, "high", wants(1, priority=5))
                 plan = await came_of(run, urgent["id"], PreemptionState.NOTICE)
-                # A third of the market is fair for three: the one with a quarter of it is left alone.
+                # A third of the market is fair for three: the one with a quarter of it is left
+                # alone.
                 assert plan.victims == [gone] and kept not in plan.victims
                 view = (await other.get(f"/v1/jobs/{large['id']}")).json()
                 assert "higher priority" in view["message"]

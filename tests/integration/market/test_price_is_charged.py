@@ -1,4 +1,5 @@
-"""The price shown is the price charged: random jobs over real sockets, a real purse and a real ledger.
+"""The price shown is the price charged: random jobs over real sockets, a real purse and a real
+ledger.
 
 Only the provider is scripted: it bills what chance says within what its terms allow. Everything
 that the bill passes through is the product: market, sockets, receipts, payer, channel, verifier.
@@ -153,7 +154,9 @@ def _paid(provider: Provider, terms: Any) -> int:
 
 
 async def _check(market: Market, ran: Ran) -> None:
-    """Shown, agreed, charged by the market's book, by the own book, and recomputed: all the same."""
+    """Shown, agreed, charged by the market's book, by the own book, and recomputed: all the
+    same.
+    """
     assert (ran.shown["ceiling"], ran.shown["rate_micro"]) == (ran.ceiling, ran.rate)
     with anyio.fail_after(60):
         view = await ran.job.wait()

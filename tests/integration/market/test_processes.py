@@ -1,5 +1,6 @@
-"""Two market processes over one PostgreSQL: everything crosses, nothing is leased twice, and a killed
-matcher is replaced."""
+"""Two market processes over one PostgreSQL: everything crosses, nothing is leased twice, and a
+killed matcher is replaced.
+"""
 
 from __future__ import annotations
 

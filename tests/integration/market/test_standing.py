@@ -179,7 +179,9 @@ def test_an_address_is_named_alike_however_it_is_written() -> None:
 def test_accounts_that_never_paid_share_their_addresss_quotes_and_one_that_paid_does_not(
     tmp_path: Path,
 ) -> None:
-    """Behind the named proxy: five accounts of one /64 have what one address has; the next /64 has its own."""
+    """Behind the named proxy: five accounts of one /64 have what one address has; the next /64 has
+    its own.
+    """
 
     async def run() -> None:
         limits = {"quotes_new": 2, "quotes_address": 4}
@@ -217,7 +219,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_of_two_signed_at_once_one_has_the_turn(tmp_path: Path, database: str) -> None:
-    """Signatures of one account that never paid, at the same moment: one adapter hears of one lease."""
+    """Signatures of one account that never paid, at the same moment: one adapter hears of one
+    lease.
+    """
 
     async def run() -> None:
         me, provider = seed("consumer"), seed("provider")
@@ -250,7 +254,9 @@ def test_of_two_signed_at_once_one_has_the_turn(tmp_path: Path, database: str) -
 
 
 def test_the_limit_of_an_address_holds_in_the_queue_and_after_a_restart(tmp_path: Path) -> None:
-    """Accounts that never paid wait for a full fleet; when it frees they hold no more than if it had been free."""
+    """Accounts that never paid wait for a full fleet; when it frees they hold no more than if it
+    had been free.
+    """
 
     async def run() -> None:
         limits = {"quotes_new": 4, "quotes_address": 4}

@@ -1,4 +1,6 @@
-"""Providers that accept and never start: what they can draw away, and how they come last after it."""
+"""Providers that accept and never start: what they can draw away, and how they come last after
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The store's promises, on SQLite and on PostgreSQL: all or nothing, compare-and-set, fences, pages."""
+"""The store's promises, on SQLite and on PostgreSQL: all or nothing, compare-and-set, fences,
+pages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Credentials, secrets, other people's things and webhooks that point inside, against a real market."""
+"""Credentials, secrets, other people's things and webhooks that point inside, against a real
+market.
+"""
 
 from __future__ import annotations
 

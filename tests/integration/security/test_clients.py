@@ -1,4 +1,6 @@
-"""Clients that are slow, greedy or too many, over real sockets: each is let go of, and others are not."""
+"""Clients that are slow, greedy or too many, over real sockets: each is let go of, and others are
+not.
+"""
 
 from __future__ import annotations
 
@@ -365,7 +367,9 @@ def test_silent_connections_of_one_address_leave_others_their_places(
 
 
 def test_a_whole_64_of_ipv6_is_one_address_everywhere(tmp_path) -> None:
-    """Rates, handshakes, what is open at once and the pace of strangers: any rented machine has 2^64."""
+    """Rates, handshakes, what is open at once and the pace of strangers: any rented machine has
+    2^64.
+    """
 
     def of(address: str) -> dict[str, str]:
         return {"X-Forwarded-For": address}

@@ -1,6 +1,7 @@
 """What is signed for one market is worth nothing at another: sign-in, hello and subscription.
 
-The adversary runs a market of his own that a victim uses, and passes on what he gets from an honest one.
+The adversary runs a market of his own that a victim uses, and passes on what he gets from an honest
+one.
 """
 
 from __future__ import annotations
@@ -210,7 +211,9 @@ def test_a_hello_is_for_the_market_that_was_dialled(tmp_path: Path, role: str) -
 
 
 def test_a_subscription_is_for_the_market_that_was_dialled(tmp_path: Path) -> None:
-    """The dishonest market speaks to the honest one as itself, and gives its nonce to the victim."""
+    """The dishonest market speaks to the honest one as itself, and gives its nonce to the
+    victim.
+    """
     session = seed("session")
 
     async def run() -> None:

@@ -294,7 +294,9 @@ async def _job(
 
 
 async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> dict[str, bytes]:
-    """Every GET of the API, by token, by key, and once with the token in the address, and every page."""
+    """Every GET of the API, by token, by key, and once with the token in the address, and every
+    page.
+    """
     listed = (await client.get("/v1/jobs")).json()["items"]
     job = next(one["id"] for one in listed if not one["gang"])
     gang = next(one["gang"] for one in listed if one["gang"])

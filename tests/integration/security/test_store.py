@@ -1,4 +1,6 @@
-"""A value that no database can hold refuses its own change, and never those that it is grouped with."""
+"""A value that no database can hold refuses its own change, and never those that it is grouped
+with.
+"""
 
 from __future__ import annotations
 

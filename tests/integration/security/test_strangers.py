@@ -1,5 +1,6 @@
-"""Strangers at a market's sockets: heard for little before they prove a key, few times a minute, and
-whatever they send, others go on."""
+"""Strangers at a market's sockets: heard for little before they prove a key, few times a minute,
+and whatever they send, others go on.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """While a stranger sends the worst that the limits admit, a hundred leases tick on.
 
-A market in a process of its own, adapters and payers with real sockets and signatures in another, and the
-stranger in a third, at another address. A receipt without its voucher after two ticks is a pause.
+A market in a process of its own, adapters and payers with real sockets and signatures in another,
+and the stranger in a third, at another address. A receipt without its voucher after two ticks is a
+pause.
 
-With ``make nightly``, which runs one test at a time: three processes that keep time on two cores share
-them with no other test.
+With ``make nightly``, which runs one test at a time: three processes that keep time on two cores
+share them with no other test.
 """
 
 from __future__ import annotations

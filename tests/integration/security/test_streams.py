@@ -1,4 +1,6 @@
-"""What flows is its owner's: log streams by a made-up lease, and webhooks that nobody can deliver."""
+"""What flows is its owner's: log streams by a made-up lease, and webhooks that nobody can
+deliver.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def _parts(folder: Path) -> list[Path]:
 async def begun(
     client: httpx.AsyncClient, folder: Path, count: int, size: int
 ) -> AsyncGenerator[None]:
-    """*count* uploads of *size* bytes that have sent one; they send the rest when the block ends."""
+    """*count* uploads of *size* bytes that have sent one; they send the rest when the block
+    ends.
+    """
     go = anyio.Event()
 
     async def upload(number: int) -> None:
@@ -149,7 +153,9 @@ async def one_more(client: httpx.AsyncClient, size: int) -> str:
 
 
 def test_files_begun_together_get_no_more_room_than_there_is(tmp_path: Path) -> None:
-    """Each is begun with a byte while there is room for one of them: room is kept, not looked at."""
+    """Each is begun with a byte while there is room for one of them: room is kept, not looked
+    at.
+    """
 
     async def run() -> None:
         async with open_market(folder) as (client, inside, _):

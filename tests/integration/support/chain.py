@@ -165,7 +165,9 @@ def run(
     asset: str = "",
     clock: Callable[[], int] | None = None,
 ) -> None:
-    """*story* on a fresh devnet with the contract deployed; *clock*: a time of the test's own (ms)."""
+    """*story* on a fresh devnet with the contract deployed; *clock*: a time of the test's own
+    (ms).
+    """
     with devnet(block_ms, clock) as served:
 
         async def main() -> None:

@@ -1,4 +1,6 @@
-"""A consumer's whole world in one process: devnet, market, a scripted provider that settles, a purse."""
+"""A consumer's whole world in one process: devnet, market, a scripted provider that settles, a
+purse.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ class Provider:
         await until(lambda: session_vk in vouchers and vouchers[session_vk].cumulative >= owed)
 
     async def settle(self, session_vk: bytes, open_tx: str, lease: str) -> bytes:
-        """After the consumer's end: finish the channel, the rest goes home in the same transaction."""
+        """After the consumer's end: finish the channel, the rest goes home in the same
+        transaction.
+        """
         await until(lambda: any(end.session_vk == session_vk for end in self.adapter.ends))
         finder = ChannelFinder(self.chain, scripts_for())
         view = await finder.find(session_vk, OutRef(bytes.fromhex(open_tx), 0))

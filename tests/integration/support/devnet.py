@@ -1,6 +1,8 @@
-"""Transactions for the devnet's tests, put together by hand so that each field can be set wrong on its own.
+"""Transactions for the devnet's tests, put together by hand so that each field can be set wrong on
+its own.
 
-Nothing here is pycardano: what the tests of the ledger's rules send is plain CBOR of the Conway CDDL, signed by PyNaCl.
+Nothing here is pycardano: what the tests of the ledger's rules send is plain CBOR of the Conway
+CDDL, signed by PyNaCl.
 """
 
 from __future__ import annotations
@@ -99,7 +101,9 @@ def dumps(value: Any) -> bytes:
 
 
 def language_views(languages: tuple[int, ...]) -> bytes:
-    """What the script data hash says of cost models (Alonzo's CDDL): version 1 as bytes within bytes, and last, as its key is longest."""
+    """What the script data hash says of cost models (Alonzo's CDDL): version 1 as bytes within
+    bytes, and last, as its key is longest.
+    """
     entries = [
         cbor2.dumps(one - 1) + cbor2.dumps(COST_MODELS[f"PlutusV{one}"])
         for one in languages
@@ -118,9 +122,10 @@ Mutation = Callable[["Draft"], "Draft"]
 class Draft:
     """A transaction before it is signed. body and witness by CDDL key; redeemers by (tag, index).
 
-    The script data hash is derived when ``redeemers`` is not empty, unless the body sets it; languages: of the Plutus scripts that
-    are run, oldest first. raw_redeemers and raw_body: the very
-    bytes to send instead of a tidy encoding (the body's signature and the script data hash are made over them).
+    The script data hash is derived when ``redeemers`` is not empty, unless the body sets it;
+    languages: of the Plutus scripts that are run, oldest first. raw_redeemers and raw_body: the
+    very bytes to send instead of a tidy encoding (the body's signature and the script data hash are
+    made over them).
     """
 
     body: dict[int, Any]
@@ -180,7 +185,9 @@ def ref(out: OutRef) -> list[Any]:
 
 
 def out(address: bytes, lovelace: Any, **more: Any) -> dict[int, Any]:
-    """A post-Alonzo output. datum: inline Plutus data; datum_hash: 32 bytes; script: a V3 reference script, or [language, body]."""
+    """A post-Alonzo output. datum: inline Plutus data; datum_hash: 32 bytes; script: a V3 reference
+    script, or [language, body].
+    """
     made: dict[int, Any] = {0: address, 1: lovelace}
     if "datum" in more:
         made[2] = [1, cbor2.CBORTag(24, cbor2.dumps(more["datum"]))]

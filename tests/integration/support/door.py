@@ -1,4 +1,6 @@
-"""A chain's door that can hold, drop and count what goes through it: for faults between a client and its chain."""
+"""A chain's door that can hold, drop and count what goes through it: for faults between a client
+and its chain.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""A devnet with every kind of transaction on it that its ledger takes, for what must hold of every answer.
+"""A devnet with every kind of transaction on it that its ledger takes, for what must hold of every
+answer.
 
-The ledger's cases give plain, scripted, minting, registering and withdrawing ones, the odd cases odd encodings; here are metadata,
-CIP-25 and CIP-68, datums of odd shapes, delegations of stake and votes, burning, an account's end. Beside it: ``support_every_script``
-(languages, native scripts, reference scripts, addresses, auxiliary data) and ``support_every_office`` (pools, DReps, proposals, votes).
+The ledger's cases give plain, scripted, minting, registering and withdrawing ones, the odd cases
+odd encodings; here are metadata, CIP-25 and CIP-68, datums of odd shapes, delegations of stake and
+votes, burning, an account's end. Beside it: ``support_every_script`` (languages, native scripts,
+reference scripts, addresses, auxiliary data) and ``support_every_office`` (pools, DReps, proposals,
+votes).
 """
 
 from __future__ import annotations
@@ -80,7 +83,9 @@ def certified(world: World, certificates: list[Any], deposit: int, *signers: Par
 
 
 def build(devnet: Devnet, cases: Collection[str] | None = None) -> Everything:
-    """Fills a devnet that makes a block of each transaction. cases: which of the ledger's cases to send; None for all."""
+    """Fills a devnet that makes a block of each transaction. cases: which of the ledger's cases to
+    send; None for all.
+    """
     world = World(devnet)
     txs: dict[str, str] = {}
 

@@ -86,7 +86,9 @@ def _dreps(world: World, submit: Submit) -> None:
 
 
 def _both(world: World, submit: Submit) -> None:
-    """Certificates that do two or three things at once, each for an account of its own; and Shelley's own end of one."""
+    """Certificates that do two or three things at once, each for an account of its own; and
+    Shelley's own end of one.
+    """
     voice, script = [0, VOICE.vkh], [1, script_hash(SCRIPT)]
     made: dict[str, Callable[[Any], tuple[list[Any], int]]] = {
         "registered": lambda who: ([7, who, KEY_DEPOSIT], KEY_DEPOSIT),
@@ -135,7 +137,9 @@ def _proposals(world: World, submit: Submit) -> list[OutRef]:
 
 
 def _votes(world: World, submit: Submit, actions: list[OutRef]) -> None:
-    """By a pool, a DRep and a script, in one transaction: redeemers point at voters in the ledger's order."""
+    """By a pool, a DRep and a script, in one transaction: redeemers point at voters in the ledger's
+    order.
+    """
     script = script_hash(SCRIPT)
     voters = [([4, KEEPER.vkh], NO), ([2, VOICE.vkh], YES), ([3, script], ABSTAIN)]
     info = actions[0]

@@ -26,7 +26,8 @@ from tests.integration.support.odd_cases import byron, failing
 
 Submit = Callable[[str, Draft], str]
 UNIT = "(con unit ())"
-# Yes to everything. Before version 3 a script is given its datum, its redeemer and the context, and none of them where there is no datum.
+# Yes to everything. Before version 3 a script is given its datum, its redeemer and the context, and
+# none of them where there is no datum.
 SPENDS = {
     1: compiled(f"(program 1.0.0 (lam d (lam r (lam ctx {UNIT}))))"),
     2: compiled(f"(program 1.0.0 (lam d (lam r (lam ctx {UNIT}))))"),
@@ -63,7 +64,9 @@ def guarded(world: World, draft: Draft) -> Draft:
 
 
 def add_scripts(world: World, submit: Submit) -> None:
-    """Scripts of every language: for reference, spent from, minting, on accounts; and outputs to every kind of address."""
+    """Scripts of every language: for reference, spent from, minting, on accounts; and outputs to
+    every kind of address.
+    """
     _references(world, submit)
     for language in SPENDS:
         _spent(world, submit, language)
@@ -86,7 +89,9 @@ def _references(world: World, submit: Submit) -> None:
 
 
 def _spent(world: World, submit: Submit, language: int) -> None:
-    """Locked under a datum's hash, with more lovelace in between, and taken with script and datum beside."""
+    """Locked under a datum's hash, with more lovelace in between, and taken with script and datum
+    beside.
+    """
     script, datum, held = SPENDS[language], 7, 20 * ADA
     lock = out(script_address(script, language), 5 * ADA, datum_hash=blake2b(cbor2.dumps(datum)))
     locked = OutRef(

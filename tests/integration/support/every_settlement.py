@@ -1,4 +1,6 @@
-"""Every kind of transaction that this product makes, through the doors that its users take, on one devnet and in one asset."""
+"""Every kind of transaction that this product makes, through the doors that its users take, on one
+devnet and in one asset.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Workloads for tests that need no registry: this machine's Python as an image, and small helpers."""
+"""Workloads for tests that need no registry: this machine's Python as an image, and small
+helpers.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ async def outcome(runtime: Runtime, spec: WorkloadSpec, seconds: float = 60) -> 
 
 @contextlib.contextmanager
 def outside(address: str) -> Iterator[str]:
-    """A machine elsewhere: a network namespace with a listener on port 8099, routed by this host."""
+    """A machine elsewhere: a network namespace with a listener on port 8099, routed by this
+    host.
+    """
     name = lease_id("n")[:12]
     host = address.rpartition(".")[0] + ".1"
     lines = (

@@ -1,8 +1,8 @@
 """Transactions that spend channels, made on the devnet, and what its face says of each.
 
-The odd stream's settlements (:mod:`tests.integration.support.odd_stream`), and beside them those that
-somebody would write to lead a reader astray. ``python -m tests.integration.support.landings`` writes
-``tests/golden/landings.json``.
+The odd stream's settlements (:mod:`tests.integration.support.odd_stream`), and beside them those
+that somebody would write to lead a reader astray. ``python -m tests.integration.support.landings``
+writes ``tests/golden/landings.json``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ async def copy_before(world: World, live: Live, lovelace: int) -> tuple[Utxo, Ut
 async def claim_all(
     world: World, live: Live, provider: Provider, utxos: Sequence[Utxo], cum: int
 ) -> tuple[str, list[Utxo]]:
-    """One voucher claimed from every one of *utxos*, by the thief; the channel outputs that are left."""
+    """One voucher claimed from every one of *utxos*, by the thief; the channel outputs that are
+    left.
+    """
     desk = world.desk("thief")
     snapshot, funds, fresh = await desk.look()
     step = plans.claim_step(live.voucher(cum), cum)
@@ -154,7 +156,9 @@ async def _closing(world: World, live: Live) -> Plan:
 
 
 async def _beside_a_pointer(world: World, live: Live, refund: bool) -> str:
-    """Closed beside a neighbour at a pointer's address, whose output writes the pointer in another length."""
+    """Closed beside a neighbour at a pointer's address, whose output writes the pointer in another
+    length.
+    """
     view, plan = await world.view(live), await _closing(world, live)
     [closed] = plan.outputs
     at = b"\x50" + view.utxo.address[1:29] + SHORT
@@ -192,7 +196,9 @@ async def _copies_behind(world: World, live: Live) -> str:
 
 
 def adversaries() -> list[dict[str, Any]]:
-    """What was written to lead a reader astray, with the places of the channel that is served alone."""
+    """What was written to lead a reader astray, with the places of the channel that is served
+    alone.
+    """
     found: list[dict[str, Any]] = []
 
     async def story(world: World) -> None:

@@ -1,7 +1,9 @@
-"""One invalid transaction per ledger rule, each one value away from a control that the ledger accepts.
+"""One invalid transaction per ledger rule, each one value away from a control that the ledger
+accepts.
 
-A case makes a control from fresh outputs, and the same transaction with one thing wrong. Where a rule concerns a sum (fee, change) the
-lovelace moved between the two is the one value. ``reason`` is a part of the ledger's own message.
+A case makes a control from fresh outputs, and the same transaction with one thing wrong. Where a
+rule concerns a sum (fee, change) the lovelace moved between the two is the one value. ``reason`` is
+a part of the ledger's own message.
 
 Over 400 lines: one table of the ledger's rules.
 """
@@ -34,7 +36,8 @@ from tests.integration.support.devnet import (
 ALICE, BOB, CAROL = Party("alice"), Party("bob"), Party("carol")
 SCRIPT = compiled(ANSWER_42)
 KEY_DEPOSIT = 2 * ADA
-# The ledger leaves the validity flag's byte out of a transaction's size (cardano-ledger, toCBORForSizeComputation).
+# The ledger leaves the validity flag's byte out of a transaction's size (cardano-ledger,
+# toCBORForSizeComputation).
 UNCOUNTED = 1
 MIN_OUTPUT = 857_690  # (160 + 39 bytes of an enterprise output in map form) * 4310
 
@@ -96,14 +99,18 @@ class World:
         return draft.put(signers=(ALICE, BOB), witness={1: [policy]})
 
     def registered(self, owner: Party) -> Draft:
-        """Registers a stake key with Conway's certificate, which names its deposit and needs the key's signature."""
+        """Registers a stake key with Conway's certificate, which names its deposit and needs the
+        key's signature.
+        """
         held = 10 * ADA
         draft = pay(self.coin(ALICE, held), ALICE, held, [], fee=200_000 + KEY_DEPOSIT)
         certificate = [7, [0, owner.vkh], KEY_DEPOSIT]
         return draft.set(2, 200_000).set(4, [certificate]).put(signers=(ALICE, owner))
 
     def heard(self, owner: Party) -> Draft:
-        """Registers a stake key that votes for nobody: without that choice a key's rewards stay where they are."""
+        """Registers a stake key that votes for nobody: without that choice a key's rewards stay
+        where they are.
+        """
         draft = self.registered(owner)
         return draft.set(4, [[12, [0, owner.vkh], [2], KEY_DEPOSIT]])
 
@@ -177,7 +184,9 @@ def output_one_below_its_minimum(world: World) -> tuple[Draft, Draft]:
 
 @case("size")
 def value_too_large(world: World) -> tuple[Draft, Draft]:
-    """A value may take 5000 bytes: with 256 instead of 255 of the last asset it is one byte longer."""
+    """A value may take 5000 bytes: with 256 instead of 255 of the last asset it is one byte
+    longer.
+    """
     draft = world.mint()
     (policy,) = draft.body[9]
 

@@ -82,8 +82,9 @@ async def market(
     seen: set[Answered] | None = None,
     **more: Any,
 ):
-    """(url, running) of a market process inside this one, whose every answer is what its document says;
-    *served*: settings of its HTTP server; *seen*: takes what was answered."""
+    """(url, running) of a market process inside this one, whose every answer is what its document
+    says; *served*: settings of its HTTP server; *seen*: takes what was answered.
+    """
     config = Config(db, str(folder / "blobs"), settings=settings, **{"hook_key": HOOK_KEY, **more})
     async with running(config) as run:
         app = build(run.parts)

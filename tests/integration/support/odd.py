@@ -1,4 +1,6 @@
-"""A finished transaction written anew in another form that a ledger takes, with the fee that it costs."""
+"""A finished transaction written anew in another form that a ledger takes, with the fee that it
+costs.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ _FEE_PER_BYTE = 44
 
 
 def decoy(steps: list[Step]) -> bytes:
-    """A redeemer row for settle's withdrawal that costs nothing: a ledger keeps the last of several."""
+    """A redeemer row for settle's withdrawal that costs nothing: a ledger keeps the last of
+    several.
+    """
     return b"\x84\x03\x00" + steps_bytes(steps) + b"\x82\x00\x00"
 
 
 def with_decoys(unsigned: Unsigned, params: Params, *rows: bytes) -> Unsigned:
-    """*unsigned* with *rows* before its own redeemers, all in the list form: a map has no key twice."""
+    """*unsigned* with *rows* before its own redeemers, all in the list form: a map has no key
+    twice.
+    """
     own = _listed(unsigned.redeemers or b"\xa0")
     redeemers = plutus.head(4, len(rows) + len(own)) + b"".join((*rows, *own))
     return rewritten(unsigned, params, redeemers)
@@ -37,7 +43,9 @@ def _listed(as_map: bytes) -> list[bytes]:
 
 
 def rewritten(unsigned: Unsigned, params: Params, redeemers: bytes) -> Unsigned:
-    """*unsigned* with other redeemers, their hash, and the fee of their length out of the change."""
+    """*unsigned* with other redeemers, their hash, and the fee of their length out of the
+    change.
+    """
     longer = len(redeemers) - len(unsigned.redeemers or b"")
     more = max(0, longer + 8) * _FEE_PER_BYTE
     fields = dict(txbytes.map_items(unsigned.body))

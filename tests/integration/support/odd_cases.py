@@ -1,7 +1,8 @@
-"""Transactions that an indexer over the ledger once took wrongly, or not at all: each with what cardano-ledger does of it.
+"""Transactions that an indexer over the ledger once took wrongly, or not at all: each with what
+cardano-ledger does of it.
 
-``REFUSED``: a control that is accepted, a mutant that is one value away, and the ledger's name for what is wrong. ``ACCEPTED``: odd
-encodings and addresses that are valid.
+``REFUSED``: a control that is accepted, a mutant that is one value away, and the ledger's name for
+what is wrong. ``ACCEPTED``: odd encodings and addresses that are valid.
 """
 
 from __future__ import annotations
@@ -308,7 +309,9 @@ def a_byron_output(world: World) -> Draft:
 
 @accepted
 def a_pointer_of_many_bytes(world: World) -> Draft:
-    """Slot 256, transaction 16512, certificate 3146: each number's highest part comes first (CIP-19)."""
+    """Slot 256, transaction 16512, certificate 3146: each number's highest part comes first
+    (CIP-19).
+    """
     draft = world.payment().shift(-20_000)
     pointer = b"\x40" + ALICE.vkh + b"\x82\x00" + b"\x81\x81\x00" + b"\x98\x4a"
     return draft.set(1, [{**draft.body[1][0], 0: pointer}, draft.body[1][1]])
@@ -355,7 +358,9 @@ def redeemers_with_one_pointer(world: World) -> Draft:
 
 
 def failing(world: World, held: int = 15 * ADA) -> tuple[Draft, OutRef, OutRef]:
-    """A transaction that says itself that its script fails; the output that it does not get, and the collateral that it loses."""
+    """A transaction that says itself that its script fails; the output that it does not get, and
+    the collateral that it loses.
+    """
     amount = held + 5 * ADA
     address = script_address(FAILS)
     made = pay(

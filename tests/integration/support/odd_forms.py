@@ -1,4 +1,5 @@
-"""CBOR in every form that a ledger takes: what a transaction means, written as oddly as chance has it.
+"""CBOR in every form that a ledger takes: what a transaction means, written as oddly as chance has
+it.
 
 A :class:`Pen` chooses at each head: lists and maps with their length or open, Plutus bytes in one
 piece or in chunks, integers plain or as big ones, constructors by their own tag or the general one,

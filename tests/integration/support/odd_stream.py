@@ -1,7 +1,8 @@
 """A stream of odd but valid settlements over many channels, with blocks, time and rollbacks.
 
 The ledger judges: a transaction that it refuses is a fault of this generator. What each transaction
-does is kept (``ran``: the kinds of the steps that settle was told), so that a reading can be checked.
+does is kept (``ran``: the kinds of the steps that settle was told), so that a reading can be
+checked.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ class Step:
 
 
 class Stream:
-    """Makes and submits. *served* tells what was signed for a channel; it is the provider's, who signs
-    no more than a reader shows it, and is asked whenever a step needs a voucher.
+    """Makes and submits. *served* tells what was signed for a channel; it is the provider's, who
+    signs no more than a reader shows it, and is asked whenever a step needs a voucher.
     """
 
     def __init__(
@@ -215,7 +216,9 @@ class Stream:
         return [(c.ref, c) for c in self._pay(chans).chans.values() if c.origin is not None]
 
     def settle(self, most: int = 4) -> Made | None:
-        """Steps of some channels, copies and strangers, in one transaction; None if nobody can move."""
+        """Steps of some channels, copies and strangers, in one transaction; None if nobody can
+        move.
+        """
         rng = self.rng
         chosen = [c for c in self.book.chans.values() if rng.random() < (0.7 if c.origin else 0.25)]
         rng.shuffle(chosen)
@@ -228,8 +231,9 @@ class Stream:
         return self.send(moved, upper) if moved else None
 
     def read_in_two_ways(self) -> list[tuple[OutRef, Chan]]:
-        """A channel's top-up whose outputs are as well those of its end: a neighbour's payout looks like
-        its refund, and its output like that of a copy from which was claimed. The redeemer decides.
+        """A channel's top-up whose outputs are as well those of its end: a neighbour's payout looks
+        like its refund, and its output like that of a copy from which was claimed. The redeemer
+        decides.
         """
         whole = replace(self._fresh(), stage=OPEN, amount=8 * ADA)
         owner = replace(whole.owner, payout_address=whole.home)
@@ -250,7 +254,9 @@ class Stream:
         return [(mine.ref, mine)]
 
     def claim(self, chan: Chan, end: bool = False) -> Made | None:
-        """The provider takes all that was signed for a channel, oddly written as everything here."""
+        """The provider takes all that was signed for a channel, oddly written as everything
+        here.
+        """
         assert chan.origin is not None
         cum = self.served.get(chan.origin, 0)
         if cum <= chan.claimed or chan.amount - (cum - chan.claimed) < _LEAST:
@@ -425,7 +431,9 @@ class Stream:
         return step
 
     def _some(self, chan: Chan) -> Step | None:
-        """Anybody who holds the voucher claims a part of it, or all; a copy's consumer what it likes."""
+        """Anybody who holds the voucher claims a part of it, or all; a copy's consumer what it
+        likes.
+        """
         cum = self.served.get(chan.origin, 0) if chan.origin else chan.claimed + ADA
         cum = min(cum, chan.claimed + chan.amount - _KEPT)
         if cum <= max(chan.claimed, 0):
@@ -468,7 +476,9 @@ class Stream:
     # --- inside: redeemers ---
 
     def _told(self, moved: list[tuple[Chan, Step]], inputs: list[OutRef]) -> bytes:
-        """Settle's row and a stub's for each channel; decoys before, in any order that keeps them last."""
+        """Settle's row and a stub's for each channel; decoys before, in any order that keeps them
+        last.
+        """
         rng, pen = self.rng, self.pen
         rows: list[tuple[int, int, bytes, int, int]] = []
         for chan, _ in moved:
@@ -547,7 +557,9 @@ class Stream:
         return Chan(OutRef("", 0), at, OPEN, consts, 0, 0, amount, origin, owner)
 
     def _stranger(self) -> Chan:
-        """Something at the stub that no reader of ours takes for a channel, and settle moves all the same."""
+        """Something at the stub that no reader of ours takes for a channel, and settle moves all
+        the same.
+        """
         rng, one = self.rng, self._fresh()
         session, adapter, payout, consumer, period, bps = one.consts
         self.kinds["stranger"] += 1

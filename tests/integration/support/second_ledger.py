@@ -1,6 +1,8 @@
-"""A second ledger's rules on transactions that the devnet took: what is recorded, how it is asked, what it is known to get wrong.
+"""A second ledger's rules on transactions that the devnet took: what is recorded, how it is asked,
+what it is known to get wrong.
 
-`@cardananium/cquisitor-lib` (cardano-serialization-lib, pallas, Aiken's machine; no code of Scalus), run by Node in ``tests/ledger``.
+`@cardananium/cquisitor-lib` (cardano-serialization-lib, pallas, Aiken's machine; no code of
+Scalus), run by Node in ``tests/ledger``.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from tests.requires import need_node, need_second_ledger
 from tests.unit.support.costs import todays_parameters
 
 PREVIEW_START_MS = 1_666_656_000_000
-"""When preview's slot 0 was: a devnet that begins there has preview's slots, and the second ledger knows those."""
+"""When preview's slot 0 was: a devnet that begins there has preview's slots, and the second ledger
+knows those.
+"""
 _TAGS = {"Spend": "spend", "Cert": "publish", "Reward": "withdrawal"}
 
 
@@ -43,8 +47,10 @@ class Built:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A transaction that the devnet took. *outputs*: those that it spends, pledges and refers to, as bytes; *rewards*: the balance of
-    each registered account, as a reward address; *built*: by our builder, None for others."""
+    """A transaction that the devnet took. *outputs*: those that it spends, pledges and refers to,
+    as bytes; *rewards*: the balance of each registered account, as a reward address; *built*: by
+    our builder, None for others.
+    """
 
     kind: str
     tx: Tx
@@ -133,8 +139,9 @@ def _entries(utxos: bytes) -> Iterable[tuple[OutRef, bytes]]:
 # ---- the second ledger -------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Verdict:
-    """*errors*: name and details of what phase 1 refuses; *failures*: of phase 2; *units* by redeemer, as it counted them; *least*: its
-    least fee, where it says one."""
+    """*errors*: name and details of what phase 1 refuses; *failures*: of phase 2; *units* by
+    redeemer, as it counted them; *least*: its least fee, where it says one.
+    """
 
     errors: dict[str, Any]
     failures: dict[str, Any]
@@ -249,8 +256,9 @@ def _named(one: Any) -> tuple[str, Any]:
 
 # ---- with open lists ---------------------------------------------------------------------------
 def opened(at: Recorded, raw: bytes | None = None) -> tuple[bytes, Recorded]:
-    """The same with every datum's lists open, as ``serialiseData`` writes them, in the transaction and in what it spends. Its
-    signatures are over the other bytes: only phase 2's answer means anything.
+    """The same with every datum's lists open, as ``serialiseData`` writes them, in the transaction
+    and in what it spends. Its signatures are over the other bytes: only phase 2's answer means
+    anything.
     """
     parts = txbytes.split(at.tx.raw if raw is None else raw)
     fields = dict(txbytes.map_items(parts.body))

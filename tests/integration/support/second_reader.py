@@ -77,7 +77,9 @@ def payout_of(address: bytes) -> bytes:
 
 
 def place(address: bytes) -> tuple[Any, ...]:
-    """What an address is, equal for equal ones: a pointer's numbers can be written in many lengths."""
+    """What an address is, equal for equal ones: a pointer's numbers can be written in many
+    lengths.
+    """
     stake = tuple(_pointer(address[29:])) if address[0] >> 4 in (4, 5) else address[29:]
     return address[:29], stake
 
@@ -190,7 +192,8 @@ def plays(
 ) -> set[tuple[int, int]]:
     """(output, kind of step) of the channel at *mine* in every way in which settle can have run.
 
-    *ran*: the kinds of the steps where they are known, for a transaction that can be read in two ways.
+    *ran*: the kinds of the steps where they are known, for a transaction that can be read in two
+    ways.
     """
     frontier = {Play()}
     for number, held in enumerate(locked):
@@ -282,7 +285,9 @@ def _refunds(channel: _Channel, kind: int, tx: Tx, position: int) -> int | None:
 # --- a channel's life -----------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a channel is now. *funded*: what open and top-ups put in; *ref*: its output, or its refund."""
+    """What a channel is now. *funded*: what open and top-ups put in; *ref*: its output, or its
+    refund.
+    """
 
     ref: OutRef
     stage: int
@@ -293,7 +298,9 @@ class Life:
 
 
 def life(history: History, origin: OutRef, ran: Mapping[str, Sequence[int]]) -> tuple[Life, int]:
-    """The channel that *origin* opened, and how many of its transactions could be read in two ways."""
+    """The channel that *origin* opened, and how many of its transactions could be read in two
+    ways.
+    """
     now = _opened(history, origin)
     twice = 0
     while not now.ended and (tx := history.spender.get(now.ref)) is not None:
@@ -327,7 +334,9 @@ def _after(before: Life, tx: Tx, position: int, kind: int) -> Life:
 
 # --- careless readers -----------------------------------------------------------------------
 def by_first_row(history: History, origin: OutRef) -> Life | None:
-    """As one who believes the first redeemer row of the withdrawal; None where that cannot be read."""
+    """As one who believes the first redeemer row of the withdrawal; None where that cannot be
+    read.
+    """
     now = _opened(history, origin)
     while not now.ended and (tx := history.spender.get(now.ref)) is not None:
         locked = history.locked(tx)

@@ -1,7 +1,9 @@
-"""A stranger, a process of its own at an address of its own: the worst that a market's limits admit.
+"""A stranger, a process of its own at an address of its own: the worst that a market's limits
+admit.
 
 ``python -m tests.integration.support.stranger URL SECONDS KIND…``: every *KIND* at once, as fast as
-the market lets it. What it sends is made beforehand, so that its own work takes no turn of the others.
+the market lets it. What it sends is made beforehand, so that its own work takes no turn of the
+others.
 """
 
 from __future__ import annotations

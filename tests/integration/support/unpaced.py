@@ -1,4 +1,6 @@
-"""The market of ``tally bench hub`` without the limits that keep strangers from its leases: the control."""
+"""The market of ``tally bench hub`` without the limits that keep strangers from its leases: the
+control.
+"""
 
 from __future__ import annotations
 

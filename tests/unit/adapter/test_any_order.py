@@ -1,5 +1,6 @@
-"""Whatever the market, the chain, the host and the payer say, in whatever order: the mind neither breaks
-nor serves unpaid, and its state can always be written down and read again."""
+"""Whatever the market, the chain, the host and the payer say, in whatever order: the mind neither
+breaks nor serves unpaid, and its state can always be written down and read again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The owner's file: words to numbers, and no misspelt key goes unnoticed; prices by model and hour."""
+"""The owner's file: words to numbers, and no misspelt key goes unnoticed; prices by model and
+hour.
+"""
 
 from __future__ import annotations
 

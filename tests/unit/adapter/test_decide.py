@@ -252,7 +252,9 @@ def test_a_channel_that_a_rollback_took_for_good_frees_the_device() -> None:
 
 
 def test_the_last_receipt_is_told_before_the_end() -> None:
-    """A retry's ceiling is what the last receipt leaves of the budget: a later one would pass it."""
+    """A retry's ceiling is what the last receipt leaves of the budget: a later one would pass
+    it.
+    """
     bench = Bench().running()
     bench.tick()
     bench.boot_ms += 700
@@ -342,7 +344,9 @@ def test_an_unused_channel_with_money_is_finished_in_the_end() -> None:
 
 
 def test_a_session_key_names_one_channel_for_ever() -> None:
-    """Two quotes on one fresh key, both signed, the second for another open transaction or refund."""
+    """Two quotes on one fresh key, both signed, the second for another open transaction or
+    refund.
+    """
     for tx, changes in (("cd" * 32, {}), ("", {"consumer_vkh": b"\x15" * 28})):
         bench = Bench()
         bench.do(LinkUp())
@@ -361,7 +365,9 @@ def test_a_session_key_names_one_channel_for_ever() -> None:
 
 
 def test_a_lease_that_is_over_is_not_begun_again() -> None:
-    """Its receipts lie in the journal under its name: another one's first would find its place taken."""
+    """Its receipts lie in the journal under its name: another one's first would find its place
+    taken.
+    """
     bench = Bench().running()
     bench.tick()
     bench.exit()

@@ -1,4 +1,6 @@
-"""Why a container ended, as the adapter tells it: the tenant's doing, its own, or the daemon's fall."""
+"""Why a container ended, as the adapter tells it: the tenant's doing, its own, or the daemon's
+fall.
+"""
 
 from __future__ import annotations
 

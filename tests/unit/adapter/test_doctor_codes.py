@@ -1,4 +1,6 @@
-"""Every code of the doctor, provoked where it arises: a file, a command, NVML, the daemon, the market."""
+"""Every code of the doctor, provoked where it arises: a file, a command, NVML, the daemon, the
+market.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``tally adapter doctor`` judges the host for what its configuration lets run there, and for nothing else."""
+"""``tally adapter doctor`` judges the host for what its configuration lets run there, and for
+nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Unclaimed money above the owner's limit for too long: leases pause, unbilled, and the owner is told."""
+"""Unclaimed money above the owner's limit for too long: leases pause, unbilled, and the owner is
+told.
+"""
 
 from __future__ import annotations
 

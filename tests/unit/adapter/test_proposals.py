@@ -1,4 +1,6 @@
-"""What the adapter runs and what it declines: one healthy proposal, and one change for each code."""
+"""What the adapter runs and what it declines: one healthy proposal, and one change for each
+code.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_a_healthy_proposal_is_signed() -> None:
 
 
 def test_more_ways_to_choose_than_can_be_looked_at_are_declined_at_once() -> None:
-    """Seven of 56 slices are 231,917,400 ways: an adapter that tried them would meter nothing else."""
+    """Seven of 56 slices are 231,917,400 ways: an adapter that tried them would meter nothing
+    else.
+    """
     base = offer()
     slices = tuple(replace(base.host.gpus[0], uuid=f"MIG-{n:02d}") for n in range(56))
     supply = replace(base, host=replace(base.host, gpus=slices))
@@ -201,8 +205,9 @@ def test_a_device_that_is_held_is_busy_until_it_is_free() -> None:
 
 @pytest.mark.parametrize("kind", Sharing)
 def test_a_device_is_shared_by_one_owners_jobs_and_market_and_adapter_agree(kind: Sharing) -> None:
-    """Nothing holds a workload to its share: a stranger on the same device could take all of it. That
-    goes for a MIG slice as well, which is a device of its own."""
+    """Nothing holds a workload to its share: a stranger on the same device could take all of it.
+    That goes for a MIG slice as well, which is a device of its own.
+    """
     host = offer().host
     bench = with_offer(offer(host=replace(host, gpus=(replace(host.gpus[0], sharing=kind),))))
     half = gpu_job(resources=(Resources(gpu=GpuNeed(share=400)),))

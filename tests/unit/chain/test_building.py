@@ -60,8 +60,9 @@ def _conserved(unsigned: Unsigned, inputs: tuple[Utxo, ...], extra: int = 0) -> 
 
 
 def _ledgers_least(tx: bytes, units: Units, ref_bytes: int) -> int:
-    """The ledger's own formula: its size is that of [body, witness set, auxiliary data] (Alonzo ledger,
-    ``toCBORForSizeComputation``)."""
+    """The ledger's own formula: its size is that of [body, witness set, auxiliary data] (Alonzo
+    ledger, ``toCBORForSizeComputation``).
+    """
     parts = txbytes.split(tx)
     size = len(b"\x83" + parts.body + parts.witnesses + b"\xf6")
     scripts = math.ceil(Fraction(577, 10_000) * units.mem + Fraction(721, 10_000_000) * units.steps)

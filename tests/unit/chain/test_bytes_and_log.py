@@ -42,7 +42,9 @@ def test_witnesses_go_in_and_the_body_stays(tagged: bool) -> None:
 
 
 def test_a_body_in_another_encoding_is_never_written_anew() -> None:
-    """Wallets and libraries differ in lists, maps and widths; the id is of the bytes as they came."""
+    """Wallets and libraries differ in lists, maps and widths; the id is of the bytes as they
+    came.
+    """
     body = bytes.fromhex("bf00d901029f825820" + "11" * 32 + "1800ff0180021a000001f4ff")
     other = b"\xa1\x04\x9f\x01\xff"  # a witness of another kind, with an open list
     tx = b"\x84" + body + other + b"\xf5\xf6"

@@ -1,4 +1,6 @@
-"""What may be forfeited: whatever our builder pledges, a wallet's judge takes, and a lovelace more it refuses."""
+"""What may be forfeited: whatever our builder pledges, a wallet's judge takes, and a lovelace more
+it refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Addresses, Plutus data, datums and steps as bytes: golden vectors, and every other shape refused."""
+"""Addresses, Plutus data, datums and steps as bytes: golden vectors, and every other shape
+refused.
+"""
 
 from __future__ import annotations
 

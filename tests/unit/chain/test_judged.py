@@ -1,4 +1,6 @@
-"""What a market hands over is signed only if it does the one thing that was asked for, and nothing else."""
+"""What a market hands over is signed only if it does the one thing that was asked for, and nothing
+else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mainnet's present cost model of 350 values: whatever runs a script binds all of them, as the chain says them."""
+"""Mainnet's present cost model of 350 values: whatever runs a script binds all of them, as the
+chain says them.
+"""
 
 from __future__ import annotations
 

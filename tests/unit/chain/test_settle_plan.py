@@ -95,7 +95,9 @@ def test_a_voucher_is_taken_as_far_as_the_channel_can_still_be_closed() -> None:
 
 
 def test_a_channel_that_would_cost_its_settler_money_is_refused() -> None:
-    """Opening runs no script: a negative bounty is paid by whoever claims, a negative start by nobody."""
+    """Opening runs no script: a negative bounty is paid by whoever claims, a negative start by
+    nobody.
+    """
     for odd in (
         s.view("a", s.ref(1), 10 * ADA, fee_bps=-400_000, expire_at_ms=s.NOW_MS + 9_000_000),
         s.view("a", s.ref(1), 10 * ADA, claimed=-90 * ADA, fundings=[Funding(10 * ADA, 99)]),
@@ -224,7 +226,9 @@ def _why(dues: Sequence[Due], policy: Policy | None = None) -> list[Why]:
 
 
 def test_no_more_is_claimed_than_was_delivered() -> None:
-    """What a voucher was signed ahead over stays in the channel, at a claim and at the adapter's end."""
+    """What a voucher was signed ahead over stays in the channel, at a claim and at the adapter's
+    end.
+    """
     for end in (False, True):
         whole = _due("a", 1, 7 * ADA, end=end)
         for stated, taken in ((None, 7 * ADA), (5 * ADA, 5 * ADA), (9 * ADA, 7 * ADA)):

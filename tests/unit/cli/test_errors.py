@@ -1,4 +1,6 @@
-"""Whatever goes wrong in a command ends as one line with a code, and with the exit code of its kind."""
+"""Whatever goes wrong in a command ends as one line with a code, and with the exit code of its
+kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``tally invoice FILE`` as a user meets it: what a bent bill says, and the right words for the rest."""
+"""``tally invoice FILE`` as a user meets it: what a bent bill says, and the right words for the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,9 @@ async def test_an_answer_about_another_job_is_not_this_jobs_bill() -> None:
 
 
 class Chain:
-    """A chain on which the open transaction is not, or did something else; *asked* counts questions."""
+    """A chain on which the open transaction is not, or did something else; *asked* counts
+    questions.
+    """
 
     def __init__(self, moves: Moves | None = None) -> None:
         self.found, self.asked = moves, 0

@@ -1,4 +1,6 @@
-"""``tally purse|wallet|adapter passphrase``: what a person, or a script without one, does to change it."""
+"""``tally purse|wallet|adapter passphrase``: what a person, or a script without one, does to change
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables of the command line in a real terminal of a given width: keys, references and words are never broken."""
+"""Tables of the command line in a real terminal of a given width: keys, references and words are
+never broken.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Image names: read as Docker reads them, local ones bound to who has them, headers of registries."""
+"""Image names: read as Docker reads them, local ones bound to who has them, headers of
+registries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A market that never answered is given up soon; one that was there before is given time to come back."""
+"""A market that never answered is given up soon; one that was there before is given time to come
+back.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from marketplace.client.net.http import Http, MarketFault
 
 
 def tries_of(error: type[httpx.TransportError], *, answered: bool) -> int:
-    """How often a read is sent to a market that fails with *error*, *answered* once before or not."""
+    """How often a read is sent to a market that fails with *error*, *answered* once before or
+    not.
+    """
     sent = 0
 
     async def story() -> None:

@@ -1,4 +1,6 @@
-"""The devnet's reading of transactions: byte spans, both encodings of everything, and no crash on any bytes."""
+"""The devnet's reading of transactions: byte spans, both encodings of everything, and no crash on
+any bytes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_no_bytes_crash_the_reader(data: bytes) -> None:
 
 
 def test_ids_and_hashes_are_taken_over_the_bytes_that_were_sent() -> None:
-    """A body in an unusual but legal encoding: its id is the hash of just these bytes, not of a tidier encoding."""
+    """A body in an unusual but legal encoding: its id is the hash of just these bytes, not of a
+    tidier encoding.
+    """
     output = b"\xbf\x00\x44addr\x01\x1a\x00\x00\x00\x05\x02\x82\x01\xd8\x18\x43\x9f\x07\xff\xff"
     body = (
         b"\xa3\x02\x19\x00\x09\x01\x9f"
@@ -87,7 +91,9 @@ def test_redeemers_in_both_shapes_are_the_same() -> None:
 
 @pytest.mark.parametrize("shape", ["list", "map"])
 def test_of_redeemers_with_one_pointer_the_last_counts(shape: str) -> None:
-    """The ledger keeps the last of a list as of a map, and so does an indexer with one row for each pointer."""
+    """The ledger keeps the last of a list as of a map, and so does an indexer with one row for each
+    pointer.
+    """
     rows = [(0, 3, 9, [5, 6]), (0, 3, 7, [1, 2]), (1, 0, 42, [7, 8]), (0, 3, 8, [3, 4])]
     if shape == "list":
         raw = cbor2.dumps([list(one) for one in rows])

@@ -1,7 +1,8 @@
-"""What a byte of a stranger's costs: the worst that a search finds, beside the mean of what is valid.
+"""What a byte of a stranger's costs: the worst that a search finds, beside the mean of what is
+valid.
 
-Counted in steps of ours (lines run), which no machine's noise touches; what might happen inside of C
-(hashes, regular expressions, big numbers) is timed at the bombs, in ``test_strangers_bytes``.
+Counted in steps of ours (lines run), which no machine's noise touches; what might happen inside of
+C (hashes, regular expressions, big numbers) is timed at the bombs, in ``test_strangers_bytes``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The door for strangers' bytes: what a general decoder chokes on is refused here, in linear time."""
+"""The door for strangers' bytes: what a general decoder chokes on is refused here, in linear
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A million strangers' inputs for each decoder: read, or refused with a code, and nothing else.
 
-A million with ``make nightly``, fifty thousand with ``make prove``, some thousands with ``make test``.
+A million with ``make nightly``, fifty thousand with ``make prove``, some thousands with ``make
+test``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The grant that terms name is found among thousands of choices, or refused, in less than a tick."""
+"""The grant that terms name is found among thousands of choices, or refused, in less than a
+tick.
+"""
 
 from __future__ import annotations
 

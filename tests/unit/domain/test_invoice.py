@@ -1,4 +1,6 @@
-"""The bill: what reconciles, and which rule each lie breaks. The golden vectors are for other verifiers."""
+"""The bill: what reconciles, and which rule each lie breaks. The golden vectors are for other
+verifiers.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_the_browser_names_the_same_rule_and_says_where() -> None:
 
 
 def test_the_golden_vectors_are_what_this_code_says() -> None:
-    """Regenerate with TALLY_GOLDEN=write after reading the diff: every other verifier relies on it."""
+    """Regenerate with TALLY_GOLDEN=write after reading the diff: every other verifier relies on
+    it.
+    """
     made = json.loads(json.dumps(vectors()))
     if os.environ.get("TALLY_GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(made, indent=1) + "\n")

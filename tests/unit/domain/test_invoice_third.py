@@ -1,4 +1,6 @@
-"""Three verifiers say the same: ours, the browser's, and one generated from the page's own tables."""
+"""Three verifiers say the same: ours, the browser's, and one generated from the page's own
+tables.
+"""
 
 from __future__ import annotations
 

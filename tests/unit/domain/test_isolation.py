@@ -1,4 +1,6 @@
-"""Isolation is one ordered word: a job's says what may run it, and nobody on the way can weaken it."""
+"""Isolation is one ordered word: a job's says what may run it, and nobody on the way can weaken
+it.
+"""
 
 from __future__ import annotations
 

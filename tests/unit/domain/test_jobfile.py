@@ -1,4 +1,6 @@
-"""Job files: what they mean, where they are wrong, and that no text at all gets past the refusals."""
+"""Job files: what they mean, where they are wrong, and that no text at all gets past the
+refusals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bytes from strangers, at every door that takes any: refused or read, at once, and nothing else."""
+"""Bytes from strangers, at every door that takes any: refused or read, at once, and nothing
+else.
+"""
 
 from __future__ import annotations
 

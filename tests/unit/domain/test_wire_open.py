@@ -1,5 +1,6 @@
-"""Programs of two ages at one wire: what is new is skipped, what is critical refused, and a capability
-that somebody hides, forges or repeats is worth nothing."""
+"""Programs of two ages at one wire: what is new is skipped, what is critical refused, and a
+capability that somebody hides, forges or repeats is worth nothing.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +93,10 @@ class Line:
 
 
 def test_nothing_that_is_signed_paid_or_decided_upon_is_optional() -> None:
-    """Who hides a capability takes away optional fields, of these kinds and no other. One more kind here
-    means that somebody has asked what a market gains by hiding its fields, and the answer was nothing."""
+    """Who hides a capability takes away optional fields, of these kinds and no other. One more kind
+    here means that somebody has asked what a market gains by hiding its fields, and the answer was
+    nothing.
+    """
     optional = {
         (name, f.name)
         for name, kind in wire.Message.kinds.items()
@@ -131,7 +134,9 @@ def test_a_hidden_or_forged_capability_takes_optional_words_away_and_nothing_els
 
 
 def test_a_capability_that_was_not_stated_is_not_agreed() -> None:
-    """A market that claims what the client did not ask for; and one that is told what it does not have."""
+    """A market that claims what the client did not ask for; and one that is told what it does not
+    have.
+    """
     line = Line()
     line.client.older = True
     line.to_client = stating(wire.SKIPS)

@@ -149,7 +149,9 @@ def opening() -> TxRecord:
 
 
 def test_an_old_log_of_a_purse_names_its_opens() -> None:
-    """What keeps a second channel from being opened after an update: see ``client.wallet.one_open``."""
+    """What keeps a second channel from being opened after an update: see
+    ``client.wallet.one_open``.
+    """
 
     async def dump(folder: Path) -> bytes:
         log, record = FileLog(folder / "log.jsonl"), opening()

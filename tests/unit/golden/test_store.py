@@ -1,4 +1,6 @@
-"""What the market remembers: every record and table, and a database of before, brought up to date."""
+"""What the market remembers: every record and table, and a database of before, brought up to
+date.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A connection that breaks while one of its messages is being handled loses none, and one whose client
-says what this market does not know yet goes on."""
+"""A connection that breaks while one of its messages is being handled loses none, and one whose
+client says what this market does not know yet goes on.
+"""
 
 from __future__ import annotations
 

@@ -385,7 +385,8 @@ def test_a_preempted_job_begins_again_where_it_may_with_what_is_left() -> None:
     out = after(*running(policy=AGAIN), NoticeOver(), gone)
     assert (out.job.state, out.job.spent_before) == (JobState.POSTED, 40)
     assert of(out, Rematch) == [Rematch("job_1")]
-    # Its provider did nothing wrong, and its consumer is told why it waits until it has a new place.
+    # Its provider did nothing wrong, and its consumer is told why it waits until it has a new
+    # place.
     assert (out.job.avoid, out.job.reason, out.job.retries) == ([], "PREEMPTED", 1)
     out = after(*running(), NoticeOver(), gone)
     assert (out.job.state, out.job.reason) == (JobState.ENDING, "PREEMPTED")

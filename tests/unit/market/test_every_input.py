@@ -1,4 +1,5 @@
-"""Every input meets every state: each pair is a change, nothing, or a refusal with a code, and pinned.
+"""Every input meets every state: each pair is a change, nothing, or a refusal with a code, and
+pinned.
 
 ``TALLY_WRITE_GOLDEN=1`` writes the table anew; its diff is reviewed as behaviour.
 """
@@ -191,7 +192,9 @@ def test_every_pair_of_state_and_input_is_pinned() -> None:
 
 
 def test_whatever_happens_nothing_is_held_for_what_is_over() -> None:
-    """An end frees the devices, a job that ends frees its budget, a job that looks again is looked for."""
+    """An end frees the devices, a job that ends frees its budget, a job that looks again is looked
+    for.
+    """
     seen = 0
     for *_, job, lease, asked in pairs():
         out = outcome(job, lease, asked)
@@ -212,7 +215,9 @@ def test_whatever_happens_nothing_is_held_for_what_is_over() -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_was_decided_is_decided_once(stage: str) -> None:
-    """An input that changed something and comes again (a lost answer, two processes) changes no state twice."""
+    """An input that changed something and comes again (a lost answer, two processes) changes no
+    state twice.
+    """
     job, lease = at_stage(stage, policy=POLICIES["again"])
     for name, asked in inputs(lease).items():
         out = outcome(job, lease, asked)

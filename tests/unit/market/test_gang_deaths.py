@@ -33,7 +33,9 @@ async def story(
     elsewhere: bool = False,
     hosts: int = 4,
 ) -> World:
-    """Post (with a death at *first*), let *events* happen, and wait until nothing happens any more."""
+    """Post (with a death at *first*), let *events* happen, and wait until nothing happens any
+    more.
+    """
     world = World()
     await world.begin(hosts)
     await world.dying(world.post(elsewhere=elsewhere), first)

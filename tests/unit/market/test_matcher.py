@@ -1,4 +1,6 @@
-"""What a job's words for a device mean follows the market: offers come and go under the same question."""
+"""What a job's words for a device mean follows the market: offers come and go under the same
+question.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The queue's promises: fair shares, quotas, priorities, nobody shut out; and turns where work can be paused."""
+"""The queue's promises: fair shares, quotas, priorities, nobody shut out; and turns where work can
+be paused.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_two_consumers_share_alike_whoever_came_first():
 
 
 def test_the_dominant_resource_decides():
-    """Ada's jobs are all cores, Bob's are devices: each counts by what it takes most of (DRF's own example)."""
+    """Ada's jobs are all cores, Bob's are devices: each counts by what it takes most of (DRF's own
+    example).
+    """
     market = Matchmaker()
     market.add(Host("h", 64_000, 262_144, (Gpu("A100", 40_960),) * 8))
     fair = FairQueue(market)

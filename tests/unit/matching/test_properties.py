@@ -1,7 +1,8 @@
-"""Random operations against an account kept by hand, and every choice against a slow, obvious reference.
+"""Random operations against an account kept by hand, and every choice against a slow, obvious
+reference.
 
-The reference reads the same scoring rule from its definition (a sum over all kinds of demand), with loops over
-hosts, devices and kinds; it never looks at what the engine keeps.
+The reference reads the same scoring rule from its definition (a sum over all kinds of demand), with
+loops over hosts, devices and kinds; it never looks at what the engine keeps.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Book:
 def value(
     host: Host, cpu: int, mem: int, gpus: list[int], mix: list[tuple[Request, float]], w: Weights
 ) -> float:
-    """Usable devices over all kinds, less the cores out of proportion: the definition, with loops."""
+    """Usable devices over all kinds, less the cores out of proportion: the definition, with
+    loops.
+    """
     kinds = [(r, (r.gpu_milli / 1000) ** w.share_power) for r, _ in mix if r.gpu_count]
     total = sum(weight for _, weight in kinds)
     whole = sum(free == 1000 for free in gpus)

@@ -1,4 +1,6 @@
-"""One row in plain numbers and many as arrays: the same scores to the last bit, and the same choices."""
+"""One row in plain numbers and many as arrays: the same scores to the last bit, and the same
+choices.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def a_request(rng: random.Random, owner: str = "") -> Request:
 
 
 def a_market(rng: random.Random, most: int) -> Matchmaker:
-    """Up to *most* devices a host, some of them held by three owners and by nobody in particular."""
+    """Up to *most* devices a host, some of them held by three owners and by nobody in
+    particular.
+    """
     learnt = [(a_request(rng), rng.random()) for _ in range(rng.randrange(1, 20))]
     several = [(Request(4_000, 8_000, n), 0.5) for n in (2, 4)]
     made = Matchmaker(mix=[*learnt, *several])

@@ -1,4 +1,6 @@
-"""Placements and refusals on the real openb traces: counted, complete, and cured by the relaxation they name."""
+"""Placements and refusals on the real openb traces: counted, complete, and cured by the relaxation
+they name.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("trace", ["default", "gpuspec20"])
 def test_every_refusal_of_a_trace_is_counted_and_curable(trace: str):
-    """A tenth of the cluster, so that it fills soon; every refusal and its nearest relaxation are tried out."""
+    """A tenth of the cluster, so that it fills soon; every refusal and its nearest relaxation are
+    tried out.
+    """
     fleet = hosts(DATA)[::10]
     tasks = requests(DATA, trace)
     market = Matchmaker(mix=[(task, 1.0) for task in tasks])
@@ -67,7 +71,9 @@ def test_the_benchmark_prints_the_promised_row():
     "trace", sorted({key.rsplit("_", 1)[0] for key in arrivals(DATA)} if DATA.exists() else ())
 )
 def test_every_trace_beats_the_published_best(trace: str):
-    """Means over the published seeds, at 100 and at 130 % arrived, nothing refused that would have fitted."""
+    """Means over the published seeds, at 100 and at 130 % arrived, nothing refused that would have
+    fitted.
+    """
     rows = run(DATA, [trace])["rows"]
     theirs = published(DATA)
     for at, key in enumerate(("a100", "a130")):

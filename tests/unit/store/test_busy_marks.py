@@ -1,4 +1,6 @@
-"""Marks that lay among the providers to avoid are read as what they are, and go back as they were."""
+"""Marks that lay among the providers to avoid are read as what they are, and go back as they
+were.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Gangs of before, which were told by looking over their members, have a record, and go back without."""
+"""Gangs of before, which were told by looking over their members, have a record, and go back
+without.
+"""
 
 from __future__ import annotations
 

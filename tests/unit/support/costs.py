@@ -1,4 +1,6 @@
-"""Mainnet's present cost model, and the script data hash by hand (Conway CDDL, ``script_data_hash``): nothing of ours helps."""
+"""Mainnet's present cost model, and the script data hash by hand (Conway CDDL,
+``script_data_hash``): nothing of ours helps.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _WIDTHS = (1, 2, 4, 8)
 
 
 def todays_costs() -> list[int]:
-    """Plutus V3's on mainnet since 18 June 2026: 350 values, as the governance action named in the file has them."""
+    """Plutus V3's on mainnet since 18 June 2026: 350 values, as the governance action named in the
+    file has them.
+    """
     found: list[int] = json.loads(_COSTS.read_text(encoding="utf-8"))["PlutusV3"]
     return found
 

@@ -1,4 +1,6 @@
-"""Every input to a gang in every state, and what is to be done then: rows for the table of decisions."""
+"""Every input to a gang in every state, and what is to be done then: rows for the table of
+decisions.
+"""
 
 from __future__ import annotations
 

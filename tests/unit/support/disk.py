@@ -16,7 +16,8 @@ class BadDisk:
     """Counts what changes the disk, and fails at the *at*-th such call (0: never).
 
     *kind*: ``full`` and ``failing`` refuse that one call (ENOSPC, EIO); ``short`` takes half of the
-    bytes, then is full; ``dying`` refuses that call and every later one, so nothing is cut back either.
+    bytes, then is full; ``dying`` refuses that call and every later one, so nothing is cut back
+    either.
     """
 
     at: int = 0

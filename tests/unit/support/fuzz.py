@@ -1,6 +1,8 @@
-"""Strangers' bytes by the million: valid ones, mangled by their structure, and bytes out of nowhere.
+"""Strangers' bytes by the million: valid ones, mangled by their structure, and bytes out of
+nowhere.
 
-Everything follows from a seed. :func:`corpus` is what is mangled, :data:`DOORS` is what it is given to.
+Everything follows from a seed. :func:`corpus` is what is mangled, :data:`DOORS` is what it is given
+to.
 """
 
 from __future__ import annotations

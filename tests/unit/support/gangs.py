@@ -1,4 +1,6 @@
-"""A market over a memory that outlives it, a gang of three and a job alone, and adapters that obey."""
+"""A market over a memory that outlives it, a gang of three and a job alone, and adapters that
+obey.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ class World:
         self.market.epoch = lock.epoch + 1
 
     async def dying(self, work: Awaitable[None], dies: tuple[int, bool] | None) -> None:
-        """Do *work*; the process dies as *dies* says, if it comes to that, and another takes over."""
+        """Do *work*; the process dies as *dies* says, if it comes to that, and another takes
+        over.
+        """
         self.store.dies = dies
         try:
             with suppress(Refusal):
@@ -193,7 +197,9 @@ class World:
         await reconciler.jobs(self.market)
 
     async def settle(self) -> None:
-        """Nothing new happens: the market looks, adapters do as they were told, what is due is settled."""
+        """Nothing new happens: the market looks, adapters do as they were told, what is due is
+        settled.
+        """
         for _ in range(4):
             await self.look()
             asked = {m.lease for _, m in self.store.outbox if isinstance(m, wire.StopAsked)}
@@ -241,7 +247,9 @@ class World:
         assert sum(struck.values()) == len(lapsed), "a start that lapsed, and nobody remembers"
 
     def check_settled(self) -> None:
-        """When nothing happens any more: as wanted, nothing held for what is over, all were told."""
+        """When nothing happens any more: as wanted, nothing held for what is over, all were
+        told.
+        """
         for gang in self.all(Gang):
             members = self.members(gang)
             fell = any(

@@ -1,10 +1,11 @@
-"""Bytes that others hold already: what is written today, and every earlier form that must still read.
+"""Bytes that others hold already: what is written today, and every earlier form that must still
+read.
 
 A golden file of :func:`pinned` has, by name, a list of forms: each with its bytes and what was read
 from them. The last is what is written today. ``TALLY_WRITE_GOLDEN=1 pytest tests/unit/golden``
-*adds* the form that differs and leaves the earlier ones: they lie on somebody's disk, or are sent by
-a program that nobody updated, and read for ever as the file says. Fields that came later may be read
-beside those. :func:`golden` is for what has one form only.
+*adds* the form that differs and leaves the earlier ones: they lie on somebody's disk, or are sent
+by a program that nobody updated, and read for ever as the file says. Fields that came later may be
+read beside those. :func:`golden` is for what has one form only.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def golden(name: str, value: object) -> None:
 
 
 def pinned(name: str, made: Mapping[str, bytes], read: Callable[[str, bytes], object]) -> None:
-    """*made* (bytes by name) is what the file *name* says is written today, and ``read(name, bytes)``
-    finds in every form, today's and earlier ones, what was found when it was pinned."""
+    """*made* (bytes by name) is what the file *name* says is written today, and ``read(name,
+    bytes)`` finds in every form, today's and earlier ones, what was found when it was pinned.
+    """
     path = FOLDER / name
     known: dict[str, list[Any]] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     if writing():
@@ -119,7 +121,9 @@ def filled(kind: type[T], given: Mapping[str, Any] | None = None, **own: Any) ->
 
 
 def assert_full(value: object, except_for: frozenset[str] = frozenset()) -> None:
-    """No field is at its default, or empty: each shows in the bytes. What is within was made full."""
+    """No field is at its default, or empty: each shows in the bytes. What is within was made
+    full.
+    """
     for f in fields(cast(Any, value)):
         if f.name in except_for:
             continue

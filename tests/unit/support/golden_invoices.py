@@ -1,4 +1,5 @@
-"""The golden vectors of ``docs/invoice.md``: for every row of its rules' table, every way to break it.
+"""The golden vectors of ``docs/invoice.md``: for every row of its rules' table, every way to break
+it.
 
 ``vectors()`` is what ``tests/golden/invoices.json`` holds. Regenerate with
 ``TALLY_GOLDEN=write pytest tests/unit/domain/test_invoice.py`` after reading the diff.

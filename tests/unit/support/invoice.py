@@ -1,7 +1,7 @@
 """Evidence on paper: what two jobs' leases on shared channels leave behind, and hands that bend it.
 
-Evidence is the plain JSON value of ``docs/invoice.md``; a hand that holds the keys signs again what it
-changed, so that the lie is found by the rule that guards against it and by no earlier one.
+Evidence is the plain JSON value of ``docs/invoice.md``; a hand that holds the keys signs again what
+it changed, so that the lie is found by the rule that guards against it and by no earlier one.
 """
 
 from __future__ import annotations
@@ -173,7 +173,9 @@ def retell(evidence: Any, index: int, /, **change: Any) -> None:
 
 
 def restate(evidence: Any, index: int, /, chained: bool = True, **change: Any) -> None:
-    """A receipt of the first channel with other fields, signed; *chained*: those behind it follow its hash."""
+    """A receipt of the first channel with other fields, signed; *chained*: those behind it follow
+    its hash.
+    """
     rows = evidence["channels"][0]["receipts"]
     fields = opened(rows[index], "body")
     for name, value in change.items():

@@ -1,7 +1,8 @@
-"""Transactions that a market might hand over to be signed, honest and not, and the rules that they break.
+"""Transactions that a market might hand over to be signed, honest and not, and the rules that they
+break.
 
-``python -m tests.unit.support.judged`` writes ``tests/golden/judged.json``, which the console's judge
-answers as well (``tests/browser/test_console_signing.py``).
+``python -m tests.unit.support.judged`` writes ``tests/golden/judged.json``, which the console's
+judge answers as well (``tests/browser/test_console_signing.py``).
 """
 
 from __future__ import annotations
@@ -257,7 +258,9 @@ _STEPS: dict[str, tuple[Change, list[str]]] = {
 
 
 def _told(change: Callable[[list[Any]], Any], as_map: bool) -> Callable[[bytes], bytes]:
-    """The redeemers changed, rows of [tag, index, data, units], and written in either of their forms."""
+    """The redeemers changed, rows of [tag, index, data, units], and written in either of their
+    forms.
+    """
 
     def work(tx: bytes) -> bytes:
         rows = [[*key, *value] for key, value in cbor2.loads(split(tx).witnesses)[5].items()]

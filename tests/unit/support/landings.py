@@ -1,4 +1,5 @@
-"""Where a channel's output went in transactions of a real ledger, as two readers tell it: ours and the console's.
+"""Where a channel's output went in transactions of a real ledger, as two readers tell it: ours and
+the console's.
 
 ``tests/golden/landings.json`` holds what a Blockfrost-compatible face says of each transaction
 (``/txs/{hash}/utxos``), and for each channel that it spends every place where its rest can be.
@@ -24,7 +25,8 @@ from tests.requires import need_node
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "landings.json"
 Places = list[tuple[int, bool]] | None
-"""(output, whether it is the refund) in order; None for a transaction that no reader takes apart."""
+"""(output, whether it is the refund) in order; None for a transaction that no reader takes apart.
+"""
 
 _HEAD = """
 import { readFileSync } from "node:fs";

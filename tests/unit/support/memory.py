@@ -1,4 +1,6 @@
-"""A store in memory, and a death at a chosen commit: ``Store`` of the market, as far as its jobs need it."""
+"""A store in memory, and a death at a chosen commit: ``Store`` of the market, as far as its jobs
+need it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Died(BaseException):
 
 @dataclass
 class Memory:
-    """*dies*: (how many commits from now, whether that one is still written); *looked* sees each commit."""
+    """*dies*: (how many commits from now, whether that one is still written); *looked* sees each
+    commit.
+    """
 
     rows: dict[tuple[type[Record], tuple[object, ...]], Record] = field(default_factory=dict)
     outbox: list[tuple[str, wire.Message]] = field(default_factory=list)

@@ -38,7 +38,9 @@ def signed_terms(agreed: Terms) -> SignedTerms:
 
 @dataclass
 class Paper:
-    """The receipts of one channel. *lie* replaces fields of a receipt, which then counts for nothing."""
+    """The receipts of one channel. *lie* replaces fields of a receipt, which then counts for
+    nothing.
+    """
 
     last: Receipt | None = None
     leases: dict[str, Receipt] = field(default_factory=dict)

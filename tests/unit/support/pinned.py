@@ -1,4 +1,6 @@
-"""One of each of what is signed, offered and asked for, with every field filled: for golden files."""
+"""One of each of what is signed, offered and asked for, with every field filled: for golden
+files.
+"""
 
 from __future__ import annotations
 

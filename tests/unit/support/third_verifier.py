@@ -1,8 +1,8 @@
 """A third verifier, generated from the tables of ``docs/invoice.md``.
 
 Fields, types, limits and the order of rules are read from the page; the arithmetic of each rule is
-written here in the page's words. It knows nothing of ``marketplace.domain``: JSON, CBOR, blake2b and
-Ed25519 come from libraries, and what the page does not say it cannot do.
+written here in the page's words. It knows nothing of ``marketplace.domain``: JSON, CBOR, blake2b
+and Ed25519 come from libraries, and what the page does not say it cannot do.
 """
 
 from __future__ import annotations

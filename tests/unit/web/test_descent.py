@@ -1,4 +1,6 @@
-"""The console finds a channel's next output where settle put it, as everybody else does: by position."""
+"""The console finds a channel's next output where settle put it, as everybody else does: by
+position.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_the_transactions_are_of_every_kind() -> None:
 
 
 def test_what_is_only_pledged_or_referred_to_is_no_part_of_it() -> None:
-    """As a face shows collateral, its return and reference inputs: the channel lies where it lay."""
+    """As a face shows collateral, its return and reference inputs: the channel lies where it
+    lay.
+    """
     row = next(one for one in ROWS if one["name"].startswith("claimed beside a copy"))
     tx, index = row["mine"].split("#")
     mine = next(

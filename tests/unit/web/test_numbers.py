@@ -1,4 +1,6 @@
-"""What the page reckons with beyond 2^53, where its numbers are BigInt and its other numbers end."""
+"""What the page reckons with beyond 2^53, where its numbers are BigInt and its other numbers
+end.
+"""
 
 from __future__ import annotations
 

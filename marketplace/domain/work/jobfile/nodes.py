@@ -126,7 +126,9 @@ class Notes:
         self.problems.append(Problem(kind, path, message, node.line, node.column))
 
     def refuse(self, name: str = "") -> None:
-        """Raise the first problem's refusal with all of them in ``problems``; nothing if there are none."""
+        """Raise the first problem's refusal with all of them in ``problems``; nothing if there are
+        none.
+        """
         if not self.problems:
             return
         ordered = sorted(self.problems, key=lambda p: (p.line, p.column))

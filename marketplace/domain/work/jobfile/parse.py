@@ -77,7 +77,9 @@ _model: Final = matching(r"[A-Za-z0-9][A-Za-z0-9 ._+/()-]{0,79}", "a GPU model s
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of the consumer's machine that goes in: *src* as written, to *dst* in the workspace."""
+    """A file of the consumer's machine that goes in: *src* as written, to *dst* in the
+    workspace.
+    """
 
     src: str
     dst: str
@@ -342,7 +344,9 @@ def _gang(notes: Notes, node: Node, path: str) -> Gang | None:
 
 
 def _isolation_rules(top: Section, wanted: Isolation) -> None:
-    """An image, or the host's own programs: a file that says both, or neither, leaves open what runs."""
+    """An image, or the host's own programs: a file that says both, or neither, leaves open what
+    runs.
+    """
     image = top.get("image")
     if wanted.takes_image:
         if image is None:

@@ -1,4 +1,5 @@
-"""Reading one value of a job file: text, numbers, ranges and units, each with its place in the file.
+"""Reading one value of a job file: text, numbers, ranges and units, each with its place in the
+file.
 
 Every reader takes a node and returns a usable value or, having noted a problem, its default: so one
 pass finds all problems, and nothing is built from a default because the notes are refused first.
@@ -185,7 +186,9 @@ def many(
 def unit(
     parse: Callable[[str], int], least: int, most: int, example: str
 ) -> Callable[[Notes, Node, str], int]:
-    """A reader of an amount with its unit, by one of the parsers of :mod:`marketplace.domain.units`."""
+    """A reader of an amount with its unit, by one of the parsers of
+    :mod:`marketplace.domain.units`.
+    """
 
     def read(notes: Notes, node: Node, path: str) -> int:
         if not isinstance(node, Scalar):
@@ -204,7 +207,9 @@ def unit(
 def bounds(
     parse: Callable[[str], int], most: int, example: str
 ) -> Callable[[Notes, Node, str], Range]:
-    """A reader of ``A``, ``A..``, ``..B`` or ``A..B`` of amounts that *parse* knows, each ≤ *most*."""
+    """A reader of ``A``, ``A..``, ``..B`` or ``A..B`` of amounts that *parse* knows, each ≤
+    *most*.
+    """
 
     def read(notes: Notes, node: Node, path: str) -> Range:
         if not isinstance(node, Scalar):

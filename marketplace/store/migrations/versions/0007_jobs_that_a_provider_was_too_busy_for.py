@@ -1,4 +1,6 @@
-"""Jobs: providers that were still clearing up, and until when none is asked, each in a column of its own"""
+"""Jobs: providers that were still clearing up, and until when none is asked, each in a column of
+its own
+"""
 
 from __future__ import annotations
 
