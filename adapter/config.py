@@ -113,12 +113,12 @@ _TIMES: Final = ("tick", "grace", "pause_limit", "close_period")
 _PLAIN: Final[Mapping[str, type]] = {
     "market": str, "chain_url": str, "project_id": str, "payout": str, "region": str, "host": str,
     "up_kbit": int, "down_kbit": int, "simulate": str, "runtime": str, "docker_host": str,
-    "gpu_request": str, "unconfined": bool, "host_network": bool, "allow_root": bool, "egress": bool,
-    "metrics_port": int, "asset": str, "fee_bps": int,
+    "gpu_request": str, "unconfined": bool, "host_network": bool, "allow_root": bool,
+    "egress": bool, "metrics_port": int, "asset": str, "fee_bps": int,
 }  # fmt: skip
 _LIMIT_TIMES: Final = (
-    "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait", "linger", "keep", "stop_grace",
-    "max_lease",
+    "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
+    "linger", "keep", "stop_grace", "max_lease",
 )  # fmt: skip
 _ENVIRONMENT: Final = {
     "TALLY_MARKET": "market",

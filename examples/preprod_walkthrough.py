@@ -3,8 +3,8 @@
 
     export TALLY_CHAIN_URL=https://cardano-preprod.blockfrost.io/api
     export TALLY_PROJECT_ID=preprod...
-    python examples/preprod_walkthrough.py                 # prints an address to fund, then waits for it
-    python examples/preprod_walkthrough.py --close         # also close one and wait for its period to pass
+    python examples/preprod_walkthrough.py            # prints an address to fund, waits for it
+    python examples/preprod_walkthrough.py --close    # also closes one, waits out its period
 
 Against a devnet add ``--faucet http://127.0.0.1:PORT/devnet/faucet``. Keys are made in ``--keys``
 (a folder readable by its owner only) and kept, so that a second run uses the same money. These are

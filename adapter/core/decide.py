@@ -428,10 +428,14 @@ def _settled(draft: Draft, event: Settled) -> None:
         return
     expected = max(channel.claimed, channel.due)
     channel = replace(
-        channel, stage=after(channel.stage, ChannelStage.ENDED), settling=False, settled_tx=event.tx, final=event.final,
+        channel,
+        stage=after(channel.stage, ChannelStage.ENDED),
+        settling=False,
+        settled_tx=event.tx,
+        final=event.final,
         final_wall_ms=draft.now.wall_ms if event.final else 0,
         claimed=expected if event.claimed is None else event.claimed,
-    )  # fmt: skip
+    )
     draft.put_channel(channel)
     if told:
         return
@@ -607,8 +611,13 @@ def _await(draft: Draft, lease: Lease) -> None:
     if not lease.awaits_money:
         return
     seen = channel is not None and (
-        channel.expected or channel.paid > 0 or (channel.stage is ChannelStage.OPEN and _left(draft, lease, channel) >= lease.terms.ceiling)
-    )  # fmt: skip
+        channel.expected
+        or channel.paid > 0
+        or (
+            channel.stage is ChannelStage.OPEN
+            and _left(draft, lease, channel) >= lease.terms.ceiling
+        )
+    )
     unseen = limits.fund_wait_ms if draft.own.offer.magic == DEVNET_MAGIC else limits.fund_blind_ms
     most = limits.fund_seen_ms if seen else unseen
     if draft.now.wall_ms - lease.signed_wall_ms > most:

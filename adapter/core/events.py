@@ -173,8 +173,8 @@ class Passed:
 
 
 Event = (
-    Heard | LinkUp | LinkDown | Sighted | Unread | Expected | ChannelUnfit | Settled | Preparing | Started
-    | Failed | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
+    Heard | LinkUp | LinkDown | Sighted | Unread | Expected | ChannelUnfit | Settled | Preparing
+    | Started | Failed | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
 )  # fmt: skip
 
 # ---- what is done then -------------------------------------------------------------------------

@@ -289,7 +289,7 @@ class Daemon:
         """Take no new leases, or take them again; running ones go on."""
         await self.handle(Drain(on))
 
-    # ---- the link's listener ----------------------------------------------------------------------
+    # ---- the link's listener ---------------------------------------------------------------------
 
     async def connected(self) -> None:
         """The market hears us: say what we offer and what we hold."""
@@ -477,7 +477,7 @@ class Daemon:
             self._parts.meters.forget(subject)
             await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
 
-    # ---- what drivers ask -------------------------------------------------------------------------
+    # ---- what drivers ask ------------------------------------------------------------------------
 
     async def spec(self, lease: Lease) -> WorkloadSpec:
         """What to run: files fetched, secrets opened; they live in this value alone."""
@@ -515,7 +515,7 @@ class Daemon:
         if free:
             await anyio.to_thread.run_sync(self._parts.cleaner.cleanse, free)
 
-    # ---- logs and inventory -----------------------------------------------------------------------
+    # ---- logs and inventory ----------------------------------------------------------------------
 
     async def _tell_logs(self) -> None:
         """Every second what is new, of each lease by itself: a flood delays its own log alone."""

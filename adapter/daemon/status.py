@@ -53,7 +53,11 @@ def report(daemon: Daemon, balance: Callable[[], dict[str, Any]] | None = None) 
     return {
         "provider": own.offer.provider,
         "offer": own.offer.id,
-        "market": {"url": daemon.link.url, "connected": daemon.link.up, "backlog": daemon.link.backlog},
+        "market": {
+            "url": daemon.link.url,
+            "connected": daemon.link.up,
+            "backlog": daemon.link.backlog,
+        },
         "draining": state.draining,
         "fees_short": state.unable or None,
         "leases": [_lease(daemon, lease) for lease in state.leases.values()],
@@ -75,9 +79,11 @@ def report(daemon: Daemon, balance: Callable[[], dict[str, Any]] | None = None) 
         "unclaimed": sum(c.unclaimed for c in channels if c.stage is not ChannelStage.ENDED),
         "channels": [_channel(c) for c in channels if c.stage is not ChannelStage.ENDED],
         "why_no_work": why_no_work(daemon),
-        "alarms": [{"at_ms": at, "code": code, "message": text} for at, code, text in daemon.alarms],
+        "alarms": [
+            {"at_ms": at, "code": code, "message": text} for at, code, text in daemon.alarms
+        ],
         **(balance() if balance else {}),
-    }  # fmt: skip
+    }
 
 
 def why_no_work(daemon: Daemon) -> list[str]:

@@ -32,18 +32,30 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "GPU_NONE": (_W, "check power, seating and `lspci`; the driver is loaded but lists no GPU"),
     "GPU_LOST": (_E, "reboot; if it returns, reseat the card and check its power"),
     "GPU_SIMULATED": (_W, "a simulated device may be listed on a devnet only"),
-    "GPU_BUSY": (_W, "end the process, or exclude the device: it uses memory that you would rent out"),
+    "GPU_BUSY": (
+        _W,
+        "end the process, or exclude the device: it uses memory that you would rent out",
+    ),
     "GPU_HOT": (_W, "improve the cooling; a throttled device loses its reputation"),
     "GPU_THROTTLED": (_W, "check power supply and cooling: the hardware is slowing itself down"),
     "GPU_QUARANTINED": (_W, "reset the device, then `tally adapter release DEVICE`"),
     "MIG_EMPTY": (_W, "give the device a slice plan, or switch MIG off: it offers nothing now"),
-    "ENERGY_UNSUPPORTED": (_I, "nothing: long meter gaps on this model cannot be proven and are free"),
+    "ENERGY_UNSUPPORTED": (
+        _I,
+        "nothing: long meter gaps on this model cannot be proven and are free",
+    ),
     "XID_RECENT": (_W, "look the Xid up in NVIDIA's catalogue; reset or replace the card"),
-    "DEVICE_FILES_MISSING": (_E, "run `nvidia-modprobe -c0`; the driver's device files are missing"),
+    "DEVICE_FILES_MISSING": (
+        _E,
+        "run `nvidia-modprobe -c0`; the driver's device files are missing",
+    ),
     "UVM_MISSING": (_E, "run `nvidia-modprobe -u -c0`; CUDA needs /dev/nvidia-uvm"),
     # the container toolkit and CDI
     "TOOLKIT_MISSING": (_E, "install nvidia-container-toolkit 1.17.8 or later"),
-    "TOOLKIT_VULNERABLE": (_E, "update nvidia-container-toolkit to 1.17.8 or later (CVE-2025-23266)"),
+    "TOOLKIT_VULNERABLE": (
+        _E,
+        "update nvidia-container-toolkit to 1.17.8 or later (CVE-2025-23266)",
+    ),
     "TOOLKIT_OLD": (_I, "update to 1.18 or later, which refreshes CDI by itself"),
     "CDI_MISSING": (_E, "run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"),
     "CDI_UNREADABLE": (_E, "generate the CDI specification anew; the file does not parse"),
@@ -51,16 +63,34 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     # Docker
     "DOCKER_UNREACHABLE": (_E, "start Docker, and let the adapter's user open its socket"),
     "DOCKER_OLD": (_E, "update Docker to 20.10 or later"),
-    "DOCKER_CDI_OFF": (_W, "update Docker to 25 or later with CDI on, or set gpu_request to legacy"),
+    "DOCKER_CDI_OFF": (
+        _W,
+        "update Docker to 25 or later with CDI on, or set gpu_request to legacy",
+    ),
     "DOCKER_NO_SECCOMP": (_E, "use a Docker daemon with seccomp"),
     "DOCKER_NO_INIT": (_E, "install tini (docker-init): workloads need it to hear signals"),
-    "DOCKER_ROOTLESS": (_W, "use a rootful daemon: rootless networks are not filtered by our rules"),
-    "DOCKER_LIVE_RESTORE_OFF": (_W, 'set "live-restore": true, so that leases outlive a daemon restart'),
+    "DOCKER_ROOTLESS": (
+        _W,
+        "use a rootful daemon: rootless networks are not filtered by our rules",
+    ),
+    "DOCKER_LIVE_RESTORE_OFF": (
+        _W,
+        'set "live-restore": true, so that leases outlive a daemon restart',
+    ),
     "DOCKER_STORAGE_SLOW": (_W, "use overlay2: vfs copies the whole image for each lease"),
     "DOCKER_LIMITS_MISSING": (_E, "enable the kernel's memory, CPU and pids control groups"),
-    "DOCKER_INSECURE_REGISTRY": (_W, "remove insecure-registries: images could be replaced on the way"),
-    "DOCKER_TCP_OPEN": (_E, "remove the tcp:// host, or require TLS: it is root for anyone who connects"),
-    "RUNC_VULNERABLE": (_W, "update runc to 1.1.12 or later (CVE-2024-21626), or check the backport"),
+    "DOCKER_INSECURE_REGISTRY": (
+        _W,
+        "remove insecure-registries: images could be replaced on the way",
+    ),
+    "DOCKER_TCP_OPEN": (
+        _E,
+        "remove the tcp:// host, or require TLS: it is root for anyone who connects",
+    ),
+    "RUNC_VULNERABLE": (
+        _W,
+        "update runc to 1.1.12 or later (CVE-2024-21626), or check the backport",
+    ),
     "CONTAINER_NO_IMAGE": (_I, "nothing: no local image to try; the first lease will pull one"),
     "CONTAINER_FAILED": (_E, "read the cause: a workload would fail in the same way"),
     "CONTAINER_UNCONFINED": (_E, "read the cause: the container was not held by its limits"),
@@ -70,9 +100,15 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "IPV6_UNFILTERED": (_W, "install ip6tables, or switch IPv6 off on the host"),
     "CGROUP_MISSING": (_E, "mount the control group file system"),
     "CGROUP_CONTROLLER_MISSING": (_E, "enable the controller on the kernel's command line"),
-    "CGROUP_READONLY": (_W, "run as root with /sys/fs/cgroup writable; the process runtime needs it"),
+    "CGROUP_READONLY": (
+        _W,
+        "run as root with /sys/fs/cgroup writable; the process runtime needs it",
+    ),
     "BUBBLEWRAP_MISSING": (_E, "install bubblewrap, or leave the process runtime out of the offer"),
-    "SETPRIV_MISSING": (_E, "install util-linux: the process runtime drops privileges with setpriv"),
+    "SETPRIV_MISSING": (
+        _E,
+        "install util-linux: the process runtime drops privileges with setpriv",
+    ),
     "ALLOW_LIST_OPEN": (_I, "name the registries that you trust in images.allow"),
     # the host
     "NOT_ROOT": (_W, "run the adapter as root: rules, control groups and MIG need it"),
@@ -95,10 +131,13 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "MARKET_UNSET": (_W, "set market to the market's address"),
     "MARKET_INSECURE": (_W, "use https:// or wss:// for a market that is not on this host"),
     "MARKET_UNRESOLVED": (_E, "check DNS: the market's name does not resolve"),
-    "MARKET_UNREACHABLE": (_E, "check the network and the market's address; only outbound is needed"),
+    "MARKET_UNREACHABLE": (
+        _E,
+        "check the network and the market's address; only outbound is needed",
+    ),
     "CHECK_FAILED": (_W, "send the support bundle: a check of the doctor itself failed"),
     "CHECK_SLOW": (_W, "run the doctor again; a check did not end within its time"),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

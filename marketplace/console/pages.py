@@ -71,8 +71,8 @@ async def offers(
     wanted = {"model": model, "region": region, "vram": vram, "rate": rate}
     found = await market_routes.offers(
         parts, cursor=cursor, limit=50, model=model, region=region,
-        min_vram_mib=nominal_least(int(vram or 0) * 1024), max_rate_micro=int(rate or 0) * 1_000_000,
-        all_states=False,
+        min_vram_mib=nominal_least(int(vram or 0) * 1024),
+        max_rate_micro=int(rate or 0) * 1_000_000, all_states=False,
     )  # fmt: skip
     models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
     filtered, why = any(wanted.values()), None
@@ -219,8 +219,8 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
         }
         regions.add(one.region or one.host.region)
     return page(
-        request, "new", who, devices=devices, images=sorted(images.items()), isolations=[*Isolation],
-        regions=sorted(regions - {""}),
+        request, "new", who, devices=devices, images=sorted(images.items()),
+        isolations=[*Isolation], regions=sorted(regions - {""}),
     )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class Matchmaker:
         self._draining: list[int] = []
         self.recent: deque[tuple[Request, str | None, int]] = deque(maxlen=256)
 
-    # -- supply ---------------------------------------------------------------------------------------------
+    # -- supply ------------------------------------------------------------------------------------
 
     def add(self, host: Host) -> None:
         """A host joins, idle. ValueError when its id is taken."""
@@ -170,7 +170,7 @@ class Matchmaker:
         (self._windowed.add if host and host.maintenance else self._windowed.discard)(row)
         self.demand.supply_changed(self.fleet)
 
-    # -- matching -------------------------------------------------------------------------------------------
+    # -- matching ----------------------------------------------------------------------------------
 
     def place(self, request: Request, now: int = 0) -> Placement | NoMatch:
         """The best host for *request*, taken; or why there is none. *now* only matters to
@@ -500,7 +500,7 @@ class Matchmaker:
         number = int(self.fleet.owner[self.fleet.row_of[host_id], slot])
         return next((name for name, n in self._owner_number.items() if number and n == number), "")
 
-    # -- holding --------------------------------------------------------------------------------------------
+    # -- holding -----------------------------------------------------------------------------------
 
     def _take(self, request: Request, row: int, slots: tuple[int, ...]) -> Placement:
         owner = 0

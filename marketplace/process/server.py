@@ -174,7 +174,8 @@ class Proving(WebSocketsSansIOProtocol):
         self._unparsed += data
         self._parse()
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            self.transport.abort()  # a head that HTTP takes and a websocket does not: no event tells it
+            # A head that HTTP takes and a websocket does not: no event tells it.
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """What has not shaken hands is let go of; the others are told."""

@@ -27,8 +27,10 @@ def transactions_at(view: View, column: str, key: str, page: Page, span: Span) -
     """
     return view.rows(
         f"""SELECT {_PLACED} WHERE tx.height <= :h
-            AND (tx.height, tx.position) >= (:ha, :pa) AND (tx.height, tx.position) <= (:hb, :pb) AND tx.id IN (
-                SELECT tx FROM output WHERE {column} = :key UNION SELECT spent_by FROM output WHERE {column} = :key)
+            AND (tx.height, tx.position) >= (:ha, :pa) AND (tx.height, tx.position) <= (:hb, :pb)
+            AND tx.id IN (
+                SELECT tx FROM output WHERE {column} = :key
+                UNION SELECT spent_by FROM output WHERE {column} = :key)
             ORDER BY tx.height {page.way}, tx.position {page.way}{page.sql}""",
         key=key,
         **_span(span),
@@ -42,9 +44,13 @@ def stake_transactions(view: View, stake: str, page: Page, span: Span) -> list[R
     return view.rows(
         f"""SELECT touched.address, {_PLACED} JOIN (
                 SELECT address, tx AS id FROM output WHERE stake = :stake
-                UNION SELECT address, spent_by FROM output WHERE stake = :stake AND spent_by IS NOT NULL) AS touched ON touched.id = tx.id
-            WHERE tx.height <= :h AND (tx.height, tx.position) >= (:ha, :pa) AND (tx.height, tx.position) <= (:hb, :pb)
-            ORDER BY tx.height {page.way}, tx.position {page.way}, touched.address {page.way}{page.sql}""",
+                UNION SELECT address, spent_by FROM output
+                    WHERE stake = :stake AND spent_by IS NOT NULL
+            ) AS touched ON touched.id = tx.id
+            WHERE tx.height <= :h
+            AND (tx.height, tx.position) >= (:ha, :pa) AND (tx.height, tx.position) <= (:hb, :pb)
+            ORDER BY tx.height {page.way}, tx.position {page.way},
+                touched.address {page.way}{page.sql}""",
         stake=stake,
         **_span(span),
     )
@@ -53,7 +59,8 @@ def stake_transactions(view: View, stake: str, page: Page, span: Span) -> list[R
 def asset_transactions(view: View, unit: str, page: Page) -> list[Row]:
     """Transactions with an output that holds an asset. Rows: id, position, height, slot."""
     return view.rows(
-        f"""SELECT {_PLACED} WHERE tx.height <= :h AND tx.id IN (SELECT tx FROM output WHERE instr(assets, :unit))
+        f"""SELECT {_PLACED} WHERE tx.height <= :h
+            AND tx.id IN (SELECT tx FROM output WHERE instr(assets, :unit))
             ORDER BY tx.height {page.way}, tx.position {page.way}{page.sql}""",
         unit=f'"{unit}"',
     )
@@ -80,7 +87,8 @@ def _outputs(view: View, where: str, key: str, page: Page) -> list[Row]:
 def newest_with(view: View, unit: str) -> Row | None:
     """The newest output, spent or not, that held an asset and has a datum."""
     rows = view.rows(
-        """SELECT * FROM output WHERE height <= :h AND instr(assets, :unit) AND datum_hash IS NOT NULL
+        """SELECT * FROM output
+           WHERE height <= :h AND instr(assets, :unit) AND datum_hash IS NOT NULL
            ORDER BY height DESC, position DESC, ix DESC LIMIT 1""",
         unit=f'"{unit}"',
     )
@@ -92,7 +100,8 @@ def block_addresses(view: View, height: int, page: Page) -> dict[str, list[str]]
     rows = view.rows(
         """SELECT touched.address, tx.id FROM tx JOIN (
                SELECT address, tx AS id FROM output WHERE height = :height
-               UNION SELECT address, spent_by FROM output WHERE spent_height = :height) AS touched ON touched.id = tx.id
+               UNION SELECT address, spent_by FROM output WHERE spent_height = :height
+           ) AS touched ON touched.id = tx.id
            WHERE tx.height = :height AND tx.height <= :h ORDER BY touched.address, tx.position""",
         height=height,
     )

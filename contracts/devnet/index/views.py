@@ -143,9 +143,11 @@ class View:
         heights first..last.
         """
         return self._all(
-            f"""SELECT tx.id, tx.position, tx.height, block.slot FROM tx JOIN block USING (height) WHERE tx.height <= :h
-                AND tx.height BETWEEN :first AND :last AND tx.id IN (
-                    SELECT tx FROM output WHERE {column} = :key UNION SELECT spent_by FROM output WHERE {column} = :key)
+            f"""SELECT tx.id, tx.position, tx.height, block.slot FROM tx JOIN block USING (height)
+                WHERE tx.height <= :h AND tx.height BETWEEN :first AND :last
+                AND tx.id IN (
+                    SELECT tx FROM output WHERE {column} = :key
+                    UNION SELECT spent_by FROM output WHERE {column} = :key)
                 ORDER BY tx.height {page.way}, tx.position {page.way}{page.sql}""",
             key=key,
             first=first,
@@ -219,7 +221,8 @@ class View:
         ``prefix``.
         """
         return self._all(
-            f"""SELECT unit, exact_sum(quantity) AS quantity FROM mint WHERE height <= :h AND substr(unit, 1, length(:prefix)) = :prefix
+            f"""SELECT unit, exact_sum(quantity) AS quantity FROM mint
+                WHERE height <= :h AND substr(unit, 1, length(:prefix)) = :prefix
                 GROUP BY unit ORDER BY min(height) {page.way}, unit{page.sql}""",
             prefix=prefix,
         )

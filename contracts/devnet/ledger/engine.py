@@ -37,7 +37,8 @@ class TextEncoder {
 class TextDecoder {
   decode(bytes) {
     let escaped = "";
-    for (const b of new Uint8Array(bytes.buffer ?? bytes, bytes.byteOffset ?? 0, bytes.byteLength)) escaped += String.fromCharCode(b);
+    const view = new Uint8Array(bytes.buffer ?? bytes, bytes.byteOffset ?? 0, bytes.byteLength);
+    for (const b of view) escaped += String.fromCharCode(b);
     return decodeURIComponent(escape(escaped));
   }
 }

@@ -119,9 +119,9 @@ MENDS = (
         ),
         (
             'function Tb(t,n,e){if(!(0<=e))throw _vt("requirement failed: Value must be'
-            ' non-negative");{var'
-            " v=BigInt(e>>>0)<<32n|BigInt(n>>>0),b=[Number(v&127n)];for(v>>=7n;v;v>>=7n)b.unshift(Number(v&127n)|128);return"
-            " new W(new Int8Array(b))}"
+            ' non-negative");'
+            "{var v=BigInt(e>>>0)<<32n|BigInt(n>>>0),b=[Number(v&127n)];"
+            "for(v>>=7n;v;v>>=7n)b.unshift(Number(v&127n)|128);return new W(new Int8Array(b))}"
         ),
     ),
     (
@@ -146,8 +146,8 @@ MENDS = (
         "nor does one that stands twice in a transaction",
         "t instanceof WCt&&(t=(n=a.Sc)+o|0,n=(a.ad+u|0)",
         (
-            "t instanceof"
-            " WCt&&!pools.Aa(Kb(Wb(),t.vq,uU().XG))&&(pools=pools.Bf(Kb(Wb(),t.vq,uU().XG)),t=(n=a.Sc)+o|0,n=(a.ad+u|0)"
+            "t instanceof WCt&&!pools.Aa(Kb(Wb(),t.vq,uU().XG))"
+            "&&(pools=pools.Bf(Kb(Wb(),t.vq,uU().XG)),t=(n=a.Sc)+o|0,n=(a.ad+u|0)"
         ),
     ),
     (

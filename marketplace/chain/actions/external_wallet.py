@@ -94,7 +94,8 @@ def signed_by_wallet(unsigned: Unsigned, witness_set: bytes) -> Signed:
     if lacking:
         raise TxRefused(f"the wallet did not sign for key {next(iter(lacking)).hex()}")
     return Signed(
-        unsigned.tx_id, raw, unsigned.fee, unsigned.units, unsigned.inputs, unsigned.made, unsigned.until
+        unsigned.tx_id, raw, unsigned.fee, unsigned.units,
+        unsigned.inputs, unsigned.made, unsigned.until,
     )  # fmt: skip
 
 

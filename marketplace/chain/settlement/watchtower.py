@@ -132,7 +132,12 @@ class Watchtower:
                 rings = alarm(view, _worth(want), now_ms) if view else None
                 if rings:
                     alarms.append(rings)
-                    _log.error("closing_and_unclaimed", channel=want.session_vk.hex(), passed_bps=rings.passed_bps, unclaimed=rings.unclaimed)  # fmt: skip
+                    _log.error(
+                        "closing_and_unclaimed",
+                        channel=want.session_vk.hex(),
+                        passed_bps=rings.passed_bps,
+                        unclaimed=rings.unclaimed,
+                    )
         return rounds, alarms
 
 

@@ -152,9 +152,9 @@ def rows_of(offer: Row) -> list[Row]:
     if offer.get("core_rate_micro"):
         found.append(
             {
-                **base, "resource": "core", "model": cast(Row, offer.get("cpu") or {}).get("model", "CPU"),
-                "vram_mib": 0, "count": 0, "free": 0, "rate_micro": offer["core_rate_micro"],
-                "simulated": False,
+                **base, "resource": "core",
+                "model": cast(Row, offer.get("cpu") or {}).get("model", "CPU"), "vram_mib": 0,
+                "count": 0, "free": 0, "rate_micro": offer["core_rate_micro"], "simulated": False,
             }
         )  # fmt: skip
     return found

@@ -31,7 +31,10 @@ _HUB_NAMES: Final = frozenset({_HUB, "index.docker.io", "registry-1.docker.io"})
 _HUB_REGISTRY: Final = "registry-1.docker.io"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_REPOSITORY: Final = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")  # fmt: skip
+_REPOSITORY: Final = re.compile(
+    r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+    r"(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+)
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?")
 _OK, _UNAUTHORIZED = 200, 401

@@ -69,7 +69,8 @@ class Receipt:
             [
                 _TAG, self.session_vk, self.lease, self.seq, self.t0_ms, self.t1_ms, self.wall_ms,
                 self.device, self.resource, self.unit_ms_total, self.lease_owed, self.channel_owed,
-                [[lost.cause, lost.ms] for lost in self.lost], self.readings, self.previous, self.final,
+                [[lost.cause, lost.ms] for lost in self.lost], self.readings, self.previous,
+                self.final,
             ]
         )  # fmt: skip
 

@@ -244,9 +244,10 @@ class Accounted:
 
 
 Input = (
-    Matched | Unmatched | Exhausted | KeyBrought | RoomBegun | Accepted | Declined | Signed | TurnCame
-    | TurnMissed | Started | Paused | Resumed | StageSeen | Exited | LateReceipt | Reconnected
-    | ProviderLost | Stop | NoticeGiven | NoticeWithdrawn | NoticeOver | Passed | Accounted
+    Matched | Unmatched | Exhausted | KeyBrought | RoomBegun | Accepted | Declined | Signed
+    | TurnCame | TurnMissed | Started | Paused | Resumed | StageSeen | Exited | LateReceipt
+    | Reconnected | ProviderLost | Stop | NoticeGiven | NoticeWithdrawn | NoticeOver | Passed
+    | Accounted
 )  # fmt: skip
 """About a job and its lease."""
 GangInput = AllMatched | Unmatched | Stop | Looked

@@ -11,7 +11,9 @@ branch_labels = None
 depends_on = None
 
 _GANGS = sa.table("gangs", *map(sa.column, ("id", "account", "state", "reason", "version")))
-_JOBS = sa.table("jobs", *map(sa.column, ("gang", "account", "state", "lease")), sa.column("avoid", sa.JSON))  # fmt: skip
+_JOBS = sa.table(
+    "jobs", *map(sa.column, ("gang", "account", "state", "lease")), sa.column("avoid", sa.JSON)
+)
 
 
 def upgrade() -> None:
