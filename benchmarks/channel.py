@@ -7,7 +7,7 @@ into a block. Channels are at base addresses (with the consumer's stake part); p
 settler's change are at enterprise ones. ``build_ms`` is the time from a frozen snapshot to signed
 bytes, the evaluation over HTTP included; it depends on the machine, the other figures do not.
 
-Over 400 lines: every row of the table is made the same way, in one place.
+What the table must hold to, and how its page is written, is in ``channel_page.py``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
 
 from benchmarks import yardstick
+from benchmarks.channel_page import DOCUMENT, SIZES, gates, markdown
 from marketplace.chain.actions.mint import mint_token
 from marketplace.chain.actions.session import Desk, deploy, open_channels, pay
 from marketplace.chain.build import plans
@@ -44,16 +44,12 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Close, Consts, Credential, Finish, TopUp
 from marketplace.domain.money.voucher import Voucher
 
-SIZES: Final = (1, 10, 40)
-STEPS: Final = ("claim", "finish", "top_up", "close")
-DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "costs.md"
 _ADA: Final = 1_000_000
 _MAINNET_SLOT_MS: Final = 150_000_000_000  # so that slots take as many bytes as mainnet's do
 _CLOCK_MS: Final = 1_800_000_000_000  # stands still, so that every run makes the same transactions
 _ENOUGH: Final = {"claim": 52, "finish": 90, "top_up": 60, "close": 60}
 _OPENED_AT_ONCE: Final = 45
-# x402 `batch-settlement` over Subbit, preprod, September 2026: lovelace.
-PUBLIC: Final = {"one": 256_727, "ten": 571_358, "marginal": 34_959, "most": 45, "at_most": 39_900}
+STEPS: Final = ("claim", "finish", "top_up", "close")
 
 
 def _key(name: str) -> Signer:
@@ -285,147 +281,6 @@ def run(
         )
         report["machine"] = ", ".join(machine)
     return report
-
-
-def gates(report: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
-    """(gate, measured, bound, holds) for every gate of the channel's design that *report* can
-    answer.
-    """
-    rows = report["rows"]
-
-    def row(step: str, channels: int | None, each: bool) -> dict[str, Any] | None:
-        found = [
-            r
-            for r in rows
-            if r["asset"] == "ADA"
-            and r["step"] == step
-            and (r["channels"] == channels if channels is not None else r["channels"] not in SIZES)
-            and (r["channels"] == 1 or (r["providers"] > 1) == each)
-        ]
-        return max(found, key=lambda r: r["channels"]) if found else None
-
-    checks: list[tuple[str, float, float, bool]] = []
-
-    def at_most(name: str, value: float, bound: float) -> None:
-        checks.append((name, value, bound, value <= bound))
-
-    def at_least(name: str, value: float, bound: float) -> None:
-        checks.append((name, value, bound, value >= bound))
-
-    one, ten, forty = (row("claim", n, False) for n in SIZES)
-    each_ten, each_forty = row("claim", 10, True), row("claim", 40, True)
-    most, finish = row("claim", None, False), row("finish", None, False)
-    if one:
-        at_most("claim, 1 channel", one["fee"], 250_000)
-    if ten:
-        at_most("claim, 10 channels of one payout", ten["fee"], 470_000)
-    if ten and forty:
-        at_most("marginal channel, same payout", (forty["fee"] - ten["fee"]) / 30, 27_000)
-        at_most("memory per channel at 40", forty["mem"] / 40, 70_000)
-        at_most("steps per channel at 40", forty["steps"] / 40, 85_000_000)
-    if each_ten and each_forty:
-        at_most(
-            "marginal channel, another payout each",
-            (each_forty["fee"] - each_ten["fee"]) / 30,
-            33_000,
-        )
-    if most:
-        at_least("channels per transaction", most["channels"], 45)
-        at_most("per channel at the maximum", most["fee"] / most["channels"], 30_000)
-    if finish:
-        at_most("Finish, per channel at the maximum", finish["fee"] / finish["channels"], 24_000)
-        at_least("Finish, channels per transaction", finish["channels"], 60)
-    at_most("both scripts together, bytes", report["scripts_bytes"], 3_000)
-    if "building" in report:
-        at_most("building one claim, ms", report["building"]["claim_1_ms"], 150)
-        at_most("building a claim of 45, ms", report["building"]["claim_45_ms"], 2_000)
-    return checks
-
-
-_MEASURED_PUBLIC: Final = {
-    "claim, 1 channel": "256,727",
-    "claim, 10 channels of one payout": "571,358",
-    "marginal channel, same payout": "34,959",
-    "marginal channel, another payout each": "not offered",
-    "channels per transaction": "45",
-    "per channel at the maximum": "39,900",
-    "memory per channel at 40": "180,284",
-    "steps per channel at 40": "126,977,432",
-    "both scripts together, bytes": "3,046",
-}
-
-
-def markdown(report: dict[str, Any]) -> str:
-    """``docs/costs.md``."""
-    lines = [
-        "# What settling costs",
-        "",
-        (
-            "Every row is a real transaction: evaluated, signed, and accepted by the devnet's"
-            " ledger with the parameters that mainnet had under protocol 10"
-        ),
-        (
-            "(44 lovelace a byte, 155,381 fixed, 0.0577 a unit of memory, 0.0000721 a step, 15 a"
-            " byte of reference script). Written by"
-        ),
-        (
-            "`tally bench channel --markdown`; CI compares the figures with a fresh run. Fees in"
-            " lovelace (1,000,000 = 1 ADA)."
-        ),
-        "",
-        (
-            "The public bar is x402 `batch-settlement` over Subbit (preprod, September 2026), the"
-            " best that is published for Cardano."
-        ),
-        "",
-        "| | best public | gate | here |",
-        "|---|---|---|---|",
-    ]
-    for name, value, bound, holds in gates(report):
-        sign = "≥" if "channels per" in name else "≤"
-        public = _MEASURED_PUBLIC.get(name, "–")
-        lines.append(
-            f"| {name} | {public} | {sign} {bound:,.0f} |"
-            f" {value:,.0f}{'' if holds else ' (missed)'} |"
-        )
-    machine = f" ({report['machine']})" if "machine" in report else ""
-    lines += [
-        "",
-        (
-            f"Both scripts together: {report['scripts_bytes']:,} bytes. Building times are medians"
-            f" of 20{machine}."
-        ),
-        "",
-        (
-            "| step | asset | channels | providers | bytes | memory | steps | fee | per channel |"
-            " build ms |"
-        ),
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    lines += [
-        f"| {r['step']} | {r['asset']} | {r['channels']} | {r['providers']} | {r['bytes']:,} |"
-        f" {r['mem']:,} | {r['steps']:,} | {r['fee']:,} | {r['fee'] // r['channels']:,} |"
-        f" {r['build_ms']} |"
-        for r in report["rows"]
-    ]
-    lines += [
-        "",
-        (
-            "Where a row for 40 is missing, that many exceed one transaction. A claim of ADA needs"
-            " nothing else. A payout in a token must hold the least lovelace of an output as well"
-            " (about 1.2 ADA,"
-        ),
-        (
-            "which the provider keeps), paid by its own adapter. Collateral is a plain output of 5"
-            " ADA without a return; a time to live"
-        ),
-        (
-            "of 15 minutes is in every transaction. Under the cost models that mainnet has had"
-            " since 18 June 2026 a fee is at most a few lovelace off, and as many channels fit."
-        ),
-        "",
-    ]
-    return "\n".join(lines)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ from benchmarks import yardstick
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
 from marketplace.cli.shared.printing import print_json
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import Refusal
 from marketplace.domain.units import LOVELACE_PER_ADA

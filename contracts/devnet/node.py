@@ -22,6 +22,7 @@ from typing import IO, Any, Self
 import cbor2
 
 from contracts.devnet import addresses, faucet
+from contracts.devnet.decoding import read
 from contracts.devnet.index.rows import Entry, Source, Unstorable, entry
 from contracts.devnet.index.store import Block, StateTooOld, Store, Unwritable
 from contracts.devnet.index.views import View
@@ -32,7 +33,7 @@ from contracts.devnet.ledger.refusal import LedgerRefusal
 from contracts.devnet.parameters import GENESIS_LOVELACE, MAX_BLOCK_BYTES, NETWORK_MAGIC, SLOT_MS
 from contracts.devnet.register import replayed
 from contracts.devnet.source import fetch_ledger
-from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
+from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b
 
 _log = logging.getLogger(__name__)
 _evaluator = Evaluator(fetch_ledger)

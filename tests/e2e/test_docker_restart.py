@@ -27,7 +27,7 @@ import pytest
 
 from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker import connect
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
 from marketplace.domain.money.invoice import Line
 from marketplace.domain.units import LOVELACE_PER_ADA

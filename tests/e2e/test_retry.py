@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 from adapter.host.keys import load_keys
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
 from marketplace.domain.money.invoice import Invoice
 from marketplace.domain.money.terms import Terms

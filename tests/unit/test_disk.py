@@ -24,8 +24,8 @@ from marketplace import disk
 from marketplace.chain.node.submit import FileLog
 from marketplace.client.net.clock import Stamp
 from marketplace.client.payer import journal as rows
+from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.journal import Journal, JournalDamaged, peek
-from marketplace.client.payer.payers import ChannelPayer, Paid
 from marketplace.disk import DiskFault, DiskFull
 from marketplace.domain.money.transaction import TxEvent
 from marketplace.domain.protocol import wire

@@ -18,6 +18,7 @@ import cbor2
 from fastapi import APIRouter, Query, Request
 
 from contracts.devnet import addresses
+from contracts.devnet.decoding import output
 from contracts.devnet.face.common import Answer, Chain, body_of
 from contracts.devnet.ledger.engine import Units
 from contracts.devnet.ledger.evaluation import (
@@ -29,7 +30,7 @@ from contracts.devnet.ledger.evaluation import (
     Undecodable,
     UnknownInputs,
 )
-from contracts.devnet.transaction import OutRef, output
+from contracts.devnet.transaction import OutRef
 
 router = APIRouter(prefix="/utils/txs/evaluate")
 # One at a time anyway: those that wait must not hold the threads that everything else is answered

@@ -18,8 +18,9 @@ from pathlib import Path
 import cbor2
 
 from contracts.devnet import faucet
+from contracts.devnet.decoding import read
 from contracts.devnet.index.rows import Entry, Row, Source, Unstorable, entry, output_row
-from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b, read
+from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.devnet import faucet
-from contracts.devnet.transaction import OutRef, Tx, read
+from contracts.devnet.decoding import read
+from contracts.devnet.transaction import OutRef, Tx
 
 Row = sqlite3.Row
 _UNSPENT = "height <= :h AND (spent_height IS NULL OR spent_height > :h)"

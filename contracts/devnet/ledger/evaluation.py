@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from contracts.devnet.decoding import output
 from contracts.devnet.index.rows import script_of
 from contracts.devnet.index.store import utxo_map
 from contracts.devnet.ledger.engine import Evaluator, ScriptFailure, Units
-from contracts.devnet.transaction import Output, OutRef, Script, Tx, output
+from contracts.devnet.transaction import Output, OutRef, Script, Tx
 
 _TAGS = ("spend", "mint", "certificate", "withdrawal", "vote", "propose")
 Pointer = tuple[str, int]

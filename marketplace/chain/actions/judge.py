@@ -10,19 +10,24 @@ for an open channel what the chain shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
-import cbor2
-
+from marketplace.chain.actions.unsigned_tx import (
+    UnsignedTx,
+    is_odd,
+    items_of,
+    read_unsigned,
+    redeemers_of,
+    refs_of,
+)
 from marketplace.chain.build.wallet import COLLATERAL
-from marketplace.chain.encoding import cursor, datum, plutus, txbytes
+from marketplace.chain.encoding import datum, plutus
 from marketplace.chain.encoding.address import channel_address, stake_account, to_text
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.transaction.scripts import scripts_for
-from marketplace.domain.canonical import want_bytes, want_int, want_list
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.channel import (
     Address,
@@ -95,19 +100,10 @@ class Finding:
     wrong: str
 
 
-@dataclass
-class _Tx:
-    body: dict[int, Any]
-    witnesses: dict[int, bytes]
-    inputs: tuple[OutRef, ...]
-    outputs: tuple[Utxo, ...]
-    odd: frozenset[int]  # outputs with more than an address, a value and an inline datum
-
-
 def judge(tx: bytes, wanted: Wanted) -> list[Finding]:
     """Every rule in order; a transaction that cannot be read answers the first alone."""
     try:
-        read = _read(tx)
+        read = read_unsigned(tx)
     except (Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError):
         return [Finding("BYTES", "its bytes are not those of a plain, unsigned transaction")]
     found = [Finding("BYTES", "")]
@@ -130,78 +126,9 @@ def require(tx: bytes, wanted: Wanted) -> None:
 def references_of(tx: bytes) -> tuple[OutRef, ...]:
     """What it refers to, at most eight; nothing for one that cannot be read."""
     try:
-        return tuple(_refs(_read(tx).body.get(18, []))[:8])
+        return tuple(refs_of(read_unsigned(tx).body.get(18, []))[:8])
     except (Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError):
         return ()
-
-
-def is_plain(raw: bytes) -> bool:
-    """Whether every head is in its shortest form and of known length, and no map has a key twice:
-    so that there is one way to write each thing, and one to read it.
-    """
-    end = _plain_item(raw, 0, 0)
-    return end == len(raw)
-
-
-def _plain_item(raw: bytes, at: int, depth: int) -> int:
-    """Where the item at *at* ends; -1 if it is not plain."""
-    if depth > 32 or at < 0 or at >= len(raw):
-        return -1
-    major, info = raw[at] >> 5, raw[at] & 31
-    at += 1
-    if major == 7:
-        return at if 20 <= info <= 22 else -1
-    if info > 27:
-        return -1
-    n = info
-    if info >= 24:
-        size = 1 << (info - 24)
-        if at + size > len(raw):
-            return -1
-        n = int.from_bytes(raw[at : at + size], "big")
-        at += size
-        if n < (24 if size == 1 else 1 << (4 * size)):
-            return -1
-    if major <= 1:
-        return at
-    if major == 6:
-        return _plain_item(raw, at, depth + 1)
-    if n > len(raw):
-        return -1
-    if major <= 3:
-        return at + n if at + n <= len(raw) else -1
-    keys: set[bytes] = set()
-    for turn in range(n * (2 if major == 5 else 1)):
-        begun, at = at, _plain_item(raw, at, depth + 1)
-        if at < 0:
-            return -1
-        if major == 5 and turn % 2 == 0:
-            if raw[begun:at] in keys:
-                return -1
-            keys.add(raw[begun:at])
-    return at
-
-
-def _read(tx: bytes) -> _Tx:
-    parts = txbytes.split(tx)
-    if parts.rest != b"\xf5\xf6" or not is_plain(parts.body) or not is_plain(parts.witnesses):
-        raise Malformed("not plain, not valid, or something is attached")
-    body: dict[int, Any] = txbytes.body_of(tx)
-    inputs = txbytes.inputs_of(tx)
-    if len(set(inputs)) != len(inputs) or any(len(ref.tx_id) != 32 for ref in inputs):
-        raise Malformed("an input twice, or none")
-    rows = list(txbytes.map_items(parts.witnesses))
-    outputs = txbytes.outputs_of(tx)
-    want_int(body[2], "fee")
-    odd = frozenset(n for n, raw in enumerate(body[1]) if _is_odd(raw))
-    return _Tx(body, dict(rows), inputs, outputs, odd)
-
-
-def _is_odd(raw: Any) -> bool:
-    if isinstance(raw, (list, tuple)):
-        return len(cast("list[Any]", raw)) != 2
-    fields = cast("dict[int, Any]", raw)
-    return bool(fields.keys() - {0, 1, 2}) or (2 in fields and fields[2][0] != 1)
 
 
 # ---- the rules: each "" or what is wrong -------------------------------------------------------
@@ -212,7 +139,7 @@ def _homes(wanted: Wanted) -> set[bytes]:
     return {channel_address(stub, Address.parse(own).stake, wanted.mainnet) for own in wanted.own}
 
 
-def _split(tx: _Tx, wanted: Wanted) -> tuple[int, list[int]]:
+def _split(tx: UnsignedTx, wanted: Wanted) -> tuple[int, list[int]]:
     """(the channel's output, the others): the first, or to open one the first at a channel's
     address.
     """
@@ -224,13 +151,13 @@ def _split(tx: _Tx, wanted: Wanted) -> tuple[int, list[int]]:
     return at, [n for n in every if n != at]
 
 
-def _added(tx: _Tx, wanted: Wanted) -> int:
+def _added(tx: UnsignedTx, wanted: Wanted) -> int:
     at, _ = _split(tx, wanted)
     held = tx.outputs[at].lovelace if tx.outputs else 0
     return held - (wanted.channel.lovelace if wanted.channel else 0)
 
 
-def _fields(tx: _Tx, wanted: Wanted) -> str:
+def _fields(tx: UnsignedTx, wanted: Wanted) -> str:
     odd = tx.body.keys() - (_PLAIN if wanted.step == "open" else _SCRIPTED)
     if odd:
         first = next(key for key in tx.body if key in odd)
@@ -239,7 +166,7 @@ def _fields(tx: _Tx, wanted: Wanted) -> str:
     return "" if {2, 3} <= tx.body.keys() else "it has no fee or never expires"
 
 
-def _network(tx: _Tx, wanted: Wanted) -> str:
+def _network(tx: UnsignedTx, wanted: Wanted) -> str:
     if tx.body.get(15, int(wanted.mainnet)) != int(wanted.mainnet):
         return "it is for another network"
     if any(o.address[0] & 15 != int(wanted.mainnet) for o in tx.outputs):
@@ -247,7 +174,7 @@ def _network(tx: _Tx, wanted: Wanted) -> str:
     return ""
 
 
-def _inputs(tx: _Tx, wanted: Wanted) -> str:
+def _inputs(tx: UnsignedTx, wanted: Wanted) -> str:
     own = wanted.channel.ref if wanted.channel else None
     if own is not None and own not in tx.inputs:
         return "it does not spend this channel, as the chain shows it"
@@ -255,7 +182,7 @@ def _inputs(tx: _Tx, wanted: Wanted) -> str:
     return f"it spends {odd}, which is neither yours nor this channel" if odd else ""
 
 
-def _channel(tx: _Tx, wanted: Wanted) -> str:
+def _channel(tx: UnsignedTx, wanted: Wanted) -> str:
     at, _ = _split(tx, wanted)
     homes = _homes(wanted)
     if not tx.outputs or tx.outputs[at].address not in homes:
@@ -273,7 +200,7 @@ def _holds_tokens(raw: Any) -> bool:
     return not isinstance(raw[1], int)
 
 
-def _datum(tx: _Tx, wanted: Wanted) -> str:
+def _datum(tx: UnsignedTx, wanted: Wanted) -> str:
     at, _ = _split(tx, wanted)
     there, stage = tx.outputs[at].datum, wanted.stage
     if there is None:
@@ -289,11 +216,11 @@ def _datum(tx: _Tx, wanted: Wanted) -> str:
     return "" if abs(rest) <= LIVES_S * 1000 else "the close period would not be that of the terms"
 
 
-def _stage(_: _Tx, wanted: Wanted) -> str:
+def _stage(_: UnsignedTx, wanted: Wanted) -> str:
     return "" if isinstance(wanted.stage, Open) else "the channel is closing already"
 
 
-def _value(tx: _Tx, wanted: Wanted) -> str:
+def _value(tx: UnsignedTx, wanted: Wanted) -> str:
     added = _added(tx, wanted)
     if wanted.least <= added <= wanted.most:
         return ""
@@ -301,7 +228,7 @@ def _value(tx: _Tx, wanted: Wanted) -> str:
     return f"{show_ada(added)} would go into the channel, not {show_ada(wanted.least)}{reserve}"
 
 
-def _change(tx: _Tx, wanted: Wanted) -> str:
+def _change(tx: UnsignedTx, wanted: Wanted) -> str:
     _, others = _split(tx, wanted)
     for n in others:
         out = tx.outputs[n]
@@ -311,12 +238,12 @@ def _change(tx: _Tx, wanted: Wanted) -> str:
     return "your change would be locked with data" if locked else ""
 
 
-def _fee(tx: _Tx, _: Wanted) -> str:
+def _fee(tx: UnsignedTx, _: Wanted) -> str:
     fee = int(tx.body[2])
     return "" if 0 < fee <= FEE_MOST else f"the fee would be {show_ada(fee)}"
 
 
-def _leaving(tx: _Tx, wanted: Wanted) -> str:
+def _leaving(tx: UnsignedTx, wanted: Wanted) -> str:
     _, others = _split(tx, wanted)
     back = sum(tx.outputs[n].lovelace for n in others)
     leaving = _lovelace(tx.inputs, wanted) - back
@@ -329,14 +256,14 @@ def _lovelace(refs: Iterable[OutRef], wanted: Wanted) -> int:
     return sum(wanted.utxos[ref].lovelace for ref in refs if ref in wanted.utxos)
 
 
-def _withdrawn(tx: _Tx) -> dict[bytes, int]:
+def _withdrawn(tx: UnsignedTx) -> dict[bytes, int]:
     there: Any = tx.body.get(5, {})
     if not isinstance(there, dict):
         raise Malformed("no map")
     return cast("dict[bytes, int]", there)
 
 
-def _expiry(tx: _Tx, wanted: Wanted) -> str:
+def _expiry(tx: UnsignedTx, wanted: Wanted) -> str:
     until: Any = tx.body.get(3)
     if not isinstance(until, int) or tx.body.get(8, 0) > until:
         return "its bounds in time are none"
@@ -344,24 +271,8 @@ def _expiry(tx: _Tx, wanted: Wanted) -> str:
     return "it could be sent long after today" if late else ""
 
 
-def _list(value: Any) -> list[Any]:
-    plain: Any = value.value if isinstance(value, cbor2.CBORTag) and value.tag == 258 else value
-    if not isinstance(plain, (list, tuple)):
-        raise Malformed("no list")
-    return list(cast("list[Any]", plain))
-
-
-def _refs(value: Any) -> list[OutRef]:
-    return [OutRef(tx_id, index) for tx_id, index in map(_pair, _list(value))]
-
-
-def _pair(value: Any) -> tuple[bytes, int]:
-    tx_id, index = want_list(value, 2, "an input")
-    return want_bytes(tx_id, 32, "id"), want_int(index, "index")
-
-
-def _collateral(tx: _Tx, wanted: Wanted) -> str:
-    pledged = _refs(tx.body.get(13, []))
+def _collateral(tx: UnsignedTx, wanted: Wanted) -> str:
+    pledged = refs_of(tx.body.get(13, []))
     if any(ref not in wanted.utxos for ref in pledged):
         return "it pledges an output that is not yours"
     returned = 0
@@ -369,7 +280,7 @@ def _collateral(tx: _Tx, wanted: Wanted) -> str:
         raw = tx.body[16]
         legacy = isinstance(raw, (list, tuple))
         address, value = (raw[0], raw[1])
-        locked = _is_odd(raw) or (not legacy and 2 in raw)
+        locked = is_odd(raw) or (not legacy and 2 in raw)
         if bytes(address) not in wanted.own or locked:
             return "the rest of the collateral would go to a stranger"
         returned = int(value if isinstance(value, int) else value[0])
@@ -380,13 +291,13 @@ def _collateral(tx: _Tx, wanted: Wanted) -> str:
     return "its total collateral is not what it pledges" if wrong else ""
 
 
-def _signers(tx: _Tx, wanted: Wanted) -> str:
+def _signers(tx: UnsignedTx, wanted: Wanted) -> str:
     mine = {own[1:29] for own in wanted.own}
-    strange = any(bytes(one) not in mine for one in _list(tx.body.get(14, [])))
+    strange = any(bytes(one) not in mine for one in items_of(tx.body.get(14, [])))
     return "it is made for another signer beside you" if strange else ""
 
 
-def _withdrawal(tx: _Tx, wanted: Wanted) -> str:
+def _withdrawal(tx: UnsignedTx, wanted: Wanted) -> str:
     accounts = [bytes(account) for account in _withdrawn(tx)]
     if wanted.step == "open":
         return "it withdraws rewards" if accounts else ""
@@ -395,12 +306,12 @@ def _withdrawal(tx: _Tx, wanted: Wanted) -> str:
     return "it withdraws rewards of another account than the script's"
 
 
-def _steps(tx: _Tx, wanted: Wanted) -> str:
+def _steps(tx: UnsignedTx, wanted: Wanted) -> str:
     if tx.witnesses.keys() - {5} or (wanted.step == "open" and tx.witnesses):
         return "it brings scripts, data or signatures of somebody else's"
     if wanted.step == "open":
         return ""
-    rows = _redeemers(tx.witnesses[5])
+    rows = redeemers_of(tx.witnesses[5])
     names = [(tag, index) for tag, index, _ in rows]
     if len(set(names)) != len(names):
         return "it tells the script two things at once"
@@ -414,37 +325,16 @@ def _steps(tx: _Tx, wanted: Wanted) -> str:
     return "" if taken == (asked,) else "it takes another step than you asked for"
 
 
-def _redeemers(raw: bytes) -> list[tuple[int, int, bytes]]:
-    """(tag, index, data as its bytes) of either form, in order, duplicates kept."""
-    rows: Sequence[list[bytes]]
-    if cursor.head_of(raw, 0)[0] == 5:
-        flat = cursor.items(raw, major=5)
-        rows = [
-            [*_row(key, 2), *_row(value, 2)]
-            for key, value in zip(flat[::2], flat[1::2], strict=True)
-        ]
-    else:
-        rows = [_row(row, 4) for row in cursor.items(raw)]
-    return [(cbor2.loads(row[0]), cbor2.loads(row[1]), row[2]) for row in rows]
-
-
-def _row(raw: bytes, length: int) -> list[bytes]:
-    parts = cursor.items(raw)
-    if len(parts) != length:
-        raise Malformed("a redeemer has other parts")
-    return parts
-
-
-def _references(tx: _Tx, wanted: Wanted) -> str:
+def _references(tx: UnsignedTx, wanted: Wanted) -> str:
     scripts = scripts_for()
     known = (scripts.stub_hash, scripts.settle_hash)
-    for ref in _refs(tx.body.get(18, [])):
+    for ref in refs_of(tx.body.get(18, [])):
         if wanted.references.get(ref) not in known:
             return f"it refers to {ref}, which is not the channel's script"
     return ""
 
 
-_RULES: Final[tuple[tuple[str, Callable[[_Tx, Wanted], str]], ...]] = (
+_RULES: Final[tuple[tuple[str, Callable[[UnsignedTx, Wanted], str]], ...]] = (
     ("FIELDS", _fields),
     ("NETWORK", _network),
     ("INPUTS", _inputs),

@@ -21,7 +21,8 @@ from marketplace.chain.channels.capacity import Capacity, Funding
 from marketplace.chain.encoding import datum, txbytes
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault, ChannelUnknown
-from marketplace.chain.node.blockfrost import ChainReader, Moves
+from marketplace.chain.node.answers import Moves
+from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.snapshot import Scripts, Snapshot
 from marketplace.domain.errors import Malformed

@@ -25,7 +25,8 @@ from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault
-from marketplace.chain.node.blockfrost import ChainReader, WaitingTx
+from marketplace.chain.node.answers import WaitingTx
+from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import TransactionLog, TxRecord
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.transaction import TxEvent, TxState

@@ -5,14 +5,13 @@ call.
 changes. Every failure of the world leaves here as :class:`ChainFault`, every no of the ledger as
 :class:`TxRefused` or :class:`ScriptRefused`.
 
-Over 400 lines: every question to the chain's door, and how its answers read, in one place.
+How its answers read is in ``answers.py``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -25,8 +24,18 @@ from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import bech32, txbytes
-from marketplace.chain.encoding.utxo import OutRef, Utxo, assets_of
-from marketplace.chain.errors import ChainFault, ChainUrlWrong, ScriptRefused, TxRefused
+from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.chain.errors import ChainFault, ChainUrlWrong, TxRefused
+from marketplace.chain.node.answers import (
+    Included,
+    Moves,
+    Output,
+    WaitingTx,
+    ogmios_entry,
+    tip_of,
+    units_of,
+    utxo_of,
+)
 from marketplace.chain.node.submit_doors import Doors
 from marketplace.chain.transaction.snapshot import Deployment, Params, Scripts, Snapshot, Tip, Units
 from marketplace.domain.errors import TallyError
@@ -36,39 +45,6 @@ _PARAMS_FOR_S: Final = 60.0  # parameters change at epochs; a minute old is fres
 _AT_ONCE: Final = 8
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Included:
-    """A transaction in a block."""
-
-    height: int
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """An output, and the id of the transaction that spent it, if any."""
-
-    utxo: Utxo
-    spent_by: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """Inputs and outputs of one transaction; an input's datum and address are resolved."""
-
-    inputs: tuple[Utxo, ...]
-    outputs: tuple[Output, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingTx:
-    """A transaction in the door's mempool: what it spends, and the outputs that it will leave."""
-
-    tx_id: bytes
-    inputs: tuple[OutRef, ...]
-    outputs: tuple[Utxo, ...]
 
 
 def map_blockfrost(what: str, error: Exception) -> TallyError:
@@ -142,7 +118,7 @@ class ChainReader:
 
     async def tip(self) -> Tip:
         """The latest block."""
-        return _tip(await self._must("latest block", self._api.block_latest))
+        return tip_of(await self._must("latest block", self._api.block_latest))
 
     async def params(self) -> Params:
         """Protocol parameters, at most a minute old."""
@@ -157,7 +133,7 @@ class ChainReader:
         text = addresses.to_text(address)
         found = await self._ask("utxos", self._api.address_utxos, text, gather_pages=True)
         return [
-            _utxo(bytes.fromhex(raw["tx_hash"]), raw, address)
+            utxo_of(bytes.fromhex(raw["tx_hash"]), raw, address)
             for raw in cast("list[Any]", found or [])
         ]
 
@@ -165,7 +141,9 @@ class ChainReader:
         """Every unspent output whose payment credential is this script, whatever its stake part."""
         text = bech32.encode("script", script_hash)  # CIP-5; a door takes it in an address's place
         found = await self._ask("utxos", self._api.address_utxos, text, gather_pages=True)
-        return [_utxo(bytes.fromhex(raw["tx_hash"]), raw) for raw in cast("list[Any]", found or [])]
+        return [
+            utxo_of(bytes.fromhex(raw["tx_hash"]), raw) for raw in cast("list[Any]", found or [])
+        ]
 
     async def moves(self, tx_id: bytes) -> Moves | None:
         """What a transaction consumed and made; None if it is in no block."""
@@ -173,13 +151,13 @@ class ChainReader:
         if raw is None:
             return None
         inputs = [
-            _utxo(bytes.fromhex(i["tx_hash"]), i)
+            utxo_of(bytes.fromhex(i["tx_hash"]), i)
             for i in raw["inputs"]
             if not i.get("collateral") and not i.get("reference")
         ]
         outputs = [
             Output(
-                _utxo(tx_id, o),
+                utxo_of(tx_id, o),
                 bytes.fromhex(o["consumed_by_tx"]) if o.get("consumed_by_tx") else None,
             )
             for o in raw["outputs"]
@@ -220,7 +198,7 @@ class ChainReader:
             return None
         spent = [i for i in raw["inputs"] if not i.get("collateral") and not i.get("reference")]
         refs = (OutRef(bytes.fromhex(i["tx_hash"]), int(i["output_index"])) for i in spent)
-        made = (_utxo(tx_id, o) for o in raw["outputs"] if not o.get("collateral"))
+        made = (utxo_of(tx_id, o) for o in raw["outputs"] if not o.get("collateral"))
         return WaitingTx(tx_id, tuple(refs), tuple(made))
 
     async def waits(self, tx_id: bytes) -> bool:
@@ -276,11 +254,11 @@ class ChainReader:
         no, :class:`TxRefused` when an input is unknown.
         """
         if unconfirmed:
-            extra = [_ogmios(u) for u in unconfirmed]
+            extra = [ogmios_entry(u) for u in unconfirmed]
             raw = await self._must_evaluate(self._api.transaction_evaluate_utxos, tx, extra)
         else:
             raw = await self._must_evaluate(self._api.transaction_evaluate_cbor, tx)
-        return _units(raw)
+        return units_of(raw)
 
     async def _must_evaluate(self, call: Callable[..., Any], *args: object) -> Any:
         found = await self._must("evaluate", call, *args)
@@ -357,63 +335,3 @@ async def connect(
         raise ChainUrlWrong(f"there is no chain at {base}")
     reader.magic = int(cast("dict[str, Any]", genesis)["network_magic"])
     return reader
-
-
-def _tip(raw: dict[str, Any]) -> Tip:
-    return Tip(int(raw["slot"]), int(raw["time"]) * 1000, int(raw["height"]), str(raw["hash"]))
-
-
-def _utxo(tx_id: bytes, raw: dict[str, Any], address: bytes | None = None) -> Utxo:
-    amounts = {a["unit"]: int(a["quantity"]) for a in raw["amount"]}
-    lovelace = amounts.pop("lovelace", 0)
-    inline = raw.get("inline_datum")
-    hashed = raw.get("data_hash")
-    script = raw.get("reference_script_hash")
-    return Utxo(
-        OutRef(tx_id, int(raw["output_index"])),
-        address if address is not None else addresses.lenient_bytes(raw["address"]),
-        lovelace,
-        assets_of({bytes.fromhex(unit): n for unit, n in amounts.items()}),
-        bytes.fromhex(inline) if inline else None,
-        bytes.fromhex(hashed) if hashed and not inline else None,
-        bytes.fromhex(script) if script else None,
-    )
-
-
-def _ogmios(utxo: Utxo) -> list[object]:
-    """One entry of an additional UTxO set (Ogmios 5, as Blockfrost's documentation has it)."""
-    assets = {
-        f"{unit[:28].hex()}.{unit[28:].hex()}".rstrip("."): quantity
-        for unit, quantity in utxo.assets
-    }
-    value = {"coins": utxo.lovelace} | ({"assets": assets} if assets else {})
-    out: dict[str, object] = {"address": addresses.to_text(utxo.address), "value": value}
-    if utxo.datum is not None:
-        out["datum"] = utxo.datum.hex()
-    return [{"txId": utxo.ref.tx_id.hex(), "index": utxo.ref.index}, out]
-
-
-_NAMES: Final = {"withdraw": "withdrawal", "reward": "withdrawal", "certificate": "publish"}
-
-
-def _units(raw: dict[str, Any]) -> dict[str, Units]:
-    result = cast(dict[str, Any], raw.get("result") or {})
-    units = cast("dict[str, dict[str, int]] | None", result.get("EvaluationResult"))
-    if units is not None:
-        found: dict[str, Units] = {}
-        for key, value in units.items():
-            purpose, _, index = key.partition(":")
-            found[f"{_NAMES.get(purpose, purpose)}:{index}"] = Units(
-                int(value["memory"]), int(value.get("steps", value.get("cpu", 0)))
-            )
-        return found
-    failure = result.get("EvaluationFailure")
-    if failure is None:
-        raise ChainFault(f"evaluate: the answer holds no result: {str(raw)[:300]}")
-    text = str(failure)[:600]
-    told = cast("dict[str, Any]", failure if isinstance(failure, dict) else {})
-    failures = cast("dict[str, Any]", told.get("ScriptFailures") or {})
-    if failures:
-        where = next((key for key in failures if ":" in key), "")  # an evaluator may name none
-        raise ScriptRefused(f"a script refused: {str(failures)[:600]}", redeemer=where)
-    raise TxRefused(f"the transaction cannot be evaluated: {text}")

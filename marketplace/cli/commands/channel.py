@@ -13,7 +13,7 @@ import typer
 
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.datum import read_stage
-from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.cli.commands.channel_check import check
 from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
 from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
@@ -70,30 +70,11 @@ def list_channels(
 
     async def look() -> list[dict[str, Any]]:
         reader = await chain(chain_url, project_id)
-        rows: list[dict[str, Any]] = []
         if address:
             at = addresses.from_text(address)
         else:
             at = _own_address(Purse.load(home, name=key).wallet(mainnet=reader.mainnet), asset)
-        for utxo in await reader.utxos(at):
-            if utxo.datum is None:
-                continue
-            try:
-                stage = read_stage(utxo.datum)
-            except Refusal:
-                continue  # something else sent to this address: no channel
-            expires = stage.expire_at_ms if isinstance(stage, Closing) else None
-            rows.append(
-                {
-                    "session_vk": stage.consts.session_vk.hex(),
-                    "output": str(utxo.ref),
-                    "stage": type(stage).__name__.lower(),
-                    "lovelace": utxo.lovelace,
-                    "claimed": stage.claimed,
-                    "expire_at_ms": expires,
-                }
-            )
-        return rows
+        return [row for row in map(_row, await reader.utxos(at)) if row is not None]
 
     rows = anyio.run(look)
     if as_json:
@@ -115,6 +96,24 @@ def list_channels(
             cells,
             whole=("session key", "output"),
         )
+
+
+def _row(utxo: Utxo) -> dict[str, Any] | None:
+    """A channel's output; None for something else that was sent to its address."""
+    if utxo.datum is None:
+        return None
+    try:
+        stage = read_stage(utxo.datum)
+    except Refusal:
+        return None
+    return {
+        "session_vk": stage.consts.session_vk.hex(),
+        "output": str(utxo.ref),
+        "stage": type(stage).__name__.lower(),
+        "lovelace": utxo.lovelace,
+        "claimed": stage.claimed,
+        "expire_at_ms": stage.expire_at_ms if isinstance(stage, Closing) else None,
+    }
 
 
 def _own_address(wallet: Wallet, asset: str) -> bytes:

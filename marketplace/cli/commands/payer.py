@@ -25,7 +25,7 @@ from marketplace.cli.shared.paying import at_market
 from marketplace.cli.shared.refusals import guarded
 from marketplace.cli.shared.screen import err
 from marketplace.client.net.http import MarketFault
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.units import parse_money, show_ada

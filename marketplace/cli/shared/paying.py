@@ -25,7 +25,7 @@ from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.tables import share_note
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import CheckedQuote
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S

@@ -26,9 +26,10 @@ from marketplace.client.jobs import quotes
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.quotes import Quote, QuoteRefused, Wanted
 from marketplace.client.net.http import Http
+from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.decide import ClaimUnsigned
 from marketplace.client.payer.journal import ChannelFacts
-from marketplace.client.payer.payers import ChannelPayer, Paid, Payers
+from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet import second_output
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice, KeyUsed, OpenUnsure

@@ -28,7 +28,9 @@ import structlog
 from marketplace.chain.errors import ChainFault
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import CheckedQuote, Confirm, Runner
-from marketplace.client.payer.payers import ChannelPayer, HttpReceipts, Paid, Payers
+from marketplace.client.payer.channel_payer import ChannelPayer, Paid
+from marketplace.client.payer.missed_receipts import HttpReceipts
+from marketplace.client.payer.payers import Payers
 from marketplace.client.sdk import gang
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.read_only import DEFAULT_MARKET, PurseNeeded, Reader

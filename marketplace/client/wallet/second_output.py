@@ -18,8 +18,9 @@ from marketplace.chain.channels.finder import ChannelEnded
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.client.payer import journal
+from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.journal import ChannelFacts
-from marketplace.client.payer.payers import ChannelPayer, Payers
+from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet import one_open
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice

@@ -15,7 +15,7 @@ import structlog
 
 from marketplace.chain.channels.finder import ChannelView
 from marketplace.client.net.clock import own_ms
-from marketplace.client.payer.payers import ChannelPayer
+from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.channel import Closing

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job, Market
 from marketplace.domain.metering import Cause
 from marketplace.domain.money.evidence import evidence_to_json, read

@@ -30,7 +30,8 @@ from marketplace.chain.channels.finder import (
 )
 from marketplace.chain.encoding.datum import stage_bytes
 from marketplace.chain.errors import ChainFault, ChannelUnknown
-from marketplace.chain.node.blockfrost import ChainReader, Moves
+from marketplace.chain.node.answers import Moves
+from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.chain.settlement.settler import Settler, Wanted
 from marketplace.chain.transaction.outputs import Out

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import channel
+from benchmarks import channel, channel_page
 from tests.integration.support.costs_table import committed_rows
 from tests.requires import need_devnet
 
@@ -53,7 +53,7 @@ def test_costs_are_those_of_the_committed_table() -> None:
     report = channel.run(sizes=(1, 10), assets=("ADA",), maximum=False)
     assert len(report["rows"]) == 10
     _compare(report["rows"])
-    checks = channel.gates(report)
+    checks = channel_page.gates(report)
     assert {name for name, *_ in checks} >= {"claim, 1 channel", "claim, 10 channels of one payout"}
     assert [name for name, *_, holds in checks if not holds] == []
 
@@ -64,7 +64,7 @@ def test_every_gate_holds_and_the_whole_table_is_current() -> None:
     need_devnet()
     report = channel.run()
     _compare(report["rows"])
-    checks = channel.gates(report)
+    checks = channel_page.gates(report)
     assert len(checks) == 11
     assert [(name, value) for name, value, _, holds in checks if not holds] == []
 
@@ -73,7 +73,7 @@ def test_a_dearer_script_would_be_noticed() -> None:
     rows = list(_committed().values())
     worse = [{**r, "fee": r["fee"] + 30_000 * r["channels"]} for r in rows]
     report = {"scripts_bytes": 3_001, "rows": worse}
-    failing = {name for name, *_, holds in channel.gates(report) if not holds}
+    failing = {name for name, *_, holds in channel_page.gates(report) if not holds}
     assert failing >= {
         "claim, 1 channel",
         "claim, 10 channels of one payout",

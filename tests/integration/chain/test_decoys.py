@@ -18,7 +18,8 @@ from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.channels.finder import ChannelFinder, ChannelView
 from marketplace.chain.encoding import lenient
 from marketplace.chain.errors import TxRefused
-from marketplace.chain.node.blockfrost import ChainReader, Moves
+from marketplace.chain.node.answers import Moves
+from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.domain.money.channel import Claim, Close, Closing, Finish, Step, TopUp
 from marketplace.domain.money.channel_stage import ChannelStage

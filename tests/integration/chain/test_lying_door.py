@@ -18,7 +18,7 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.datum import stage_bytes
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.client.jobs.runner import Runner
-from marketplace.client.payer.payers import ChannelPayer, Paid
+from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.domain.money.channel import Open
 from marketplace.domain.money.voucher import Voucher

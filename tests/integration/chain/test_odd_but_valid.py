@@ -19,7 +19,8 @@ import cbor2
 import pytest
 
 from contracts.devnet import cbor
-from contracts.devnet.transaction import OutRef, output
+from contracts.devnet.decoding import output
+from contracts.devnet.transaction import OutRef
 from marketplace.chain.actions.explain import explain
 from marketplace.chain.actions.session import claim
 from marketplace.chain.channels.capacity import relied_on

@@ -13,7 +13,7 @@ import pytest
 
 from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.payer.payers import Paid
+from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.domain.keys import unseal
 from marketplace.domain.protocol import wire

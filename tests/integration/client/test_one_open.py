@@ -24,7 +24,8 @@ from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.outputs import Out
 from marketplace.client.jobs.quotes import Quote
 from marketplace.client.jobs.runner import CheckedQuote, Runner
-from marketplace.client.payer.payers import Paid, Payers
+from marketplace.client.payer.channel_payer import Paid
+from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet import one_open, second_output
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import Attempt, ChannelTwice, KeyUsed, OpenUnsure

@@ -18,8 +18,9 @@ import httpx
 import pytest
 
 from marketplace.client.net.clock import Stamp
+from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.journal import ChannelFacts
-from marketplace.client.payer.payers import ChannelPayer, Paid, Payers
+from marketplace.client.payer.payers import Payers
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.receipt import Receipt, SignedReceipt
 from marketplace.domain.money.terms import SignedTerms

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.channel import DOCUMENT, STEPS
+from benchmarks.channel import STEPS
+from benchmarks.channel_page import DOCUMENT
 
 
 def committed_rows() -> list[dict[str, Any]]:

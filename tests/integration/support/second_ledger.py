@@ -19,8 +19,9 @@ import cbor2
 import pytest
 
 from contracts.devnet.cbor import elements, pairs
+from contracts.devnet.decoding import output, read
 from contracts.devnet.parameters import PARAMETERS
-from contracts.devnet.transaction import Output, OutRef, Tx, output, read
+from contracts.devnet.transaction import Output, OutRef, Tx
 from marketplace.chain.build.balancing import Draft
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import plutus, txbytes

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from marketplace.chain.node.blockfrost import ChainReader, Moves
+from marketplace.chain.node.answers import Moves
+from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.client.jobs.verifier import facts, verify
 from marketplace.client.net.clock import Stamp
 from marketplace.client.payer import journal as rows

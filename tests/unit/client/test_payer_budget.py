@@ -14,7 +14,8 @@ from marketplace.chain.encoding.utxo import OutRef
 from marketplace.client.jobs.quotes import QuoteRefused
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.decide import approve_more
-from marketplace.client.payer.payers import HttpReceipts, Payers
+from marketplace.client.payer.missed_receipts import HttpReceipts
+from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.work.job import Price
 from tests.unit.support import payer

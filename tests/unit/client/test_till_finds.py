@@ -12,7 +12,7 @@ import pytest
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import OutRef, Utxo
-from marketplace.chain.node.blockfrost import Moves
+from marketplace.chain.node.answers import Moves
 from marketplace.chain.transaction.snapshot import Tip
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice, KeyUsed

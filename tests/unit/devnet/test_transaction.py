@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.devnet import cbor
-from contracts.devnet.transaction import Malformed, Script, blake2b, read
+from contracts.devnet.decoding import read
+from contracts.devnet.transaction import Malformed, Script, blake2b
 
 _DATA = st.recursive(
     st.integers(-(2**70), 2**70)
