@@ -41,7 +41,8 @@ from marketplace.chain.settlement import settler
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Close, Consts, Credential, Finish, TopUp
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Close, Consts, Finish, TopUp
 from marketplace.domain.money.voucher import Voucher
 
 _ADA: Final = 1_000_000

@@ -30,7 +30,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.receipt import GENESIS, Receipt, SignedReceipt
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import Voucher
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import (
     Client,
     Numbering,
@@ -87,7 +87,7 @@ class Line:
         """Serve until cancelled; LoadLost when the socket does not last that long."""
         try:
             async with connect(
-                self.url, max_size=wire.MAX_FRAME, open_timeout=OPEN_WITHIN_S, compression=None
+                self.url, max_size=codec.MAX_FRAME, open_timeout=OPEN_WITHIN_S, compression=None
             ) as socket:
                 self.socket = socket
                 await socket.send(self.client.connected())

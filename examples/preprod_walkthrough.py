@@ -51,7 +51,8 @@ from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import FileLog
 from marketplace.domain.errors import TallyError
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Closing, Consts, Credential
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Closing, Consts
 from marketplace.domain.money.voucher import Voucher
 
 ADA = 1_000_000

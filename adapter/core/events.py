@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from adapter.core.state import State
 from adapter.core.workload import Handle, Status
-from marketplace.domain.metering import Reading
+from marketplace.domain.metering.reading import Reading
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire

@@ -11,7 +11,8 @@ from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
 from adapter.core.state import Channel, Lease, PauseCause, Wish
 from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
-from marketplace.domain.metering import Meter, Phase
+from marketplace.domain.metering.meter import Meter
+from marketplace.domain.metering.reading import Phase
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire

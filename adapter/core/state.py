@@ -13,7 +13,7 @@ from enum import Enum, StrEnum, auto
 
 from adapter.core.workload import Handle
 from marketplace.domain.keys import Signer
-from marketplace.domain.metering import Meter
+from marketplace.domain.metering.meter import Meter
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import SignedTerms, Terms

@@ -14,7 +14,9 @@ from adapter.core import debt
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.state import Channel, Lease, Limits, Now, PauseCause, State
-from marketplace.domain.metering import Meter, Reading, integrate, usage
+from marketplace.domain.metering.meter import Meter, integrate
+from marketplace.domain.metering.reading import Reading
+from marketplace.domain.metering.usage import usage
 from marketplace.domain.money.receipt import GENESIS, Lost, Receipt, SignedReceipt, most_unit_ms
 from marketplace.domain.money.voucher import Voucher, VoucherRefused
 from marketplace.domain.protocol import wire

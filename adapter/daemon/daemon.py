@@ -60,8 +60,8 @@ from adapter.host.keys import Keys
 from adapter.metering.meter import Subject
 from adapter.metering.telemetry import Gauges, telemetry
 from marketplace.domain.errors import Fault
-from marketplace.domain.metering import Cause, Phase, Reading
-from marketplace.domain.protocol import wire
+from marketplace.domain.metering.reading import Cause, Phase, Reading
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.offer import Offer
@@ -247,7 +247,7 @@ class Daemon:
         state = await anyio.to_thread.run_sync(journal.load)
         self._state = wake(state, self.now())
         for number, payload in await anyio.to_thread.run_sync(journal.outbox):
-            self.link.send(wire.from_bytes(payload), number)
+            self.link.send(codec.from_bytes(payload), number)
         await self.adopt()
         for effect in recover(self._state):
             self._perform(effect)

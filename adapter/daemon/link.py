@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from marketplace.domain.errors import Refusal
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, MarketOlder, Phase
 
 WINDOW: Final = 1000
@@ -131,7 +131,7 @@ class Link:
     async def _once(self) -> None:
         """One connection, from hello to its end."""
         socket = await connect(
-            self.url, max_size=2 * wire.MAX_FRAME, open_timeout=OPEN_S, close_timeout=2
+            self.url, max_size=2 * codec.MAX_FRAME, open_timeout=OPEN_S, close_timeout=2
         )
         failed: Exception | None = None
         try:

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from adapter.daemon.daemon import Daemon
-from marketplace.domain.metering import usage
+from marketplace.domain.metering.usage import usage
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.lease import LeaseState
 

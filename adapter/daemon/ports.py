@@ -10,7 +10,7 @@ from adapter.core.workload import Runtime
 from adapter.host.clock import Clock
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Subject
-from marketplace.domain.metering import Reading
+from marketplace.domain.metering.reading import Reading
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.hardware import HostHardware
 

@@ -18,7 +18,7 @@ import anyio.abc
 from adapter.core.state import Channel, Lease
 from adapter.daemon.daemon import Daemon
 from marketplace.domain.errors import Fault, NotFound
-from marketplace.domain.metering import usage
+from marketplace.domain.metering.usage import usage
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.units import show_rate
 from marketplace.domain.work.lease import LeaseState

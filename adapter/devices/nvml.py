@@ -29,7 +29,7 @@ from typing import Any, Final, TypeVar
 import pynvml
 
 from marketplace.domain.errors import Fault
-from marketplace.domain.metering import Evidence
+from marketplace.domain.metering.reading import Evidence
 from marketplace.domain.supply.hardware import Gpu, MigMode, MigSlice, Pcie, Sharing
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from adapter.devices.nvml import DeviceLost, Nvml, NvmlAbsent, NvmlHung
 from adapter.devices.scrub import Quarantine
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import World
-from marketplace.domain.metering import FaultClass, classify_xid
+from marketplace.domain.metering.reading import FaultClass, classify_xid
 from marketplace.domain.supply.hardware import Gpu
 
 OLDEST_DRIVER: Final = 525

@@ -13,7 +13,7 @@ import cbor2
 from adapter.core.state import Channel, Lease, PauseCause, Wish
 from adapter.core.workload import Handle
 from marketplace.domain.errors import Halt, Malformed
-from marketplace.domain.metering import meter_from_wire, meter_to_wire
+from marketplace.domain.metering.codec import meter_from_wire, meter_to_wire
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import SignedTerms

@@ -44,7 +44,7 @@ from marketplace.disk import DiskFault, DiskFull
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.voucher import Voucher
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 
 GENESIS: Final = bytes(32)
 _SCHEMA: Final = """
@@ -324,7 +324,7 @@ class Journal:
             )
 
     def _post(self, message: wire.Message) -> int:
-        payload = wire.to_bytes(message)
+        payload = codec.to_bytes(message)
         number = self._db.execute("INSERT INTO outbox (payload) VALUES (?)", (payload,)).lastrowid
         assert number is not None
         return number

@@ -1,10 +1,10 @@
 """The meter's hands: takes readings of running workloads.
 
-The arithmetic is ``marketplace.domain.metering``, and ``adapter.core.ticks`` folds the readings in;
-here are the polls.  One visit to NVML's thread reads every device of the host; process lists are
-asked for every 10 s; nothing is asked more than twice a second.  Call :meth:`Metering.poll` on the
-tick, and once more at every change of phase, so that the last good reading lies next to the
-change.
+The arithmetic is ``marketplace.domain.metering.meter``, and ``adapter.core.ticks`` folds the
+readings in; here are the polls.  One visit to NVML's thread reads every device of the host; process
+lists are asked for every 10 s; nothing is asked more than twice a second.  Call
+:meth:`Metering.poll` on the tick, and once more at every change of phase, so that the last good
+reading lies next to the change.
 """
 
 from __future__ import annotations
@@ -17,14 +17,8 @@ from adapter.devices.nvml import DeviceLost, DeviceUnknown, GpuProcess, Nvml, Nv
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import Clock
 from adapter.host.processes import Attribution
-from marketplace.domain.metering import (
-    BRIDGE_NS,
-    NS_PER_MS,
-    Cause,
-    Evidence,
-    Phase,
-    Reading,
-)
+from marketplace.domain.metering.meter import BRIDGE_NS
+from marketplace.domain.metering.reading import NS_PER_MS, Cause, Evidence, Phase, Reading
 
 PROCESSES_EVERY_NS: Final = 10_000_000_000
 CORES: Final = "cores"

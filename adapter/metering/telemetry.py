@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from adapter.core.state import Lease
-from marketplace.domain.metering import Reading, usage
+from marketplace.domain.metering.reading import Reading
+from marketplace.domain.metering.usage import usage
 
 SPARK: Final = 60
 

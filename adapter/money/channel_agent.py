@@ -40,8 +40,8 @@ from marketplace.chain.node.submit import TxRecord, in_flight
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import ChannelUnfit as Unfit
 from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.channel_refusals import ChannelUnfit as Unfit
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, TxState, depth

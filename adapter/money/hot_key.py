@@ -17,7 +17,8 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import FundsShort, NotDeployed
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Consts, Credential, Open
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Consts, Open
 from marketplace.domain.money.voucher import Voucher
 
 _SESSION: Final = Signer(bytes(32))  # of no channel: it signs a lovelace of the rehearsal's

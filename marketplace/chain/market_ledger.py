@@ -29,7 +29,8 @@ from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for, unit_of
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.money.channel import Closing, Credential, Open
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Closing, Open
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth

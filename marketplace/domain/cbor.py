@@ -52,31 +52,43 @@ _END: Final[Any] = object()
 _NO_KEY: Final[Any] = object()
 
 
+_KEY_NO_TEXT: Final = "a key in CBOR is not text"
+_KEY_TWICE: Final = "a map in CBOR has one key twice"
+
 _LIST: Any = list
 """Untyped, so that asking for it narrows nothing: what is open holds whatever came."""
 
 
-def strict(data: bytes, limits: Limits = FRAME) -> Any:  # noqa: C901 (one loop without a call: strangers' bytes are read at its pace)
+def strict(data: bytes, limits: Limits = FRAME) -> Any:
     """The value of *data*, all of it; :class:`Malformed` for anything that we never write."""
+    if len(data) > limits.length:
+        raise Malformed(f"CBOR of {len(data)} bytes; at most {limits.length} are taken here")
+    try:
+        value, at = _strict(data, limits)
+    except IndexError as error:
+        raise Malformed("CBOR ends early") from error
+    except UnicodeDecodeError as error:
+        raise Malformed("text in CBOR is not UTF-8") from error
+    if at != len(data):
+        raise Malformed("bytes follow the CBOR")
+    return value
+
+
+def _strict(data: bytes, limits: Limits) -> tuple[Any, int]:  # noqa: C901 (one loop, and no call but for a list or a map: strangers' bytes are read at its pace)
+    """The first value in *data* and where it ends; IndexError where a head is missing."""
     size = len(data)
-    if size > limits.length:
-        raise Malformed(f"CBOR of {size} bytes; at most {limits.length} are taken here")
-    value: Any = None
-    depth, entries = limits.depth, limits.entries
     items = most = min(limits.items, limits.spare + size // limits.dense)
     stack: list[tuple[Any, int, Any]] = []
     root: list[Any] = []  # around the value itself
     into: Any = cast(Any, root)  # the open list or map
     left, at, key = 1, 0, _NO_KEY
-    while True:
-        if at >= size:
-            raise Malformed("CBOR ends early")
+    while left:
+        head = data[at]
+        at += 1
         items -= 1
         if items < 0:
             raise Malformed(f"CBOR of more than {most} items")
-        head = data[at]
-        at += 1
-        number = head & 31
+        kind, number = head >> 5, head & 31
         if number > 23:
             if number > 27:
                 raise Malformed("CBOR of unknown length, or a head that is none")
@@ -85,68 +97,59 @@ def strict(data: bytes, limits: Limits = FRAME) -> Any:  # noqa: C901 (one loop 
                 raise Malformed("CBOR ends early")
             number = int.from_bytes(data[at:end], "big")
             at = end
-        kind = head >> 5
+        value: Any = number
         if kind == 3 or kind == 2:
             end = at + number
             if end > size:
                 raise Malformed("CBOR ends early")
-            value = data[at:end]
+            value = data[at:end] if kind == 2 else data[at:end].decode()
             at = end
-            if kind == 3:
-                try:
-                    value = value.decode()
-                except UnicodeDecodeError as error:
-                    raise Malformed("text in CBOR is not UTF-8") from error
-        elif kind == 0:
-            value = number
         elif kind == 4 or kind == 5:
-            if number << (kind - 4) > size - at:
-                raise Malformed("CBOR ends early")
-            if len(stack) >= depth:
-                raise Malformed(f"CBOR nested more than {depth} deep")
-            value = cast(Any, [] if kind == 4 else {})
-            if kind == 5 and number > entries:
-                raise Malformed(f"a map in CBOR has more than {entries} entries")
+            value = _begun(kind, number, size - at, len(stack), limits)
             if number:
-                if key is not _NO_KEY or type(into) is _LIST:
-                    stack.append((into, left, key))
-                else:
-                    raise Malformed("a key in CBOR is not text")
+                if key is _NO_KEY and type(into) is not _LIST:
+                    raise Malformed(_KEY_NO_TEXT)
+                stack.append((into, left, key))
                 into, left, key = value, number, _NO_KEY
                 continue
-        elif kind == 1:
-            value = -1 - number
-        elif head in _SIMPLE:
-            value = _SIMPLE[head]
-        else:
-            raise Malformed("CBOR holds a tag, a float or a simple value")
-        if key is not _NO_KEY:
-            into[key] = value
-            key = _NO_KEY
-        elif type(into) is _LIST:
-            into.append(value)
-        else:
-            if type(value) is not str:
-                raise Malformed("a key in CBOR is not text")
-            if value in into:
-                raise Malformed("a map in CBOR has one key twice")
-            key = cast(Any, value)
-            continue
-        left -= 1
-        while not left and stack:
-            value = into
-            into, left, key = stack.pop()
-            if key is _NO_KEY:
-                into.append(value)
-            else:
+        elif kind:
+            value = -1 - number if kind == 1 else _simple(head)
+        while True:  # put it in its place, and each list or map that it completes
+            if key is not _NO_KEY:
                 into[key] = value
                 key = _NO_KEY
+            elif type(into) is _LIST:
+                into.append(value)
+            elif type(value) is not str or value in into:
+                raise Malformed(_KEY_TWICE if type(value) is str else _KEY_NO_TEXT)
+            else:
+                key = value
+                break
             left -= 1
-        if not left:
-            break
-    if at != size:
-        raise Malformed("bytes follow the CBOR")
-    return root[0]
+            if left or not stack:
+                break
+            value = into
+            into, left, key = stack.pop()
+    return root[0], at
+
+
+def _begun(kind: int, number: int, room: int, depth: int, limits: Limits) -> Any:
+    """An empty list (4) or map (5) for *number* items or pairs, if so many may come here."""
+    if number << (kind - 4) > room:
+        raise Malformed("CBOR ends early")
+    if depth >= limits.depth:
+        raise Malformed(f"CBOR nested more than {limits.depth} deep")
+    if kind == 4:
+        return []
+    if number > limits.entries:
+        raise Malformed(f"a map in CBOR has more than {limits.entries} entries")
+    return {}
+
+
+def _simple(head: int) -> bool | None:
+    if head not in _SIMPLE:
+        raise Malformed("CBOR holds a tag, a float or a simple value")
+    return _SIMPLE[head]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from marketplace.domain.errors import TallyError
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.hub.sockets import Connection, Hub
 from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.base.errors import Offline
@@ -66,7 +66,7 @@ class AdapterHub:
         for one in sent:
             key = bytes.fromhex(one.target.removeprefix("adapter:"))
             if key in self.hub.live:
-                self.hub.tell(key, wire.from_bytes(one.payload), one.id)
+                self.hub.tell(key, codec.from_bytes(one.payload), one.id)
 
     def _wake(self, topic: str) -> None:
         kind, _, name = topic.partition(":")
@@ -109,7 +109,7 @@ class AdapterHub:
 
     async def _outbox(self, provider: str) -> None:
         for one in await self.market.store.find(Sent, target=f"adapter:{provider}"):
-            self.hub.tell(bytes.fromhex(provider), wire.from_bytes(one.payload), one.id)
+            self.hub.tell(bytes.fromhex(provider), codec.from_bytes(one.payload), one.id)
 
     async def _voucher(self, session_vk: bytes) -> None:
         record = await self.market.store.get(VoucherRecord, session_vk)

@@ -16,7 +16,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from marketplace.domain.errors import Fault, Refusal
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Backlog, HelloRefused, Numbering, Server
 from marketplace.hub.pace import EACH, Pace
 from marketplace.market.base.ports import Change
@@ -327,7 +327,7 @@ class Hub:
 
     async def _maybe_acked(self, connection: Connection, frame: bytes) -> None:
         """Delivered outbox messages leave the outbox."""
-        told = wire.from_bytes(frame)
+        told = codec.from_bytes(frame)
         if isinstance(told, wire.Ack):
             done = connection.acked(told.seq)
             if done:
@@ -367,7 +367,7 @@ class Hub:
         answer = wire.Rejected(refused.code, str(refused)[:1000], refused.remedy)
         try:
             with anyio.move_on_after(REJECT_SECONDS):  # for a client that reads nothing
-                await socket.send(wire.to_bytes(answer))
+                await socket.send(codec.to_bytes(answer))
         except Closed:
             return
         await socket.close()

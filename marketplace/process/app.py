@@ -14,7 +14,7 @@ from marketplace.api.http.auth import Parts
 from marketplace.api.http.limits import Bodies, Crowd, client_of
 from marketplace.api.routes import account, channels, gangs, jobs, leases, public
 from marketplace.api.schemas.jobs import STREAMED
-from marketplace.domain.protocol.wire import MAX_FRAME
+from marketplace.domain.protocol.codec import MAX_FRAME
 from marketplace.gateway import port_streams
 from marketplace.hub.sockets import Closed, Hub
 from marketplace.market.base.errors import RateLimited

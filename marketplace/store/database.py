@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from marketplace.domain.errors import Conflict, Malformed, TallyError
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec
 from marketplace.market.base.group_commit import GroupCommit
 from marketplace.market.base.ports import Change, Clock, Ids
 from marketplace.market.base.records import Lock, Record, Sent
@@ -68,7 +68,7 @@ class Database:
         """Durable when it returns; Conflict or StoreFault."""
         now = self.clock.now_ms()
         sent = [
-            Sent(self.ids.new("out"), target, wire.to_bytes(message), now)
+            Sent(self.ids.new("out"), target, codec.to_bytes(message), now)
             for target, message in change.sends
         ]
         mine = _Waiting(change, sent)

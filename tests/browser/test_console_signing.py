@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Route, expect
 from marketplace.chain.encoding.address import channel_address, key_address
 from marketplace.chain.encoding.txbytes import split
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Credential
+from marketplace.domain.money.address import Credential
 from tests.browser.support.product import SECONDS, Console, Product, until
 from tests.browser.support.rental import ask, pay, sign_in
 from tests.browser.support.wallet import Wallet

@@ -13,6 +13,16 @@ from dataclasses import replace
 import pytest
 
 from marketplace.domain.money import channel as twin
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel_refusals import (
+    ChannelRefused,
+    ChannelUnfit,
+    MayNotFinish,
+    NotOpen,
+    StepsLeft,
+    TakeNotGrowing,
+    VoucherNotSigned,
+)
 from marketplace.domain.money.voucher import voucher_message
 from tests.contracts.support import context as c
 from tests.contracts.support.mutations import channel_input, mutations, output
@@ -44,7 +54,7 @@ THIEF = c.address(c.key_credential(h28("thief")))
 
 def refused(scene: Scene, guard: int) -> None:
     """Both the twin, naming *guard*, and the deployed bytes."""
-    with pytest.raises(twin.ChannelRefused) as caught:
+    with pytest.raises(ChannelRefused) as caught:
         twin.settle(scene.judged())
     assert caught.value.guard == guard
     assert not judge(scene.instance, scene.tx()).ok
@@ -164,7 +174,7 @@ def test_stake_credential_theft(instance: Instance) -> None:
     for name in ("claim", "top up", "close", "finish", "finish expired"):
         scene = controls(instance)[name]
         where = scene.outputs[0].address
-        for stake in (twin.Credential(h28("thief")), None):
+        for stake in (Credential(h28("thief")), None):
             stolen = address_data(replace(where, stake=stake))
             assert not judge(
                 instance, output(0, lambda o, a=stolen: replace(o, address=a))(scene.tx())
@@ -303,11 +313,11 @@ def test_top_up_spam_cannot_delay_an_end(instance: Instance) -> None:
     closing = channel(0, instance=instance, expire_at_ms=NOW)
     for step in (twin.TopUp(1), twin.Close()):
         scene = Scene([closing], [step], [consumer(0)], None, NOW, instance)
-        with pytest.raises(twin.NotOpen):
+        with pytest.raises(NotOpen):
             scene.laid_out()
         assert not judge(instance, scene.tx()).ok
     stranger = Scene([closing], [twin.Finish()], [consumer(0)], NOW - 1000, None, instance)
-    with pytest.raises(twin.MayNotFinish):
+    with pytest.raises(MayNotFinish):
         stranger.laid_out()
 
 
@@ -380,7 +390,7 @@ def test_one_voucher_shown_to_two_adapters(instance: Instance) -> None:
     other = output_data(instance, replace(scene.outputs[1], address=provider(1)))
     assert not judge(instance, output(1, lambda _: other)(scene.tx())).ok
     theirs = replace(each.stage.consts, adapter_vkh=adapter(1), payout=provider(1).payout())
-    with pytest.raises(twin.ChannelUnfit):
+    with pytest.raises(ChannelUnfit):
         twin.check_channel(each, each.address, theirs, 1)
 
 
@@ -409,7 +419,7 @@ def test_batch_poisoned_by_one_bad_channel(instance: Instance) -> None:
     good = [channel(n, instance=instance) for n in range(3)]
     steps: list[twin.Step] = [claim(n, 4_000_000) for n in range(3)]
     steps[1] = replace(claim(1, 4_000_000), signature=bytes(64))
-    with pytest.raises(twin.VoucherNotSigned):
+    with pytest.raises(VoucherNotSigned):
         Scene(good, steps, instance=instance).laid_out()
     without = Scene([good[0], good[2]], [steps[0], steps[2]], instance=instance).laid_out()
     accepted(without)
@@ -424,7 +434,7 @@ def test_claim_raced_by_another_claim(instance: Instance) -> None:
     after = accepted(high)[0].output
     assert isinstance(after, twin.Continuing)
     low = Scene([after.channel], [claim(0, 3_000_000)], instance=instance)
-    with pytest.raises(twin.TakeNotGrowing):
+    with pytest.raises(TakeNotGrowing):
         low.laid_out()
     assert not judge(instance, low.tx()).ok
 
@@ -458,7 +468,7 @@ def test_rollback_of_an_open_leaves_nothing_to_claim() -> None:
     """A voucher is worth what stands on the chain: without the channel there is no input, and a
     transaction with a step for it is refused."""
     scene = Scene([], [claim(0, 4_000_000)])
-    with pytest.raises(twin.StepsLeft):
+    with pytest.raises(StepsLeft):
         twin.settle(scene.judged())
     assert not judge(ADA, scene.tx()).ok
 

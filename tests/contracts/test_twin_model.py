@@ -15,6 +15,7 @@ import pytest
 
 from contracts.channel.terms import Build
 from marketplace.domain.money import channel as twin
+from marketplace.domain.money.channel_refusals import ChannelRefused
 from tests.contracts.support.scenes import (
     ADA,
     PROVIDERS,
@@ -32,10 +33,10 @@ CHANNELS = 24
 TRACED = Build(traces=True)
 
 
-def _twin(scene: Scene) -> list[twin.Will] | twin.ChannelRefused:
+def _twin(scene: Scene) -> list[twin.Will] | ChannelRefused:
     try:
         return twin.settle(scene.judged())
-    except twin.ChannelRefused as refused:
+    except ChannelRefused as refused:
         return refused
 
 
@@ -43,7 +44,7 @@ def _agree(world: World, numbers: list[int], scene: Scene, tally: Counter[str]) 
     """Judge *scene* both ways; the world moves on when both accept."""
     tx, opinion = scene.tx(), _twin(scene)
     accepted = judge(world.instance, tx).ok
-    if isinstance(opinion, twin.ChannelRefused):
+    if isinstance(opinion, ChannelRefused):
         assert not accepted, opinion
         trace = judge(world.instance, tx, TRACED).trace
         assert trace == ((f"{opinion.guard:02}",) if opinion.guard else ()), opinion

@@ -16,7 +16,7 @@ import pytest
 
 from marketplace.cli.commands.faucet import ask as ask_faucet
 from marketplace.client.sdk.market import Job, Market
-from marketplace.domain.metering import Cause
+from marketplace.domain.metering.reading import Cause
 from marketplace.domain.units import LOVELACE_PER_ADA
 from tests.e2e.support.embedded import World, story, until_true
 from tests.e2e.support.storm import Till, lives, lost_by, reckon, start_job, workloads

@@ -29,7 +29,7 @@ from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker import connect
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
-from marketplace.domain.money.invoice import Line
+from marketplace.domain.money.invoice.bill import Line
 from marketplace.domain.units import LOVELACE_PER_ADA
 from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.work.lease import EndReason

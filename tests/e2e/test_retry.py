@@ -17,7 +17,7 @@ import pytest
 from adapter.host.keys import load_keys
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
-from marketplace.domain.money.invoice import Invoice
+from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
 from marketplace.domain.work.lease import EndReason

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from marketplace.cli.embedded.supervise import Part, PartFailed
-from marketplace.domain.metering import Cause
+from marketplace.domain.metering.reading import Cause
 from marketplace.domain.protocol import wire
 from tests.e2e.support.embedded import World, story
 from tests.e2e.support.storm import Till, lives, lost_by, reckon, start_job, workloads

@@ -21,7 +21,8 @@ from marketplace.chain.channels.finder import channel_capacity
 from marketplace.chain.settlement.planner import Policy, Why
 from marketplace.chain.settlement.settler import Settler, Wanted
 from marketplace.chain.transaction.outputs import Out
-from marketplace.domain.money.channel import Closing, Consts, Credential
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Closing, Consts
 from tests.integration.support.chain import ADA, DAY_MS, Live, Provider, World, key, run
 
 USD = 1_000_000

@@ -17,7 +17,8 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.channel import Address, Claim, Close, Finish, Step, TopUp
+from marketplace.domain.money.address import Address
+from marketplace.domain.money.channel import Claim, Close, Finish, Step, TopUp
 
 # Body fields that a transaction of ours may have (Conway CDDL). Anything else (certificates, mint,
 # votes, donations) would be authorised by the same signature, so it is refused unread.

@@ -29,16 +29,8 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.channel import (
-    Address,
-    Close,
-    Closing,
-    Consts,
-    Open,
-    Stage,
-    Step,
-    TopUp,
-)
+from marketplace.domain.money.address import Address
+from marketplace.domain.money.channel import Close, Closing, Consts, Open, Stage, Step, TopUp
 from marketplace.domain.units import show_ada
 
 StepName = Literal["open", "topup", "close"]

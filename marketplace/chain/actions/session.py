@@ -192,7 +192,7 @@ async def finish_channels(
     *most*: take no more of each voucher than that, because no more was delivered; *waiting* as in
     :func:`settle`.
     With *adapter* at any time; without it only channels whose close period is over, by anyone
-    (:class:`~marketplace.domain.money.channel.MayNotFinish` before that).
+    (:class:`~marketplace.domain.money.channel_refusals.MayNotFinish` before that).
     """
     moves = tuple(
         Move(view.utxo, plans.finish_step(voucher, view.claimed, most))

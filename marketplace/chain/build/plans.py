@@ -20,13 +20,13 @@ from marketplace.chain.errors import TxRefused
 from marketplace.chain.node.blockfrost import deployment_address
 from marketplace.chain.transaction.outputs import Out, least
 from marketplace.chain.transaction.snapshot import Snapshot, Units
+from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel import (
     Channel,
     Claim,
     Close,
     Consts,
     Continuing,
-    Credential,
     Expected,
     Finish,
     Open,
@@ -158,7 +158,7 @@ class Settlement:
 
 def settle(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
     """One transaction for every move. A step that the script would refuse is refused here, by the
-    twin and by name (:class:`~marketplace.domain.money.channel.ChannelRefused`).
+    twin and by name (:class:`~marketplace.domain.money.channel_refusals.ChannelRefused`).
     """
     moves = tuple(sorted(batch.moves, key=lambda m: m.utxo.ref))
     since = None if batch.since_ms is None else snapshot.slot_at(batch.since_ms)

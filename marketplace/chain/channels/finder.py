@@ -27,15 +27,9 @@ from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.snapshot import Scripts, Snapshot
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money import channel as twin
-from marketplace.domain.money.channel import (
-    Address,
-    Channel,
-    ChannelUnfit,
-    Closing,
-    Consts,
-    Open,
-    Stage,
-)
+from marketplace.domain.money.address import Address, Credential
+from marketplace.domain.money.channel import Channel, Closing, Consts, Open, Stage
+from marketplace.domain.money.channel_refusals import ChannelUnfit
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 
@@ -323,7 +317,7 @@ def takeable(snapshot: Snapshot, view: ChannelView, signed: int) -> int:
 def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capacity:
     """What adapter and payer both demand before they serve or sign, and how much to rely on.
 
-    :class:`~marketplace.domain.money.channel.ChannelUnfit` says which fact differs from *terms*.
+    :class:`~marketplace.domain.money.channel_refusals.ChannelUnfit` says which fact differs from *terms*.
     """
     facts = (
         (terms.magic == snapshot.magic, "the terms are for another network"),
@@ -338,7 +332,7 @@ def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capaci
             raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]}: {why}")
     opened = datum.read_channel(view.first, view.unit)
     stake = opened.address.stake
-    at = Address(twin.Credential(snapshot.scripts.stub_hash, True), stake)
+    at = Address(Credential(snapshot.scripts.stub_hash, True), stake)
     twin.check_channel(opened, at, terms.consts(), 0)
     if not isinstance(view.stage, Open) or view.consts != terms.consts():
         raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]}: its stage or constants differ")

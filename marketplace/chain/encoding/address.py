@@ -1,6 +1,6 @@
 """Addresses as bytes (CIP-19) and text (Bech32), and what the channel makes of them.
 
-Inside the product an address is its bytes; :class:`~marketplace.domain.money.channel.Address` is
+Inside the product an address is its bytes; :class:`~marketplace.domain.money.address.Address` is
 one taken apart, without its network. Byron and pointer addresses are refused: the contract rebuilds
 addresses, and wallets of today make neither.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 from marketplace.chain.encoding import bech32
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.channel import Address, Credential
+from marketplace.domain.money.address import Address, Credential
 
 _STAKE: Final = 14  # header types from here on are reward accounts
 

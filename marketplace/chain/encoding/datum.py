@@ -8,8 +8,8 @@ from marketplace.chain.encoding import plutus
 from marketplace.chain.encoding.plutus import Constr, Data
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.domain.errors import Malformed
+from marketplace.domain.money.address import Address
 from marketplace.domain.money.channel import (
-    Address,
     Channel,
     Claim,
     Close,

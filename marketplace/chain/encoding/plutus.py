@@ -3,7 +3,7 @@
 Lists are written with their length, which is a byte less each than the open lists that the builtin
 ``serialiseData`` writes: a datum and a redeemer count by their value alone. (Where a hash must
 agree with the script's, the twin writes it:
-:meth:`marketplace.domain.money.channel.Address.plutus`.)
+:meth:`marketplace.domain.money.address.Address.plutus`.)
 """
 
 from __future__ import annotations

@@ -24,17 +24,8 @@ from marketplace.chain.channels.finder import ChannelView, channel_capacity
 from marketplace.chain.transaction.outputs import Out, least
 from marketplace.chain.transaction.snapshot import Params, Snapshot, Units
 from marketplace.domain.errors import TallyError
-from marketplace.domain.money.channel import (
-    BPS,
-    ChannelRefused,
-    ChannelUnfit,
-    Claim,
-    Closing,
-    Finish,
-    Witness,
-    bounty,
-    will,
-)
+from marketplace.domain.money.channel import BPS, Claim, Closing, Finish, Witness, bounty, will
+from marketplace.domain.money.channel_refusals import ChannelRefused, ChannelUnfit
 from marketplace.domain.money.voucher import Voucher, VoucherRefused
 
 # Sizes and units of docs/costs.md, for deciding only: a transaction's fee is always exact.

@@ -42,14 +42,8 @@ from marketplace.chain.transaction.signing import Unsigned
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, TallyError
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import (
-    ChannelRefused,
-    ChannelUnfit,
-    Claim,
-    Consts,
-    Finish,
-    Step,
-)
+from marketplace.domain.money.channel import Claim, Consts, Finish, Step
+from marketplace.domain.money.channel_refusals import ChannelRefused, ChannelUnfit
 from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
 from marketplace.domain.money.voucher import Voucher
 

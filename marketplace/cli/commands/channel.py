@@ -21,7 +21,8 @@ from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.session import chain, desk
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.money.channel import Closing, Credential
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Closing
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.units import parse_money, show_ada, show_duration
 

@@ -112,7 +112,8 @@ async def _opening(
     from marketplace.chain.encoding.address import channel_address
     from marketplace.chain.transaction.outputs import Out
     from marketplace.chain.transaction.scripts import scripts_for
-    from marketplace.domain.money.channel import Address, Open
+    from marketplace.domain.money.address import Address
+    from marketplace.domain.money.channel import Open
 
     snapshot = await reader.snapshot(scripts_for())
     least = parse_money(amount) if amount else agreed.ceiling

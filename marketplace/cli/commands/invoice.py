@@ -20,7 +20,8 @@ from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
 from marketplace.domain.money.evidence import Evidence, evidence_to_json, read
-from marketplace.domain.money.invoice import Invoice, reconcile
+from marketplace.domain.money.invoice.bill import Invoice
+from marketplace.domain.money.invoice.verify import reconcile
 from marketplace.domain.units import show_ada, show_duration, show_rate
 
 JOB = re.compile(r"[A-Za-z0-9_-]{1,64}")

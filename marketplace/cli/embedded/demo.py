@@ -35,9 +35,9 @@ from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.isolation import Isolation
-from marketplace.domain.metering import Cause
-from marketplace.domain.money.channel import Credential
-from marketplace.domain.money.invoice import Invoice, Line
+from marketplace.domain.metering.reading import Cause
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.invoice.bill import Invoice, Line
 from marketplace.domain.units import LOVELACE_PER_ADA, show_ada
 from marketplace.domain.work.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
 

@@ -37,7 +37,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S, leave
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import seal_to
-from marketplace.domain.money.channel import ChannelUnfit
+from marketplace.domain.money.channel_refusals import ChannelUnfit
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.work.job import JobSpec

@@ -1,8 +1,8 @@
 """The invoice verifier: receipts, terms and a chain URL, nothing else. It imports no store.
 
 ``facts(chain, channel)`` reads one channel's life from the ledger; ``verify`` puts it beside what
-was signed and lets :mod:`marketplace.domain.money.invoice` judge. Anyone with the evidence file can
-run it.
+was signed and lets :mod:`marketplace.domain.money.invoice.verify` judge. Anyone with the evidence
+file can run it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.money.evidence import ChannelEvidence, Evidence, LedgerFacts
-from marketplace.domain.money.invoice import ChannelDiffers, Invoice, MoneyMissing, read_signed
+from marketplace.domain.money.invoice.bill import Invoice
+from marketplace.domain.money.invoice.refusals import ChannelDiffers, MoneyMissing
+from marketplace.domain.money.invoice.verify import read_signed
 
 
 async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:

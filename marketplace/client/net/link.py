@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketExcepti
 from marketplace import disk
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import (
     Client,
     HelloRefused,
@@ -113,7 +113,7 @@ class Link:
                 await refused(error)
             except (
                 Malformed,
-                wire.WireRefused,
+                codec.WireRefused,
             ) as error:  # a frame that is none: the market, or who stands between
                 log.warning("payer_link_nonsense", url=self.url, code=error.code, why=error.message)
             except (
@@ -130,7 +130,7 @@ class Link:
     async def _connection(self) -> None:
         async with connect(
             self.url,
-            max_size=wire.MAX_FRAME,
+            max_size=codec.MAX_FRAME,
             open_timeout=_HELLO_S,
             ping_interval=15,
             ping_timeout=20,
@@ -175,17 +175,17 @@ class Link:
         numbering = self._client.numbering
         renewed: list[tuple[int, bytes]] = []
         for seq, payload in numbering.unacked:
-            message = wire.from_bytes(payload)
+            message = codec.from_bytes(payload)
             session = self._sessions.get(getattr(message, "session_vk", b""))
             if isinstance(message, wire.Subscribe) and session is not None:
-                payload = wire.to_bytes(self._subscription(session))
+                payload = codec.to_bytes(self._subscription(session))
             renewed.append((seq, payload))
         numbering.unacked = deque(renewed)
 
     async def _subscribe_all(self) -> None:
         waiting = {
             message.session_vk
-            for message in (wire.from_bytes(p) for _, p in self._client.numbering.unacked)
+            for message in (codec.from_bytes(p) for _, p in self._client.numbering.unacked)
             if isinstance(message, wire.Subscribe)
         }
         for session_vk, session in list(self._sessions.items()):

@@ -34,7 +34,7 @@ def compare(folder: Path, evidence: Evidence) -> None:
     a later receipt than the evidence has. Blocking; a folder without books, or another purse's,
     says nothing.
 
-    The evidence has been judged: see :func:`marketplace.domain.money.invoice.read_signed`.
+    The evidence has been judged: see :func:`marketplace.domain.money.invoice.verify.read_signed`.
     """
     told: dict[tuple[bytes, str], int] = {}
     for channel in evidence.channels:

@@ -20,7 +20,8 @@ import anyio.to_thread
 from marketplace.client.net.http import Http
 from marketplace.domain.errors import Fault, Malformed, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
-from marketplace.domain.money.invoice import Invoice, asked, reconcile
+from marketplace.domain.money.invoice.bill import Invoice
+from marketplace.domain.money.invoice.verify import asked, reconcile
 
 if TYPE_CHECKING:
     from marketplace.chain.node.blockfrost import ChainReader

@@ -27,7 +27,7 @@ from marketplace.client.sdk import job as handle
 from marketplace.client.sdk import market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.evidence import Evidence
-from marketplace.domain.money.invoice import Invoice
+from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.work.job import JobSpec
 
 T = TypeVar("T")

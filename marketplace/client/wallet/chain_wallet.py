@@ -45,7 +45,8 @@ from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.client.wallet import one_open
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.channel import Credential, Open
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Open
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH
 from marketplace.domain.money.voucher import Voucher

@@ -22,7 +22,8 @@ from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import TxRecord
 from marketplace.chain.transaction.snapshot import Tip
 from marketplace.domain.errors import Fault, Malformed, Refusal
-from marketplace.domain.money.channel import Address, Consts
+from marketplace.domain.money.address import Address
+from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 
 _AFTER_SLOTS: Final = (

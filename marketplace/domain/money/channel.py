@@ -7,218 +7,46 @@ Can, Want and Will are separate types: a :class:`Channel` is what stands on the 
     expect(wills)                -> outputs     a whole transaction's, in order, payouts joined
     settle(transaction)                         the script's verdict on a whole transaction
 
-A refusal names the guard of ``contracts/README.md`` (0: refused by the script without a number).
-Amounts are of the channel's one asset (lovelace, or a token's smallest unit); times are POSIX
-milliseconds.  ``tests/contracts`` proves this file and the compiled script against each other.
-
-Long, because it is one text to be read beside the script's source from top to bottom.
+A refusal (``channel_refusals``) names the guard of ``contracts/README.md``.  Amounts are of the
+channel's one asset (lovelace, or a token's smallest unit); times are POSIX milliseconds.
+``tests/contracts`` proves this file and the compiled script against each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Final
 
-from marketplace.domain.canonical import blake2b_224
-from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import verifies
+from marketplace.domain.money.address import Address, Credential
+from marketplace.domain.money.channel_refusals import (
+    BoundInfinite,
+    ChannelUnfit,
+    ConsumerMissing,
+    ManyWithdrawals,
+    MayNotFinish,
+    Minting,
+    NotOpen,
+    OutputUnexpected,
+    PayNegative,
+    PayoutElsewhere,
+    PayoutLoaded,
+    PayoutShort,
+    StepMissing,
+    StepsLeft,
+    TakeAboveVoucher,
+    TakeNotGrowing,
+    TopUpNotPositive,
+    VoucherMalformed,
+    VoucherNotSigned,
+)
 from marketplace.domain.money.voucher import voucher_message
 
 BPS: Final = 10_000
 MAX_CUM: Final = 2**64 - 1
 
 
-# --- refusals ---------------------------------------------------------------------------------
-class ChannelRefused(Refusal):
-    """The script would refuse; ``guard`` is its number, 0 where it fails without one."""
-
-    code = "CHANNEL_REFUSED"
-    remedy = "rebuild the transaction from the channel's present state"
-    guard: ClassVar[int] = 0
-
-
-class Minting(ChannelRefused):
-    """The transaction mints or burns."""
-
-    code, guard = "CHANNEL_MINT", 3
-
-
-class ManyWithdrawals(ChannelRefused):
-    """The transaction withdraws from another account as well."""
-
-    code, guard = "CHANNEL_WITHDRAWALS", 4
-
-
-class StepsLeft(ChannelRefused):
-    """More steps than script-locked inputs."""
-
-    code, guard = "CHANNEL_STEPS_LEFT", 5
-
-
-class TakeNotGrowing(ChannelRefused):
-    """take_to is not above what is already claimed."""
-
-    code, guard = "CHANNEL_TAKE_NOT_GROWING", 6
-    remedy = "claim with a later voucher"
-
-
-class TakeAboveVoucher(ChannelRefused):
-    """take_to is above what the consumer signed."""
-
-    code, guard = "CHANNEL_TAKE_ABOVE_VOUCHER", 7
-    remedy = "take at most the voucher's cumulative amount"
-
-
-class VoucherNotSigned(ChannelRefused):
-    """The signature is not the session key's over this cumulative amount."""
-
-    code, guard = "CHANNEL_VOUCHER_NOT_SIGNED", 8
-    remedy = "use a voucher of this channel"
-
-
-class PayNegative(ChannelRefused):
-    """fee_bps above 10000: the bounty would exceed what is taken."""
-
-    code, guard = "CHANNEL_PAY_NEGATIVE", 9
-    remedy = "leave this channel out: its opener chose a fee nobody accepts"
-
-
-class OutputUnexpected(ChannelRefused):
-    """The next output is not the one that the step demands."""
-
-    code, guard = "CHANNEL_OUTPUT", 10
-
-
-class PayoutElsewhere(ChannelRefused):
-    """The payout's address does not hash to the channel's ``payout``."""
-
-    code, guard = "CHANNEL_PAYOUT_ADDRESS", 11
-
-
-class PayoutShort(ChannelRefused):
-    """The payout holds less than its run owes."""
-
-    code, guard = "CHANNEL_PAYOUT_AMOUNT", 12
-
-
-class PayoutLoaded(ChannelRefused):
-    """The payout carries a datum, a reference script or a foreign token."""
-
-    code, guard = "CHANNEL_PAYOUT_SHAPE", 13
-
-
-class ConsumerMissing(ChannelRefused):
-    """TopUp and Close need the consumer's signature."""
-
-    code, guard = "CHANNEL_CONSUMER_SIGNATURE", 14
-    remedy = "sign with the wallet that opened the channel"
-
-
-class NotOpen(ChannelRefused):
-    """TopUp and Close start from Open."""
-
-    code, guard = "CHANNEL_NOT_OPEN", 15
-    remedy = "a closing channel can only be claimed from or finished"
-
-
-class TopUpNotPositive(ChannelRefused):
-    """A top-up adds."""
-
-    code, guard = "CHANNEL_TOP_UP", 16
-
-
-class MayNotFinish(ChannelRefused):
-    """Neither signed by the adapter, nor closing and expired."""
-
-    code, guard = "CHANNEL_MAY_NOT_FINISH", 18
-    remedy = "let the adapter sign, or close first and wait until expire_at"
-
-
-class StepMissing(ChannelRefused):
-    """Fewer steps than script-locked inputs, or fewer outputs than they demand."""
-
-    code = "CHANNEL_STEP_MISSING"
-
-
-class BoundInfinite(ChannelRefused):
-    """Close needs a finite upper bound."""
-
-    code = "CHANNEL_BOUND"
-    remedy = "give the transaction a time to live"
-
-
-class VoucherMalformed(ChannelRefused):
-    """A key is not 32 bytes, a signature not 64, or the amount does not fit into 8."""
-
-    code = "CHANNEL_VOUCHER_MALFORMED"
-    remedy = "use a voucher of this channel"
-
-
-class ChannelUnfit(Refusal):
-    """A channel that the script would move but that nobody should serve or sign for."""
-
-    code = "CHANNEL_UNFIT"
-    remedy = "open a new channel with the terms that were signed"
-
-
-# --- addresses --------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """A key or script hash, 28 bytes."""
-
-    hash: bytes
-    is_script: bool = False
-
-    def plutus(self) -> bytes:
-        """As Plutus Data."""
-        return (
-            (b"\xd8\x7a" if self.is_script else b"\xd8\x79")
-            + b"\x9f"
-            + _octets(self.hash)
-            + b"\xff"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A payment credential and, for a base address, a stake credential."""
-
-    payment: Credential
-    stake: Credential | None = None
-
-    def plutus(self) -> bytes:
-        """serialiseData of the address as a script context (V3) shows it."""
-        stake = b"\xd8\x7a\x80"
-        if self.stake is not None:
-            stake = b"\xd8\x79\x9f\xd8\x79\x9f" + self.stake.plutus() + b"\xff\xff"
-        return b"\xd8\x79\x9f" + self.payment.plutus() + stake + b"\xff"
-
-    def payout(self) -> bytes:
-        """The 28 bytes by which Consts names this address as a payout."""
-        return blake2b_224(self.plutus())
-
-    @staticmethod
-    def parse(raw: bytes) -> Address:
-        """From the bytes of a Shelley base or enterprise address (CIP-19), of any network."""
-        kind = raw[0] >> 4 if raw else 15
-        if kind in (0, 1, 2, 3) and len(raw) == 57:
-            return Address(
-                Credential(raw[1:29], bool(kind & 1)), Credential(raw[29:], bool(kind & 2))
-            )
-        if kind in (6, 7) and len(raw) == 29:
-            return Address(Credential(raw[1:], bool(kind & 1)))
-        raise Malformed("not a base or enterprise address")
-
-
-def _octets(content: bytes) -> bytes:
-    """A CBOR byte string of up to 64 bytes."""
-    return (
-        bytes([0x40 + len(content)]) if len(content) < 24 else bytes([0x58, len(content)])
-    ) + content
-
-
-# --- Can: what stands on the chain ------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Consts:
     """What a channel keeps for life.  ``session_vk`` is its id."""
@@ -310,7 +138,6 @@ def check_channel(channel: Channel, address: Address, consts: Consts, deposit: i
             raise ChannelUnfit(f"channel {channel.stage.consts.session_vk.hex()[:16]}: {why}")
 
 
-# --- Want: the steps --------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class TopUp:
     """The consumer adds *amount*."""
@@ -351,7 +178,6 @@ class Witness:
     upper_ms: int | None = None
 
 
-# --- Will: what the script then demands -------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Continuing:
     """The channel lives on: this address, this inline datum, this value and nothing else."""
@@ -498,7 +324,6 @@ def expect(wills: Sequence[Will]) -> list[Expected]:
     return [*outputs, *run.flush()]
 
 
-# --- a whole transaction ----------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Output:
     """An output as the script sees it.  ``stage`` is its inline datum read as a channel's;

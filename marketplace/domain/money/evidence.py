@@ -3,7 +3,7 @@ evidence".
 
 ``read(text)`` takes the JSON of a file or a market; it checks every field's type and limit and no
 signature. What it refuses is :class:`EvidenceMalformed`; what it lets pass is judged by
-:mod:`marketplace.domain.money.invoice`.
+:mod:`marketplace.domain.money.invoice.verify`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from marketplace.domain import canonical, cbor
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 
 Role = Literal["adapter", "payer"]
 _TAG: Final = "tally/hello/v2"
@@ -69,7 +69,7 @@ def agreed(stated: list[str]) -> frozenset[str]:
     """What both sides have, of what the other *stated*; unknown names are for others."""
     if len(stated) > MOST_CAPABILITIES or stated != sorted(set(stated)):
         raise HelloRefused(f"capabilities are sorted, each once, at most {MOST_CAPABILITIES}")
-    return frozenset(wire.CAPABILITIES).intersection(stated)
+    return frozenset(codec.CAPABILITIES).intersection(stated)
 
 
 class Phase(Enum):
@@ -104,7 +104,7 @@ class Numbering:
         """*message* as the next numbered frame, kept until acknowledged."""
         if len(self.unacked) >= MAX_UNACKED:
             raise Backlog(f"{len(self.unacked)} messages wait for an acknowledgement")
-        payload = wire.to_bytes(message)
+        payload = codec.to_bytes(message)
         if self.most_bytes is not None and self.waiting_bytes + len(payload) > self.most_bytes:
             raise Backlog(f"{self.waiting_bytes} bytes wait for an acknowledgement")
         self.sent += 1
@@ -114,9 +114,9 @@ class Numbering:
 
     def _frame(self, seq: int, payload: bytes, message: wire.Message) -> bytes:
         """*payload*, which is *message*, as the other side takes it."""
-        if wire.SKIPS not in self.agreed and wire.has_optional(type(message)):
-            payload = wire.to_bytes(message, optional=False)
-        return wire.to_bytes(wire.Data(seq, payload))
+        if codec.SKIPS not in self.agreed and codec.has_optional(type(message)):
+            payload = codec.to_bytes(message, optional=False)
+        return codec.to_bytes(wire.Data(seq, payload))
 
     def acked(self, seq: int) -> None:
         """Forget everything up to *seq*."""
@@ -125,7 +125,7 @@ class Numbering:
 
     def take(self, data: wire.Data) -> wire.Message | None:
         """The payload if it is the next one, None for a repetition; a gap is refused.
-        :class:`wire.UnknownKind` for one that is taken and means nothing here."""
+        :class:`codec.UnknownKind` for one that is taken and means nothing here."""
         if data.seq <= self.received:
             return None
         if data.seq != self.received + 1:
@@ -133,7 +133,7 @@ class Numbering:
         self.received = data.seq
         if data.seq <= self.done or data.seq in self.ahead:
             return None
-        return wire.from_bytes(data.payload)
+        return codec.from_bytes(data.payload)
 
     def finish(self, seq: int) -> None:
         """Message *seq* has had its effect, whatever is still being handled."""
@@ -145,7 +145,7 @@ class Numbering:
     def again(self, received: int) -> list[bytes]:
         """What the other side has not received yet."""
         self.acked(received)
-        return [self._frame(seq, one, wire.from_bytes(one)) for seq, one in self.unacked]
+        return [self._frame(seq, one, codec.from_bytes(one)) for seq, one in self.unacked]
 
     def anew(self) -> None:
         """Count from 1 again: the other side is a new process that remembers no numbers."""
@@ -176,7 +176,7 @@ class Client:
     def connected(self) -> bytes:
         """The first frame of a new connection."""
         self.phase = Phase.GREETING
-        return wire.to_bytes(self._hello())
+        return codec.to_bytes(self._hello())
 
     def receive(self, frame: bytes) -> tuple[list[bytes], wire.Message | None]:
         """(frames to write, message to handle). A message must be answered by ``handled``.
@@ -185,12 +185,12 @@ class Client:
         when it may be dialled again at once. What is of an unknown kind is acknowledged and is no
         message.
         """
-        message = wire.from_bytes(frame)
+        message = codec.from_bytes(frame)
         match message:
             case wire.Challenge(nonce):
                 self.phase, self.nonce = Phase.PROVING, nonce
                 signature = self.signer.sign(hello_message(nonce, self._hello()))
-                return [wire.to_bytes(wire.Proof(signature))], None
+                return [codec.to_bytes(wire.Proof(signature))], None
             case wire.Welcome(received, session, now_ms, stated):
                 self.numbering.agreed = agreed([] if self.older else stated)
                 self.older = False  # by the next connection it may be another version
@@ -201,7 +201,7 @@ class Client:
             case wire.Data():
                 try:
                     return [], self.numbering.take(message)
-                except wire.UnknownKind:
+                except codec.UnknownKind:
                     return [self.handled()], None
             case wire.Ack(seq):
                 self.numbering.acked(seq)
@@ -222,13 +222,13 @@ class Client:
 
     def handled(self) -> bytes:
         """Acknowledges everything received so far."""
-        return wire.to_bytes(wire.Ack(self.numbering.received))
+        return codec.to_bytes(wire.Ack(self.numbering.received))
 
     def _hello(self) -> wire.Hello:
         n = self.numbering
         return wire.Hello(
             self.role, self.signer.verify_key, n.session, n.received, self.magic, self.software,
-            self.market, [] if self.older else list(wire.CAPABILITIES),
+            self.market, [] if self.older else list(codec.CAPABILITIES),
         )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ class Server:
         kind has had its effect: it goes into the next acknowledgement.
         """
         limits = cbor.FRAME if self.phase is Phase.OPEN else cbor.HELLO
-        message = wire.from_bytes(frame, limits)
+        message = codec.from_bytes(frame, limits)
         match self.phase, message:
             case Phase.GREETING, wire.Hello():
                 if message.magic != self.magic:
@@ -273,14 +273,14 @@ class Server:
                     raise HelloRefused("session is 16 random bytes")
                 agreed(message.capabilities)
                 self.hello, self.phase = message, Phase.PROVING
-                return [wire.to_bytes(wire.Challenge(self.nonce))], None
+                return [codec.to_bytes(wire.Challenge(self.nonce))], None
             case Phase.PROVING, wire.Proof(signature):
                 return self._prove(signature, now_ms), None
             case Phase.OPEN, wire.Data(seq):
                 assert self.numbering is not None
                 try:
                     return [], self.numbering.take(message)
-                except wire.UnknownKind:
+                except codec.UnknownKind:
                     self.numbering.finish(seq)
                     return [], None
             case Phase.OPEN, wire.Ack(seq):
@@ -305,7 +305,7 @@ class Server:
     def acknowledgement(self) -> bytes:
         """Acknowledges what has had its effect without a gap."""
         assert self.numbering is not None
-        return wire.to_bytes(wire.Ack(self.numbering.done))
+        return codec.to_bytes(wire.Ack(self.numbering.done))
 
     def _prove(self, signature: bytes, now_ms: int) -> list[bytes]:
         hello = self.hello
@@ -323,6 +323,6 @@ class Server:
         known.received = known.done  # what was cut off while it was handled comes again
         known.agreed = agreed(hello.capabilities)
         received = hello.received if known.sent else 0
-        own = list(wire.CAPABILITIES) if hello.capabilities else []
-        welcome = wire.to_bytes(wire.Welcome(known.received, self.session, now_ms, own))
+        own = list(codec.CAPABILITIES) if hello.capabilities else []
+        welcome = codec.to_bytes(wire.Welcome(known.received, self.session, now_ms, own))
         return [welcome, *known.again(received)]

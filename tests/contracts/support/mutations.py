@@ -14,6 +14,7 @@ from functools import cache
 from uplc import ast as u
 
 from marketplace.domain.money import channel as twin
+from marketplace.domain.money.address import Address, Credential
 from tests.contracts.support import context as c
 from tests.contracts.support.scenes import (
     NOW,
@@ -138,11 +139,11 @@ def _drop(at: int) -> Change:
 
 
 # --- families ---------------------------------------------------------------------------------
-def _addresses(where: twin.Address) -> dict[str, twin.Address]:
+def _addresses(where: Address) -> dict[str, Address]:
     """Every address one part away."""
     payment = where.payment
-    flipped = twin.Credential(payment.hash, not payment.is_script)
-    stolen = twin.Address(payment, twin.Credential(h28("thief")))
+    flipped = Credential(payment.hash, not payment.is_script)
+    stolen = Address(payment, Credential(h28("thief")))
     changed = {
         "payment hash": replace(where, payment=replace(payment, hash=h28("thief"))),
         "payment kind": replace(where, payment=flipped),

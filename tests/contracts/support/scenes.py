@@ -19,6 +19,7 @@ from contracts.channel.compiler import Ada, Token, compile_settle
 from contracts.channel.terms import Build
 from marketplace.domain.keys import Signer
 from marketplace.domain.money import channel as twin
+from marketplace.domain.money.address import Address, Credential
 from marketplace.domain.money.voucher import voucher_message
 from tests.contracts.support import context as c
 
@@ -86,11 +87,11 @@ def adapter(n: int) -> bytes:
 
 
 @cache
-def provider(n: int) -> twin.Address:
+def provider(n: int) -> Address:
     """Where provider *n* is paid: bases, enterprise addresses and scripts in turn."""
-    payment = twin.Credential(h28("payout", n), n % 4 == 3)
-    stake = None if n % 2 else twin.Credential(h28("payout stake", n), n % 4 == 2)
-    return twin.Address(payment, stake)
+    payment = Credential(h28("payout", n), n % 4 == 3)
+    stake = None if n % 2 else Credential(h28("payout stake", n), n % 4 == 2)
+    return Address(payment, stake)
 
 
 PROVIDERS = {provider(n).payout(): provider(n) for n in range(40)}
@@ -125,17 +126,17 @@ def channel(
     stage: twin.Stage = twin.Open(consts, claimed)
     if expire_at_ms is not None:
         stage = twin.Closing(consts, claimed, expire_at_ms)
-    part = twin.Credential(h28("stake", n), n % 5 == 4) if stake else None
-    lock = twin.Credential(instance.scripts.stub_hash, is_script=True)
-    return twin.Channel(twin.Address(lock, part), stage, instance.held(amount))
+    part = Credential(h28("stake", n), n % 5 == 4) if stake else None
+    lock = Credential(instance.scripts.stub_hash, is_script=True)
+    return twin.Channel(Address(lock, part), stage, instance.held(amount))
 
 
 # --- as Plutus Data ---------------------------------------------------------------------------
-def credential_data(x: twin.Credential) -> c.Data:
+def credential_data(x: Credential) -> c.Data:
     return c.script_credential(x.hash) if x.is_script else c.key_credential(x.hash)
 
 
-def address_data(x: twin.Address) -> c.Data:
+def address_data(x: Address) -> c.Data:
     return c.address(
         credential_data(x.payment), None if x.stake is None else credential_data(x.stake)
     )
@@ -241,7 +242,7 @@ class Scene:
     def judged(self) -> twin.Transaction:
         """As the twin sees it, change included."""
         held = twin.Held(CHANGE, None if self.instance.unit is None else 0)
-        change = twin.Output(twin.Address(twin.Credential(h28("settler", 0))), held)
+        change = twin.Output(Address(Credential(h28("settler", 0))), held)
         outputs = [*self.outputs, change] if self.funded else self.outputs
         return twin.Transaction(
             self.channels, self.steps, outputs, self.witness, self.mints, self.withdrawals

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from marketplace.domain.money import channel as twin
+from marketplace.domain.money.address import Credential
 from tests.contracts.support.scenes import (
     NOW,
     PERIOD,
@@ -229,7 +230,7 @@ def _wrong_stage(rng: random.Random, out: twin.Output) -> twin.Output:
 
 def _wrong_address(rng: random.Random, out: twin.Output) -> twin.Output:
     where = out.address
-    thief = twin.Credential(h28("thief"))
+    thief = Credential(h28("thief"))
     moved = rng.choice(
         [replace(where, stake=thief), replace(where, payment=thief), replace(where, stake=None)]
     )

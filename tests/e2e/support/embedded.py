@@ -23,8 +23,8 @@ from marketplace.cli.embedded.containers import Containers
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
 from marketplace.client.sdk.market import Market
-from marketplace.domain.metering import Cause
-from marketplace.domain.money.invoice import Invoice, Line
+from marketplace.domain.metering.reading import Cause
+from marketplace.domain.money.invoice.bill import Invoice, Line
 from marketplace.domain.units import LOVELACE_PER_ADA
 from tests.e2e.support.wire import keep_ports
 from tests.requires import need_devnet, need_docker

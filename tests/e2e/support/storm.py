@@ -12,9 +12,10 @@ import anyio
 
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job, Market
-from marketplace.domain.metering import Cause
+from marketplace.domain.metering.reading import Cause
 from marketplace.domain.money.evidence import evidence_to_json, read
-from marketplace.domain.money.invoice import Invoice, Line, reconcile
+from marketplace.domain.money.invoice.bill import Invoice, Line
+from marketplace.domain.money.invoice.verify import reconcile
 from tests.e2e.support.embedded import (
     World,
     check_against_docker,

@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 
 Message = wire.Message
 Holds = Callable[[bool, Message], bool]
@@ -167,8 +167,8 @@ async def _frame(source: BufferedByteReceiveStream) -> tuple[bytes, int, bytes]:
 def _message(payload: bytes) -> Message | None:
     """What a frame says; the payload of a numbered one. None for a part of a larger one."""
     with suppress(Exception):
-        message = wire.from_bytes(payload)
-        return wire.from_bytes(message.payload) if isinstance(message, wire.Data) else message
+        message = codec.from_bytes(payload)
+        return codec.from_bytes(message.payload) if isinstance(message, wire.Data) else message
     return None
 
 

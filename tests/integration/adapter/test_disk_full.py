@@ -21,7 +21,7 @@ from marketplace.client.sdk.market import Market
 from marketplace.disk import DiskFault, DiskFull
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.receipt import Receipt
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, working
 from tests.fakes import spec as small_spec
 from tests.integration.market.test_spine import body, quoted, sign
@@ -170,7 +170,7 @@ def served(db: str, home: Path) -> tuple[subprocess.Popen[str], str]:
 
 def acknowledged(adapter: FakeAdapter, last: Receipt) -> int:
     """The newest receipt that the market has acknowledged; *last* was sent last."""
-    said = [wire.from_bytes(payload) for _, payload in adapter.socket.client.numbering.unacked]
+    said = [codec.from_bytes(payload) for _, payload in adapter.socket.client.numbering.unacked]
     return last.seq - sum(isinstance(message, wire.ReceiptSent) for message in said)
 
 

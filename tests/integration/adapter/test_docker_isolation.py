@@ -26,7 +26,7 @@ from adapter.metering.meter import Metering, Subject
 from adapter.runtime.docker import DockerRuntime
 from adapter.runtime.egress import bridge_name
 from adapter.runtime.workspace import Workspace
-from marketplace.domain.metering import Phase
+from marketplace.domain.metering.reading import Phase
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.work.workload import (
     Egress,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.domain.metering import Cause
+from marketplace.domain.metering.reading import Cause
 from marketplace.domain.work.workload import ExitReason
 from tests.integration.support.rig import Adapter, Rig
 

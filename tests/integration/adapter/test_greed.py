@@ -19,7 +19,7 @@ from adapter.daemon.transfers import MOST_COMMANDS, MOST_STREAMS, Transfers
 from adapter.metering.meter import Subject
 from adapter.runtime.calls import in_thread
 from adapter.runtime.workspace import DiskWatch, Usage
-from marketplace.domain.metering import Reading
+from marketplace.domain.metering.reading import Reading
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.workload import WorkloadSpec
 from tests.integration.support.adapter import (

@@ -27,7 +27,8 @@ from adapter.runtime.docker import DockerRuntime
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
-from marketplace.domain.metering import Meter, Phase
+from marketplace.domain.metering.meter import Meter
+from marketplace.domain.metering.reading import Phase
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.work.workload import WorkloadSpec, WorkloadState
 from tests.integration.support import images
@@ -150,7 +151,7 @@ from adapter.runtime.process import ProcessRuntime
 from adapter.doctor.run import run_doctor
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
-from marketplace.domain.metering import Phase
+from marketplace.domain.metering.reading import Phase
 nvml = Nvml(SimulatedNvml(SimHost('a100x8'))); nvml.open()
 host = Inventory(nvml, Path(sys.argv[1])).take()
 subjects = [Subject(g.uuid, 'c', 0, Phase.RUNNING, (g.uuid,)) for g in host.gpus]

@@ -36,7 +36,8 @@ from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.chain.settlement.settler import Settler, Wanted
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
-from marketplace.domain.money.channel import ChannelUnfit, Open
+from marketplace.domain.money.channel import Open
+from marketplace.domain.money.channel_refusals import ChannelUnfit
 from marketplace.domain.money.terms import Terms
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 

@@ -26,7 +26,8 @@ from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.channel import Closing, Consts, Credential
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Closing, Consts
 from marketplace.domain.money.transaction import TxEvent, TxState
 from tests.integration.support.chain import ADA, BY_HAND, DAY_MS, Provider, World, key, run
 

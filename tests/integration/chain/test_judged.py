@@ -23,7 +23,7 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.txbytes import split
 from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Credential
+from marketplace.domain.money.address import Credential
 from tests.integration.support.chain import ADA, World, key, run
 from tests.unit.support.adapter import core_job, offer, terms_for
 

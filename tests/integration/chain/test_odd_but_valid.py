@@ -37,7 +37,8 @@ from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.errors import ChannelUnknown, TxRefused
 from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.transaction.snapshot import Snapshot
-from marketplace.domain.money.channel import ChannelUnfit, Consts
+from marketplace.domain.money.channel import Consts
+from marketplace.domain.money.channel_refusals import ChannelUnfit
 from tests.integration.chain.test_channels import _terms  # pyright: ignore[reportPrivateUsage] (the same facts)
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 from tests.integration.support.odd_stream import PERIOD_MS, Chan, Stream

@@ -23,7 +23,8 @@ from marketplace.chain.encoding.address import stake_account, to_text
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChannelUnknown, NotDeployed, ScriptRefused
 from marketplace.chain.node.submit import MemoryLog
-from marketplace.domain.money.channel import Claim, Closing, Finish, MayNotFinish, TopUp
+from marketplace.domain.money.channel import Claim, Closing, Finish, TopUp
+from marketplace.domain.money.channel_refusals import MayNotFinish
 from marketplace.domain.money.voucher import Voucher
 from tests.integration.support.chain import ADA, BY_HAND, Provider, World, key, run
 

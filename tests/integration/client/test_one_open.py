@@ -31,7 +31,8 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import Attempt, ChannelTwice, KeyUsed, OpenUnsure
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Credential, Open
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Open
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import Voucher
 from tests.integration.support.chain import ADA, BY_HAND, Provider, World, run

@@ -20,7 +20,8 @@ from marketplace.chain.build.plans import Opening
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.submit import MemoryLog
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.money.channel import Consts, Credential
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Consts
 from tests.integration.support.chain import ADA, Provider, key
 from tests.requires import need_devnet
 

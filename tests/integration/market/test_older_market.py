@@ -12,7 +12,7 @@ from adapter.daemon.link import Link as AdapterLink
 from marketplace.client.net.link import Link as PayerLink
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering, Server
 from marketplace.domain.site import origin_of
 from tests.fakes import until
@@ -36,7 +36,7 @@ class OlderMarket:
                 assert isinstance(frame, bytes)
                 frames, message = server.receive(self.exact(frame), 0)
                 if message is not None:
-                    self.exact(wire.to_bytes(message))
+                    self.exact(codec.to_bytes(message))
                     self.heard.append(message)
                     frames.append(server.handled())
                 for out in frames:
@@ -44,13 +44,13 @@ class OlderMarket:
         except Refusal as no:
             self.refused += 1
             answer = wire.Rejected(no.code, no.message, no.remedy)
-            await connection.send(wire.to_bytes(answer))
+            await connection.send(codec.to_bytes(answer))
         except ConnectionClosed:
             pass
 
     def exact(self, frame: bytes) -> bytes:
-        message = wire.from_bytes(frame)
-        if wire.to_bytes(message, optional=False) != frame:
+        message = codec.from_bytes(frame)
+        if codec.to_bytes(message, optional=False) != frame:
             raise Malformed(f"{type(message).__name__} has other fields")
         return frame
 

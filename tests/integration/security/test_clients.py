@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 
 from marketplace.api.http import limits
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering, Role, subscribe_message
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.offer import DEVNET_MAGIC
@@ -159,7 +159,7 @@ async def rejected(socket) -> str:
     code = ""
     try:
         while True:
-            message = wire.from_bytes(await socket.recv())
+            message = codec.from_bytes(await socket.recv())
             code = message.code if isinstance(message, wire.Rejected) else code
     except websockets.ConnectionClosed:
         return code
@@ -179,7 +179,7 @@ def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatc
             async with connect(address) as forged:
                 await forged.send(hello(url).connected())
                 await forged.recv()
-                await forged.send(wire.to_bytes(wire.Proof(os.urandom(64))))
+                await forged.send(codec.to_bytes(wire.Proof(os.urandom(64))))
                 assert await rejected(forged) == "HELLO_REFUSED"
             for wrong in (hello(url, "adapter"), hello(url, magic=764824073)):
                 async with connect(address) as socket:

@@ -27,7 +27,7 @@ from marketplace.client.net.signin import sign_message
 from marketplace.client.sdk.read_only import Reader
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 from tests.fakes import seed, until
 from tests.integration.support.market import address_of, market
@@ -176,7 +176,7 @@ def test_a_hello_is_for_the_market_that_was_dialled(tmp_path: Path, role: str) -
                         async for frame in near:
                             await far.send(frame)
                             reply = await far.recv()
-                            answers.append(type(wire.from_bytes(bytes(reply))).__name__)  # type: ignore[arg-type]
+                            answers.append(type(codec.from_bytes(bytes(reply))).__name__)  # type: ignore[arg-type]
                             await near.send(reply)
                     except ConnectionClosed:
                         return
@@ -229,12 +229,12 @@ def test_a_subscription_is_for_the_market_that_was_dialled(tmp_path: Path) -> No
                     await far.send(frames[0])
                     own.receive(bytes(await far.recv()))  # type: ignore[arg-type]
                     await near.recv()  # the victim's hello
-                    await near.send(wire.to_bytes(wire.Challenge(own.nonce)))
+                    await near.send(codec.to_bytes(wire.Challenge(own.nonce)))
                     await near.recv()  # its proof, for us
-                    await near.send(wire.to_bytes(wire.Welcome(0, b"e" * 16, 0)))
-                    data = wire.from_bytes(bytes(await near.recv()))  # type: ignore[arg-type]
+                    await near.send(codec.to_bytes(wire.Welcome(0, b"e" * 16, 0)))
+                    data = codec.from_bytes(bytes(await near.recv()))  # type: ignore[arg-type]
                     assert isinstance(data, wire.Data)
-                    await far.send(own.send(wire.from_bytes(data.payload)))
+                    await far.send(own.send(codec.from_bytes(data.payload)))
                     while "Subscribed" not in heard and "Rejected" not in heard:
                         _, message = own.receive(bytes(await far.recv()))  # type: ignore[arg-type]
                         heard.extend([type(message).__name__] if message else [])

@@ -14,7 +14,7 @@ import websockets
 from websockets.asyncio.client import connect
 
 from marketplace.domain import cbor
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Role
 from marketplace.process.main import Config, serve
 from tests.fakes import until
@@ -77,8 +77,8 @@ def test_a_bomb_ends_its_own_connection_with_a_code_and_no_other(tmp_path: Any) 
                     await socket.send(raw)
                     assert await rejected(socket) == "MALFORMED"
             for raw in bombs(200_000).values():
-                for frame in (raw, wire.to_bytes(wire.Data(1, raw))):
-                    if len(frame) <= wire.MAX_FRAME:
+                for frame in (raw, codec.to_bytes(wire.Data(1, raw))):
+                    if len(frame) <= codec.MAX_FRAME:
                         async with connect(address) as socket:
                             await opened(socket, hello(url))
                             await socket.send(frame)

@@ -19,7 +19,8 @@ from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.node.submit import MemoryLog
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Consts, Credential
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.voucher import Voucher
 from tests.requires import need_devnet
 

@@ -37,7 +37,8 @@ from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.money.channel import Consts, Credential, TopUp
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Consts, TopUp
 from tests.integration.support.chain import ADA, Live, Provider, World, key
 from tests.integration.support.second_ledger import PREVIEW_START_MS, Recorded, Recorder
 from tests.requires import need_devnet

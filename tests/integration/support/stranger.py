@@ -27,7 +27,7 @@ from websockets.exceptions import WebSocketException
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.receipt import Receipt, SignedReceipt
 from marketplace.domain.money.voucher import Voucher
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering, Role, subscribe_message
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.hardware import Gpu
@@ -46,9 +46,9 @@ def _messages(*made: Callable[[Signer], wire.Message]) -> Frames:
     """Each of them again and again, numbered."""
 
     def frames(client: Client, signer: Signer) -> Iterator[bytes]:
-        payloads = [wire.to_bytes(make(signer)) for make in made]
+        payloads = [codec.to_bytes(make(signer)) for make in made]
         for seq in count(1):
-            yield wire.to_bytes(wire.Data(seq, payloads[seq % len(payloads)]))
+            yield codec.to_bytes(wire.Data(seq, payloads[seq % len(payloads)]))
 
     return frames
 
@@ -80,7 +80,7 @@ def _chunk(_: Signer) -> wire.Message:
 
 
 def _large(_: Signer) -> wire.Message:
-    return wire.LogChunk("lease_0", 0, "stdout", bytes(wire.MAX_FRAME - 200))
+    return wire.LogChunk("lease_0", 0, "stdout", bytes(codec.MAX_FRAME - 200))
 
 
 def _receipt(signer: Signer) -> wire.Message:
@@ -93,12 +93,12 @@ def _receipt(signer: Signer) -> wire.Message:
 
 def _acks(client: Client, _: Signer) -> Iterator[bytes]:
     while True:
-        yield wire.to_bytes(wire.Ack(0))
+        yield codec.to_bytes(wire.Ack(0))
 
 
 def _repeated(client: Client, _: Signer) -> Iterator[bytes]:
     while True:
-        yield wire.to_bytes(wire.Data(0, b""))
+        yield codec.to_bytes(wire.Data(0, b""))
 
 
 def _subscriptions(client: Client, _: Signer) -> Iterator[bytes]:
@@ -106,18 +106,18 @@ def _subscriptions(client: Client, _: Signer) -> Iterator[bytes]:
         session = Signer(os.urandom(32))
         proof = session.sign(subscribe_message(client.nonce, client.market, session.verify_key))
         message = wire.Subscribe(session.verify_key, proof)
-        yield wire.to_bytes(wire.Data(seq, wire.to_bytes(message)))
+        yield codec.to_bytes(wire.Data(seq, codec.to_bytes(message)))
 
 
 def _vouchers(client: Client, _: Signer) -> Iterator[bytes]:
     """Of a channel that it subscribed to and that does not exist."""
     session = Signer(os.urandom(32))
     proof = session.sign(subscribe_message(client.nonce, client.market, session.verify_key))
-    first = wire.to_bytes(wire.Subscribe(session.verify_key, proof))
-    then = wire.to_bytes(wire.VoucherSent("lease_0", Voucher.sign(session, 1)))
-    yield wire.to_bytes(wire.Data(1, first))
+    first = codec.to_bytes(wire.Subscribe(session.verify_key, proof))
+    then = codec.to_bytes(wire.VoucherSent("lease_0", Voucher.sign(session, 1)))
+    yield codec.to_bytes(wire.Data(1, first))
     for seq in count(2):
-        yield wire.to_bytes(wire.Data(seq, then))
+        yield codec.to_bytes(wire.Data(seq, then))
 
 
 TALK: Final[dict[str, tuple[Role, Frames]]] = {

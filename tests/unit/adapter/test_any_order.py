@@ -32,7 +32,7 @@ from adapter.core.state import Lease, Limits, Own, State, Wish
 from adapter.core.ticks import overdue
 from adapter.core.workload import Status, Times
 from adapter.journal.journal import Journal
-from marketplace.domain.metering import Phase
+from marketplace.domain.metering.reading import Phase
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt, SignedReceipt, check_next, check_time
 from marketplace.domain.money.terms import SignedTerms

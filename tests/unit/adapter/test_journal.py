@@ -17,7 +17,7 @@ from adapter.journal.codec import JournalFault
 from adapter.journal.journal import Journal, StoredTx
 from marketplace.domain.money.receipt import Receipt, SignedReceipt, check_next
 from marketplace.domain.money.voucher import Voucher
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.work.job import Policy
 from tests.unit.support.adapter import ADAPTER, RATE, SESSION, Bench, gpu_job
 from tests.unit.support.killer import kill_at_random, last_of
@@ -110,7 +110,7 @@ def test_messages_wait_until_they_are_acknowledged(tmp_path: Path) -> None:
     )  # fmt: skip
     assert [n for n, _ in journal.outbox()] == numbers
     journal.acknowledged(numbers[:1])
-    left = [wire.from_bytes(payload) for _, payload in journal.outbox()]
+    left = [codec.from_bytes(payload) for _, payload in journal.outbox()]
     assert left == [wire.StopAsked("b", "")]
     journal.close()
 

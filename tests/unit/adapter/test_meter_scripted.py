@@ -13,7 +13,9 @@ from adapter.devices.nvml import Nvml
 from adapter.metering.meter import Metering, Subject
 from adapter.simulate.host import FaultKind, ScriptedFault, SimClock, SimHost, SimProcess
 from adapter.simulate.library import SimulatedNvml
-from marketplace.domain.metering import Cause, Meter, Phase, usage
+from marketplace.domain.metering.meter import Meter
+from marketplace.domain.metering.reading import Cause, Phase
+from marketplace.domain.metering.usage import usage
 from marketplace.domain.supply.grant import Grant
 from tests.unit.support.meter import off_by_ms
 

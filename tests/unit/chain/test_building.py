@@ -25,15 +25,8 @@ from marketplace.chain.settlement.settler import fit
 from marketplace.chain.transaction.outputs import Out, least
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.chain.transaction.snapshot import Units
-from marketplace.domain.money.channel import (
-    Close,
-    Closing,
-    Finish,
-    NotOpen,
-    Open,
-    TakeNotGrowing,
-    TopUp,
-)
+from marketplace.domain.money.channel import Close, Closing, Finish, Open, TopUp
+from marketplace.domain.money.channel_refusals import NotOpen, TakeNotGrowing
 from marketplace.domain.money.voucher import Voucher
 from tests.unit.support import snapshot as s
 

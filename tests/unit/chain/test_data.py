@@ -13,17 +13,8 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import datum, plutus
 from marketplace.chain.encoding.plutus import Constr
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.channel import (
-    Address,
-    Claim,
-    Close,
-    Closing,
-    Consts,
-    Credential,
-    Finish,
-    Open,
-    TopUp,
-)
+from marketplace.domain.money.address import Address, Credential
+from marketplace.domain.money.channel import Claim, Close, Closing, Consts, Finish, Open, TopUp
 
 CONSTS = Consts(b"\x01" * 32, b"\x02" * 28, b"\x03" * 28, b"\x04" * 28, 86_400_000, 25)
 CONSTS_HEX = f"865820{'01' * 32}581c{'02' * 28}581c{'03' * 28}581c{'04' * 28}1a05265c001819"

@@ -15,15 +15,14 @@ from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.address import Address, Credential
 from marketplace.domain.money.channel import (
-    Address,
     Channel,
     Claim,
     Close,
     Closing,
     Consts,
     Continuing,
-    Credential,
     Finish,
     Held,
     Open,

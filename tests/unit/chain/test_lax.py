@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from marketplace.chain.encoding import cursor, datum, lenient
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.address import Address, Credential
 from marketplace.domain.money.channel import (
-    Address,
     Channel,
     Claim,
     Close,
     Consts,
-    Credential,
     Finish,
     Held,
     Open,

@@ -25,7 +25,7 @@ from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.client.payer.journal import Journal
 from marketplace.client.sdk.job import Job
 from marketplace.domain.money.evidence import read
-from marketplace.domain.money.invoice import (
+from marketplace.domain.money.invoice.refusals import (
     ChannelDiffers,
     InvoiceRefused,
     JobDiffers,

@@ -17,7 +17,8 @@ from marketplace.chain.transaction.snapshot import Tip
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice, KeyUsed
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.money.channel import Credential, Open
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Open
 from marketplace.domain.money.terms import Terms
 from tests.unit.support.adapter import core_job, offer, terms_for
 

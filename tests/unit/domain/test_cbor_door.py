@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from marketplace.chain.encoding import plutus, txbytes
 from marketplace.domain import canonical, cbor
 from marketplace.domain.errors import Malformed
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Server
 from marketplace.domain.work.job import JobSpec
 from tests.fakes import spec
@@ -131,8 +131,8 @@ def test_before_its_proof_a_stranger_is_heard_for_4_kib_only() -> None:
     at = "http://market.example"
     server = Server(42, b"n" * 32, b"m" * 16, {}, (at,))
     hello = wire.Hello("payer", bytes(32), bytes(16), 0, 42, "x" * cbor.HELLO.length, at)
-    with pytest.raises(wire.WireRefused, match="4096"):
-        server.receive(wire.to_bytes(hello), 0)
+    with pytest.raises(codec.WireRefused, match="4096"):
+        server.receive(codec.to_bytes(hello), 0)
 
 
 def test_a_job_of_every_count_that_is_taken_fits_its_adapters_frame() -> None:
@@ -140,6 +140,6 @@ def test_a_job_of_every_count_that_is_taken_fits_its_adapters_frame() -> None:
     plain = spec(command=("",) * 1024, env=word, secrets=tuple(word)[:64], outputs=("o",) * 64)
     job = JobSpec.from_wire(plain.to_wire())
     proposal = wire.LeaseProposed("l", job, b"")
-    assert wire.from_bytes(wire.to_bytes(proposal)) == proposal
+    assert codec.from_bytes(codec.to_bytes(proposal)) == proposal
     with pytest.raises(Malformed, match="1024"):
         JobSpec.from_wire(spec(command=("",) * 1025).to_wire())

@@ -15,13 +15,26 @@ from marketplace.domain.canonical import blake2b_224
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money import channel as twin
+from marketplace.domain.money.address import Address, Credential
+from marketplace.domain.money.channel_refusals import (
+    BoundInfinite,
+    ChannelRefused,
+    ChannelUnfit,
+    ConsumerMissing,
+    MayNotFinish,
+    TakeAboveVoucher,
+    TakeNotGrowing,
+    TopUpNotPositive,
+    VoucherMalformed,
+    VoucherNotSigned,
+)
 from marketplace.domain.money.voucher import voucher_message
 
 KEY = Signer(bytes(range(32)))
 STUB, PAY, STAKE, ME = bytes([1]) * 28, bytes([2]) * 28, bytes([3]) * 28, bytes([4]) * 28
 ADAPTER = bytes([5]) * 28
-WHERE = twin.Address(twin.Credential(STUB, is_script=True), twin.Credential(STAKE))
-PROVIDER = twin.Address(twin.Credential(PAY))
+WHERE = Address(Credential(STUB, is_script=True), Credential(STAKE))
+PROVIDER = Address(Credential(PAY))
 CONSTS = twin.Consts(KEY.verify_key, ADAPTER, PROVIDER.payout(), ME, 86_400_000, 50)
 OPEN = twin.Channel(WHERE, twin.Open(CONSTS, 1_000_000), twin.Held(20_000_000))
 NOBODY = twin.Witness()
@@ -46,10 +59,10 @@ def test_close_then_finish_by_hand() -> None:
     closing = twin.will(OPEN, twin.Close(), signed).output
     assert isinstance(closing, twin.Continuing)
     assert closing.channel.stage == twin.Closing(CONSTS, 1_000_000, 86_401_000)
-    with pytest.raises(twin.MayNotFinish):
+    with pytest.raises(MayNotFinish):
         twin.will(closing.channel, twin.Finish(), twin.Witness(lower_ms=86_400_999))
     home = twin.will(closing.channel, twin.Finish(), twin.Witness(lower_ms=86_401_000))
-    refund = twin.Address(twin.Credential(ME), twin.Credential(STAKE))
+    refund = Address(Credential(ME), Credential(STAKE))
     assert home.output == twin.Refund(refund, twin.Held(20_000_000))
     assert home.payout == PROVIDER.payout()
     assert (home.taken, home.pay) == (0, 0)
@@ -90,28 +103,26 @@ def test_runs_by_hand() -> None:
 @pytest.mark.parametrize(
     ("step", "witness", "refusal"),
     [
-        (claim(1_000_000), NOBODY, twin.TakeNotGrowing),
-        (claim(5, 4_000_000), NOBODY, twin.TakeAboveVoucher),
-        (replace(claim(5_000_000), cum=5_000_001), NOBODY, twin.VoucherNotSigned),
-        (replace(claim(5_000_000), signature=b""), NOBODY, twin.VoucherMalformed),
-        (twin.Claim(2**64, 2**64, bytes(64)), NOBODY, twin.VoucherMalformed),
-        (twin.TopUp(5), NOBODY, twin.ConsumerMissing),
-        (twin.TopUp(0), twin.Witness(frozenset({ME})), twin.TopUpNotPositive),
-        (twin.Close(), twin.Witness(frozenset({ADAPTER}), upper_ms=1), twin.ConsumerMissing),
-        (twin.Close(), twin.Witness(frozenset({ME})), twin.BoundInfinite),
-        (twin.Finish(), twin.Witness(frozenset({ME}), lower_ms=2**60), twin.MayNotFinish),
-        (twin.Finish(claim(1)), twin.Witness(frozenset({ADAPTER})), twin.TakeNotGrowing),
+        (claim(1_000_000), NOBODY, TakeNotGrowing),
+        (claim(5, 4_000_000), NOBODY, TakeAboveVoucher),
+        (replace(claim(5_000_000), cum=5_000_001), NOBODY, VoucherNotSigned),
+        (replace(claim(5_000_000), signature=b""), NOBODY, VoucherMalformed),
+        (twin.Claim(2**64, 2**64, bytes(64)), NOBODY, VoucherMalformed),
+        (twin.TopUp(5), NOBODY, ConsumerMissing),
+        (twin.TopUp(0), twin.Witness(frozenset({ME})), TopUpNotPositive),
+        (twin.Close(), twin.Witness(frozenset({ADAPTER}), upper_ms=1), ConsumerMissing),
+        (twin.Close(), twin.Witness(frozenset({ME})), BoundInfinite),
+        (twin.Finish(), twin.Witness(frozenset({ME}), lower_ms=2**60), MayNotFinish),
+        (twin.Finish(claim(1)), twin.Witness(frozenset({ADAPTER})), TakeNotGrowing),
     ],
 )
-def test_refusals(
-    step: twin.Step, witness: twin.Witness, refusal: type[twin.ChannelRefused]
-) -> None:
+def test_refusals(step: twin.Step, witness: twin.Witness, refusal: type[ChannelRefused]) -> None:
     with pytest.raises(refusal):
         twin.will(OPEN, step, witness)
 
 
 def test_each_refusal_has_its_own_code_and_a_remedy() -> None:
-    kinds = [twin.ChannelRefused, *twin.ChannelRefused.__subclasses__()]
+    kinds = [ChannelRefused, *ChannelRefused.__subclasses__()]
     assert len({k.code for k in kinds}) == len(kinds)
     numbered = [k.guard for k in kinds if k.guard]
     # 1 and 2 are other purposes', 17 an encoding that the twin's types cannot say.
@@ -133,20 +144,20 @@ def test_each_refusal_has_its_own_code_and_a_remedy() -> None:
 def test_channels_that_nobody_should_serve(change: dict[str, object]) -> None:
     fit = replace(OPEN, stage=twin.Open(CONSTS, 0))
     twin.check_channel(fit, WHERE, CONSTS, 10_000_000)
-    with pytest.raises(twin.ChannelUnfit):
+    with pytest.raises(ChannelUnfit):
         twin.check_channel(replace(fit, **change), WHERE, CONSTS, 10_000_000)  # type: ignore[arg-type]
 
 
 def test_constants_of_a_wrong_length_are_unfit_even_when_they_agree() -> None:
     for name in ("session_vk", "adapter_vkh", "payout", "consumer_vkh"):
         odd = replace(CONSTS, **{name: bytes(27)})
-        with pytest.raises(twin.ChannelUnfit):
+        with pytest.raises(ChannelUnfit):
             twin.check_channel(replace(OPEN, stage=twin.Open(odd, 0)), WHERE, odd, 1)
 
 
 # --- addresses ----------------------------------------------------------------------------------
 def test_payout_hash_by_hand() -> None:
-    base = twin.Address(twin.Credential(PAY), twin.Credential(STAKE, is_script=True))
+    base = Address(Credential(PAY), Credential(STAKE, is_script=True))
     head = bytes.fromhex("d8799fd8799f581c") + PAY + b"\xff"
     assert base.plutus() == head + bytes.fromhex("d8799fd8799fd87a9f581c") + STAKE + b"\xff" * 4
     assert PROVIDER.plutus() == head + bytes.fromhex("d87a80ff")
@@ -159,11 +170,11 @@ def test_payout_hash_by_hand() -> None:
 def test_addresses_are_parsed(payment: bool, stake: bool | None, network: int) -> None:
     kind = int(payment) | (0b110 if stake is None else int(stake) << 1)
     raw = bytes([kind << 4 | network]) + PAY + (b"" if stake is None else STAKE)
-    part = None if stake is None else twin.Credential(STAKE, stake)
-    assert twin.Address.parse(raw) == twin.Address(twin.Credential(PAY, payment), part)
+    part = None if stake is None else Credential(STAKE, stake)
+    assert Address.parse(raw) == Address(Credential(PAY, payment), part)
     for other in (raw[:-1], raw + b"\0", b"", bytes([0xE0]) + PAY, bytes([0x40]) + raw[1:]):
         with pytest.raises(Malformed):
-            twin.Address.parse(other)
+            Address.parse(other)
 
 
 # --- properties ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import (
     MAX_WAITING,
     Backlog,
@@ -52,7 +52,7 @@ def test_a_forged_proof_is_refused() -> None:
     server = Server(42, b"n" * 32, b"m" * 16, {}, (AT,))
     server.receive(client().connected(), 0)
     with pytest.raises(HelloRefused, match="not signed"):
-        server.receive(wire.to_bytes(wire.Proof(bytes(64))), 0)
+        server.receive(codec.to_bytes(wire.Proof(bytes(64))), 0)
 
 
 def test_a_proof_for_another_nonce_is_refused() -> None:
@@ -76,7 +76,7 @@ def test_another_network_is_refused() -> None:
 def test_nothing_is_accepted_before_the_proof() -> None:
     server = Server(42, b"n" * 32, b"m" * 16, {}, (AT,))
     with pytest.raises(HelloRefused):
-        server.receive(wire.to_bytes(wire.Data(1, wire.to_bytes(note(1)))), 0)
+        server.receive(codec.to_bytes(wire.Data(1, codec.to_bytes(note(1)))), 0)
 
 
 def test_a_gap_is_refused_and_a_repetition_ignored() -> None:
@@ -124,7 +124,7 @@ def test_what_was_cut_off_while_it_was_handled_comes_again() -> None:
     assert [first.receive(c.send(note(n)), 0)[1] for n in (1, 2, 3)] == [note(1), note(2), note(3)]
     numbering.finish(1)
     numbering.finish(3)  # the second one still waits for its commit
-    assert wire.from_bytes(first.acknowledgement()) == wire.Ack(1)
+    assert codec.from_bytes(first.acknowledgement()) == wire.Ack(1)
     c.receive(first.acknowledgement())
 
     again = Server(42, b"n" * 32, b"m" * 16, numberings, (AT,))  # the line broke
@@ -134,7 +134,7 @@ def test_what_was_cut_off_while_it_was_handled_comes_again() -> None:
     frames, _ = c.receive(welcome)
     assert [again.receive(frame, 0)[1] for frame in frames] == [note(2), None]
     numbering.finish(2)
-    assert wire.from_bytes(again.acknowledgement()) == wire.Ack(3)
+    assert codec.from_bytes(again.acknowledgement()) == wire.Ack(3)
 
 
 def test_a_market_that_restarts_gets_what_was_not_acknowledged() -> None:
@@ -156,26 +156,26 @@ def test_a_market_that_restarts_gets_what_was_not_acknowledged() -> None:
         b"",
         b"\x00",
         b"\x83\x01",
-        wire.to_bytes(note(1))[:-1],
+        codec.to_bytes(note(1))[:-1],
         b"\xff" * 40,
-        bytes(wire.MAX_FRAME + 1),
+        bytes(codec.MAX_FRAME + 1),
     ],
 )
 def test_other_bytes_are_refused_with_a_code(data: bytes) -> None:
     with pytest.raises(Refusal):
-        wire.from_bytes(data)
+        codec.from_bytes(data)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_mangled_frames_never_crash(seed: int) -> None:
     chance = random.Random(seed)
-    good = wire.to_bytes(note(1))
+    good = codec.to_bytes(note(1))
     for _ in range(100):
         bad = bytearray(good)
         for _ in range(chance.randrange(1, 4)):
             bad[chance.randrange(len(bad))] = chance.randrange(256)
         try:
-            wire.from_bytes(bytes(bad))
+            codec.from_bytes(bytes(bad))
         except Refusal as refusal:
             assert refusal.code in ("MALFORMED", "WIRE_REFUSED")
 
@@ -190,5 +190,5 @@ def test_a_market_keeps_so_much_for_a_client_that_acknowledges_nothing() -> None
             server.send(part)
             sent += 1
     assert sent * (1 << 18) <= MAX_WAITING < (sent + 2) * (1 << 18)
-    server.receive(wire.to_bytes(wire.Ack(1)), 0)
+    server.receive(codec.to_bytes(wire.Ack(1)), 0)
     server.send(part)

@@ -21,14 +21,9 @@ from marketplace.domain.money.evidence import (
     read,
     strange_leases,
 )
-from marketplace.domain.money.invoice import (
-    Invoice,
-    InvoiceRefused,
-    JobDiffers,
-    TermsNotSigned,
-    asked,
-    reconcile,
-)
+from marketplace.domain.money.invoice.bill import Invoice
+from marketplace.domain.money.invoice.refusals import InvoiceRefused, JobDiffers, TermsNotSigned
+from marketplace.domain.money.invoice.verify import asked, reconcile
 from tests.unit.support.browser_verifier import browser_says
 from tests.unit.support.golden_invoices import (
     HOLD,
@@ -195,7 +190,7 @@ def test_every_field_of_the_page_has_vectors_that_break_it() -> None:
 
 
 def test_the_causes_of_the_page_are_those_that_can_occur() -> None:
-    from marketplace.domain.metering import Cause
+    from marketplace.domain.metering.reading import Cause
 
     assert {row["cause"] for row in table("cause")} == {c.value for c in Cause} | {"pulling"}
     assert PAGE.is_file()

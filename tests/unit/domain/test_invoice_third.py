@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from marketplace.domain.money.evidence import EvidenceMalformed, read
-from marketplace.domain.money.invoice import InvoiceRefused, reconcile
+from marketplace.domain.money.invoice.refusals import InvoiceRefused
+from marketplace.domain.money.invoice.verify import reconcile
 from tests.unit.support.bending import bent, honest
 from tests.unit.support.browser_verifier import browser_says
 from tests.unit.support.golden_invoices import facts

@@ -9,22 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marketplace.domain.metering import (
+from marketplace.domain.metering.codec import MeterMalformed, meter_from_wire, meter_to_wire
+from marketplace.domain.metering.merkle import MerkleLog, merkle_root
+from marketplace.domain.metering.meter import Meter, integrate
+from marketplace.domain.metering.reading import (
     Cause,
     Evidence,
     FaultClass,
-    MerkleLog,
-    Meter,
-    MeterMalformed,
     Phase,
     Reading,
     classify_xid,
-    integrate,
-    merkle_root,
-    meter_from_wire,
-    meter_to_wire,
-    usage,
 )
+from marketplace.domain.metering.usage import usage
 
 S = 1_000_000_000
 

@@ -10,7 +10,8 @@ import pytest
 from adapter.core.events import Exited, LinkUp, Preparing, Started
 from adapter.core.ticks import lost_total
 from adapter.core.workload import Status, Times
-from marketplace.domain.metering import Cause, Meter, Phase
+from marketplace.domain.metering.meter import Meter
+from marketplace.domain.metering.reading import Cause, Phase
 from marketplace.domain.money.receipt import (
     GENESIS,
     Lost,

@@ -13,12 +13,12 @@ from marketplace.chain.encoding import lenient, plutus, txbytes
 from marketplace.chain.signin import verify_sign_in
 from marketplace.domain import canonical
 from marketplace.domain.errors import Refusal
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from tests.unit.support.bytes import bombs
 
 DOORS: tuple[tuple[str, Callable[[bytes], object]], ...] = (
-    ("frame", wire.from_bytes),
-    ("payload", lambda raw: wire.from_bytes(wire.to_bytes(wire.Data(1, raw))) and wire.from_bytes(raw)),
+    ("frame", codec.from_bytes),
+    ("payload", lambda raw: codec.from_bytes(codec.to_bytes(wire.Data(1, raw))) and codec.from_bytes(raw)),
     ("record", canonical.decode),
     ("data", plutus.decode),
     ("utxo", txbytes.read_utxo),

@@ -19,7 +19,7 @@ import pytest
 from marketplace.domain import cbor
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import (
     Client,
     HelloRefused,
@@ -41,7 +41,7 @@ FIRST = {name: set(forms[0]["reads"]) for name, forms in FORMS.items()}
 Twist = Callable[[wire.Message], wire.Message]
 
 
-def frame(kind: object, body: object, version: object = wire.VERSION) -> bytes:
+def frame(kind: object, body: object, version: object = codec.VERSION) -> bytes:
     return cbor2.dumps([version, kind, body])
 
 
@@ -76,13 +76,13 @@ class Line:
         self.got: list[wire.Message] = []
         while waiting:
             for answer in self.up(waiting.pop(0)):
-                back = wire.to_bytes(self.to_client(wire.from_bytes(answer)))
+                back = codec.to_bytes(self.to_client(codec.from_bytes(answer)))
                 waiting += self.client.receive(back)[0]
 
     def up(self, data: bytes) -> list[bytes]:
         self.seen.append(data)
         answers, message = self.server.receive(
-            wire.to_bytes(self.to_market(wire.from_bytes(data))), 0
+            codec.to_bytes(self.to_market(codec.from_bytes(data))), 0
         )
         if message is not None:
             self.got.append(message)
@@ -139,19 +139,19 @@ def test_a_capability_that_was_not_stated_is_not_agreed() -> None:
     """
     line = Line()
     line.client.older = True
-    line.to_client = stating(wire.SKIPS)
+    line.to_client = stating(codec.SKIPS)
     line.connect()
     assert line.client.numbering.agreed == frozenset()
-    line = Line(stating("another", wire.SKIPS), stating("another", wire.SKIPS))
-    assert line.client.numbering.agreed == {wire.SKIPS}
-    assert line.server.numbering is not None and line.server.numbering.agreed == {wire.SKIPS}
+    line = Line(stating("another", codec.SKIPS), stating("another", codec.SKIPS))
+    assert line.client.numbering.agreed == {codec.SKIPS}
+    assert line.server.numbering is not None and line.server.numbering.agreed == {codec.SKIPS}
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        (wire.SKIPS, wire.SKIPS),
-        (wire.SKIPS, "another"),
+        (codec.SKIPS, codec.SKIPS),
+        (codec.SKIPS, "another"),
         tuple(f"c{n:02}" for n in range(33)),
     ],
 )
@@ -165,7 +165,7 @@ def test_capabilities_are_sorted_and_few_and_each_is_there_once(names: tuple[str
 def test_a_market_that_always_refuses_is_dialled_twice_at_once_and_then_as_ever() -> None:
     """Its refusal costs one more dial, not a loop without a pause."""
     client = Client("adapter", Signer(b"a" * 32), 42, "test", Numbering(b"s" * 16), AT)
-    no = wire.to_bytes(wire.Rejected(Malformed.code, "Hello has the fields …", ""))
+    no = codec.to_bytes(wire.Rejected(Malformed.code, "Hello has the fields …", ""))
     client.connected()
     with pytest.raises(MarketOlder):
         client.receive(no)
@@ -191,7 +191,7 @@ def test_an_older_market_gets_frames_of_its_version_only() -> None:
     """It refuses the hello with capabilities; the next one, and all that follows, is as it was."""
 
     def old(message: wire.Message) -> wire.Message:
-        if not takes_first_form(wire.to_bytes(message)):
+        if not takes_first_form(codec.to_bytes(message)):
             raise Malformed(f"{type(message).__name__} has other fields")
         return message
 
@@ -202,7 +202,7 @@ def test_an_older_market_gets_frames_of_its_version_only() -> None:
         line.connect()
     no = wire.Rejected(refused.value.code, refused.value.message, refused.value.remedy)
     with pytest.raises(MarketOlder):
-        line.client.receive(wire.to_bytes(no))
+        line.client.receive(codec.to_bytes(no))
     line.numberings.clear()  # another process: it knows nothing of the session
     line.seen.clear()
     line.connect()
@@ -220,7 +220,7 @@ def test_an_older_client_gets_frames_of_its_version_only() -> None:
     sent: list[bytes] = []
 
     def old(message: wire.Message) -> wire.Message:
-        sent.append(wire.to_bytes(message))
+        sent.append(codec.to_bytes(message))
         return message
 
     line = Line(stating(), old)
@@ -234,58 +234,58 @@ def test_an_older_client_gets_frames_of_its_version_only() -> None:
 
 def test_unknown_fields_are_skipped_and_optional_ones_may_be_absent() -> None:
     body = {"lease": "l", "code": "C", "message": "m", "later": {"deep": [1, None, b"x"]}}
-    assert wire.from_bytes(frame("LeaseDeclined", body)) == wire.LeaseDeclined("l", "C", "m")
+    assert codec.from_bytes(frame("LeaseDeclined", body)) == wire.LeaseDeclined("l", "C", "m")
 
 
 def test_a_field_that_must_be_there_is_missed() -> None:
     with pytest.raises(Malformed, match="code, lease, message"):
-        wire.from_bytes(frame("LeaseDeclined", {"lease": "l", "code": "C", "later": 1}))
+        codec.from_bytes(frame("LeaseDeclined", {"lease": "l", "code": "C", "later": 1}))
 
 
 def test_a_critical_field_or_kind_is_refused() -> None:
     body = {"lease": "l", "code": "C", "message": "m"}
     for data in (frame("LeaseDeclined", {**body, "!later": 1}), frame("!Later", body)):
-        with pytest.raises(wire.WireRefused, match="!"):
-            wire.from_bytes(data)
-    with pytest.raises(wire.UnknownKind):
-        wire.from_bytes(frame("Later", body))
+        with pytest.raises(codec.WireRefused, match="!"):
+            codec.from_bytes(data)
+    with pytest.raises(codec.UnknownKind):
+        codec.from_bytes(frame("Later", body))
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None, [1, 0]])
 def test_another_version_is_refused(version: object) -> None:
-    with pytest.raises(wire.WireRefused, match="version"):
-        wire.from_bytes(frame("Ack", {"seq": 1}, version))
+    with pytest.raises(codec.WireRefused, match="version"):
+        codec.from_bytes(frame("Ack", {"seq": 1}, version))
 
 
 def later(seq: int, kind: str = "Later") -> bytes:
-    return wire.to_bytes(wire.Data(seq, frame(kind, {"x": 1})))
+    return codec.to_bytes(wire.Data(seq, frame(kind, {"x": 1})))
 
 
 def test_a_market_acknowledges_a_message_that_it_does_not_know_and_hears_the_next() -> None:
     line = Line()
     assert line.server.receive(later(1), 0) == ([], None)
-    assert wire.from_bytes(line.server.acknowledgement()) == wire.Ack(1)
-    data = wire.to_bytes(wire.Data(2, wire.to_bytes(PLAIN)))
+    assert codec.from_bytes(line.server.acknowledgement()) == wire.Ack(1)
+    data = codec.to_bytes(wire.Data(2, codec.to_bytes(PLAIN)))
     assert line.server.receive(data, 0)[1] == PLAIN
-    with pytest.raises(wire.WireRefused):
+    with pytest.raises(codec.WireRefused):
         line.server.receive(later(3, "!Later"), 0)
 
 
 def test_a_client_acknowledges_a_message_that_it_does_not_know_and_hears_the_next() -> None:
     line = Line()
     answers, message = line.client.receive(later(1))
-    assert message is None and [wire.from_bytes(one) for one in answers] == [wire.Ack(1)]
+    assert message is None and [codec.from_bytes(one) for one in answers] == [wire.Ack(1)]
     for session in (b"m" * 16, b"o" * 16):  # and nothing of it is left where numbers begin anew
-        line.client.receive(wire.to_bytes(wire.Welcome(0, session, 0)))
-    one = wire.to_bytes(wire.Data(1, wire.to_bytes(PLAIN)))
+        line.client.receive(codec.to_bytes(wire.Welcome(0, session, 0)))
+    one = codec.to_bytes(wire.Data(1, codec.to_bytes(PLAIN)))
     assert line.client.receive(one)[1] == PLAIN
 
 
 def test_a_frame_of_the_connection_itself_is_never_skipped() -> None:
     line = Line()
-    with pytest.raises(wire.WireRefused):
+    with pytest.raises(codec.WireRefused):
         line.client.receive(frame("Later", {}))
-    with pytest.raises(wire.WireRefused):
+    with pytest.raises(codec.WireRefused):
         line.server.receive(frame("Later", {}), 0)
 
 
@@ -341,7 +341,7 @@ def steps(data: bytes) -> int:
     before = sys.gettrace()
     sys.settrace(seen)
     try:
-        wire.from_bytes(data)
+        codec.from_bytes(data)
     except Refusal:
         pass
     finally:
@@ -359,4 +359,4 @@ def test_what_is_skipped_is_limited_and_costs_as_much_as_it_is_long() -> None:
         deep = [deep]
     for more in ({f"x{n}": 0 for n in range(1_100)}, {"x": deep}, {"x": [0] * 20_000}):
         with pytest.raises(Malformed):
-            wire.from_bytes(frame("LeaseDeclined", {**body, **more}))
+            codec.from_bytes(frame("LeaseDeclined", {**body, **more}))

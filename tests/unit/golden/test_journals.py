@@ -25,9 +25,11 @@ from marketplace.client.payer import journal as book
 from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.wallet import one_open
-from marketplace.domain.metering import Evidence, MerkleLog, Meter, Reading
+from marketplace.domain.metering.merkle import MerkleLog
+from marketplace.domain.metering.meter import Meter
+from marketplace.domain.metering.reading import Evidence, Reading
 from marketplace.domain.money.transaction import TxState
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.supply.grant import Grant
 from marketplace.market.base.records import Record
 from tests.unit.support import snapshot as ledger
@@ -83,7 +85,7 @@ def test_an_old_journal_of_an_adapter_is_read() -> None:
             try:
                 return {
                     "state": journal.load(),
-                    "outbox": [wire.from_bytes(payload) for _, payload in journal.outbox()],
+                    "outbox": [codec.from_bytes(payload) for _, payload in journal.outbox()],
                     "ticks": journal.ticks("lease_1"),
                     "network": journal.network(),
                     "transactions": journal.transactions(),

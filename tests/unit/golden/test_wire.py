@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from tests.unit.support.golden import filled, pinned
 from tests.unit.support.pinned import GIVEN
 
@@ -24,10 +24,10 @@ def messages() -> dict[str, wire.Message]:
 
 
 def test_every_kind_keeps_its_bytes() -> None:
-    made = {name: wire.to_bytes(message) for name, message in messages().items()}
-    pinned("wire.json", made, lambda _, data: wire.from_bytes(data))
+    made = {name: codec.to_bytes(message) for name, message in messages().items()}
+    pinned("wire.json", made, lambda _, data: codec.from_bytes(data))
 
 
 def test_every_kind_reads_as_what_was_sent() -> None:
     for message in messages().values():
-        assert wire.from_bytes(wire.to_bytes(message)) == message
+        assert codec.from_bytes(codec.to_bytes(message)) == message

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import cbor2
 
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering
 from marketplace.hub.sockets import Closed, Connection, Hub
 from marketplace.market.state.counted_channels import Paying
@@ -123,12 +123,12 @@ def test_a_message_of_an_unknown_kind_is_acknowledged_and_the_next_is_handled() 
             tasks.start_soon(rig.hub.serve, line)
             await until(lambda: client.phase.name == "OPEN")
             for seq, payload in (
-                (1, cbor2.dumps([wire.VERSION, "Later", {"x": 1}])),
-                (2, wire.to_bytes(note(2))),
+                (1, cbor2.dumps([codec.VERSION, "Later", {"x": 1}])),
+                (2, codec.to_bytes(note(2))),
             ):
                 client.numbering.sent = seq
                 client.numbering.unacked.append((seq, payload))
-                line.send_hub.send_nowait(wire.to_bytes(wire.Data(seq, payload)))
+                line.send_hub.send_nowait(codec.to_bytes(wire.Data(seq, payload)))
             await until(lambda: not client.numbering.unacked)
             tasks.cancel_scope.cancel()
         assert rig.done == ["lease_2"]

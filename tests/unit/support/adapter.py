@@ -22,7 +22,7 @@ from adapter.core.state import Lease, Limits, Now, Own, State
 from adapter.core.workload import Handle, Status, Times
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.keys import Signer
-from marketplace.domain.metering import Evidence, Phase, Reading
+from marketplace.domain.metering.reading import Evidence, Phase, Reading
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import SignedTerms, Terms

@@ -29,7 +29,7 @@ from marketplace.domain.money.channel import Open
 from marketplace.domain.money.receipt import Lost, Receipt, SignedReceipt
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, wire
 from tests.fakes import offer, seed, spec
 from tests.unit.support import payer
 from tests.unit.support import snapshot as chain
@@ -60,7 +60,7 @@ def _messages() -> list[wire.Message]:
         wire.Hello("payer", payer.SESSION.verify_key, bytes(16), 7, 42, "tally-payer/0.1", _AT),
         wire.Challenge(bytes(range(32))), wire.Proof(bytes(range(64))),
         wire.Welcome(3, bytes(16), 1_700_000_000_000), wire.Rejected("CODE", "text", "remedy"),
-        wire.Data(9, wire.to_bytes(tick)), wire.Ack(12), tick, wire.VoucherSent(_LEASE, voucher),
+        wire.Data(9, codec.to_bytes(tick)), wire.Ack(12), tick, wire.VoucherSent(_LEASE, voucher),
         wire.OfferPosted(offer(seed("provider")), draining=False),
         wire.LeasesHeld([_LEASE, "lease_2"]), wire.LeaseAccepted(_LEASE, agreed),
         wire.LeaseDeclined(_LEASE, "BUSY", "no room"),
@@ -105,7 +105,7 @@ def corpus(kind: str) -> tuple[bytes, ...]:
     """Valid bytes of *kind*: frames, receipts, terms, vouchers or wallet."""
     lost = (Lost("paused", 300), Lost("clock", 7))
     made: dict[str, Callable[[], list[bytes]]] = {
-        "frames": lambda: [wire.to_bytes(m) for m in _messages()],
+        "frames": lambda: [codec.to_bytes(m) for m in _messages()],
         "receipts": lambda: [
             _receipt().encode(), _receipt(2**40, lost=lost, final=True).encode(),
             _receipt(3, resource="core").encode(),
@@ -124,14 +124,14 @@ def corpus(kind: str) -> tuple[bytes, ...]:
 
 
 def _frame(raw: bytes) -> None:
-    message = wire.from_bytes(raw)
+    message = codec.from_bytes(raw)
     if isinstance(message, wire.Data):
-        message = wire.from_bytes(message.payload)
+        message = codec.from_bytes(message.payload)
     if isinstance(message, wire.ReceiptSent):
         message.receipt.verify(payer.ADAPTER.verify_key)
     elif isinstance(message, wire.LeaseProposed):
         Terms.decode(message.terms)
-    wire.to_bytes(message)
+    codec.to_bytes(message)
 
 
 def _voucher(raw: bytes) -> None:

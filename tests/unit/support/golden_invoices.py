@@ -14,7 +14,7 @@ from typing import Any
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.evidence import LedgerFacts, read
-from marketplace.domain.money.invoice import reconcile
+from marketplace.domain.money.invoice.verify import reconcile
 from tests.unit.support.invoice import (
     OTHER_SESSION,
     RECEIPT,

@@ -24,7 +24,8 @@ from marketplace.chain.encoding.address import channel_address, key_address, sta
 from marketplace.chain.encoding.txbytes import split
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.transaction.snapshot import Units
-from marketplace.domain.money.channel import Close, Closing, Credential, Open, Step, TopUp
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Close, Closing, Open, Step, TopUp
 from tests.unit.support import snapshot as s
 
 ADA = s.ADA

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from marketplace.domain.metering import NS_PER_MS, Meter
+from marketplace.domain.metering.meter import Meter
+from marketplace.domain.metering.reading import NS_PER_MS
 
 
 def off_by_ms(meter: Meter, started_ms: int, finished_ms: int) -> int:

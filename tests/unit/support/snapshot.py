@@ -15,7 +15,8 @@ from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.transaction.snapshot import Deployment, Params, Snapshot, Tip, Units
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Closing, Consts, Credential, Open, Stage
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Closing, Consts, Open, Stage
 
 ADA = 1_000_000
 PARAMS = Params(
