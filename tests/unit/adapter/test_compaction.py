@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.core.decide import QUOTE_MARGIN_MS
+from adapter.core.answers.time import QUOTE_MARGIN_MS
 from adapter.core.events import Outcome, Passed, Removed, Settled, Started
 from adapter.core.state import Lease, Limits, Own, Past, State
 from adapter.journal.journal import OLD_TRANSACTIONS, Journal, StoredTx

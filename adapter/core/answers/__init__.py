@@ -1,0 +1,1 @@
+"""What each event is answered with, by where it comes from: ``decide`` chooses among them."""

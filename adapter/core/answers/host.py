@@ -1,0 +1,80 @@
+"""What the meters read of a running workload: receipts, pauses and limits.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adapter.core import lifecycle
+from adapter.core.draft import Draft
+from adapter.core.events import (
+    Measured,
+)
+from adapter.core.state import (
+    Channel,
+    Lease,
+)
+from adapter.core.ticks import exhausted, fold, pause_cause, receipt
+from marketplace.domain.work.lease import EndReason, LeaseState
+
+
+def measured(draft: Draft, lease: Lease, event: Measured) -> None:
+    """New readings are counted; a tick makes a receipt; a limit that is met ends the lease."""
+    if not lease.runs:
+        return
+    before = [meter.last.phase if meter.last else None for meter in lease.meters]
+    lease = replace(lease, meters=fold(lease.meters, event.readings))
+    lease = _idle(draft, _faulty(draft, lease), event)
+    after = [meter.last.phase if meter.last else None for meter in lease.meters]
+    # A first reading, or a change of phase, is where billing begins: a crash must not lose it.
+    draft.put(lease, durable=before != after)
+    if event.tick:
+        lease = receipt(draft, lease)
+    channel = draft.channel_of(lease)
+    if channel is None:
+        return
+    if lease.reason is not None:
+        lifecycle.harden(draft, lease, channel)
+        return
+    ended = _limit_met(draft, lease, channel)
+    if ended is not None:
+        lifecycle.stop(draft, lease, *ended)
+        return
+    cause = pause_cause(draft.state, lease, channel, draft.now, draft.own.limits)
+    if cause is not None and lease.state is LeaseState.ACTIVE:
+        lifecycle.pause(draft, lease, cause)
+
+
+def _faulty(draft: Draft, lease: Lease) -> Lease:
+    standing = any(meter.fault is not None for meter in lease.meters)
+    since = (lease.fault_since_ms or draft.now.boot_ms) if standing else 0
+    return replace(lease, fault_since_ms=since)
+
+
+def _idle(draft: Draft, lease: Lease, event: Measured) -> Lease:
+    below = lease.job.policy.idle_gpu_below * 10
+    used = [r.evidence.util_permille for r in event.readings]
+    if not below or not lease.devices or lease.state is not LeaseState.ACTIVE:
+        return replace(lease, idle_since_ms=0)
+    if not used or any(one is None for one in used):
+        return lease
+    idle = all(one is not None and one < below for one in used)
+    return replace(lease, idle_since_ms=(lease.idle_since_ms or draft.now.boot_ms) if idle else 0)
+
+
+def _limit_met(draft: Draft, lease: Lease, channel: Channel) -> tuple[EndReason, str] | None:
+    """Why a running lease must end now, the provider's own fault first."""
+    now, terms, limits = draft.now.boot_ms, lease.terms, draft.own.limits
+    latched = [meter.latched for meter in lease.meters if meter.latched is not None]
+    if latched:
+        return EndReason.PROVIDER_FAULT, f"the device failed: {latched[0].value}"
+    if lease.fault_since_ms and now - lease.fault_since_ms > limits.fault_grace_ms:
+        return EndReason.PROVIDER_FAULT, "the device's fault outlasted the grace period"
+    ran = now - lease.started_at_ms - lease.frozen_ms
+    if ran + terms.tick_ms >= terms.max_duration_ms:
+        return EndReason.MAX_DURATION, f"{terms.max_duration_ms} ms were agreed"
+    if exhausted(lease, channel):
+        return EndReason.CEILING, f"{lease.owed} of {terms.ceiling} lovelace are used"
+    idle_for = lease.job.policy.idle_for_ms
+    if lease.idle_since_ms and now - lease.idle_since_ms >= idle_for:
+        return EndReason.IDLE, f"below {lease.job.policy.idle_gpu_below} % for {idle_for} ms"
+    return None
