@@ -317,7 +317,8 @@ def takeable(snapshot: Snapshot, view: ChannelView, signed: int) -> int:
 def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capacity:
     """What adapter and payer both demand before they serve or sign, and how much to rely on.
 
-    :class:`~marketplace.domain.money.channel_refusals.ChannelUnfit` says which fact differs from *terms*.
+    :class:`~marketplace.domain.money.channel_refusals.ChannelUnfit` says which fact differs from
+    *terms*.
     """
     facts = (
         (terms.magic == snapshot.magic, "the terms are for another network"),

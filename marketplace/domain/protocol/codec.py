@@ -1,4 +1,4 @@
-"""A frame on a socket, and back: CBOR ``[VERSION, kind, fields]`` of strangers, judged as it is read.
+"""Messages as frames on a socket, and back: CBOR ``[VERSION, kind, fields]``.
 
 ``kind`` is the message class's name (``wire``).  Signed things inside (terms, receipts, vouchers)
 carry their own canonical bytes, so a frame itself needs no signature: the connection is
