@@ -28,7 +28,8 @@ from adapter.daemon.ports import Chain, Parts
 from adapter.daemon.status import StatusSocket
 from adapter.devices import mig
 from adapter.devices.inventory import Inventory, Place
-from adapter.devices.nvml import Nvml, NvmlFault
+from adapter.devices.nvml.faults import NvmlFault
+from adapter.devices.nvml.nvml import Nvml
 from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
 from adapter.host.clock import Clock, HostClock
 from adapter.host.keys import Keys, load_keys

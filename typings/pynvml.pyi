@@ -1,4 +1,4 @@
-"""The part of pynvml that `adapter/devices/nvml.py` and the simulated library call, typed as NVML's
+"""The part of pynvml that `adapter/devices/nvml/` and the simulated library call, typed as NVML's
 reference has it.
 
 Handles are opaque; structures have the fields that are read. https://docs.nvidia.com/deploy/nvml-api/

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from adapter.devices.nvml import Nvml, NvmlAbsent
+from adapter.devices.nvml.faults import NvmlAbsent
+from adapter.devices.nvml.nvml import Nvml
 from adapter.devices.scrub import Quarantine
 from marketplace.domain.supply.hardware import Cpu, Gpu, Health, HostHardware
 from marketplace.domain.units import MICRO, WHOLE

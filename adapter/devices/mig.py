@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapter.devices.nvml import MigProfile, Nvml, NvmlBusy
+from adapter.devices.nvml.faults import NvmlBusy
+from adapter.devices.nvml.nvml import Nvml
+from adapter.devices.nvml.slices import MigProfile
 from marketplace.domain.errors import Refusal
 from marketplace.domain.supply.hardware import Gpu, MigMode
 

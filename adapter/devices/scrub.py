@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from adapter.devices.nvml import GpuProcess, NvmlFault
+from adapter.devices.nvml.faults import NvmlFault
+from adapter.devices.nvml.nvml import GpuProcess
 from marketplace import disk
 from marketplace.disk import Files
 from marketplace.domain.errors import Fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adapter.config import Config
-from adapter.devices.nvml import Nvml
+from adapter.devices.nvml.nvml import Nvml
 from adapter.doctor.findings import Finding
 from adapter.doctor.run import run_doctor
 from adapter.doctor.trial import try_container

@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 
 import yaml
 
-from adapter.devices.nvml import DeviceLost, Nvml, NvmlAbsent, NvmlHung
+from adapter.devices.nvml.faults import DeviceLost, NvmlAbsent, NvmlHung
+from adapter.devices.nvml.nvml import Nvml
 from adapter.devices.scrub import Quarantine
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import World
@@ -26,7 +27,7 @@ def check_devices(world: World) -> Iterator[Finding]:
     nvml = world.nvml()
     try:
         driver = nvml.open(world.nvml_deadline_s)
-        gpus = nvml.inventory_within(world.nvml_deadline_s)
+        gpus = nvml.inventory(world.nvml_deadline_s)
         yield from _driver(world, driver)
         if not gpus:
             yield from _no_devices(world)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from adapter.devices.nvml import Nvml
+from adapter.devices.nvml.nvml import Nvml
 from adapter.runtime.docker import connect
 from marketplace.domain.errors import Fault
 

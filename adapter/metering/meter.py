@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from adapter.devices.nvml import DeviceLost, DeviceUnknown, GpuProcess, Nvml, NvmlFault, Sample
+from adapter.devices.nvml.faults import DeviceLost, DeviceUnknown, NvmlFault
+from adapter.devices.nvml.nvml import GpuProcess, Nvml
+from adapter.devices.nvml.sampler import Sample
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import Clock
 from adapter.host.processes import Attribution

@@ -16,7 +16,8 @@ import anyio.abc
 import anyio.to_thread
 import typer
 
-from adapter.devices.nvml import Nvml, NvmlFault
+from adapter.devices.nvml.faults import NvmlFault
+from adapter.devices.nvml.nvml import Nvml
 from adapter.simulate.profiles import parse_profile
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.supervise import keep_running

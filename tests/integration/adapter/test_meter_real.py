@@ -19,7 +19,7 @@ import pytest
 from adapter.core.lifecycle import new_meters
 from adapter.core.ticks import fold
 from adapter.core.workload import Handle, Runtime
-from adapter.devices.nvml import Nvml
+from adapter.devices.nvml.nvml import Nvml
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import HostClock
 from adapter.metering.meter import Metering, Subject
@@ -145,7 +145,7 @@ from pathlib import Path
 from adapter.devices.inventory import Inventory
 from adapter.metering.meter import Metering, Subject
 from adapter.host.clock import HostClock
-from adapter.devices.nvml import Nvml
+from adapter.devices.nvml.nvml import Nvml
 from adapter.runtime.docker import DockerRuntime
 from adapter.runtime.process import ProcessRuntime
 from adapter.doctor.run import run_doctor

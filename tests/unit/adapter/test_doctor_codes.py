@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from adapter.core.workload import RuntimeFault
-from adapter.devices.nvml import Nvml
+from adapter.devices.nvml.nvml import Nvml
 from adapter.doctor.findings import CODES, Severity
 from adapter.doctor.run import exit_code, redact, report_json, run_doctor, support_bundle
 from adapter.doctor.world import DoctorConfig, ProbeFailed, World

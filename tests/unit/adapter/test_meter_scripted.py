@@ -9,7 +9,7 @@ import pytest
 
 from adapter.core.lifecycle import new_meters
 from adapter.core.ticks import fold
-from adapter.devices.nvml import Nvml
+from adapter.devices.nvml.nvml import Nvml
 from adapter.metering.meter import Metering, Subject
 from adapter.simulate.host import FaultKind, ScriptedFault, SimClock, SimHost, SimProcess
 from adapter.simulate.library import SimulatedNvml

@@ -14,15 +14,8 @@ from adapter.config import Config
 from adapter.core.state import State
 from adapter.devices.inventory import Inventory, Place, Reserve, default_rate_micro
 from adapter.devices.mig import Create, Destroy, Enable, SlicePlanRefused, apply, steps
-from adapter.devices.nvml import (
-    DeviceLost,
-    GpuProcess,
-    Nvml,
-    NvmlAbsent,
-    NvmlBusy,
-    NvmlHung,
-    map_nvml,
-)
+from adapter.devices.nvml.faults import DeviceLost, NvmlAbsent, NvmlBusy, NvmlHung, map_nvml
+from adapter.devices.nvml.nvml import GpuProcess, Nvml
 from adapter.devices.scrub import Quarantine, ScrubFailed, Wipe, scrub
 from adapter.devices.wipe import wipe
 from adapter.main import divide
@@ -70,7 +63,7 @@ def test_a_hung_call_ends_at_its_deadline_and_blocks_no_other_thread(
 ) -> None:
     host.fault_now(FaultKind.HANG)
     with pytest.raises(NvmlHung, match="deadline"):
-        nvml.inventory_within(0.2)
+        nvml.inventory(0.2)
     with pytest.raises(NvmlHung, match="earlier"):
         nvml.memory_mib("GPU-any")
     host.clear_faults()
