@@ -53,8 +53,8 @@ from adapter.core.state import (
     Own,
     PauseCause,
     State,
-    Wish,
 )
+from adapter.core.wish import Wish
 from marketplace.domain.protocol import wire
 
 

@@ -9,10 +9,11 @@ from adapter.core import debt
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
-from adapter.core.state import Channel, Lease, PauseCause, Wish
+from adapter.core.state import Channel, Lease, PauseCause
 from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
+from adapter.core.wish import WORKLOAD, Wish, WishEvent
 from marketplace.domain.metering.meter import Meter
-from marketplace.domain.metering.reading import Phase
+from marketplace.domain.metering.reading import Cause, Phase
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
@@ -39,6 +40,11 @@ def step(lease: Lease, event: LeaseEvent) -> Lease:
     return replace(lease, state=LEASE.step(lease.state, event))
 
 
+def wish(lease: Lease, event: WishEvent) -> Lease:
+    """The lease whose workload shall be elsewhere after *event*, by the workload's table."""
+    return replace(lease, wish=WORKLOAD.step(lease.wish, event))
+
+
 def new_meters(grant: Grant) -> tuple[Meter, ...]:
     """Fresh accounts: one for each device, or one for the cores."""
     if not grant.gpus:
@@ -52,7 +58,9 @@ def new_meters(grant: Grant) -> tuple[Meter, ...]:
 def begin(draft: Draft, lease: Lease) -> None:
     """The channel is there: from now on the lease's time counts (unbilled until it runs)."""
     lease = replace(
-        lease, wish=Wish.RUN, begun_ns=draft.now.boot_ms * 1_000_000, boot_id=draft.now.boot_id
+        wish(lease, WishEvent.BEGIN),
+        begun_ns=draft.now.boot_ms * 1_000_000,
+        boot_id=draft.now.boot_id,
     )
     draft.progress(draft.put(lease).id, "CHANNEL_SEEN")
     draft.drive(lease)
@@ -64,7 +72,7 @@ def preparing(draft: Draft, lease: Lease, event: Preparing) -> None:
         facts = {"done": event.done, "total": event.total}
         draft.progress(lease.id, "PULLING", durable=False, **facts)
         return
-    lost = {**lease.lost_before, "pulling": _since_begun(draft, lease)}
+    lost = {**lease.lost_before, Cause.PULLING.value: _since_begun(draft, lease)}
     draft.put(replace(lease, lost_before=lost))
     draft.progress(lease.id, "STARTING", durable=False)
 
@@ -77,7 +85,8 @@ def started(draft: Draft, lease: Lease, event: Started) -> None:
         draft.put(replace(lease, handle=event.handle))
         return
     lost = dict(lease.lost_before)
-    lost["starting"] = max(0, _since_begun(draft, lease) - lost.get("pulling", 0))
+    pulled = lost.get(Cause.PULLING.value, 0)
+    lost[Cause.STARTING.value] = max(0, _since_begun(draft, lease) - pulled)
     lease = replace(
         lease,
         handle=event.handle,
@@ -106,8 +115,7 @@ def pause(draft: Draft, lease: Lease, cause: PauseCause) -> Lease:
     would otherwise see one healthy reading before it and one after, and bill what lay between.
     """
     lease = replace(
-        step(lease, LeaseEvent.PAUSE),
-        wish=Wish.FREEZE,
+        step(wish(lease, WishEvent.PAUSE), LeaseEvent.PAUSE),
         pause=cause,
         paused_at_ms=draft.now.boot_ms,
         meters=tuple(_paused(meter) for meter in lease.meters),
@@ -127,7 +135,7 @@ def _paused(meter: Meter) -> Meter:
 def resume(draft: Draft, lease: Lease) -> Lease:
     """Let it go on."""
     lease = count_pause(draft, lease)
-    lease = replace(step(lease, LeaseEvent.RESUME), wish=Wish.RUN, pause=None)
+    lease = replace(step(wish(lease, WishEvent.RESUME), LeaseEvent.RESUME), pause=None)
     draft.progress(lease.id, "RESUMED")
     draft.drive(lease)
     return draft.put(lease)
@@ -197,7 +205,7 @@ def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> No
     if lease.state is not LeaseState.ENDING:
         lease = step(lease, LeaseEvent.STOP)
     hard = reason in (EndReason.UNPAID, EndReason.CHANNEL_CLOSING)
-    lease = replace(lease, wish=Wish.STOP, pause=None, hard=hard)
+    lease = replace(wish(lease, WishEvent.STOP), pause=None, hard=hard)
     draft.progress(lease.id, "STOPPING", reason=reason.value, message=message or None)
     draft.drive(draft.put(lease))
 
@@ -225,8 +233,7 @@ def finish(
         return
     ran = lease.handle is not None
     lease = replace(
-        step(lease, LeaseEvent.FINISHED),
-        wish=Wish.STOP if ran or lease.wish is not Wish.WAIT else Wish.WAIT,
+        step(wish(lease, WishEvent.FINISHED), LeaseEvent.FINISHED),
         reason=reason,
         message=message,
         exit_code=exit_code,
@@ -273,7 +280,7 @@ def collected(draft: Draft, lease: Lease, event: Collected) -> None:
         return
     if event.sha256:
         draft.send(wire.OutputReady(lease.id, event.path, event.sha256, event.size))
-    draft.drive(draft.put(replace(lease, wish=Wish.GONE)))
+    draft.drive(draft.put(wish(lease, WishEvent.COLLECTED)))
 
 
 def removed(draft: Draft, lease: Lease) -> None:

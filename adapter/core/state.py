@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 
+from adapter.core.wish import Wish
 from adapter.core.workload import Handle
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering.meter import Meter
@@ -31,16 +32,6 @@ class Now:
     wall_ms: int
     boot_ms: int
     boot_id: str
-
-
-class Wish(Enum):
-    """Where a lease's workload shall be; the driver brings it there, however often it is asked."""
-
-    WAIT = auto()  # nothing yet: the terms or the channel are not there
-    RUN = auto()
-    FREEZE = auto()
-    STOP = auto()
-    GONE = auto()  # outputs are collected: remove every trace
 
 
 class PauseCause(StrEnum):

@@ -14,7 +14,8 @@ import structlog
 
 from adapter.core.events import Collected, Event, Failed, Preparing, Removed, Started
 from adapter.core.lifecycle import grace_ms
-from adapter.core.state import Lease, Wish
+from adapter.core.state import Lease
+from adapter.core.wish import Wish
 from adapter.core.workload import (
     Handle,
     Progress,

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import cbor2
 
-from adapter.core.state import Channel, Lease, PauseCause, Wish
+from adapter.core.state import Channel, Lease, PauseCause
+from adapter.core.wish import Wish
 from adapter.core.workload import Handle
 from marketplace.domain.errors import Halt, Malformed
 from marketplace.domain.metering.codec import meter_from_wire, meter_to_wire

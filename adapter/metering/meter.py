@@ -45,7 +45,7 @@ class Subject:
 
     *devices* are GPU UUIDs (empty for a CPU lease), *cgroup* its control group, *workload* and
     *started_ms* its identity for continuity.  *finished_ms* is set when it has exited.  *fault* is
-    what the adapter knows beyond the device: UNREACHABLE, say.
+    what the adapter knows beyond the device: UNPROVEN, where it fell with its runtime.
     """
 
     lease: str

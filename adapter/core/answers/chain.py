@@ -17,8 +17,8 @@ from adapter.core.events import (
 from adapter.core.state import (
     Channel,
     Sight,
-    Wish,
 )
+from adapter.core.wish import Wish
 from marketplace.domain.money.channel_stage import ChannelStage, after
 from marketplace.domain.work.lease import EndReason
 

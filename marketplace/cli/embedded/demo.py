@@ -46,7 +46,7 @@ app = typer.Typer(
 )
 _PURSE: Final = 300 * LOVELACE_PER_ADA
 _SETTLE_WITHIN_S: Final = 90.0
-_OUTSIDE: Final = (Cause.STARTING, Cause.SCRUBBING)  # before and after the container's own life
+_OUTSIDE: Final = (Cause.PULLING, Cause.STARTING)  # before the container's own life
 _SCRIPT: Final = """
 import sys, time
 for second in range(6):

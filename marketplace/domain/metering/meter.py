@@ -34,11 +34,7 @@ BRIDGE_NS: Final = 5 * NS_PER_S
 SLEEP_NS: Final = NS_PER_S
 """Boot time may run ahead of monotonic time by this much before the host counts as asleep."""
 
-_FREE: Final = {
-    Phase.STARTING: Cause.STARTING,
-    Phase.PAUSED: Cause.PAUSED,
-    Phase.SCRUBBING: Cause.SCRUBBING,
-}
+_FREE: Final = {Phase.PAUSED: Cause.PAUSED}
 
 
 @dataclass(frozen=True, slots=True)

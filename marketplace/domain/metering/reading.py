@@ -23,10 +23,8 @@ PASSING_XIDS: Final = frozenset({63, 92, 94})
 class Phase(StrEnum):
     """What the workload was doing at a reading.  Only RUNNING time is billed."""
 
-    STARTING = "starting"  # pulling and starting
     RUNNING = "running"
     PAUSED = "paused"  # for want of a voucher
-    SCRUBBING = "scrubbing"
     EXITED = "exited"
 
 
@@ -41,8 +39,8 @@ class FaultClass(StrEnum):
 class Cause(StrEnum):
     """Why a stretch of time was not billed; the invoice shows one line for each."""
 
+    PULLING = "pulling"  # before the workload ran
     STARTING = "starting"
-    SCRUBBING = "scrubbing"
     PAUSED = "paused"
     GPU_LOST = "gpu_lost"
     XID = "xid"
@@ -50,7 +48,6 @@ class Cause(StrEnum):
     IDENTITY = "identity"  # another UUID, container or start time answered
     REBOOT = "reboot"
     NVML_GONE = "nvml_gone"
-    UNREACHABLE = "unreachable"  # the workload's port
     SUSPENDED = "suspended"  # the host slept
     UNPROVEN = "unproven"  # a gap without proof of continuity
     CLOCK = "clock"  # boot time went backwards
@@ -58,7 +55,7 @@ class Cause(StrEnum):
     @property
     def fault_class(self) -> FaultClass | None:
         """Who answers for it; None for the free phases of a healthy lease."""
-        if self in (Cause.STARTING, Cause.SCRUBBING, Cause.PAUSED):
+        if self in (Cause.PULLING, Cause.STARTING, Cause.PAUSED):
             return None
         return FaultClass.UNPROVEN if self is Cause.UNPROVEN else FaultClass.PROVIDER
 

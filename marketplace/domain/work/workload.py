@@ -1,6 +1,7 @@
 """A workload: the container or process that a lease runs on the provider's host.
 
-The spec is what the adapter hands to a runtime; the machine is its life; why it ended is data.
+The spec is what the adapter hands to a runtime; the state is what the runtime tells; why it ended
+is data.
 Limits are whole numbers: milli-cores, MiB, milliseconds.
 """
 
@@ -14,7 +15,6 @@ from enum import Enum, StrEnum, auto
 from typing import Final
 
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.machine import Machine
 
 WORKSPACE: Final = "/workspace"
 """The one writable directory that outlives the process: files go in, outputs come out."""
@@ -41,50 +41,13 @@ class ImageNotPinned(WorkloadRefused):
 
 
 class WorkloadState(Enum):
-    """Where a workload stands."""
+    """Where a workload stands, as its runtime tells; the adapter's wish is a machine of its own."""
 
-    PREPARING = auto()  # pulling the image, writing the files: free
     STARTING = auto()  # created, not yet seen running: free
     RUNNING = auto()  # billed while its devices are healthy
     PAUSED = auto()  # frozen for want of a voucher: free
     STOPPING = auto()  # asked to end; the grace period runs: billed to its exit
     EXITED = auto()  # its end and its reason are known
-
-
-class WorkloadEvent(Enum):
-    """What can happen to one."""
-
-    PREPARED = auto()
-    STARTED = auto()
-    PAUSED = auto()
-    RESUMED = auto()
-    STOP = auto()
-    EXITED = auto()
-    FAILED = auto()  # could not be prepared or started
-
-
-_S, _E = WorkloadState, WorkloadEvent
-
-WORKLOAD: Final = Machine(
-    "workload",
-    _S.PREPARING,
-    {
-        (_S.PREPARING, _E.PREPARED): _S.STARTING,
-        (_S.PREPARING, _E.FAILED): _S.EXITED,
-        (_S.PREPARING, _E.STOP): _S.EXITED,
-        (_S.STARTING, _E.STARTED): _S.RUNNING,
-        (_S.STARTING, _E.FAILED): _S.EXITED,
-        (_S.STARTING, _E.EXITED): _S.EXITED,
-        (_S.STARTING, _E.STOP): _S.STOPPING,
-        (_S.RUNNING, _E.PAUSED): _S.PAUSED,
-        (_S.RUNNING, _E.STOP): _S.STOPPING,
-        (_S.RUNNING, _E.EXITED): _S.EXITED,
-        (_S.PAUSED, _E.RESUMED): _S.RUNNING,
-        (_S.PAUSED, _E.STOP): _S.STOPPING,
-        (_S.PAUSED, _E.EXITED): _S.EXITED,
-        (_S.STOPPING, _E.EXITED): _S.EXITED,
-    },
-)
 
 
 class ExitReason(StrEnum):

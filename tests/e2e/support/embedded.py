@@ -252,7 +252,7 @@ async def settled_bill(world: World, name: str) -> Invoice:
 
 def lost_ms(line: Line) -> int:
     """What the container lived through and nobody was billed for."""
-    return sum(x.ms for x in line.lost if x.cause not in (Cause.STARTING, Cause.SCRUBBING))
+    return sum(x.ms for x in line.lost if x.cause not in (Cause.PULLING, Cause.STARTING))
 
 
 async def check_against_docker(world: World, bill: Invoice, slack_ms: int = 1000) -> None:

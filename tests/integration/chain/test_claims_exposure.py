@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from adapter.core.events import Alarm, Event, Passed
-from adapter.core.state import Channel, Limits, Own, PauseCause, Rules, Wish
+from adapter.core.state import Channel, Limits, Own, PauseCause, Rules
+from adapter.core.wish import Wish
 from adapter.journal.journal import Journal
 from adapter.money.channel_agent import ChannelAgent
 from marketplace.chain.actions.session import settle_planned

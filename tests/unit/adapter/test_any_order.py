@@ -28,8 +28,9 @@ from adapter.core.events import (
     Settled,
     Started,
 )
-from adapter.core.state import Lease, Limits, Own, State, Wish
+from adapter.core.state import Lease, Limits, Own, State
 from adapter.core.ticks import overdue
+from adapter.core.wish import Wish
 from adapter.core.workload import Status, Times
 from adapter.journal.journal import Journal
 from marketplace.domain.metering.reading import Phase

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from adapter.core.decide import recover
 from adapter.core.events import Alarm, Drive, LinkDown, LinkUp, Passed, Settle, Settled, Watch
-from adapter.core.state import Limits, PauseCause, Wish
+from adapter.core.state import Limits, PauseCause
+from adapter.core.wish import Wish
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import check_next
 from marketplace.domain.money.voucher import End

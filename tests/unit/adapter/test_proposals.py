@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from adapter.core.admission import workload
-from adapter.core.state import Limits, Own, Wish
+from adapter.core.state import Limits, Own
+from adapter.core.wish import Wish
 from marketplace.domain import canonical
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.money.voucher import End

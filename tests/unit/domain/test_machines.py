@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from adapter.core.wish import WORKLOAD
 from marketplace.domain.errors import IllegalTransition
 from marketplace.domain.machine import Machine
 from marketplace.domain.money.channel_stage import CHANNEL
@@ -22,7 +23,6 @@ from marketplace.domain.work.gang import GANG
 from marketplace.domain.work.job import JOB
 from marketplace.domain.work.lease import LEASE
 from marketplace.domain.work.preemption import PREEMPTION
-from marketplace.domain.work.workload import WORKLOAD
 
 ROOT = Path(__file__).parents[3]
 MACHINES: list[Machine[Any, Any]] = [
@@ -88,6 +88,8 @@ def test_what_is_not_in_the_table_is_refused(machine: Machine[Any, Any]) -> None
 
 
 def test_the_diagrams_in_the_docs_are_drawn_from_the_tables() -> None:
-    parts = ["# Machines\n\nDrawn from the tables in `marketplace/domain`; not edited by hand.\n"]
+    parts = [
+        "# Machines\n\nDrawn from the tables in `marketplace/domain`, and in `adapter/core/wish.py` for the workload; not edited by hand.\n"
+    ]
     parts += [f"## {m.name}\n\n```mermaid\n{m.mermaid()}\n```\n" for m in MACHINES]
     golden(ROOT / "docs/machines.md", "\n".join(parts))

@@ -65,7 +65,6 @@ def test_the_share_and_the_cores_weigh_the_time() -> None:
 LOST_AFTER_TWO = {
     "gpu lost": ({"fault": Cause.GPU_LOST}, Cause.GPU_LOST),
     "nvml gone": ({"fault": Cause.NVML_GONE}, Cause.NVML_GONE),
-    "port unreachable": ({"fault": Cause.UNREACHABLE}, Cause.UNREACHABLE),
     "provider xid": ({"xids": (79,)}, Cause.XID),
     "another device": ({"device": "GPU-2"}, Cause.IDENTITY),
     "another container": ({"workload": "other"}, Cause.IDENTITY),
@@ -113,12 +112,6 @@ def test_a_pause_is_free_and_shown() -> None:
     )  # fmt: skip
     assert meter.delivered_ms == 2000
     assert meter.lost_ms() == {Cause.PAUSED: 7000}
-
-
-def test_starting_and_scrubbing_are_free() -> None:
-    meter = run(reading(0, phase=Phase.STARTING), reading(5), reading(6))
-    assert meter.delivered_ms == 1000
-    assert meter.lost_ms() == {Cause.STARTING: 5000}
 
 
 def test_a_missed_poll_of_five_seconds_is_bridged_without_proof() -> None:

@@ -72,8 +72,8 @@ import { owed, unitMs } from "./units.js";
 
 /**
  * Why time was not billed (marketplace/domain/metering/reading.py).
- * @typedef {"starting" | "scrubbing" | "paused" | "gpu_lost" | "xid" | "energy_reset" | "identity" | "reboot" |
- *   "nvml_gone" | "unreachable" | "suspended" | "unproven" | "clock"} Cause
+ * @typedef {"pulling" | "starting" | "paused" | "gpu_lost" | "xid" | "energy_reset" | "identity" | "reboot" |
+ *   "nvml_gone" | "suspended" | "unproven" | "clock"} Cause
  */
 
 /**
