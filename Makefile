@@ -58,7 +58,6 @@ lint: install
 	tests/lint/node_modules/.bin/eslint --config tests/lint/eslint.config.js web/assets
 	tests/lint/node_modules/.bin/tsc --project tests/lint
 
-RETRY := --reruns 2 --reruns-delay 2
 # A file's tests share what they started, and most of their time is waiting: two files at a time. The browser's
 # tests are a run of their own: the browser's loop stays in their process, and others start loops of their own.
 PAIRED := -n 2 --dist loadfile
@@ -67,17 +66,17 @@ unit: install
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m 'not prove and not nightly and not gpu'
 
 integration: install docker packages
-	$(PYTEST) tests/integration $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
+	$(PYTEST) tests/integration $(PAIRED) -m 'not prove and not nightly and not gpu'
 
 e2e: install docker packages
-	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
-	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu' $(RETRY)
+	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu'
+	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu'
 
 prove: install docker packages generator
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
-	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
-	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
-	$(PYTEST) tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900 $(RETRY)
+	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900
+	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900
+	$(PYTEST) tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
