@@ -24,7 +24,8 @@ from marketplace.domain import canonical
 from marketplace.domain.keys import Signer
 from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware
 from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, OfferState
-from marketplace.domain.work.job import GpuNeed, JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed, Policy, Price, Range, Resources
 from marketplace.market.accounts.access import VERBS, Caller
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Account, OfferRecord

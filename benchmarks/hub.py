@@ -37,7 +37,8 @@ from marketplace.cli.shared.refusals import guarded
 from marketplace.client.net.signin import sign_message
 from marketplace.domain.keys import Signer
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Policy, Price, Range, Resources
 from marketplace.market.base.settings import Settings
 from marketplace.process.main import Config, serve
 

@@ -34,7 +34,8 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import Refusal
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Policy, Price, Range, Resources
 
 RUNS: Final = 20
 WITHIN_S: Final = 60.0

@@ -25,7 +25,8 @@ from marketplace.domain.supply import grant
 from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware
 from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, offer_id
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Policy, Price, Range, Resources
 
 
 @dataclass

@@ -22,7 +22,7 @@ from adapter.core.state import Lease
 from adapter.core.workload import Runtime, RuntimeFault
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import FileIn
+from marketplace.domain.work.parts import FileIn
 
 PART: Final = 256 * 1024
 LOG_PART: Final = 64 * 1024

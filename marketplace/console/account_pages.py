@@ -15,7 +15,7 @@ from marketplace.api.routes import account as account_routes
 from marketplace.api.routes import jobs as job_routes
 from marketplace.console.page import COOKIE, Viewer, page
 from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import access
 from marketplace.market.base.records import Channel, Delivery
 from marketplace.market.jobs import views

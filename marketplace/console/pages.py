@@ -28,9 +28,10 @@ from marketplace.console.rendering import environment
 from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.site import origin_of
-from marketplace.domain.work.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import nominal_least
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Range, Resources
 from marketplace.market.base.records import Lease
 from marketplace.market.jobs import jobs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Set
 from typing import Any, cast
 
 import cbor2
@@ -86,3 +87,54 @@ def want_list(value: object, length: int, name: str) -> list[Any]:
     if len(items) != length:
         raise Malformed(f"{name} has {len(items)} fields, expected {length}")
     return items
+
+
+def want_map(value: object, name: str) -> dict[str, Any]:
+    """*value* if it is a map; its keys are whatever they are."""
+    if not isinstance(value, dict):
+        raise Malformed(f"{name} is not a map")
+    return cast(dict[str, Any], value)
+
+
+def want_fields(
+    value: object, name: str, needed: Set[str], optional: Set[str] = frozenset()
+) -> dict[str, Any]:
+    """*value* if it is a map with every key of *needed*, any of *optional*, and no other."""
+    found = want_map(value, name)
+    if lacking := sorted(needed - found.keys()):
+        raise Malformed(f"{name} lacks {lacking[0]}")
+    if unknown := sorted(str(one) for one in found.keys() - needed - optional):
+        raise Malformed(f"{name} has a field that is not known here: {unknown[0][:40]}")
+    return found
+
+
+def want_items(value: object, name: str, most: int) -> list[object]:
+    """*value* if it is a list of at most *most* elements."""
+    if not isinstance(value, list):
+        raise Malformed(f"{name} is not a list")
+    items = cast(list[object], value)
+    if len(items) > most:
+        raise Malformed(f"{name} has {len(items)} entries; at most {most}")
+    return items
+
+
+def want_texts(value: object, name: str, most: int) -> tuple[str, ...]:
+    """*value* if it is a list of at most *most* texts."""
+    return tuple(want_text(x, name, 32_768) for x in want_items(value, name, most))
+
+
+def want_text_map(
+    value: object, name: str, most: int, beside: Set[str] = frozenset()
+) -> dict[str, str]:
+    """*value* if it is a map of at most *most* texts by name, keys of *beside* not counted."""
+    found = want_map(value, name)
+    if len(found.keys() - beside) > most:
+        raise Malformed(f"{name} has {len(found)} entries; at most {most}")
+    return {want_text(k, name, 256): want_text(v, name, 32_768) for k, v in found.items()}
+
+
+def want_flag(value: object, name: str) -> bool:
+    """*value* if it is true or false."""
+    if not isinstance(value, bool):
+        raise Malformed(f"{name} is neither true nor false")
+    return value

@@ -26,7 +26,7 @@ from websockets.uri import parse_uri
 from marketplace.api.http import relay
 from marketplace.api.http.auth import Parts
 from marketplace.domain.errors import Conflict, Fault, NotFound, TallyError, Unauthenticated
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.gateway.tunnel import Tunnel
 from marketplace.market.accounts import access
 from marketplace.market.base.errors import Offline

@@ -25,7 +25,7 @@ from marketplace.api.http import metrics
 from marketplace.api.http.auth import Parts
 from marketplace.domain.errors import TallyError
 from marketplace.domain.site import origins
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
 from marketplace.market.accounts import webhooks

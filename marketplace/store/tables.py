@@ -18,7 +18,7 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.preemption import PreemptionState
 from marketplace.market.base import records

@@ -16,7 +16,8 @@ from marketplace.domain.errors import Refusal
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, voucher_message
-from marketplace.domain.work.job import GpuNeed, JobSpec, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed, Range, Resources
 from marketplace.domain.work.workload import NO_EGRESS, Egress, EgressMode
 from tests.browser.support.product import Product
 from tests.unit.support import invoice

@@ -16,11 +16,12 @@ from tally_client.models import Job, JobBody, Offers, Problem, Spec
 
 url, token, session_vk, consumer_vkh = sys.argv[1:]
 SPEC = {
+    "version": 2,
     "name": "generated",
     "kind": "job",
     "image": "sha256:" + "ab" * 32,
     "command": ["echo", "hello"],
-    "resources": [[[1000, 2**53], [256, 2**53], [0, 2**53], None]],
+    "resources": [{"cpu": {"least": 1000}, "memory": {"least": 256}, "disk": {"least": 0}}],
     "env": {},
     "secrets": [],
     "files": [],
@@ -30,7 +31,7 @@ SPEC = {
         "regions": [], "isolation": "container", "min_trust": 0, "labels": {}, "providers": [],
         "not_providers": [],
     },
-    "price": [0, 0, 5_000_000],
+    "price": {"max_gpu_rate": 0, "max_core_rate": 0, "budget": 5_000_000},
     "policy": {
         "max_duration_ms": 60_000, "retry_on": [], "retry_max": 0, "idle_gpu_below": 0,
         "idle_for_ms": 0, "queue": False, "priority": 0,
@@ -42,7 +43,7 @@ with AuthenticatedClient(base_url=url, token=token, timeout=30) as client:
     assert isinstance(offers, Offers), offers
     body = JobBody(Spec.from_dict(SPEC), session_vk, consumer_vkh)
     job = post_job.sync(client=client, body=body)
-    assert isinstance(job, Job), job
+    assert isinstance(job, Job) and isinstance(job.spec, Spec), job
     problem = get_job.sync("job_none", client=client)
     assert isinstance(problem, Problem), problem
     told = {
@@ -50,7 +51,7 @@ with AuthenticatedClient(base_url=url, token=token, timeout=30) as client:
         "free": sum(gpu.free_milli for offer in offers.items for gpu in offer.gpus),
         "job": job.id,
         "budget": job.budget,
-        "cores": job.spec.resources[0][0][0],
+        "cores": job.spec.resources[0].cpu.least,
         "refused": problem.code,
     }
     print(json.dumps(told))

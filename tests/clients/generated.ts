@@ -20,18 +20,19 @@ const offers: Schemas["Offers"] = given(await market.GET("/v1/offers", { params:
 const free: number = offers.items.flatMap((offer) => offer.gpus).reduce((sum, gpu) => sum + gpu.free_milli, 0);
 
 const spec: Schemas["Spec"] = {
+  version: 2,
   name: "generated",
   kind: "job",
   image: `sha256:${"ab".repeat(32)}`,
   command: ["echo", "hello"],
-  resources: [[[1000, 2 ** 53], [256, 2 ** 53], [0, 2 ** 53], null]],
+  resources: [{ cpu: { least: 1000 }, memory: { least: 256 }, disk: { least: 0 } }],
   env: {},
   secrets: [],
   files: [],
   ports: [],
   outputs: [],
   placement: { regions: [], isolation: "container", min_trust: 0, labels: {}, providers: [], not_providers: [] },
-  price: [0, 0, 5_000_000],
+  price: { max_gpu_rate: 0, max_core_rate: 0, budget: 5_000_000 },
   policy: {
     max_duration_ms: 60_000, retry_on: [], retry_max: 0, idle_gpu_below: 0, idle_for_ms: 0, queue: false, priority: 0,
   },
@@ -47,6 +48,6 @@ console.log(JSON.stringify({
   free,
   job: job.id,
   budget: job.budget,
-  cores: job.spec.resources[0]?.[0][0],
+  cores: "version" in job.spec ? job.spec.resources[0]?.cpu.least : undefined,
   refused: problem?.code,
 }));

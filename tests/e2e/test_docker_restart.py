@@ -31,8 +31,9 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
 from marketplace.domain.money.invoice.bill import Line
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.lease import EndReason
+from marketplace.domain.work.parts import Policy, Price, Range, Resources
 from tests.e2e.support.embedded import World, settled_bill, story, until_true
 from tests.requires import need_docker
 

@@ -11,7 +11,8 @@ import pytest
 
 from marketplace.client.sdk.market import Market
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.domain.work.job import JobSpec, Policy, Port, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Policy, Port, Price, Range, Resources
 from marketplace.domain.work.workload import NO_EGRESS, Egress, EgressMode
 from tests.e2e.support.embedded import PATIENCE_S, embedded, until_true
 from tests.integration.support.images import outside

@@ -12,7 +12,8 @@ import pytest
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.domain.units import LOVELACE_PER_ADA
-from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Policy, Price, Range, Resources
 from tests.e2e.support.embedded import PATIENCE_S, embedded, until_true
 from tests.requires import need_devnet, need_docker
 

@@ -19,8 +19,9 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.work.job import JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.lease import EndReason
+from marketplace.domain.work.parts import Policy, Price, Range, Resources
 from tests.e2e.support.embedded import World, settled_bill, story, until_true
 
 BUDGET = 300  # lovelace: less than the longest run costs, so that it is what bounds the ceilings

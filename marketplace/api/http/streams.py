@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from marketplace.api.http.auth import Parts
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import Event, Job, LogRecord, ReceiptRecord
 from marketplace.market.jobs import views
 

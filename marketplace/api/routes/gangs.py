@@ -17,7 +17,7 @@ from marketplace.api.schemas.names import GangId
 from marketplace.api.schemas.requests import GangBody
 from marketplace.api.schemas.shape import Shape
 from marketplace.domain.errors import Conflict
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts.access import Caller
 from marketplace.market.jobs import gangs, views
 

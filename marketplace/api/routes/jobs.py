@@ -26,7 +26,8 @@ from marketplace.api.schemas.requests import (
 from marketplace.api.schemas.shape import BYTES, Shape, stream_of, text_of
 from marketplace.domain.errors import Conflict, Malformed, NotFound, Unauthenticated
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JobSpec, JobState
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import priority
 from marketplace.market.base.records import Event, Job, Lease, LogRecord, Output, ReceiptRecord
 from marketplace.market.jobs import gangs, jobs, views

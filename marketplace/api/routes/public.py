@@ -17,7 +17,7 @@ from marketplace.api.schemas.shape import Shape, text_of
 from marketplace.domain.errors import Fault, NotFound
 from marketplace.domain.supply.grant import model_matches
 from marketplace.domain.supply.offer import OfferState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.records import Job, Lease, OfferRecord
 from marketplace.market.core.ending import LIVE

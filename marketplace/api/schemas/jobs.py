@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
-from marketplace.api.schemas.spec import Spec
+from marketplace.api.schemas.spec import Spec, SpecV1
 from marketplace.api.schemas.supply import Offer
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.units import Resource
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 
 
@@ -134,7 +134,7 @@ class Job(Answer):
     needs: str = told("what its consumer must bring: `session_vk`; empty: nothing")
     created_at_ms: int = told("ms since 1970, UTC")
     updated_at_ms: int = told("ms since 1970, UTC")
-    spec: Spec = told("what is to be run")
+    spec: Spec | SpecV1 = told("what is to be run, as it was posted")
     lease: str = told("its current lease; empty: none")
     leases: list[str] = told("all it ever had, in order")
     provider: str = told("the key of the provider, hex; empty: none yet")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
-from marketplace.api.schemas.spec import Spec
+from marketplace.api.schemas.spec import Spec, SpecV1
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.transaction import TxState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 
 
@@ -74,7 +74,7 @@ class Invoice(Answer):
     name: str = told("what its consumer calls it")
     state: str = told("the job's", **names_of(JobState))
     reason: str = told("why the job ended; empty until then")
-    spec: Spec = told("what was run: its hash is in the terms")
+    spec: Spec | SpecV1 = told("what was run: its hash is in the terms")
     magic: int = told("the Cardano network's magic number")
     leases: list[InvoiceLease] = told("the signed leases of the job, in order")
     channels: list[InvoiceChannel] = told("that they were paid over")

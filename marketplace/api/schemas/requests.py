@@ -13,11 +13,12 @@ from marketplace.domain.errors import Malformed
 HEX32: Final = "4f" * 32
 HEX28: Final = "1c" * 28
 SPEC: Final[dict[str, Any]] = {
+    "version": 2,
     "name": "hello",
     "kind": "job",
     "image": "sha256:" + "ab" * 32,
     "command": ["python", "-c", "print('hello')"],
-    "resources": [[[1000, 2**53], [512, 2**53], [0, 2**53], None]],
+    "resources": [{"cpu": {"least": 1000}, "memory": {"least": 512}, "disk": {"least": 0}}],
     "env": {},
     "secrets": [],
     "files": [],
@@ -31,7 +32,7 @@ SPEC: Final[dict[str, Any]] = {
         "providers": [],
         "not_providers": [],
     },
-    "price": [0, 0, 10_000_000],
+    "price": {"max_gpu_rate": 0, "max_core_rate": 0, "budget": 10_000_000},
     "policy": {
         "max_duration_ms": 600_000,
         "retry_on": [],

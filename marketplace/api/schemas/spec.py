@@ -1,7 +1,4 @@
-"""A job as its file says it, all ranges and units resolved: what is posted, shown and signed for.
-
-Its lists of fixed length keep the order in which the job is hashed (``JobSpec.to_wire``).
-"""
+"""A job as its file says it, ranges and units resolved: what is posted, shown and signed for."""
 
 from __future__ import annotations
 
@@ -12,25 +9,62 @@ from pydantic import Field
 from marketplace.api.schemas.shape import Answer, maybe, told
 from marketplace.domain.isolation import Isolation
 
-Range = Annotated[
-    tuple[int, int], Field(description="least and most, both included; 2^53: no upper end")
-]
-Gpus = Annotated[
-    tuple[list[str], Range, Range, int],
-    Field(
-        description="models (none: any), how many devices, memory of each in MiB, and the share of"
-        " each in thousandths"
-    ),
-]
-Block = Annotated[
-    tuple[Range, Range, Range, Gpus | None],
-    Field(description="CPU in thousandths of a core, memory in MiB, disk in MiB, and GPUs if any"),
-]
-FileIn = Annotated[
-    tuple[str, str, int, int],
-    Field(description="path in the workload, sha256 of the bytes in hex, size in bytes, mode"),
-]
-Port = Annotated[tuple[int, str], Field(description="port, and `token` or `public`")]
+
+class Range(Answer):
+    """From a least to a most, both included."""
+
+    least: int = told("at least so much")
+    most: int = maybe("at most so much; left out where there is no upper end")
+
+
+class Gpus(Answer):
+    """Devices that are asked for."""
+
+    models: list[str] = told("any of these; none: any model")
+    count: Range = told("how many devices")
+    vram: Range = told("memory of each, MiB")
+    share: int = told("of each device, in thousandths")
+
+
+class Resources(Answer):
+    """One acceptable set."""
+
+    cpu: Range = told("thousandths of a core")
+    memory: Range = told("MiB")
+    disk: Range = told("MiB")
+    gpu: Gpus = maybe("only where devices are asked for")
+
+
+class FileIn(Answer):
+    """A file that is put into the workload; its bytes are a blob."""
+
+    dst: str = told("path in the workload")
+    sha256: str = told("of the bytes, hex")
+    size: int = told("bytes")
+    mode: int = told("permissions, as in chmod(2)")
+
+
+class Port(Answer):
+    """A port that is reachable at `/p/{job}/{port}/`."""
+
+    port: int = told("1 to 65535")
+    auth: str = told("`token` or `public`")
+
+
+class Price(Answer):
+    """The most that is paid."""
+
+    max_gpu_rate: int = told("micro-lovelace per GPU-second; 0: no cap")
+    max_core_rate: int = told("micro-lovelace per core-second; 0: no cap")
+    budget: int = told("the whole job, lovelace")
+
+
+class Gang(Answer):
+    """Members that are placed all together or not at all."""
+
+    members: int = told("2 to 64")
+    spread: bool = told("each on a host of its own")
+    same_region: bool = told("all in one region")
 
 
 class Placement(Answer):
@@ -59,25 +93,50 @@ class Policy(Answer):
 class Spec(Answer):
     """A job, as `JobSpec.to_wire()` writes it."""
 
+    version: Literal[2] = told("of this form")
     name: str = told("what its consumer calls it")
     kind: Literal["job", "service"] = told("a job ends by itself, a service is stopped")
     image: str = told("its digest; empty where the isolation is a process's")
     command: list[str] = told("program and arguments; none: the image's own")
-    resources: list[Block] = told("acceptable sets, in order of preference")
+    resources: list[Resources] = told("acceptable sets, in order of preference")
     env: dict[str, str] = told("environment, by name")
     secrets: list[str] = told("names of what is brought, sealed, when the quote is signed")
     files: list[FileIn] = told("put there before the start; their bytes are blobs")
-    ports: list[Port] = told("reachable at `/p/{job}/{port}/`")
+    ports: list[Port] = told("reachable through the market")
     outputs: list[str] = told("paths that are given back at the end")
     placement: Placement = told("where it may run")
-    price: tuple[int, int, int] = told(
-        "caps: micro-lovelace per GPU-second and per core-second (0: none), and the whole budget"
-        " in lovelace"
-    )
+    price: Price = told("caps and budget")
     policy: Policy = told("limits, and what to do when it fails")
-    gang: tuple[int, bool, bool] = maybe(
-        "only where there is one: members, each on a host of its own, all in one region"
-    )
+    gang: Gang = maybe("only where there is one")
     egress: Literal["open"] | list[str] = maybe(
         "only where asked for: where it may connect out to, anywhere or a list of `host:port`"
+    )
+
+
+Places = Annotated[tuple[int, int], Field(description="least and most; 2^53: no upper end")]
+
+
+class SpecV1(Answer):
+    """A job in the form of before version 2: lists of fixed length in place of names. It is still
+    taken, and kept as it was posted, since terms name its hash.
+    """
+
+    name: str = told("what its consumer calls it")
+    kind: Literal["job", "service"] = told("a job ends by itself, a service is stopped")
+    image: str = told("its digest; empty where the isolation is a process's")
+    command: list[str] = told("program and arguments; none: the image's own")
+    resources: list[tuple[Places, Places, Places, tuple[list[str], Places, Places, int] | None]] = (
+        told("cpu, memory, disk, gpu: models, count, vram, share")
+    )
+    env: dict[str, str] = told("environment, by name")
+    secrets: list[str] = told("names of what is brought, sealed, when the quote is signed")
+    files: list[tuple[str, str, int, int]] = told("dst, sha256, size, mode")
+    ports: list[tuple[int, str]] = told("port, auth")
+    outputs: list[str] = told("paths that are given back at the end")
+    placement: Placement = told("where it may run")
+    price: tuple[int, int, int] = told("max_gpu_rate, max_core_rate, budget")
+    policy: Policy = told("limits, and what to do when it fails")
+    gang: tuple[int, bool, bool] = maybe("members, spread, same_region")
+    egress: Literal["open"] | list[str] = maybe(
+        "only where asked for: `open`, or a list of `host:port`"
     )

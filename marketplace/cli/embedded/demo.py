@@ -39,7 +39,8 @@ from marketplace.domain.metering.reading import Cause
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.invoice.bill import Invoice, Line
 from marketplace.domain.units import LOVELACE_PER_ADA, show_ada
-from marketplace.domain.work.job import GpuNeed, JobSpec, Placement, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Range, Resources
 
 app = typer.Typer(
     help="Tell the whole story once, on throw-away state, and prove it.", rich_markup_mode=None

@@ -18,7 +18,7 @@ import yaml
 from yaml.resolver import Resolver
 
 from marketplace.domain.errors import Refusal
-from marketplace.domain.work.job import FileIn, JobSpec
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import (
     MAX_BYTES,
     MAX_DEPTH,
@@ -33,6 +33,7 @@ from marketplace.domain.work.jobfile import (
     WrongType,
     parse,
 )
+from marketplace.domain.work.parts import FileIn
 
 MAX_FILE_BYTES: Final = 1 << 30
 _KINDS: Final[Mapping[str, ScalarKind]] = {

@@ -16,7 +16,8 @@ from marketplace.domain import canonical
 from marketplace.domain.money.terms import Terms, TermsRefused
 from marketplace.domain.supply.hardware import Gpu, HostHardware
 from marketplace.domain.units import WHOLE, Resource
-from marketplace.domain.work.job import GpuNeed, JobSpec
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed
 
 MOST_CHOICES: Final = 15_000  # eight of sixteen devices are 12,870
 

@@ -7,15 +7,24 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from marketplace.domain import canonical
-from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
+from marketplace.domain.canonical import (
+    want_bytes,
+    want_flag,
+    want_int,
+    want_items,
+    want_list,
+    want_map,
+    want_text,
+)
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.isolation import Isolation, want_isolation
 from marketplace.domain.machine import Machine
 from marketplace.domain.money.terms import MAX_FEE_BPS
 from marketplace.domain.supply.hardware import HostHardware
+from marketplace.domain.work.job import VERSION
 
 DEVNET_MAGIC: Final = 42
 
@@ -31,6 +40,13 @@ class OfferRefused(Refusal):
 
     code = "OFFER_REFUSED"
     remedy = "correct the adapter's configuration; `tally adapter doctor` names what is wrong"
+
+
+class AdapterOutdated(Refusal):
+    """An adapter that would not understand the jobs of today."""
+
+    code = "ADAPTER_OUTDATED"
+    remedy = "install the adapter of this market's version; leases that run end as they would"
 
 
 class OfferState(Enum):
@@ -100,7 +116,8 @@ class Offer:
 
     *provider*: hex of the adapter's Ed25519 key, its name everywhere; *gpu_rates*: micro-lovelace
     per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone;
-    *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out.
+    *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out;
+    *job_version*: the newest form of a job that its adapter reads.
     """
 
     id: str
@@ -125,6 +142,7 @@ class Offer:
     allow_root: bool = False
     egress: bool = False
     windows: tuple[Window, ...] = ()
+    job_version: int = VERSION
 
     def __post_init__(self) -> None:
         simulated = any(gpu.simulated for gpu in self.host.gpus)
@@ -166,12 +184,13 @@ class Offer:
             "allow_root": self.allow_root,
             "egress": self.egress,
             "windows": [[w.start_ms, w.end_ms, w.notice] for w in self.windows],
+            "job_version": self.job_version,
         }
 
     @staticmethod
     def from_wire(value: object) -> Offer:
         """The reverse; :class:`Malformed` or :class:`OfferRefused`."""
-        w = _map(value, "offer")
+        w = want_map(value, "offer")
         try:
             return Offer(
                 id=want_text(w["id"], "id", 64),
@@ -180,7 +199,7 @@ class Offer:
                 adapter_vkh=want_bytes(w["adapter_vkh"], 28, "adapter_vkh"),
                 payout=want_bytes(w["payout"], 28, "payout"),
                 payout_address=want_text(w["payout_address"], "payout_address", 200),
-                host=HostHardware.from_wire(_map(w["host"], "host")),
+                host=HostHardware.from_wire(want_map(w["host"], "host")),
                 gpu_rates=_rates(w["gpu_rates"]),
                 core_rate=want_int(w["core_rate"], "core_rate"),
                 asset=want_text(w["asset"], "asset", 120),
@@ -189,16 +208,19 @@ class Offer:
                 pause_limit_ms=want_int(w["pause_limit_ms"], "pause_limit_ms"),
                 close_period_ms=want_int(w["close_period_ms"], "close_period_ms"),
                 fee_bps=want_int(w["fee_bps"], "fee_bps"),
-                isolation=tuple(want_isolation(x) for x in _list(w["isolation"])),
+                isolation=tuple(
+                    want_isolation(x) for x in want_items(w["isolation"], "isolation", 16)
+                ),
                 region=want_text(w["region"], "region", 40),
                 labels={
                     want_text(k, "label", 64): want_text(v, "label", 200)
-                    for k, v in _map(w["labels"], "labels").items()
+                    for k, v in want_map(w["labels"], "labels").items()
                 },
                 trust=want_int(w["trust"], "trust", 0, 100),
-                allow_root=_flag(w["allow_root"]),
-                egress=_flag(w["egress"]),
-                windows=tuple(_window(x) for x in _list(w["windows"])),
+                allow_root=want_flag(w["allow_root"], "allow_root"),
+                egress=want_flag(w["egress"], "egress"),
+                windows=tuple(_window(x) for x in want_items(w["windows"], "windows", 1000)),
+                job_version=want_int(w.get("job_version", 1), "job_version", 1),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None
@@ -212,28 +234,10 @@ class Offer:
 def _rates(value: object) -> dict[str, int]:
     return {
         want_text(model, "model", 80): want_int(rate, "rate", 1)
-        for model, rate in _map(value, "gpu_rates").items()
+        for model, rate in want_map(value, "gpu_rates").items()
     }
 
 
 def _window(value: object) -> Window:
     start, end, notice = want_list(value, 3, "window")
     return Window(want_int(start, "start"), want_int(end, "end"), want_text(notice, "notice", 200))
-
-
-def _map(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(f"{name} is not a map")
-    return cast(dict[str, Any], value)
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise Malformed("expected a list")
-    return cast(list[object], value)
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise Malformed("expected true or false")
-    return value

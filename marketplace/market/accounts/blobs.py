@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.accounts.upload_room import Room, Upload

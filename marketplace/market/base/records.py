@@ -20,7 +20,8 @@ from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.offer import Offer, OfferState
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import JobSpec, JobState
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.preemption import PreemptionState
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JOB, JobEvent, JobState
+from marketplace.domain.work.job_machine import JOB, JobEvent, JobState
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.market.base.records import Job, Lease
 from marketplace.market.core.inputs import Accounted, Exited, LateReceipt

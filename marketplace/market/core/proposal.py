@@ -6,7 +6,8 @@ from marketplace.domain.money.terms import Terms, check_close_period
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.work.job import JOB, JobEvent, JobSpec
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JOB, JobEvent
 from marketplace.domain.work.lease import LEASE
 from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.records import Job, Lease

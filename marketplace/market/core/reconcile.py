@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.base.records import Gang, Job
 from marketplace.market.core.waiting import pausing, unplaced

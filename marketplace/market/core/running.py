@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JOB, JobEvent
+from marketplace.domain.work.job_machine import JOB, JobEvent
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.market.base.records import Job, Lease
 from marketplace.market.core import ending

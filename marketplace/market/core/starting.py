@@ -11,7 +11,7 @@ from typing import Final
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.terms import SignedTerms, TermsRefused
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JOB, JobEvent
+from marketplace.domain.work.job_machine import JOB, JobEvent
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.market.base.errors import QuoteGone
 from marketplace.market.base.records import Channel, Job, Lease

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from marketplace.domain.errors import Conflict
-from marketplace.domain.work.job import JOB, JobEvent, JobState
+from marketplace.domain.work.job_machine import JOB, JobEvent, JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.base.errors import NothingMatches
 from marketplace.market.base.records import Job, Lease

@@ -18,7 +18,8 @@ import anyio
 
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.work.gang import GANG, GangState
-from marketplace.domain.work.job import JOB, JobSpec
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JOB
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import priority, standing
 from marketplace.market.accounts.access import Caller, audit

@@ -14,7 +14,8 @@ import anyio
 
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.work.job import JOB, JobSpec, JobState
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JOB, JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import priority, standing
 from marketplace.market.accounts.access import Caller, audit

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from marketplace.domain.errors import TallyError
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.domain.work.preemption import PREEMPTION, PreemptionEvent, PreemptionState
 from marketplace.market.accounts import priority

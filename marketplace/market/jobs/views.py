@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import (
     Channel,
     Job,
@@ -95,7 +95,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "retries": job.retries,
         "gang": job.gang,
         "spent": job.spent_before + owed,
-        "budget": job.spec["price"][2],
+        "budget": job.parsed.price.budget,
         "explain": job.explain,
         "simulated": bool(shown and shown.simulated),
         "ceiling": shown.ceiling if shown else 0,

@@ -14,7 +14,15 @@ from marketplace.domain.money.receipt import ReceiptRefused
 from marketplace.domain.money.terms import SignedTerms, check_close_period
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
-from marketplace.domain.supply.offer import OFFER, OfferEvent, OfferRefused, OfferState, offer_id
+from marketplace.domain.supply.offer import (
+    OFFER,
+    AdapterOutdated,
+    OfferEvent,
+    OfferRefused,
+    OfferState,
+    offer_id,
+)
+from marketplace.domain.work.job import VERSION
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
@@ -119,6 +127,10 @@ class Adapters:
             )
         if offer.magic != market.settings.magic:
             raise OfferRefused(f"this market is on network {market.settings.magic}")
+        if offer.job_version < VERSION:
+            raise AdapterOutdated(
+                f"jobs are posted in form {VERSION}; this adapter reads {offer.job_version}"
+            )
         check_close_period(offer.magic, offer.close_period_ms)
         least = await market.store.get(Setting, FEE)
         if least is not None and offer.fee_bps < int(least.value):

@@ -12,7 +12,7 @@ from typing import Final
 
 from marketplace.domain.errors import Conflict, Refusal
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import standing
 from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.ports import Change

@@ -17,7 +17,8 @@ from marketplace.domain.supply.grant import Grant, model_matches, of_block
 from marketplace.domain.supply.hardware import Gpu as Device
 from marketplace.domain.supply.offer import Offer, OfferState
 from marketplace.domain.units import WHOLE, Resource
-from marketplace.domain.work.job import UNLIMITED, JobSpec, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import UNLIMITED, Resources
 from marketplace.domain.work.workload import EgressMode
 from marketplace.market.base.records import Lease, OfferRecord
 from marketplace.market.state.starts import Starts

@@ -10,7 +10,7 @@ from dataclasses import replace
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.money.terms import MAX_FEE_BPS
 from marketplace.domain.supply.offer import OFFER, OfferEvent
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import priority, webhooks
 from marketplace.market.base.ports import Change

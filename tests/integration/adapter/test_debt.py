@@ -14,7 +14,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.protocol import wire
 from marketplace.domain.units import owed
-from marketplace.domain.work.job import Range, Resources
+from marketplace.domain.work.parts import Range, Resources
 from tests.integration.support.rig import RATE, Adapter, Rig
 from tests.unit.support.adapter import SESSION, Bench, core_job
 

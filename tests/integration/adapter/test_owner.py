@@ -19,7 +19,7 @@ from adapter.daemon.status import AdapterSilent, StatusSocket, UnknownRequest, a
 from adapter.daemon.transfers import PART
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import FileIn, Placement, Port
+from marketplace.domain.work.parts import FileIn, Placement, Port
 from marketplace.domain.work.workload import WorkloadState
 from tests.integration.support.adapter import (
     FakeMarket,

@@ -21,8 +21,8 @@ from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.domain.work.job import Policy
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.parts import Policy
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 from tests.integration.support.spam import BLOCK_MS, HiddenMempool, Spammer, mint, starving
 from tests.unit.support.adapter import ADAPTER, Bench, gpu_job, offer

@@ -17,7 +17,7 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.domain.keys import unseal
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Policy, Price
+from marketplace.domain.work.parts import Policy, Price
 from tests.integration.support.client import World, spec, story, until
 
 

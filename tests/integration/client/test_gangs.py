@@ -12,7 +12,8 @@ import pytest
 
 from marketplace.client.jobs.quotes import QuoteRefused
 from marketplace.client.sdk.market import Market, QuoteDeclined
-from marketplace.domain.work.job import Gang, JobSpec, Price
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Gang, Price
 from marketplace.market.base.records import Channel, Lease
 from tests.fakes import spec, until
 from tests.integration.client.test_cli import JOB, Shell

@@ -11,7 +11,7 @@ import pytest
 
 from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.client.sdk.market import Market
-from marketplace.domain.work.job import Placement, Policy, Price
+from marketplace.domain.work.parts import Placement, Policy, Price
 from tests.fakes import working
 from tests.integration.support.client import ADA, Provider, World, spec, story, until
 

@@ -17,7 +17,7 @@ import pytest
 
 from marketplace.client.net.signin import sign_message
 from marketplace.domain.keys import Signer
-from marketplace.domain.work.job import FileIn, Price, Range
+from marketplace.domain.work.parts import FileIn, Price, Range
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Standing
 from marketplace.market.upkeep import operator

@@ -19,7 +19,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Gang, Policy, Price
+from marketplace.domain.work.parts import Gang, Policy, Price
 from marketplace.market.base.ports import (
     ChannelOnChain,
     ClaimRound,

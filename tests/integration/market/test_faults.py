@@ -14,7 +14,7 @@ import httpx
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import GpuNeed, Policy, Range, Resources
+from marketplace.domain.work.parts import GpuNeed, Policy, Range, Resources
 from marketplace.domain.work.workload import Egress, EgressMode
 from marketplace.market.base.settings import Settings
 from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working

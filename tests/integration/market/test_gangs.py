@@ -11,16 +11,9 @@ import pytest
 
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import (
-    Gang,
-    GpuNeed,
-    JobSpec,
-    JobState,
-    Policy,
-    Price,
-    Range,
-    Resources,
-)
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JobState
+from marketplace.domain.work.parts import Gang, GpuNeed, Policy, Price, Range, Resources
 from marketplace.market.base.records import ApiKey, Job, Lease
 from marketplace.market.placement import reconciler
 from tests.fakes import FakeAdapter, gpu, seed, spec, until
@@ -104,7 +97,7 @@ def test_a_gang_is_placed_apart_runs_and_completes_member_by_member(tmp_path) ->
             view = await whole(client, view["id"], "QUOTED")
             assert len({member["provider"] for member in view["members"]}) == 3
             assert [m["spec"]["env"]["TALLY_MEMBER"] for m in view["members"]] == ["0", "1", "2"]
-            assert {m["spec"]["price"][2] for m in view["members"]} == {20_000_000}
+            assert {m["spec"]["price"]["budget"] for m in view["members"]} == {20_000_000}
             assert view["ceiling"] == quote.json()["ceiling"]
             leases = await run_all(client, view, keys, *fakes)
             # One that completes leaves the others running.

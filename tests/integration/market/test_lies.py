@@ -12,7 +12,7 @@ import pytest
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
-from marketplace.domain.supply.offer import offer_id
+from marketplace.domain.supply.offer import Offer, offer_id
 from marketplace.market.base.records import (
     Event,
     Lease,
@@ -100,6 +100,29 @@ def test_the_id_of_an_offer_belongs_to_the_key_that_it_follows_from(tmp_path: Pa
                     assert not good.socket.rejected
 
     anyio.run(run)
+
+
+def test_an_adapter_that_would_not_understand_a_job_is_told_so_and_not_listed(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with open_market(tmp_path) as (client, _, _):
+            signer, supply = _older()
+            old = FakeAdapter(str(client.base_url), signer, supply)
+            async with working(old):
+                await until(lambda: bool(old.socket.rejected))
+                assert old.socket.rejected[0].code == "ADAPTER_OUTDATED"
+                assert (await client.get(f"/v1/offers/{supply.id}")).status_code == 404
+
+    anyio.run(run)
+
+
+def _older() -> tuple[Signer, Offer]:
+    """An adapter's key and its offer, as adapters sent them that read version 1 of a job only."""
+    signer = Signer(os.urandom(32))
+    wire_form = offer(signer).to_wire()
+    wire_form.pop("job_version")
+    return signer, Offer.from_wire(wire_form)
 
 
 def test_what_a_provider_has_stored_for_one_lease_is_bounded(

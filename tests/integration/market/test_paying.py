@@ -21,7 +21,7 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Placement
+from marketplace.domain.work.parts import Placement
 from marketplace.market.base.ports import ChannelOnChain, Claimable, ClaimRound
 from marketplace.market.base.records import Channel, Lease, Standing, VoucherRecord
 from marketplace.market.base.settings import Settings

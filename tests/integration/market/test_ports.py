@@ -16,7 +16,7 @@ from websockets.asyncio.server import serve
 
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Port
+from marketplace.domain.work.parts import Port
 from tests.fakes import FakeAdapter, spec, until
 from tests.integration.market.test_faults import adapter, at_market, post
 from tests.integration.market.test_spine import quoted, sign, state

@@ -14,7 +14,8 @@ import pytest
 
 from marketplace.domain.errors import NotFound
 from marketplace.domain.keys import Signer
-from marketplace.domain.work.job import GpuNeed, JobSpec, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed, Policy, Price, Range, Resources
 from marketplace.domain.work.preemption import PreemptionState
 from marketplace.market.base.records import Audit, Preemption
 from marketplace.market.base.settings import Settings

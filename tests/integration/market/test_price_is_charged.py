@@ -18,7 +18,8 @@ import pytest
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.work.job import JobSpec, Placement, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Placement, Policy, Price, Range, Resources
 from tests.fakes import spec, until
 from tests.integration.support.chain import devnet
 from tests.integration.support.client import Provider, World, world

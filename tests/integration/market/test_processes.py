@@ -24,7 +24,7 @@ import websockets.asyncio.server
 
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import GpuNeed, Port, Range, Resources
+from marketplace.domain.work.parts import GpuNeed, Port, Range, Resources
 from marketplace.market.base.records import Lease, Lock
 from marketplace.market.core.ending import HOLDING
 from marketplace.store.database import Database

@@ -15,7 +15,7 @@ import pytest
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Policy
+from marketplace.domain.work.parts import Policy
 from marketplace.market.accounts import standing
 from marketplace.market.accounts.standing import address_name
 from marketplace.market.base.ports import Change

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 
 from marketplace.domain.keys import Signer
-from marketplace.domain.work.job import Placement
+from marketplace.domain.work.parts import Placement
 from marketplace.market.base.records import Lease, Standing
 from marketplace.market.base.settings import Settings
 from marketplace.market.state.starts import Starts

@@ -12,7 +12,7 @@ import pytest
 
 from marketplace.domain.errors import Conflict, Malformed, Refusal
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     Account,

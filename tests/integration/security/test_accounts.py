@@ -19,7 +19,7 @@ from marketplace.domain.errors import NotFound
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Price
+from marketplace.domain.work.parts import Price
 from marketplace.market.base.errors import HookRefused
 from marketplace.market.base.records import Delivery, Hook
 from marketplace.market.leases import ticks

@@ -132,7 +132,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def _gpu_job():
-    from marketplace.domain.work.job import GpuNeed, Policy, Price, Range, Resources
+    from marketplace.domain.work.parts import GpuNeed, Policy, Price, Range, Resources
 
     need = Resources(cpu=Range(1000), memory=Range(256), gpu=GpuNeed(("T4",)))
     return spec(

@@ -26,7 +26,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import seal_to, unseal
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Gang
+from marketplace.domain.work.parts import Gang
 from marketplace.keystore import Keystore
 from marketplace.market.accounts.webhooks import check_key, secret_of
 from marketplace.market.base.errors import HookKeyWrong, HooksOff

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from marketplace.domain.keys import Signer
-from marketplace.domain.work.job import Policy
+from marketplace.domain.work.parts import Policy
 from marketplace.market.accounts import webhooks
 from marketplace.market.accounts.upload_room import AT_ONCE
 from marketplace.market.base.errors import HookRefused

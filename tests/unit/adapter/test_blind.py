@@ -8,8 +8,8 @@ from adapter.core.decide import wake
 from adapter.core.events import Alarm, Passed, Unread
 from adapter.core.state import PauseCause
 from marketplace.domain.keys import Signer
-from marketplace.domain.work.job import Policy
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.parts import Policy
 from tests.unit.support.adapter import SESSION, Bench, core_job, gpu_job
 
 CLOSE_MS = 86_400_000

@@ -16,8 +16,8 @@ from marketplace.domain.money.receipt import check_next
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import Window
-from marketplace.domain.work.job import Policy
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.parts import Policy
 from marketplace.domain.work.workload import ExitReason
 from tests.unit.support.adapter import (
     ADAPTER,

@@ -16,8 +16,8 @@ from adapter.journal.codec import channel_from, channel_row
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Policy
 from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.parts import Policy
 from tests.unit.support.adapter import ADAPTER, RATE, SESSION, Bench, gpu_job, offer
 
 LIMIT, WAIT_MS = 100_000, 60_000  # 50 s of the bench's GPU; then a minute

@@ -18,7 +18,7 @@ from adapter.journal.journal import Journal, StoredTx
 from marketplace.domain.money.receipt import Receipt, SignedReceipt, check_next
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import codec, wire
-from marketplace.domain.work.job import Policy
+from marketplace.domain.work.parts import Policy
 from tests.unit.support.adapter import ADAPTER, RATE, SESSION, Bench, gpu_job
 from tests.unit.support.killer import kill_at_random, last_of
 

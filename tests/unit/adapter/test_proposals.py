@@ -18,7 +18,8 @@ from marketplace.domain.protocol import wire
 from marketplace.domain.supply.grant import of_block
 from marketplace.domain.supply.hardware import Health, Sharing
 from marketplace.domain.supply.offer import Offer, OfferState, Window
-from marketplace.domain.work.job import FileIn, GpuNeed, JobSpec, Placement, Port, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import FileIn, GpuNeed, Placement, Port, Range, Resources
 from marketplace.domain.work.workload import Egress, EgressMode
 from marketplace.market.base.records import OfferRecord
 from marketplace.market.state.directory import Directory

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from marketplace.client.jobs import images
 from marketplace.client.jobs.images import Reference
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work.job import JobSpec, Placement, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Placement, Range, Resources
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 HUB = "https://registry-1.docker.io/v2"

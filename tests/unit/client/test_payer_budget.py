@@ -17,7 +17,7 @@ from marketplace.client.payer.decide import approve_more
 from marketplace.client.payer.missed_receipts import HttpReceipts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.work.job import Price
+from marketplace.domain.work.parts import Price
 from tests.unit.support import payer
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
 from tests.unit.support.payer import Paper

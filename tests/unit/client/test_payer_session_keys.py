@@ -15,7 +15,7 @@ from marketplace.client.payer.journal import ChannelFacts, Journal, channel_row
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.work.job import Price
+from marketplace.domain.work.parts import Price
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
 
 

@@ -15,7 +15,8 @@ import pytest
 from marketplace.domain.money.terms import TermsRefused
 from marketplace.domain.supply import grant
 from marketplace.domain.supply.hardware import HostHardware
-from marketplace.domain.work.job import GpuNeed, JobSpec, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed, Range, Resources
 from tests.fakes import gpu, offer, seed, spec
 
 

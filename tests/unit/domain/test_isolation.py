@@ -14,8 +14,8 @@ from marketplace.client.jobs import jobfiles, quotes
 from marketplace.client.jobs.quotes import Quote, QuoteRefused, Wanted
 from marketplace.domain.isolation import Isolation, IsolationRefused, want_isolation
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import Placement
 from marketplace.domain.work.jobfile import JobFileRefused
+from marketplace.domain.work.parts import Placement
 from tests.unit.support.adapter import ADAPTER, Bench, gpu_job, offer, terms_for
 
 PROCESS, CONTAINER, SANDBOX, VM = Isolation

@@ -13,7 +13,7 @@ import pytest
 
 from marketplace.client.jobs import jobfiles
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work.job import UNLIMITED, Gang, GpuNeed, JobSpec, Port, Range, Resources
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import (
     BadValue,
     DuplicateKey,
@@ -24,6 +24,7 @@ from marketplace.domain.work.jobfile import (
     WrongType,
     nominal_least,
 )
+from marketplace.domain.work.parts import UNLIMITED, Gang, GpuNeed, Port, Range, Resources
 from marketplace.domain.work.workload import Egress, EgressMode
 
 FULL = """\
@@ -123,7 +124,7 @@ def test_no_other_egress_is_taken_from_a_message(wire: object) -> None:
 
 def test_a_job_that_asks_for_no_egress_has_the_hash_that_it_always_had() -> None:
     """Terms are signed over it: those of before the key was known stay good."""
-    plain = JobSpec("pinned", "sha256:" + "ab" * 32, ("true",), (Resources(),))
+    plain = JobSpec("pinned", "sha256:" + "ab" * 32, ("true",), (Resources(),), version=1)
     assert plain.hash.hex() == "9c9114e277b7e0678419170c1c66c5f663d8077e1bc203a5e21e1b196b746a8c"
     asked = replace(plain, egress=Egress(EgressMode.OPEN))
     assert asked.hash != plain.hash

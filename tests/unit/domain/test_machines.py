@@ -20,7 +20,7 @@ from marketplace.domain.money.channel_stage import CHANNEL
 from marketplace.domain.money.transaction import TRANSACTION
 from marketplace.domain.supply.offer import OFFER
 from marketplace.domain.work.gang import GANG
-from marketplace.domain.work.job import JOB
+from marketplace.domain.work.job_machine import JOB
 from marketplace.domain.work.lease import LEASE
 from marketplace.domain.work.preemption import PREEMPTION
 

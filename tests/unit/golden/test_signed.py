@@ -9,7 +9,8 @@ from marketplace.domain import canonical
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.work.job import JobSpec, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Resources
 from marketplace.domain.work.workload import Egress, EgressMode
 from tests.unit.support.golden import golden, pinned
 from tests.unit.support.pinned import JOB, OFFER, RECEIPT, TERMS
@@ -27,6 +28,11 @@ def jobs() -> dict[str, JobSpec]:
     for field in fields(JobSpec):
         found[field.name] = replace(LEAST, **{field.name: getattr(JOB, field.name)})
     return found
+
+
+def versions(job: JobSpec) -> dict[str, JobSpec]:
+    """*job* in each form that a job ever had, by what is added to its name."""
+    return {"": job, ", version 1": replace(job, version=1)}
 
 
 def test_terms_receipts_and_offers_keep_their_bytes() -> None:
@@ -47,6 +53,11 @@ def test_every_job_keeps_its_canonical_bytes() -> None:
 
 def test_every_job_keeps_its_hash() -> None:
     """What ``Terms.work`` names: of the job as it is, and as its canonical bytes read."""
-    for job in jobs().values():
-        assert JobSpec.from_wire(canonical.decode(canonical.encode(job.to_wire()))).hash == job.hash
-    golden("job_hashes.json", {name: job.hash.hex() for name, job in jobs().items()})
+    for one in (one for job in jobs().values() for one in versions(job).values()):
+        assert JobSpec.from_wire(canonical.decode(canonical.encode(one.to_wire()))) == one
+    hashes = {
+        name + version: one.hash.hex()
+        for name, job in jobs().items()
+        for version, one in versions(job).items()
+    }
+    golden("job_hashes.json", hashes)

@@ -10,8 +10,10 @@ from marketplace.domain import canonical
 from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import OfferState
-from marketplace.domain.work.job import GpuNeed, JobSpec, JobState, Policy, Price, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.parts import GpuNeed, Policy, Price, Range, Resources
 from marketplace.market.base.errors import NothingMatches, OverBudget
 from marketplace.market.base.records import Channel, OfferRecord
 from marketplace.market.core.decide import decide

@@ -15,8 +15,9 @@ from typing import get_args
 import pytest
 
 from marketplace.domain.errors import Refusal
-from marketplace.domain.work.job import JobState, Policy
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.parts import Policy
 from marketplace.market.base.records import Channel, Job, Lease
 from marketplace.market.core.decide import decide
 from marketplace.market.core.ending import HOLDING

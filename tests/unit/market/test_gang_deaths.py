@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.base.records import Gang, Lease
 from marketplace.market.core.waiting import NO_MATCH

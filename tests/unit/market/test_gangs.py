@@ -8,7 +8,7 @@ import pytest
 
 from marketplace.domain.errors import Conflict
 from marketplace.domain.work.gang import GANG, GangEvent, GangState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.errors import NothingMatches, OverBudget
 from marketplace.market.base.records import Job
 from marketplace.market.core.gang import decide_gang

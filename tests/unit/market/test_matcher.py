@@ -11,7 +11,7 @@ import pytest
 from marketplace.domain import canonical
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.supply.offer import OfferState
-from marketplace.domain.work.job import GpuNeed, Placement, Range, Resources
+from marketplace.domain.work.parts import GpuNeed, Placement, Range, Resources
 from marketplace.market.state import directory as module
 from marketplace.market.state.directory import Directory
 from marketplace.matching import NoMatch

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pytest
 
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import Job, Record
 
 

@@ -32,7 +32,8 @@ from marketplace.domain.supply.grant import of_block
 from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import owed, unit_ms
-from marketplace.domain.work.job import GpuNeed, JobSpec, Placement, Policy, Range, Resources
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Range, Resources
 from marketplace.domain.work.workload import ExitReason, WorkloadState
 
 ADAPTER = Signer(b"\x01" * 32)

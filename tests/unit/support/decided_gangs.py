@@ -10,7 +10,8 @@ from typing import Final
 
 from marketplace.domain.errors import TallyError
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import JobState, Policy
+from marketplace.domain.work.job_machine import JobState
+from marketplace.domain.work.parts import Policy
 from marketplace.market.base.records import Gang, Job
 from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, GangInput, Looked, Matched, Stop, Unmatched

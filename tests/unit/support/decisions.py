@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from marketplace.domain import canonical
 from marketplace.domain.keys import Signer
 from marketplace.domain.supply.offer import OfferState
-from marketplace.domain.work.job import JobState
+from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import Job, Lease, OfferRecord
 from marketplace.market.base.settings import Settings
 from marketplace.market.core.decide import decide

@@ -17,9 +17,10 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.gang import GangState
-from marketplace.domain.work.job import Gang as Wish
-from marketplace.domain.work.job import JobState, Policy
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.parts import Gang as Wish
+from marketplace.domain.work.parts import Policy
 from marketplace.market.accounts.access import VERBS, Caller
 from marketplace.market.base.errors import NothingMatches
 from marketplace.market.base.records import (

@@ -4,6 +4,7 @@ files.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from marketplace.domain.isolation import Isolation
@@ -13,7 +14,8 @@ from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware, Sharing
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.work.job import JobSpec, Range
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.parts import Range
 from marketplace.domain.work.workload import Egress, EgressMode
 from tests.unit.support.golden import filled
 
@@ -30,7 +32,9 @@ JOB: Final = filled(
         "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
         "kind": "service", "isolation": Isolation.VM,
     },
+    version=2,
 )  # fmt: skip
+JOB_V1: Final = replace(JOB, version=1)
 GPU: Final = filled(Gpu, {"share": 500, "sharing": Sharing.MIG})
 OFFER: Final = filled(
     Offer,
@@ -45,7 +49,7 @@ TERMS: Final = filled(
     {
         "provider": ADAPTER.verify_key.hex(), "adapter_vk": ADAPTER.verify_key,
         "adapter_vkh": _HASH, "payout": _HASH[::-1], "consumer_vkh": b"\x0c" * 28,
-        "session_vk": SESSION.verify_key, "fee_bps": 33, "work": JOB.hash, "asset": "ab" * 30,
+        "session_vk": SESSION.verify_key, "fee_bps": 33, "work": JOB_V1.hash, "asset": "ab" * 30,
         "close_period_ms": 86_400_001, "magic": 42, "lease": "lease_1",
     },
 )  # fmt: skip

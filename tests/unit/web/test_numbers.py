@@ -37,9 +37,10 @@ QUOTE = f"""
 const {{ quoteFault, readTerms, workOf }} = await import("{ASSETS}/money/records.js");
 const {{ fromHex, toHex }} = await import("{ASSETS}/crypto/bytes.js");
 const spec = {{
-  placement: {{ providers: [], not_providers: [] }}, price: [0, 0, 5_000_000],
+  placement: {{ providers: [], not_providers: [] }}, version: 2,
+  price: {{ max_gpu_rate: 0, max_core_rate: 0, budget: 5_000_000 }},
   policy: {{ max_duration_ms: 3_600_000 }},
-  resources: [[[1000, 2000], [0, 1], [0, 1], [[], [1, 1], [0, 1], 1000]]],
+  resources: [{{ cpu: {{ least: 1000 }}, gpu: {{ count: {{ least: 1, most: 1 }}, share: 1000 }} }}],
 }};
 return given.map((body) => {{
   const terms = {{ ...readTerms(fromHex(body)), work: workOf(spec) }};

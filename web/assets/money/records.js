@@ -5,12 +5,13 @@ import { blake2b } from "../crypto/blake2b.js";
 import { concat, fromHex, same, utf8 } from "../crypto/bytes.js";
 import { decode, encode } from "../crypto/cbor.js";
 import { verifies } from "../crypto/ed25519.js";
+import { named } from "./jobspec.js";
 import { owed, unitMs } from "./units.js";
 
 /**
  * @import { Bytes } from "../crypto/bytes.js"
  * @import { Whole } from "../crypto/cbor.js"
- * @import { JobSpec } from "./jobspec.js"
+ * @import { JobSpec, PostedSpec } from "./jobspec.js"
  * @typedef {"gpu" | "core"} Resource
  */
 
@@ -87,7 +88,7 @@ import { owed, unitMs } from "./units.js";
  * @typedef {object} Wanted what a quote is held against
  * @property {string} job
  * @property {number} magic
- * @property {JobSpec} spec
+ * @property {PostedSpec} spec
  * @property {string} account
  * @property {Bytes} sessionVk
  * @property {Whole} spent lovelace of the budget that earlier providers had
@@ -284,7 +285,7 @@ export const endMessage = (sessionVk, cumulative) => encode(["tally/end/v1", ses
 
 /**
  * What `Terms.work` must be: the hash of the job as it was posted.
- * @type {(spec: JobSpec) => Bytes}
+ * @type {(spec: PostedSpec) => Bytes}
  */
 export const workOf = (spec) => blake2b(encode(spec));
 
@@ -301,20 +302,20 @@ export const closeFloor = (magic) => ([764824073, 1, 2].includes(Number(magic)) 
  * @param {number} nowMs
  */
 export function quoteFault(terms, wanted, nowMs) {
-  const { spec } = wanted;
-  const cap = terms.resource === "gpu" ? spec.price[0] : spec.price[1];
+  const spec = named(wanted.spec);
+  const cap = terms.resource === "gpu" ? spec.price.max_gpu_rate : spec.price.max_core_rate;
   const place = spec.placement;
   const allowed = !place.providers.length || place.providers.includes(terms.provider);
   /** @type {[boolean, string][]} */
   const rules = [
     [terms.job === wanted.job, "it is for another job"],
     [terms.magic === wanted.magic, "it is for another network"],
-    [same(terms.work, workOf(spec)), "its work is not the job that was posted"],
+    [same(terms.work, workOf(wanted.spec)), "its work is not the job that was posted"],
     [same(terms.consumer_vkh, fromHex(wanted.account)), "the refund would go to another key"],
     [same(terms.session_vk, wanted.sessionVk), "it is on a channel of another key"],
     [terms.asset === "", "it is priced in another asset"],
     [!cap || terms.rate_micro <= cap, "its rate is above the job's cap"],
-    [BigInt(terms.ceiling) + BigInt(wanted.spent) <= BigInt(spec.price[2]), "its ceiling exceeds the budget"],
+    [BigInt(terms.ceiling) + BigInt(wanted.spent) <= BigInt(spec.price.budget), "its ceiling exceeds the budget"],
     [terms.max_duration_ms <= spec.policy.max_duration_ms, "it runs longer than asked"],
     [terms.fee_bps <= 100, "its settlement fee is above what is usual"],
     [terms.close_period_ms >= closeFloor(terms.magic), "closing would take less than 12 hours on a public network"],
@@ -329,11 +330,11 @@ export function quoteFault(terms, wanted, nowMs) {
 
 /** @type {(terms: Terms, spec: JobSpec) => boolean} */
 function unitsFit(terms, spec) {
-  return spec.resources.some(([cpu, , , gpu]) => {
-    if (terms.resource === "core") return gpu === null && terms.units_milli <= Math.max(cpu[0], 10);
-    if (gpu === null) return false;
-    const [, [least, most], , share] = gpu;
-    const [units, each] = [BigInt(terms.units_milli), BigInt(share)];
+  return spec.resources.some(({ cpu, gpu }) => {
+    if (terms.resource === "core") return !gpu && terms.units_milli <= Math.max(cpu.least, 10);
+    if (!gpu) return false;
+    const { least, most = Infinity } = gpu.count;
+    const [units, each] = [BigInt(terms.units_milli), BigInt(gpu.share)];
     return units % each === 0n && least <= units / each && units / each <= most;
   });
 }

@@ -6,7 +6,7 @@
 /**
  * @import { Book } from "./payer.js"
  * @import { Bytes } from "../crypto/bytes.js"
- * @import { JobSpec } from "./jobspec.js"
+ * @import { PostedSpec } from "./jobspec.js"
  * @import { Locked } from "../crypto/seal.js"
  */
 
@@ -29,7 +29,7 @@
  * @property {string} account
  * @property {number} [made] when, in milliseconds
  * @property {string} [job] that it was posted with
- * @property {JobSpec} [spec] as it was posted
+ * @property {PostedSpec} [spec] as it was posted
  * @property {Locked | null} [locked] values of secrets that wait for the provider's key
  * @property {boolean} [keep] for a next job
  * @property {string} [openTx]

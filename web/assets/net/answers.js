@@ -1,7 +1,7 @@
 // What the market's API answers, as far as these pages read it (docs/api.md has all of it). Types alone: the
 // market is not believed because of them, and what is signed or paid is judged from its own bytes.
 
-/** @import { JobSpec } from "../money/jobspec.js" */
+/** @import { PostedSpec } from "../money/jobspec.js" */
 
 /**
  * @typedef {object} QuoteView a quote that waits for its consumer
@@ -16,7 +16,7 @@
  * @property {string} id
  * @property {JobState} state
  * @property {string} reason
- * @property {JobSpec} spec
+ * @property {PostedSpec} spec
  * @property {number} spent lovelace
  * @property {QuoteView | null} quote
  */

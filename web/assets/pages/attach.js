@@ -6,7 +6,7 @@ import { make } from "../ui/live.js";
 import { FormFault } from "./spec.js";
 import { size } from "../money/units.js";
 
-/** @import { FileRow } from "../money/jobspec.js" */
+/** @import { FileIn } from "../money/jobspec.js" */
 
 /**
  * A file that goes along; one without *file* was uploaded before.
@@ -123,14 +123,14 @@ export class Files {
 
   /** As a job's specification names them; FormFault for a path outside of the workspace. */
   spec() {
-    /** @type {FileRow[]} */
+    /** @type {FileIn[]} */
     const files = [];
     for (const { place, sha256, size: bytes } of this.kept.values()) {
       const dst = place.value.trim();
       const inner = dst.replace(/^\/workspace\//, "");
-      const fault = !inner || inner.startsWith("/") || inner.split("/").includes("..") ? "does not lie under /workspace" : files.some(([other]) => other === dst) ? "is there twice" : "";
+      const fault = !inner || inner.startsWith("/") || inner.split("/").includes("..") ? "does not lie under /workspace" : files.some((other) => other.dst === dst) ? "is there twice" : "";
       if (fault) throw new FormFault(place, `${dst || "a file without a path"} ${fault}`);
-      files.push([dst, sha256, bytes, MODE]);
+      files.push({ dst, sha256, size: bytes, mode: MODE });
     }
     return files;
   }

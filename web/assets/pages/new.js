@@ -8,6 +8,7 @@ import { newKey } from "../crypto/ed25519.js";
 import { byId, control, the } from "../ui/dom.js";
 import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
+import { named } from "../money/jobspec.js";
 import { FormFault, readForm } from "./spec.js";
 import { ada, duration, rate, short } from "../money/units.js";
 import * as vault from "../money/vault.js";
@@ -74,7 +75,7 @@ async function fillIn(form, along) {
   if (again) {
     /** @type {JobView | null} */
     const job = await get(`/v1/jobs/${encodeURIComponent(again)}`).catch(() => null);
-    if (job) repeat(form, along, job.spec, job.reason === "PROVIDER_LOST" ? job.spent : 0);
+    if (job) repeat(form, along, named(job.spec), job.reason === "PROVIDER_LOST" ? job.spent : 0);
   }
 }
 
@@ -83,22 +84,22 @@ async function fillIn(form, along) {
  * @type {(form: HTMLFormElement, along: Along, spec: JobSpec, spent: number) => void}
  */
 function repeat(form, along, spec, spent) {
-  const [cpu, memory, disk, gpu] = nth(spec.resources, 0);
+  const { cpu, memory, disk, gpu } = nth(spec.resources, 0);
   control(form, "name").value = spec.name;
   form.image.value = spec.image;
   form.command.value = spec.command.map((word) => (/[\s"'\\]/.test(word) ? `"${word.replace(/(["\\$`])/g, "\\$1")}"` : word)).join(" ");
   form.env.value = Object.entries(spec.env).map(([k, v]) => `${k}=${v}`).join("\n");
-  form.cores.value = cpu[0] / 1000;
-  form.memory.value = Math.ceil(memory[0] / 1024);
-  form.disk.value = Math.ceil(disk[0] / 1024);
-  form.model.value = gpu === null ? "-" : gpu[0][0] ?? "";
-  if (gpu) form.count.value = gpu[1][0];
-  if (gpu?.[2][0]) form.vram.value = Math.round((gpu[2][0] * 100) / 93 / 1024);
+  form.cores.value = cpu.least / 1000;
+  form.memory.value = Math.ceil(memory.least / 1024);
+  form.disk.value = Math.ceil(disk.least / 1024);
+  form.model.value = gpu ? gpu.models[0] ?? "" : "-";
+  if (gpu) form.count.value = gpu.count.least;
+  if (gpu?.vram.least) form.vram.value = Math.round((gpu.vram.least * 100) / 93 / 1024);
   for (const name of spec.secrets) along.secrets.add(name);
-  for (const [dst, sha256, bytes] of spec.files) along.files.row({ dst, sha256, size: bytes });
+  for (const { dst, sha256, size } of spec.files) along.files.row({ dst, sha256, size });
   form.outputs.value = spec.outputs.join(" ");
   form.region.value = spec.placement.regions.join(" ");
-  form.budget.value = ada(Math.max(spec.price[2] - spent, 0)).replace("₳", "").replaceAll("\u202f", "");
+  form.budget.value = ada(Math.max(spec.price.budget - spent, 0)).replace("₳", "").replaceAll("\u202f", "");
   form.retry.checked = spec.policy.retry_max > 0;
   form.isolation.value = spec.placement.isolation;
   form.egress.value = Array.isArray(spec.egress) ? "list" : spec.egress ?? "none";

@@ -3,9 +3,8 @@
 import { control } from "../ui/dom.js";
 import { parseAda, parseDuration } from "../money/units.js";
 
-/** @import { FileRow, GpuNeed, JobSpec } from "../money/jobspec.js" */
+/** @import { FileIn, GpuNeed, JobSpec } from "../money/jobspec.js" */
 
-const OPEN_END = 2 ** 53;
 const RETRIES = 3;
 
 /**
@@ -94,15 +93,15 @@ function imageOf(form) {
 function gpuOf(form) {
   const count = whole(form, "count", 1);
   const vram = form.vram.value.trim() ? nominalLeast(whole(form, "vram")) : 0;
-  return [form.model.value ? [form.model.value] : [], [count, count], [vram, OPEN_END], 1000];
+  return { models: form.model.value ? [form.model.value] : [], count: { least: count, most: count }, vram: { least: vram }, share: 1000 };
 }
 
 /**
  * The specification; FormFault names the first field that says something impossible. *along*: names of
- * secrets, and files as `[path, sha256, size, mode]`.
+ * secrets, and files by the hash of their bytes.
  * @param {HTMLFormElement} form
  * @param {{[image: string]: string | undefined}} digests
- * @param {{secrets: string[], files: FileRow[]}} along
+ * @param {{secrets: string[], files: FileIn[]}} along
  * @returns {JobSpec}
  */
 export function readForm(form, digests, along = { secrets: [], files: [] }) {
@@ -114,11 +113,15 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
   const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
   const cores = form.model.value === "-";
   return {
+    version: 2,
     name: control(form, "name").value.trim() || "job",
     kind: "job",
     image: digests[image] ?? image,
     command: words(form.command.value.trim()),
-    resources: [[[whole(form, "cores", 1) * 1000, OPEN_END], [whole(form, "memory") * 1024, OPEN_END], [whole(form, "disk") * 1024, OPEN_END], cores ? null : gpuOf(form)]],
+    resources: [{
+      cpu: { least: whole(form, "cores", 1) * 1000 }, memory: { least: whole(form, "memory") * 1024 },
+      disk: { least: whole(form, "disk") * 1024 }, ...(cores ? {} : { gpu: gpuOf(form) }),
+    }],
     env: environment(form.env.value),
     secrets: along.secrets,
     files: along.files,
@@ -129,7 +132,7 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
       regions: list(form.region.value), isolation: form.isolation.value, min_trust: 0, labels: {},
       providers: list(form.provider.value), not_providers: [],
     },
-    price: [cores ? 0 : cap, cores ? cap : 0, budget],
+    price: { max_gpu_rate: cores ? 0 : cap, max_core_rate: cores ? cap : 0, budget },
     policy: {
       max_duration_ms: duration, retry_on: form.retry.checked ? ["provider_lost"] : [], retry_max: form.retry.checked ? RETRIES : 0, idle_gpu_below: 0, idle_for_ms: 0,
       queue: form.queue.checked, priority: 0,

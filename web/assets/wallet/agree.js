@@ -11,6 +11,7 @@ import { channelAddress, faultOf, judge } from "../chain/judge.js";
 import { readUtxos, reserveOf } from "../chain/opentx.js";
 import { earlier, lacking, late, left, newBook, newLease } from "../money/payer.js";
 import { order } from "../paying/paying.js";
+import { named } from "../money/jobspec.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "../money/records.js";
 import { lock, sealTo, unlock } from "../crypto/seal.js";
 import { signedStep, stillAlone } from "./steps.js";
@@ -22,7 +23,7 @@ import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wa
  * @import { Bytes } from "../crypto/bytes.js"
  * @import { JobView, QuoteView, Built } from "../net/answers.js"
  * @import { Judged, Step } from "../chain/judge.js"
- * @import { JobSpec } from "../money/jobspec.js"
+ * @import { PostedSpec } from "../money/jobspec.js"
  * @import { Order } from "../paying/orders.js"
  * @import { PaidLease } from "../money/payer.js"
  * @import { Output } from "../chain/transaction.js"
@@ -31,7 +32,7 @@ import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wa
  * @import { WalletApi } from "./wallet.js"
  */
 
-/** @typedef {Stored & {spec: JobSpec}} Posted a book of a job that was posted here */
+/** @typedef {Stored & {spec: PostedSpec}} Posted a book of a job that was posted here */
 
 /**
  * A quote that holds.
@@ -96,10 +97,10 @@ function before(books, terms, most) {
 
 /**
  * The most to sign for the lease: its ceiling, within what *used* leaves of the job's budget.
- * @type {(terms: Terms, spec: JobSpec, used: bigint) => bigint}
+ * @type {(terms: Terms, spec: PostedSpec, used: bigint) => bigint}
  */
 function capOf(terms, spec, used) {
-  const rest = BigInt(spec.price[2]) - used;
+  const rest = BigInt(named(spec).price.budget) - used;
   if (rest <= 0n) throw new Refused("BUDGET_SPENT", "what was signed at providers before is all of the job's budget");
   return rest < BigInt(terms.ceiling) ? rest : BigInt(terms.ceiling);
 }
@@ -114,7 +115,7 @@ async function finalCap({ terms, asked }) {
   const books = await vault.all();
   if (books.some((book) => book.state === "OPEN" && earlier(book, terms.job, terms.lease).length)) {
     const ended = before(books.filter((book) => book.state !== "OPEN"), terms, late);
-    const most = BigInt(asked.spec.price[2]) - ended - capOf(terms, asked.spec, before(books, terms, late));
+    const most = BigInt(named(asked.spec).price.budget) - ended - capOf(terms, asked.spec, before(books, terms, late));
     await order({ do: "cap", job: terms.job, lease: terms.lease, most });
   }
   return capOf(terms, asked.spec, before(await vault.all(), terms, (lease) => lease.cap));

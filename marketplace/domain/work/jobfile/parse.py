@@ -12,19 +12,7 @@ from functools import partial
 from typing import Final, Literal
 
 from marketplace.domain.isolation import Isolation
-from marketplace.domain.work.job import (
-    MOST_MEMBERS,
-    FileIn,
-    Gang,
-    GpuNeed,
-    JobSpec,
-    Placement,
-    Policy,
-    Port,
-    Price,
-    Range,
-    Resources,
-)
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import values
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
@@ -45,6 +33,18 @@ from marketplace.domain.work.jobfile.values import (
     whole,
 )
 from marketplace.domain.work.lease import EndReason
+from marketplace.domain.work.parts import (
+    MOST_MEMBERS,
+    FileIn,
+    Gang,
+    GpuNeed,
+    Placement,
+    Policy,
+    Port,
+    Price,
+    Range,
+    Resources,
+)
 from marketplace.domain.work.workload import (
     MOST_TARGETS,
     NO_EGRESS,

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 from marketplace.domain import units
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work.job import UNLIMITED, Range
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
     DuplicateKey,
@@ -29,6 +28,7 @@ from marketplace.domain.work.jobfile.nodes import (
     WrongType,
     nearest,
 )
+from marketplace.domain.work.parts import UNLIMITED, Range
 
 T = TypeVar("T")
 _PLAIN_INT: Final = re.compile(r"0|[1-9][0-9]{0,14}")
