@@ -37,7 +37,7 @@ from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.node.submit import MemoryLog, send
-from marketplace.chain.settlement import settler
+from marketplace.chain.settlement import fitting
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.keys import Signer
@@ -200,7 +200,7 @@ class _Bench:
         by_consumer = step in ("top_up", "close")
         desk = self.desk(self.consumer if by_consumer else self.settler)
         snapshot, funds, _ = await desk.look()
-        return len(settler.fit(snapshot, funds, self.batch(step, len(self.channels))).moves)
+        return len(fitting.fit(snapshot, funds, self.batch(step, len(self.channels))).moves)
 
 
 async def _market(served: Any, asset_wanted: str) -> _Bench:

@@ -9,16 +9,17 @@ lie in the journal before they are sent, and the same bytes are sent until a blo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from adapter.core.events import ChannelUnfit, Event, Expected, Purse, Settled, Sighted, Unread
 from adapter.core.state import Channel, Rules
-from adapter.journal.journal import Journal, StoredTx
+from adapter.journal.journal import Journal
 from adapter.money.hot_key import short_of
+from adapter.money.journal_log import JournalLog
 from marketplace.chain.actions.session import Desk, claim, finish_channels
 from marketplace.chain.actions.session import Settled as Sent
 from marketplace.chain.build.wallet import Wallet
@@ -36,15 +37,16 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
-from marketplace.chain.node.submit import TxRecord, in_flight
+from marketplace.chain.node.submit import in_flight
+from marketplace.chain.settlement.next_step import UNREAD_LOOKS, Due, Policy, alarms, next_step
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.channel import Claim, Closing, Finish
 from marketplace.domain.money.channel_refusals import ChannelUnfit as Unfit
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.money.transaction import FINAL_DEPTH, TxState, depth
+from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 
 WATCH_MOST_S: Final = 30.0
@@ -54,35 +56,11 @@ DEVNET_S: Final = 0.5
 """
 PURSE_S: Final = 60.0
 """Between looks at the hot key's money while it does."""
-ALARMS: Final = (25, 50)
-"""Per cent of the close period after which an unsettled Closing channel is shouted about."""
-UNREAD_LOOKS: Final = 2
-"""In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
 RESCUED_AT_ONCE: Final = 8
 ATTEMPTS: Final = 3
 """In one look: between reading the mempool and sending, another transaction may come first."""
 
 _log = structlog.get_logger("adapter.channels")
-
-
-class JournalLog:
-    """``TransactionLog`` in the adapter's journal."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    async def put(self, record: TxRecord) -> None:
-        """Durable when it returns."""
-        row = StoredTx(record.tx_id, record.cbor, record.purpose, record.state.name, record.height)
-        await anyio.to_thread.run_sync(self._journal.put_transaction, row)
-
-    async def pending(self) -> Sequence[TxRecord]:
-        """Every record that is neither FINAL nor EXPIRED, oldest first."""
-        over = (TxState.FINAL.name, TxState.EXPIRED.name)
-        rows = await anyio.to_thread.run_sync(self._journal.transactions, over)
-        return [
-            TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height) for row in rows
-        ]
 
 
 class ChannelAgent:
@@ -117,6 +95,11 @@ class ChannelAgent:
         self._channel = channel
         self._alarm = alarm
         self._rules = rules or Rules()
+        self._policy = Policy(
+            claim_above=self._rules.claim_above,
+            claim_drained=self._rules.claim_drained,
+            finish_expired=False,  # a channel ends when its leases have, not before
+        )
         self._draining = draining
         self._waited_for = waited_for
         self._watched: set[bytes] = set()
@@ -226,19 +209,18 @@ class ChannelAgent:
             await self._handle(Settled(vk, view.finished_by.hex(), view.claimed, final))
             return
         if known.stage is ChannelStage.ENDED:  # a rollback undid its end: end it again
-            await self._finish(known, view, snapshot)
+            await self._take_step(self._due(known, view, end=True), snapshot)
             return
         try:
             await self._report(known, view, snapshot)
         except Unfit as unfit:
             await self._handle(ChannelUnfit(vk, unfit.code, unfit.message))
             return
-        known = self._channel(vk) or known
-        least = self._rules.claim_drained if self._draining() else self._rules.claim_above
-        if vk in self._finishing:
-            await self._finish(known, view, snapshot)
-        elif _signed(known) - view.claimed >= least:
-            await self._claim(known, view, snapshot, least)
+        due = self._due(
+            self._channel(vk) or known, view, end=vk in self._finishing, drain=self._draining()
+        )
+        if due.end or due.unclaimed >= self._policy.least(due):
+            await self._take_step(due, snapshot)
 
     async def _find(self, known: Channel, height: int) -> ChannelView | ChannelEnded:
         """The channel behind its open transaction, whichever output of it it is."""
@@ -272,7 +254,9 @@ class ChannelAgent:
         if isinstance(view.stage, Closing):
             can = channel_capacity(snapshot, view)
             expire = view.stage.expire_at_ms
-            self._shout(known, view.consts.close_period_ms, expire, snapshot.tip.time_ms)
+            self._shout(
+                known, alarms(view.stage, view.consts.close_period_ms, snapshot.tip.time_ms)
+            )
             stage = ChannelStage.CLOSING
         else:
             can, expire = check_channel(Terms.decode(known.terms), view, snapshot), 0
@@ -281,58 +265,59 @@ class ChannelAgent:
             Sighted(known.session_vk, stage, view.claimed, can.most, can.now, expire)
         )
 
-    def _shout(self, known: Channel, period_ms: int, expire_ms: int, now_ms: int) -> None:
-        gone = max(0, now_ms - (expire_ms - period_ms))
-        for per_cent in ALARMS:
-            key = (known.session_vk, per_cent)
-            if gone * 100 >= per_cent * period_ms and key not in self._alarmed:
+    def _shout(self, known: Channel, levels: Sequence[int]) -> None:
+        for bps in levels:
+            key = (known.session_vk, bps)
+            if key not in self._alarmed:
                 self._alarmed.add(key)
                 self._alarm(
                     "CLOSE_PERIOD",
-                    f"channel {known.session_vk.hex()[:16]} is closing, {per_cent} % of the close"
+                    f"channel {known.session_vk.hex()[:16]} is closing, {bps // 100} % of the close"
                     f" period is over and {known.unclaimed} lovelace are not claimed",
                 )
 
-    async def _finish(self, known: Channel, view: ChannelView, snapshot: Snapshot) -> None:
-        """Take what the voucher gives and send the rest home, in one transaction of ours."""
+    def _due(
+        self, known: Channel, view: ChannelView, *, end: bool = False, drain: bool = False
+    ) -> Due:
+        """What a voucher was signed ahead over is no due yet."""
+        return Due(view, known.voucher, self._payout, end, drain, known.owed)
+
+    async def _take_step(self, due: Due, snapshot: Snapshot) -> None:
+        """Take the channel's next step in a transaction of ours, if one is worth it."""
 
         def worth(at: ChannelView) -> int:
-            return takeable(snapshot, at, _signed(known))
+            return takeable(snapshot, at, due.signed)
 
         async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
-            if waiting and not worth(at):
-                return None  # nothing is at stake: a block tells the channel from its copies
-            return await finish_channels(
-                self._desk, [(at, known.voucher)], self._payouts, self._hot, known.owed, waiting
-            )
+            now = replace(due, view=at, owed=at.claimed + worth(at))
+            busy = await in_flight(self._log)
+            step = next_step(now, snapshot, self._policy, self._hot.key_hash, busy)
+            if isinstance(step, Claim) and due.voucher is not None:
+                claims = [(at, due.voucher)]
+                return await claim(self._desk, claims, self._payouts, step.take_to, waiting)
+            if isinstance(step, Finish) and (worth(at) or not waiting):
+                finishes = [(at, due.voucher)]
+                return await finish_channels(
+                    self._desk, finishes, self._payouts, self._hot, due.owed, waiting
+                )
+            return None  # what waits takes it; or a block tells the channel from its copies
 
         try:
-            await self._build_on_tip(view, worth, send)
-        except FundsShort as short:
-            self._alarm(short.code, f"send ADA to {self.fee_address}: {short.message}")
+            await self._build_on_tip(due.view, worth, send)
         except Refusal as refusal:
-            self._alarm(refusal.code, f"finish of {known.origin[:16]}: {refusal.message}")
+            self._refused(due, refusal)
 
-    async def _claim(
-        self, known: Channel, view: ChannelView, snapshot: Snapshot, least: int
-    ) -> None:
-        voucher = known.voucher
-        if voucher is None:
-            return
-
-        def worth(at: ChannelView) -> int:
-            return takeable(snapshot, at, _signed(known))
-
-        async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
-            if worth(at) < least:  # a claim that waits takes it
-                return None
-            upto = at.claimed + worth(at)
-            return await claim(self._desk, [(at, voucher)], self._payouts, upto, waiting)
-
-        try:
-            await self._build_on_tip(view, worth, send)
-        except Refusal as refusal:  # the market's settler, or the next look, may do better
+    def _refused(self, due: Due, refusal: Refusal) -> None:
+        """A refused end alarms; a refused claim is left to the market's settler, or the next
+        look.
+        """
+        if not due.end:
             _log.warning("claim refused", code=refusal.code, cause=refusal.message)
+        elif isinstance(refusal, FundsShort):
+            self._alarm(refusal.code, f"send ADA to {self.fee_address}: {refusal.message}")
+        else:
+            origin = due.view.first.ref.tx_id.hex()
+            self._alarm(refusal.code, f"finish of {origin[:16]}: {refusal.message}")
 
     async def _rescued(self, known: Channel, snapshot: Snapshot) -> None:
         """:meth:`_rescue`, whose own trouble delays no other channel."""
@@ -347,7 +332,7 @@ class ChannelAgent:
         """Claim from a channel that cannot be read, wherever its constants stand: whoever finds one
         more way to hide a channel's history from us keeps no claim out by it.
         """
-        vk, least = known.session_vk, self._rules.claim_drained
+        vk, least = known.session_vk, self._policy.claim_drained
         self._unread[vk] = self._unread.get(vk, 0) + 1
         if self._unread[vk] < UNREAD_LOOKS or _signed(known) - known.claimed < least:
             return
@@ -360,7 +345,7 @@ class ChannelAgent:
         good = [view for view in found if view.consts == consts and worth(view) >= least]
         for view in sorted(good, key=worth, reverse=True)[:RESCUED_AT_ONCE]:
             try:
-                await self._claim(known, view, snapshot, least)
+                await self._take_step(self._due(known, view, drain=True), snapshot)
             except Fault as fault:  # the next one, or the next look, may do better
                 _log.warning("not claimed unread", code=fault.code, cause=fault.message)
 
@@ -370,13 +355,13 @@ class ChannelAgent:
         worth: Callable[[ChannelView], int],
         send: Callable[[ChannelView, Sequence[Utxo]], Awaitable[Sent | None]],
     ) -> None:
-        """*send* a settlement behind whatever of this channel waits in the mempool, unless one of
-        ours is on its way there.  When another transaction comes first, once more behind that one.
+        """*send* a settlement behind whatever of this channel waits in the mempool.  When another
+        transaction comes first, once more behind that one.
         """
         for attempt in range(ATTEMPTS):
             ahead = await self._mempool.ahead(view, worth)
             await drop_lost(self._chain, self._log, [ahead])
-            if ahead.over or await self._on_its_way(ahead.view):
+            if ahead.over:
                 return
             try:
                 done = await send(ahead.view, ahead.waiting)
@@ -391,10 +376,6 @@ class ChannelAgent:
                     "sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee, behind=len(ahead.spenders)
                 )
             return
-
-    async def _on_its_way(self, view: ChannelView) -> bool:
-        """Whether a transaction of ours already spends this output."""
-        return view.utxo.ref in await in_flight(self._log)
 
 
 def _signed(known: Channel) -> int:

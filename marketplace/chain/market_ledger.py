@@ -24,7 +24,8 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChannelUnknown, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import TxRecord, spent_elsewhere
-from marketplace.chain.settlement.settler import Settler, Wanted
+from marketplace.chain.settlement.settler import Settler
+from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for, unit_of
 from marketplace.chain.transaction.signing import Unsigned

@@ -14,8 +14,9 @@ from marketplace.chain.build import plans
 from marketplace.chain.build.wallet import Funds
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.submit import FileLog, MemoryLog, TxRecord
-from marketplace.chain.settlement.planner import Policy, Why
-from marketplace.chain.settlement.settler import Settler, Wanted, settle_until_quiet
+from marketplace.chain.settlement.next_step import Policy, Why
+from marketplace.chain.settlement.settler import Settler, settle_until_quiet
+from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.money.transaction import TxEvent, TxState
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run

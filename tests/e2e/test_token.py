@@ -18,8 +18,9 @@ from marketplace.chain.actions.session import (
 )
 from marketplace.chain.build.plans import Opening
 from marketplace.chain.channels.finder import channel_capacity
-from marketplace.chain.settlement.planner import Policy, Why
-from marketplace.chain.settlement.settler import Settler, Wanted
+from marketplace.chain.settlement.next_step import Policy, Why
+from marketplace.chain.settlement.settler import Settler
+from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel import Closing, Consts

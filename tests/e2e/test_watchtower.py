@@ -7,8 +7,8 @@ from pathlib import Path
 
 from marketplace.chain.actions.session import Desk, claim, close_channel, finish_channels
 from marketplace.chain.encoding import address as addresses
-from marketplace.chain.settlement.planner import Why
-from marketplace.chain.settlement.settler import Wanted
+from marketplace.chain.settlement.next_step import Why
+from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.settlement.watchtower import Watchtower, alarm, read_book
 from marketplace.domain.money.channel import Closing
 from tests.integration.support.chain import ADA, DAY_MS, Live, Provider, World, run

@@ -1,8 +1,9 @@
-"""What to settle, when, and together with what: pure, from what the chain shows and who is owed.
+"""What to settle together: pure, from the next step of each channel and what a transaction costs.
 
-A channel is settled when it is worth its share of the fee, and sooner when it must be: it is
-closing, it ends, it runs low, or whoever serves it drains. What cannot pay for itself even then is
-left for another day, so that nobody's dust can drain a settler.
+Which step is due on a channel, :func:`~marketplace.chain.settlement.next_step.next_step` says. It
+is taken when it is worth its share of the fee, and sooner when it must be: the channel is closing,
+it ends, it runs low, or whoever serves it drains. What cannot pay for itself even then is left for
+another day, so that nobody's dust can drain a settler.
 
 Every run of neighbours with one payout makes one output, and an output holds a least amount. All
 that is due goes into one transaction where each run clears it; what does not is put together by
@@ -13,66 +14,35 @@ own, which it tops up (the top-up arrives at its own address).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import groupby
 from typing import Final
 
-from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Move
-from marketplace.chain.channels.finder import ChannelView, channel_capacity
-from marketplace.chain.transaction.outputs import Out, least
+from marketplace.chain.channels.finder import channel_capacity
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.settlement.next_step import Due, Policy, Why, next_step, stands
 from marketplace.chain.transaction.snapshot import Params, Snapshot, Units
 from marketplace.domain.errors import TallyError
-from marketplace.domain.money.channel import BPS, Claim, Closing, Finish, Witness, bounty, will
+from marketplace.domain.money.channel import (
+    BPS,
+    Claim,
+    Close,
+    Closing,
+    Finish,
+    Witness,
+    bounty,
+    will,
+)
 from marketplace.domain.money.channel_refusals import ChannelRefused, ChannelUnfit
-from marketplace.domain.money.voucher import Voucher, VoucherRefused
+from marketplace.domain.money.voucher import VoucherRefused
 
 # Sizes and units of docs/costs.md, for deciding only: a transaction's fee is always exact.
 _BASE_BYTES: Final = 500
 _BASE_UNITS: Final = Units(45_000, 15_000_000)
 _CHANNEL_BYTES: Final = 320
 _CHANNEL_UNITS: Final = Units(60_000, 80_000_000)
-
-
-class Why(Enum):
-    """Why a channel is not in any transaction of a plan."""
-
-    NOTHING_DUE = "nothing is due"
-    NOT_WORTH_IT = "not worth its share of a fee yet"
-    BELOW_LEAST = "below the least that an output may hold"
-    REFUSED = "the contract would refuse its step"
-
-
-@dataclass(frozen=True)
-class Due:
-    """A channel and the greatest voucher for it. *end*: the adapter wants it finished now (its key
-    is at hand); *drain*: claim at once, whoever serves it stops. *owed*: what the provider's
-    receipts say was delivered, where that is known: no more is taken, even if more was signed
-    ahead.
-    """
-
-    view: ChannelView
-    voucher: Voucher | None
-    payout_address: bytes
-    end: bool = False
-    drain: bool = False
-    owed: int | None = None
-
-
-@dataclass(frozen=True)
-class Policy:
-    """*target_bps*: the most a fee may be of what it claims; *headroom_bps*: claim when less than
-    this part of a channel is left; *own_payouts*: payout hashes that this settler tops up
-    as far as it takes; *gift_most*: lovelace that it may add to a stranger's;
-    *rescue_only*: leave channels alone unless they are closing (a watchtower).
-    """
-
-    target_bps: int = 50
-    headroom_bps: int = 1000
-    own_payouts: frozenset[bytes] = frozenset()
-    gift_most: int = 0
-    rescue_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,9 +84,14 @@ class _Candidate:
 
 
 def plan(
-    dues: Sequence[Due], snapshot: Snapshot, policy: Policy, adapter_vkh: bytes | None = None
+    dues: Sequence[Due],
+    snapshot: Snapshot,
+    policy: Policy,
+    adapter_vkh: bytes | None = None,
+    busy: AbstractSet[OutRef] = frozenset(),
 ) -> Plan:
-    """What to send now. *adapter_vkh* is the adapter whose key this settler holds, if any.
+    """What to send now; *adapter_vkh* and *busy* as in
+    :func:`~marketplace.chain.settlement.next_step.next_step`.
 
     Channels of one asset: one plan for each instance of the scripts.
     """
@@ -125,12 +100,12 @@ def plan(
     candidates: list[_Candidate] = []
     for due in dues:
         try:
-            candidate = _candidate(due, snapshot, policy, adapter_vkh)
+            candidate = _candidate(due, snapshot, policy, adapter_vkh, busy)
         except (ChannelRefused, ChannelUnfit, VoucherRefused) as no:
             waiting[due.view.session_vk], refused[due.view.session_vk] = Why.REFUSED, no
             continue
-        if candidate is None:
-            waiting[due.view.session_vk] = Why.NOTHING_DUE
+        if isinstance(candidate, Why):
+            waiting[due.view.session_vk] = candidate
         else:
             candidates.append(candidate)
     chosen = _worth(candidates, Costs.of(snapshot.params, snapshot.ref_bytes), policy, waiting)
@@ -143,46 +118,36 @@ def plan(
 
 
 def _candidate(
-    due: Due, snapshot: Snapshot, policy: Policy, adapter_vkh: bytes | None
-) -> _Candidate | None:
-    """The step for *due*, if there is anything to do; the twin's refusal if it would be refused."""
-    view, stage, now_ms = due.view, due.view.stage, snapshot.tip.time_ms
+    due: Due,
+    snapshot: Snapshot,
+    policy: Policy,
+    adapter_vkh: bytes | None,
+    busy: AbstractSet[OutRef],
+) -> _Candidate | Why:
+    """The step for *due*, or why there is none; the twin's refusal if it would be refused."""
+    view = due.view
     if view.claimed < 0 or not 0 <= view.consts.fee_bps <= BPS:
         # Nobody opens one so who means well: settle would take from the sender what it owes then.
         raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]} was opened with odd figures")
+    step = next_step(due, snapshot, policy, adapter_vkh, busy)
+    if isinstance(step, Why):
+        return step
     mine = adapter_vkh is not None and view.consts.adapter_vkh == adapter_vkh
-    expired = isinstance(stage, Closing) and now_ms >= stage.expire_at_ms
-    limits = channel_capacity(snapshot, view)
-    step: Claim | Finish
-    most = limits.most if due.owed is None else min(limits.most, due.owed)
-    claim = _claim_within(due.voucher, view.claimed, most)
-    if (due.end and (mine or expired)) or (expired and claim is not None):
-        step = Finish(claim)  # sending only a stranger's rest home is left to whoever asks for it
-    elif claim is not None and (not policy.rescue_only or view.closing):
-        step = claim
-    else:
-        return None
+    now_ms = snapshot.tip.time_ms
     witness = Witness(
         frozenset((adapter_vkh,)) if adapter_vkh and mine else frozenset(), now_ms, now_ms
     )
     judged = will(view.channel, step, witness)
-    low = (
-        limits.most
-        and (limits.most - (claim.take_to if claim else 0)) * BPS
-        <= limits.most * policy.headroom_bps
-    )
-    must = view.closing or due.end or due.drain or bool(low)
+    must = view.closing or due.end or due.drain or _low(due, step, snapshot, policy)
     return _Candidate(due, Move(view.utxo, step), judged.taken, judged.pay, must, mine)
 
 
-def _claim_within(voucher: Voucher | None, claimed: int, most: int) -> Claim | None:
-    """All that *voucher* gives, as far as it is due and the channel can pay it and still be
-    closed.
-    """
-    if voucher is None:
-        return None
-    take_to = min(voucher.cumulative, most)
-    return plans.claim_step(voucher, take_to) if take_to > claimed else None
+def _low(due: Due, step: Claim | Close | Finish, snapshot: Snapshot, policy: Policy) -> bool:
+    """Whether the channel can pay little more than *step* takes."""
+    most = channel_capacity(snapshot, due.view).most
+    claim = step.claim if isinstance(step, Finish) else step
+    rest = most - (claim.take_to if isinstance(claim, Claim) else 0)
+    return most > 0 and rest * BPS <= most * policy.headroom_bps
 
 
 def _worth(
@@ -261,10 +226,8 @@ def _clears(run: Sequence[_Candidate], snapshot: Snapshot, policy: Policy, unit:
     owed = sum(c.pay for c in run)
     if owed == 0 or run[0].payout in policy.own_payouts:
         return True
-    assets = ((unit, owed),) if unit else ()
-    need = least(snapshot, Out(run[0].due.payout_address, 0 if unit else owed, assets))
     earned = 0 if unit else sum(bounty(c.taken, c.due.view.consts.fee_bps) for c in run)
-    return (0 if unit else owed) + earned + policy.gift_most >= need
+    return stands(run[0].due, owed, earned + policy.gift_most, snapshot)
 
 
 def _batch(

@@ -5,14 +5,12 @@ whose output one of our own unfinished transactions spends is left alone, so a r
 a crash, a rollback or an indexer's lag) sends nothing twice. When a transaction is refused, the
 channel that is in the way is taken out and the rest goes on; one of which somebody's transaction
 waits is settled behind that one, last and by itself.
-
-Over 400 lines: one round, from what is wanted to what was sent, is read as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, cast
 
 import anyio
@@ -22,74 +20,30 @@ from marketplace.chain.actions.session import Desk, Settled, behind
 from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Settlement
 from marketplace.chain.build.wallet import Funds
-from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder, ChannelView, takeable
-from marketplace.chain.channels.mempool import Ahead, Mempool, drop_lost
+from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder, takeable
+from marketplace.chain.channels.mempool import Mempool, drop_lost
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import txbytes
 from marketplace.chain.encoding.datum import read_stage
 from marketplace.chain.encoding.utxo import OutRef, Utxo
-from marketplace.chain.errors import (
-    ChainFault,
-    FundsShort,
-    ScriptRefused,
-    TxRefused,
-)
-from marketplace.chain.node.follow import Change, Follower
+from marketplace.chain.errors import FundsShort, ScriptRefused, TxRefused
+from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import MemoryLog, TxRecord, in_flight
 from marketplace.chain.settlement import planner
-from marketplace.chain.settlement.planner import Due, Plan, Policy, Why
+from marketplace.chain.settlement.fitting import fit
+from marketplace.chain.settlement.next_step import UNREAD_LOOKS, Due, Policy, Why
+from marketplace.chain.settlement.planner import Plan
+from marketplace.chain.settlement.wanted import Round, Wanted
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, TallyError
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel import Claim, Consts, Finish, Step
+from marketplace.domain.money.channel import Claim, Finish, Step
 from marketplace.domain.money.channel_refusals import ChannelRefused, ChannelUnfit
 from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
-from marketplace.domain.money.voucher import Voucher
 
 _log = structlog.get_logger(__name__)
-UNREAD_ROUNDS: Final = 2
-"""In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
 _BULK: Final = 4  # from so many channels on, all of the instance are asked for at once
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A channel that somebody wants settled: where it was opened, its greatest voucher, where its
-    provider is paid. *end*, *drain* and *owed* as in
-    :class:`~marketplace.chain.settlement.planner.Due`; *consts* is what the terms promised: a
-    channel that keeps others (its bounty, say) is left alone.
-    """
-
-    session_vk: bytes
-    origin: OutRef
-    voucher: Voucher | None
-    payout_address: bytes
-    end: bool = False
-    drain: bool = False
-    consts: Consts | None = None
-    owed: int | None = None
-
-
-@dataclass
-class Round:
-    """What one round did. By session key: why a channel waits, what is wrong with it, how it ended;
-    *behind*: those of which somebody's transaction waits in the mempool.
-    """
-
-    sent: list[Settled] = field(default_factory=list[Settled])
-    changes: list[Change] = field(default_factory=list[Change])
-    waiting: dict[bytes, Why] = field(default_factory=dict[bytes, Why])
-    refused: dict[bytes, TallyError] = field(default_factory=dict[bytes, TallyError])
-    ended: dict[bytes, ChannelEnded] = field(default_factory=dict[bytes, ChannelEnded])
-    views: dict[bytes, ChannelView] = field(default_factory=dict[bytes, ChannelView])
-    in_flight: set[bytes] = field(default_factory=set[bytes])
-    behind: dict[bytes, Ahead] = field(default_factory=dict[bytes, Ahead])
-
-    @property
-    def idle(self) -> bool:
-        """Nothing was sent, moved, or is on its way."""
-        return not self.sent and not self.changes and not self.in_flight
 
 
 class Settler:
@@ -141,11 +95,12 @@ class Settler:
         done.changes = await self._follower.look()
         await drop_lost(self._desk.chain, self._log)
         snapshot = await self._desk.chain.snapshot(self._desk.scripts)
-        dues = await self._find(wanted, snapshot, done)
+        busy = await in_flight(self._log)
+        dues = await self._find(wanted, snapshot, busy, done)
         if not dues:
             return done
         key = self._adapter.key_hash if self._adapter else None
-        wish = planner.plan(dues, snapshot, self._policy, key)
+        wish = planner.plan(dues, snapshot, self._policy, key, busy)
         self._note(wish, done)
         if wish.batches:
             snapshot = await self._after_pending(snapshot)
@@ -173,11 +128,10 @@ class Settler:
             self._chained[session_vk] = done.sent[-1].sent.tx_id
             done.refused.pop(session_vk, None)
 
-    async def _find(self, wanted: Sequence[Wanted], snapshot: Snapshot, done: Round) -> list[Due]:
-        """Views of every channel that is not in flight; one that cannot be read is noted and
-        left.
-        """
-        busy = await in_flight(self._log)
+    async def _find(
+        self, wanted: Sequence[Wanted], snapshot: Snapshot, busy: set[OutRef], done: Round
+    ) -> list[Due]:
+        """Views of every channel that stands; one that cannot be read is noted and left."""
         dues: list[Due] = []
         standing = await self._finder.standing() if len(wanted) >= _BULK else {}
 
@@ -218,7 +172,7 @@ class Settler:
             _log.warning("channel_refused", channel=want.session_vk.hex(), code=unfit.code)
             return None
         done.views[want.session_vk] = found
-        if found.utxo.ref in busy or await self._behind_already(want.session_vk):
+        if await self._behind_already(want.session_vk):
             done.in_flight.add(want.session_vk)
             return None
         return Due(found, want.voucher, want.payout_address, want.end, want.drain, want.owed)
@@ -228,7 +182,7 @@ class Settler:
         stands: the voucher is good for each output, and pays the provider that it names.
         """
         self._unread[want.session_vk] = self._unread.get(want.session_vk, 0) + 1
-        if want.voucher is None or self._unread[want.session_vk] < UNREAD_ROUNDS:
+        if want.voucher is None or self._unread[want.session_vk] < UNREAD_LOOKS:
             return None
         signed = (
             want.voucher.cumulative
@@ -246,7 +200,7 @@ class Settler:
         if not found:
             return None
         found.sort(key=lambda view: -takeable(snapshot, view, signed))
-        turn = self._unread[want.session_vk] - UNREAD_ROUNDS  # one a round: one may be refused
+        turn = self._unread[want.session_vk] - UNREAD_LOOKS  # one a round: one may be refused
         best = found[turn % len(found)]
         upto = best.claimed + takeable(snapshot, best, signed)
         return Due(best, want.voucher, want.payout_address, drain=True, owed=upto)
@@ -263,7 +217,8 @@ class Settler:
         return False
 
     def _note(self, wish: Plan, done: Round) -> None:
-        done.waiting |= wish.waiting
+        done.in_flight |= {vk for vk, why in wish.waiting.items() if why is Why.IN_FLIGHT}
+        done.waiting |= {vk: why for vk, why in wish.waiting.items() if why is not Why.IN_FLIGHT}
         done.refused |= wish.refused
         for session_vk, error in wish.refused.items():
             _log.warning("channel_refused", channel=session_vk.hex(), code=error.code)
@@ -402,44 +357,6 @@ class Settler:
         return []
 
 
-def fit(snapshot: Snapshot, funds: Funds, batch: Batch) -> Settlement:
-    """As much of *batch*, from its beginning in ledger order, as one transaction may hold.
-
-    A run that the size cuts in two is left whole for the next transaction if its part here would
-    not clear the least output.
-    """
-    moves = sorted(batch.moves, key=lambda m: m.utxo.ref)
-    limit = snapshot.params.max_tx_size
-    best: Settlement | None = None
-    count, too_many = len(moves), len(moves) + 1
-    while too_many - (len(best.moves) if best else 0) > 1:
-        planned = plans.settle(snapshot, funds, replace(batch, moves=tuple(moves[:count])))
-        size = planned.draft.size
-        if size <= limit:
-            best = planned
-        else:
-            too_many = count
-        fitting = len(best.moves) if best else 0
-        count = min(max(count * limit // size, fitting + 1), too_many - 1)
-    if best is None:
-        raise TxRefused("one channel alone exceeds a transaction")
-    whole = _whole_runs(best.moves, moves)
-    if best.subsidy and 0 < whole < len(best.moves):
-        return plans.settle(snapshot, funds, replace(batch, moves=tuple(moves[:whole])))
-    return best
-
-
-def _whole_runs(taken: Sequence[plans.Move], moves: Sequence[plans.Move]) -> int:
-    """How many of *taken* are in runs that end within it."""
-    count = len(taken)
-    if count == len(moves):
-        return count
-    payouts = [read_stage(m.utxo.datum or b"").consts.payout for m in moves[: count + 1]]
-    while count and payouts[count - 1] == payouts[-1]:
-        count -= 1
-    return count
-
-
 def _signed(step: Step) -> int:
     """What a step takes, cumulatively; 0 for one that takes nothing."""
     taken = step.claim if isinstance(step, Finish) else step
@@ -468,6 +385,3 @@ async def settle_until_quiet(
         if done.idle:
             return sent
         await anyio.sleep(poll_s)
-
-
-__all__ = ["ChainFault", "Round", "Settler", "Wanted", "fit", "settle_until_quiet"]

@@ -24,14 +24,14 @@ from marketplace.chain.actions.session import Desk
 from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import OutRef
-from marketplace.chain.settlement.planner import Policy
-from marketplace.chain.settlement.settler import Round, Settler, Wanted
+from marketplace.chain.settlement.next_step import Policy, alarms
+from marketplace.chain.settlement.settler import Settler
+from marketplace.chain.settlement.wanted import Round, Wanted
 from marketplace.domain.errors import Malformed, TallyError
 from marketplace.domain.money.channel import Closing
 from marketplace.domain.money.voucher import Voucher
 
 EVERY_S: Final = 20.0  # a close is seen at most this late; close periods are hours
-ALARM_BPS: Final = (2500, 5000)  # parts of the close period after which an unclaimed voucher alarms
 _log = structlog.get_logger(__name__)
 
 
@@ -102,9 +102,7 @@ def alarm(view: ChannelView, owed: int, now_ms: int) -> Alarm | None:
     stage = view.stage
     if not isinstance(stage, Closing) or owed <= view.claimed:
         return None
-    period = max(1, view.consts.close_period_ms)
-    passed = period - max(0, stage.expire_at_ms - now_ms)
-    crossed = [level for level in ALARM_BPS if passed * 10_000 >= level * period]
+    crossed = alarms(stage, view.consts.close_period_ms, now_ms)
     return Alarm(view.session_vk, crossed[-1], owed - view.claimed) if crossed else None
 
 
@@ -119,7 +117,7 @@ class Watchtower:
     async def look(self, books: dict[str, list[Wanted]]) -> tuple[list[Round], list[Alarm]]:
         """One look at every channel: what was rescued, and what alarms."""
         rounds: list[Round] = []
-        alarms: list[Alarm] = []
+        rung: list[Alarm] = []
         for asset, wanted in books.items():
             settler = self._settlers.setdefault(
                 asset, Settler(replace(self._desk, asset=asset), self._policy)
@@ -131,14 +129,14 @@ class Watchtower:
                 view = done.views.get(want.session_vk)
                 rings = alarm(view, _worth(want), now_ms) if view else None
                 if rings:
-                    alarms.append(rings)
+                    rung.append(rings)
                     _log.error(
                         "closing_and_unclaimed",
                         channel=want.session_vk.hex(),
                         passed_bps=rings.passed_bps,
                         unclaimed=rings.unclaimed,
                     )
-        return rounds, alarms
+        return rounds, rung
 
 
 async def watch(
@@ -154,9 +152,9 @@ async def watch(
     while True:
         try:
             books = await anyio.to_thread.run_sync(read_book, book)
-            rounds, alarms = await tower.look(books)
+            rounds, rung = await tower.look(books)
             if seen is not None:
-                await seen(rounds, alarms)
+                await seen(rounds, rung)
         except TallyError as error:
             _log.warning("watchtower_look_failed", code=error.code, cause=str(error))
         await anyio.sleep(every_s)

@@ -10,7 +10,7 @@ import anyio
 import typer
 
 from marketplace.chain.encoding import address as addresses
-from marketplace.chain.settlement.settler import Round
+from marketplace.chain.settlement.wanted import Round
 from marketplace.chain.settlement.watchtower import EVERY_S, Alarm, watch
 from marketplace.cli.shared.options import ChainUrl, Home, ProjectId, SubmitUrl
 from marketplace.cli.shared.screen import err, out

@@ -40,19 +40,21 @@ from marketplace.chain.errors import ChainFault, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import FileLog, in_flight
-from marketplace.chain.transaction.outputs import Out, least
+from marketplace.chain.settlement.next_step import Due, Policy, next_step
+from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.client.wallet import one_open
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.address import Credential
-from marketplace.domain.money.channel import Open
+from marketplace.domain.money.channel import Close, Finish, Open
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.units import show_ada
 
 _SWEEP_MARGIN: Final = 2_000_000  # fee and a change that may exist; the change goes along
+_CONSUMER: Final = Policy(consumer=True)
 _CONFLICTS: Final = 4
 _TOP_UP_S: Final = 180.0
 _LOOK_S: Final = 0.5
@@ -231,7 +233,7 @@ class Till:
 
     async def _topped_up(self, desk: Desk, view: ChannelView, amount: int) -> bool:
         """Sent, unless another transaction has *view*'s output already."""
-        if await self.on_its_way(view):
+        if view.utxo.ref in await in_flight(self.log):
             return False
         try:
             await top_up(desk, view, amount)
@@ -249,30 +251,27 @@ class Till:
         """The same for a channel that was just looked at."""
         return (await close_channel(self.desk(view.unit.hex()), view)).sent.tx_id
 
-    async def finish(
+    async def leave(
         self, view: ChannelView, voucher: Voucher | None = None, payout: str = ""
-    ) -> bytes:
-        """Once the close period is over: pay the provider what *voucher* promises and was never
-        claimed, and send the rest home; the transaction's id.
-
-        Only where *payout* is the address that the channel names, and where the debt can stand as
-        an output: below that (about 1 ADA) paying would cost the purse more than it owes.
+    ) -> tuple[Close | Finish, bytes] | None:
+        """The next step out of a channel that no provider finishes, and its transaction's id; None
+        while there is none to take. Close, and after the close period Finish, which pays what
+        *voucher* promises and was never claimed, if *payout* is the address that the channel names,
+        and sends the rest home.
         """
-        due = 0 if voucher is None else voucher.cumulative - view.claimed
+        desk = self.desk(view.unit.hex())
         to = _paid_at(payout, view)
-        if due > 0 and to is not None:
-            desk = self.desk(view.unit.hex())
-            snapshot = await self.chain.snapshot(desk.scripts)
-            paid = due - due * view.consts.fee_bps // 10_000
-            if not view.unit and paid >= least(snapshot, Out(to, paid)):
-                payouts = {view.consts.payout: to}
-                return (await finish_channels(desk, [(view, voucher)], payouts)).sent.tx_id
-        done = await finish_channels(self.desk(view.unit.hex()), [(view, None)], {})
-        return done.sent.tx_id
-
-    async def on_its_way(self, view: ChannelView) -> bool:
-        """Whether an unfinished transaction of this purse already spends *view*'s output."""
-        return view.utxo.ref in await in_flight(self.log)
+        due = Due(view, voucher, to or b"", end=True)
+        snapshot = await self.chain.snapshot(desk.scripts)
+        match next_step(due, snapshot, _CONSUMER, busy=await in_flight(self.log)):
+            case Close() as step:
+                return step, await self.close_view(view)
+            case Finish(claim) as step:
+                paid, payouts = (voucher, {view.consts.payout: to}) if claim and to else (None, {})
+                done = await finish_channels(desk, [(view, paid)], payouts)
+                return step, done.sent.tx_id
+            case _:
+                return None
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""

@@ -25,7 +25,6 @@ from marketplace.client.wallet import one_open
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice
 from marketplace.domain.errors import NotFound, Refusal
-from marketplace.domain.money.channel import Closing
 from marketplace.domain.money.channel_stage import ChannelStage
 
 log = structlog.get_logger("tally.client")
@@ -84,15 +83,10 @@ async def _close(till: Till, facts: ChannelFacts, stray: OutRef) -> None:
     channel = facts.session_vk.hex()
     try:
         view = await till.look(facts.session_vk, stray, facts.asset)
-        if isinstance(view, ChannelEnded) or await till.on_its_way(view):
-            return
-        if not isinstance(view.stage, Closing):
-            tx = await till.close_view(view)
-        elif (await till.chain.tip()).time_ms >= view.stage.expire_at_ms:
-            tx = await till.finish(view)
-        else:
-            return
-        log.warning("second_output_taken_back", channel=channel, output=str(stray), tx=tx.hex())
+        taken = None if isinstance(view, ChannelEnded) else await till.leave(view)
+        if taken is not None:
+            tx = taken[1].hex()
+            log.warning("second_output_taken_back", channel=channel, output=str(stray), tx=tx)
     except (ChannelUnknown, ChainFault) as error:
         log.info("second_output_unread", channel=channel, why=error.message)
     except Refusal as refusal:

@@ -18,7 +18,7 @@ from marketplace.client.net.clock import own_ms
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.domain.errors import Refusal
-from marketplace.domain.money.channel import Closing
+from marketplace.domain.money.channel import Close
 
 log = structlog.get_logger("tally.client")
 CLOSE_AFTER_S: Final = 3600.0
@@ -35,17 +35,15 @@ async def leave(till: Till, held: ChannelPayer, view: ChannelView, close_after_m
         return b""
     channel = held.session_vk.hex()
     try:
-        if await till.on_its_way(view):
-            return b""
-        if not isinstance(view.stage, Closing):
-            tx = await till.close_view(view)
-            log.warning("channel_closed_alone", channel=channel, tx=tx.hex())
-        elif (await till.chain.tip()).time_ms >= view.stage.expire_at_ms:
-            tx = await till.finish(view, held.voucher, held.facts.payout)
-            log.info("channel_finished_alone", channel=channel, tx=tx.hex())
-        else:
-            return b""
+        taken = await till.leave(view, held.voucher, held.facts.payout)
     except Refusal as refusal:
         log.warning("not_left", channel=channel, code=refusal.code, why=refusal.message)
         return b""
+    if taken is None:
+        return b""
+    step, tx = taken
+    if isinstance(step, Close):
+        log.warning("channel_closed_alone", channel=channel, tx=tx.hex())
+    else:
+        log.info("channel_finished_alone", channel=channel, tx=tx.hex())
     return tx

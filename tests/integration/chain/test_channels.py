@@ -33,7 +33,8 @@ from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.chain.node.answers import Moves
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import MemoryLog, send
-from marketplace.chain.settlement.settler import Settler, Wanted
+from marketplace.chain.settlement.settler import Settler
+from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.money.channel import Open

@@ -15,7 +15,8 @@ from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.channels.mempool import Mempool
 from marketplace.chain.node.submit import MemoryLog
-from marketplace.chain.settlement.settler import Round, Settler, Wanted
+from marketplace.chain.settlement.settler import Settler
+from marketplace.chain.settlement.wanted import Round, Wanted
 from marketplace.chain.settlement.watchtower import Watchtower
 from marketplace.domain.money.channel import TopUp
 from tests.integration.adapter.test_treasury import signed

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from adapter.core.events import Settled, Sighted, Unread
-from adapter.money.channel_agent import UNREAD_LOOKS
 from marketplace.chain.actions.session import CLOSE_WITHIN_MS, pay
 from marketplace.chain.build import plans
 from marketplace.chain.build.balancing import assemble
@@ -25,7 +24,7 @@ from marketplace.chain.encoding.datum import stage_bytes
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.submit import MemoryLog, send
-from marketplace.chain.settlement.settler import UNREAD_ROUNDS
+from marketplace.chain.settlement.next_step import UNREAD_LOOKS
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.money.channel import Close, Closing, Open
@@ -141,7 +140,7 @@ def test_a_market_claims_from_a_channel_that_it_cannot_read(shown: bool, tmp_pat
             desk.terms, live.ref.tx_id.hex(), live.voucher(15 * ADA),
             addresses.to_text(provider.payout_address), True, 15 * ADA,
         )  # fmt: skip
-        for _ in range(UNREAD_ROUNDS + 2):
+        for _ in range(UNREAD_LOOKS + 2):
             await ledger.claim([claim])
             world.devnet.mint()
         assert await world.balance(provider.payout_address) == 15 * ADA

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from marketplace.chain.channels.finder import ChannelEnded, ChannelView
+from marketplace.chain.node.submit import in_flight
 from marketplace.client.sdk.market import Market
 from marketplace.domain.work.parts import Placement, Policy, Price
 from tests.fakes import working
@@ -125,6 +126,6 @@ def test_while_it_may_come_back_nothing_is_closed(tmp_path: Path) -> None:
             assert not await market.runner.confirm(held)
             found = await provider.look(held.session_vk, held.facts.open_tx)
             assert isinstance(found, ChannelView) and not found.closing
-            assert not await market.runner.till.on_its_way(found)
+            assert found.utxo.ref not in await in_flight(market.runner.till.log)
 
     story(tmp_path, tell)

@@ -29,9 +29,10 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.submit import MemoryLog, send
-from marketplace.chain.settlement import settler
-from marketplace.chain.settlement.planner import Policy
-from marketplace.chain.settlement.settler import Settler, Wanted
+from marketplace.chain.settlement import fitting
+from marketplace.chain.settlement.next_step import Policy
+from marketplace.chain.settlement.settler import Settler
+from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.settlement.watchtower import Watchtower
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.signing import Unsigned
@@ -201,7 +202,7 @@ class _Story:
             for v, live in zip(views, lives, strict=True)
         )
         batch = Batch(moves, self.payouts, unit=views[0].unit, reserve_collateral=True)
-        planned = settler.fit(snapshot, funds, batch)
+        planned = fitting.fit(snapshot, funds, batch)
         assert len(planned.moves) < count
         with self.rec.kind(kind):
             await desk.send(await desk.finish(planned.draft, fresh), "claim")

@@ -21,7 +21,7 @@ from marketplace.chain.encoding import txbytes
 from marketplace.chain.encoding.datum import read_stage
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.errors import FundsShort, NotDeployed, TxRefused
-from marketplace.chain.settlement.settler import fit
+from marketplace.chain.settlement.fitting import fit
 from marketplace.chain.transaction.outputs import Out, least
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.chain.transaction.snapshot import Units

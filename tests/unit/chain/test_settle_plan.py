@@ -14,7 +14,8 @@ from marketplace.chain.channels.capacity import Funding
 from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.errors import TxRefused
 from marketplace.chain.settlement import planner
-from marketplace.chain.settlement.planner import Costs, Due, Policy, Why, plan
+from marketplace.chain.settlement.next_step import Due, Policy, Why
+from marketplace.chain.settlement.planner import Costs, plan
 from marketplace.domain.money.channel import Claim, Finish
 from marketplace.domain.money.voucher import Voucher
 from tests.unit.support import snapshot as s

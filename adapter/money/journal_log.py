@@ -1,0 +1,31 @@
+"""The adapter's own transactions, kept in its journal from before they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio.to_thread
+
+from adapter.journal.journal import Journal, StoredTx
+from marketplace.chain.node.submit import TxRecord
+from marketplace.domain.money.transaction import TxState
+
+
+class JournalLog:
+    """``TransactionLog`` in the adapter's journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def put(self, record: TxRecord) -> None:
+        """Durable when it returns."""
+        row = StoredTx(record.tx_id, record.cbor, record.purpose, record.state.name, record.height)
+        await anyio.to_thread.run_sync(self._journal.put_transaction, row)
+
+    async def pending(self) -> Sequence[TxRecord]:
+        """Every record that is neither FINAL nor EXPIRED, oldest first."""
+        over = (TxState.FINAL.name, TxState.EXPIRED.name)
+        rows = await anyio.to_thread.run_sync(self._journal.transactions, over)
+        return [
+            TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height) for row in rows
+        ]

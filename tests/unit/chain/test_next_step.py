@@ -1,0 +1,111 @@
+"""Which step one channel is worth now: one rule, each party's policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from marketplace.chain.settlement.next_step import ALARM_BPS, Due, Policy, Why, alarms, next_step
+from marketplace.domain.money.channel import Claim, Close, Closing, Finish
+from marketplace.domain.money.voucher import Voucher
+from tests.unit.support import snapshot as s
+
+ADA = s.ADA
+ADAPTER = Policy(claim_above=100 * ADA, claim_drained=3 * ADA, finish_expired=False)
+CONSUMER = Policy(consumer=True)
+MINE = s.key("adapter p").key_hash
+
+
+def test_the_adapter_claims_from_its_threshold_on_and_sooner_when_it_drains() -> None:
+    for unclaimed, drain, taken in (
+        (100 * ADA - 1, False, None),
+        (100 * ADA, False, 100 * ADA),
+        (3 * ADA - 1, True, None),
+        (3 * ADA, True, 3 * ADA),
+    ):
+        step = next_step(_due(unclaimed, drain=drain), s.snapshot(), ADAPTER, MINE)
+        if taken is None:
+            assert step is Why.NOT_WORTH_IT
+        else:
+            assert isinstance(step, Claim) and step.take_to == taken
+
+
+def test_what_was_claimed_and_what_was_not_delivered_count_for_no_threshold() -> None:
+    assert next_step(_due(105 * ADA, claimed=6 * ADA), s.snapshot(), ADAPTER, MINE) is (
+        Why.NOT_WORTH_IT
+    )
+    ahead = _due(105 * ADA, owed=99 * ADA)
+    assert next_step(ahead, s.snapshot(), ADAPTER, MINE) is Why.NOT_WORTH_IT
+    assert ahead.signed == ahead.unclaimed == 99 * ADA
+
+
+def test_an_end_is_worth_a_transaction_whatever_is_due() -> None:
+    assert next_step(_due(0, end=True), s.snapshot(), ADAPTER, MINE) == Finish()
+    step = next_step(_due(1, end=True), s.snapshot(), ADAPTER, MINE)
+    assert isinstance(step, Finish) and step.claim is not None
+
+
+def test_after_the_close_period_a_claim_ends_the_channel_but_not_the_adapters() -> None:
+    over = _due(5 * ADA, drain=True, expire_in_ms=0)
+    assert isinstance(next_step(over, s.snapshot(), Policy()), Finish)
+    assert isinstance(next_step(over, s.snapshot(), ADAPTER, MINE), Claim)
+
+
+def test_a_watchtower_leaves_alone_what_does_not_close() -> None:
+    tower = Policy(rescue_only=True)
+    assert next_step(_due(5 * ADA), s.snapshot(), tower) is Why.NOTHING_DUE
+    assert isinstance(next_step(_due(5 * ADA, expire_in_ms=9_000_000), s.snapshot(), tower), Claim)
+
+
+def test_the_consumer_closes_waits_and_pays_what_it_owes() -> None:
+    assert next_step(_due(5 * ADA), s.snapshot(), CONSUMER) is Why.NOTHING_DUE
+    assert next_step(_due(5 * ADA, end=True), s.snapshot(), CONSUMER) == Close()
+    closing = _due(5 * ADA, end=True, expire_in_ms=1)
+    assert next_step(closing, s.snapshot(), CONSUMER) is Why.CLOSE_PERIOD
+    step = next_step(_due(5 * ADA, end=True, expire_in_ms=0), s.snapshot(), CONSUMER)
+    assert isinstance(step, Finish) and step.claim is not None
+    assert step.claim.take_to == 5 * ADA
+
+
+@pytest.mark.parametrize(
+    "due",
+    [
+        pytest.param({"cumulative": 0}, id="nothing"),
+        pytest.param({"cumulative": 800_000}, id="less than an output holds"),
+        pytest.param({"cumulative": 5 * ADA, "paid_at": b""}, id="to an address it does not know"),
+        pytest.param({"cumulative": 5 * ADA, "claimed": 5 * ADA}, id="what was claimed"),
+    ],
+)
+def test_the_consumer_pays_no_debt_that_cannot_stand(due: dict[str, int | bytes]) -> None:
+    step = next_step(_due(**due, end=True, expire_in_ms=0), s.snapshot(), CONSUMER)  # pyright: ignore[reportArgumentType] -- by case
+    assert step == Finish()
+
+
+@pytest.mark.parametrize("policy", [Policy(), ADAPTER, CONSUMER, Policy(rescue_only=True)])
+def test_what_is_in_flight_is_planned_by_nobody_again(policy: Policy) -> None:
+    due = _due(500 * ADA, end=True, expire_in_ms=0)
+    assert next_step(due, s.snapshot(), policy, MINE, {due.view.utxo.ref}) is Why.IN_FLIGHT
+    assert not isinstance(next_step(due, s.snapshot(), policy, MINE, {s.ref(2)}), Why)
+
+
+def test_a_close_period_alarms_at_a_quarter_and_at_half() -> None:
+    period = 1_000_000
+    for passed, rung in ((0, 0), (249_999, 0), (250_000, 1), (500_000, 2), (2_000_000, 2)):
+        stage = Closing(s.consts("a"), 0, s.NOW_MS + period - passed)
+        assert alarms(stage, period, s.NOW_MS) == ALARM_BPS[:rung]
+
+
+def _due(
+    cumulative: int,
+    *,
+    claimed: int = 0,
+    owed: int | None = None,
+    end: bool = False,
+    drain: bool = False,
+    expire_in_ms: int | None = None,
+    paid_at: bytes | None = None,
+) -> Due:
+    expire = None if expire_in_ms is None else s.NOW_MS + expire_in_ms
+    view = s.view("a", s.ref(1), 1_000 * ADA, claimed=claimed, expire_at_ms=expire)
+    voucher = Voucher.sign(s.key("session a"), cumulative) if cumulative else None
+    to = s.payout_address("p") if paid_at is None else paid_at
+    return Due(view, voucher, to, end, drain, owed)
