@@ -2,7 +2,8 @@
 
 Writes are grouped: whoever finds no commit under way takes what waits and commits it in one
 transaction, so a group costs a few round trips however many changes are in it. If the group fails
-for one change's sake it is halved until the culprit stands alone; the others commit.
+for one change's sake it is halved until the culprit stands alone; the others commit. Reads by key
+are grouped in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -37,6 +38,8 @@ GROUP: Final = 512
 READERS: Final = 8
 NOTIFY_LIMIT: Final = 7000  # PostgreSQL takes 8000 bytes a notification
 CHANNEL: Final = "tally"
+_OF_ONE: Final = (DataError, ValueError, OverflowError, TypeError)
+"""What one value brings about, whatever it is grouped with."""
 Told = Callable[[list[str], list[Sent]], None]
 
 
@@ -44,6 +47,14 @@ Told = Callable[[list[str], list[Sent]], None]
 class _Waiting:
     change: Change
     sent: list[Sent]
+    error: TallyError | None = None
+
+
+@dataclass(eq=False)
+class _Asked:
+    kind: type[Record]
+    key: tuple[object, ...]
+    found: Record | None = None
     error: TallyError | None = None
 
 
@@ -59,6 +70,7 @@ class Database:
         self._reads = Reads(self._reading)
         self._limit = anyio.CapacityLimiter(READERS)
         self._writes = GroupCommit(GROUP, self._write_group)
+        self._gets = GroupCommit(GROUP, self._get_group)
         self._inserts = Inserts(self.engine.dialect)
         self.told: list[Told] = []
         self.commits = 0
@@ -81,10 +93,14 @@ class Database:
         self._tell(group)
 
     async def get(self, kind: type[R], *key: object) -> R | None:
-        """The record, or None."""
-        where = dict(zip(kind.KEY, key, strict=True))
-        found = await self._read(lambda: self._reads.find(kind, where, (), None, 1))
-        return found[0] if found else None
+        """The record, or None. Questions that come together cost one thread, and one query for each
+        kind of record.
+        """
+        mine = _Asked(kind, key)
+        await self._gets.join(mine)
+        if mine.error is not None:
+            raise mine.error
+        return cast("R | None", mine.found)
 
     async def find(
         self,
@@ -127,6 +143,31 @@ class Database:
         self.engine.dispose()
         self._reading.dispose()
 
+    async def _get_group(self, group: list[_Asked]) -> None:
+        await self._read(lambda: self._get_all(group))
+
+    def _get_all(self, group: list[_Asked]) -> None:
+        """Answer the whole group; where a key is one that no database can hold, each question by
+        itself, so that it is its asker's trouble only.
+        """
+        try:
+            self._answer(group)
+        except _OF_ONE as whole:
+            if len(group) == 1:
+                group[0].error = _of_one(whole)
+                return
+            for asked in group:
+                self._get_all([asked])
+
+    def _answer(self, group: list[_Asked]) -> None:
+        kinds: dict[type[Record], list[_Asked]] = {}
+        for asked in group:
+            kinds.setdefault(asked.kind, []).append(asked)
+        for kind, some in kinds.items():
+            found = self._reads.by_key(kind, [asked.key for asked in some])
+            for asked in some:
+                asked.found = found.get(asked.key)
+
     async def _read(self, question: Callable[[], T]) -> T:
         """In a thread of its own: readers do not wait for the writer."""
 
@@ -153,7 +194,7 @@ class Database:
                 self._write(connection, group)
             self.commits += 1
             self.changes += len(group)
-        except (IntegrityError, Conflict, DataError, ValueError, OverflowError, TypeError) as error:
+        except (IntegrityError, Conflict, *_OF_ONE) as error:
             if len(group) > 1:
                 middle = len(group) // 2
                 self._commit(group[:middle])
@@ -210,7 +251,7 @@ class Database:
 
 
 def _of_one(error: Exception) -> TallyError:
-    """Why this one change cannot be written, whatever it is grouped with."""
+    """Why this one change cannot be written, or this one key not be read."""
     if isinstance(error, Conflict):
         return error
     if isinstance(error, IntegrityError):

@@ -67,6 +67,19 @@ class Reads:
         given = [v for value in where.values() for v in _listed(value)]
         return [kind(*row) for row in self._run(ask, [*given, *(after or ()), limit])]
 
+    def by_key(
+        self, kind: type[R], keys: Sequence[tuple[object, ...]]
+    ) -> dict[tuple[object, ...], R]:
+        """The records that there are of *keys*, which may repeat; at most :data:`MOST_VALUES`."""
+        wanted = list(dict.fromkeys(keys))
+        if len(kind.KEY) == 1:
+            where: dict[str, object] = {kind.KEY[0]: [key[0] for key in wanted]}
+            found = self.find(kind, where, (), None, len(wanted))
+        else:
+            each = (dict(zip(kind.KEY, key, strict=True)) for key in wanted)
+            found = [one for where in each for one in self.find(kind, where, (), None, 1)]
+        return {tuple(getattr(one, name) for name in kind.KEY): one for one in found}
+
     def newest(
         self, kind: type[R], group: str, by: str, values: Sequence[object]
     ) -> dict[object, R]:

@@ -65,14 +65,15 @@ async def update(market: Market, name: str, how: Callable[[Standing], Standing])
     raise Conflict("what is remembered of this account keeps changing")
 
 
-async def check(market: Market, account: str, address: str = "") -> Standing:
-    """PaymentOwed or UnpaidWait unless the account may have a new lease; what is known of it."""
-    known = await of(market, account)
+async def check(market: Market, known: Standing, address: str = "") -> Standing:
+    """PaymentOwed or UnpaidWait unless the account of which *known* was just read may have a new
+    lease; what is known of it now.
+    """
     owing = [one for one in known.owing if await _owes(market, one)]
     if owing != known.owing:
         gone = set(known.owing) - set(owing)
         known = await update(
-            market, account, lambda at: replace(at, owing=[x for x in at.owing if x not in gone])
+            market, known.name, lambda at: replace(at, owing=[x for x in at.owing if x not in gone])
         )
     if owing:
         raise PaymentOwed(f"{owing[0]} is over and not paid for", leases=owing[:10])
@@ -103,11 +104,12 @@ async def addresses(market: Market, accounts: Iterable[str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenerator[None]:
-    """Places for the quotes of *members* jobs, kept while they are posted. PaymentOwed, UnpaidWait,
-    TooManyQuotes."""
+async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenerator[Standing]:
+    """Places for the quotes of *members* jobs, kept while they are posted, and what is known of
+    their account. PaymentOwed, UnpaidWait, TooManyQuotes.
+    """
     address, settings, quotes = address_name(who.address), market.settings, market.open_quotes
-    known = await check(market, who.account, address)
+    known = await check(market, await of(market, who.account), address)
     place = "" if known.paid else address
     most = most_quotes(settings, known, market.now)
     if quotes.count(who.account) + members > most:
@@ -122,23 +124,28 @@ async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenera
         quotes.add(asked, who.account, place)
     try:
         if address and known.address != address:
-            await update(market, who.account, lambda at: replace(at, address=address))
-        yield
+            known = await update(market, who.account, lambda at: replace(at, address=address))
+        yield known
     finally:
         for asked in places:
             quotes.drop(asked)
 
 
-async def blocked(market: Market, account: str) -> bool:
-    """Whether a job that waits has to wait on for its account's sake."""
+async def unblocked(market: Market, account: str) -> Standing | None:
+    """What is known of an account whose waiting job may have a quote now; None where the job has to
+    wait on for its account's sake.
+    """
     settings, quotes = market.settings, market.open_quotes
+    known = await of(market, account)
     try:
-        known = await check(market, account, (await of(market, account)).address)
+        known = await check(market, known, known.address)
     except (PaymentOwed, UnpaidWait):
-        return True
+        return None
     if quotes.count(address_limited(known)) >= settings.quotes_address:
-        return True
-    return quotes.count(account) >= most_quotes(settings, known, market.now)
+        return None
+    if quotes.count(account) >= most_quotes(settings, known, market.now):
+        return None
+    return known
 
 
 # ---- what happened -------------------------------------------------------------------------------

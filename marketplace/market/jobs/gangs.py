@@ -25,7 +25,7 @@ from marketplace.market.accounts import priority, standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import NothingMatches, NotOffered
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import ApiKey, Gang, Job, Remembered
+from marketplace.market.base.records import ApiKey, Gang, Job, Remembered, Standing
 from marketplace.market.context import MATCHER, TRIES, Market
 from marketplace.market.core.inputs import Stop
 from marketplace.market.core.waiting import NO_MATCH
@@ -101,10 +101,10 @@ async def post(market: Market, who: Caller, asked: Posting) -> str:
     await jobs.fresh_keys(
         market, jobs.Posting(asked.spec, first, asked.consumer_vkh, spares=tuple(rest)), who.account
     )
-    async with standing.admitted(market, who, len(members)):
+    async with standing.admitted(market, who, len(members)) as known:
         for _ in range(TRIES):
             try:
-                return await _post(market, who, asked, members)
+                return await _post(market, who, known, asked, members)
             except Conflict:
                 if who.key is None:
                     raise
@@ -112,7 +112,9 @@ async def post(market: Market, who: Caller, asked: Posting) -> str:
     raise Conflict("the key's budget keeps changing")
 
 
-async def _post(market: Market, who: Caller, asked: Posting, members: Sequence[JobSpec]) -> str:
+async def _post(
+    market: Market, who: Caller, known: Standing, asked: Posting, members: Sequence[JobSpec]
+) -> str:
     gang, now = market.ids.new("gang"), market.now
     made = [
         Job(
@@ -144,7 +146,7 @@ async def _post(market: Market, who: Caller, asked: Posting, members: Sequence[J
         change.puts.append(Remembered(who.account, key, question, 201, {"id": gang}, now))
     record = Gang(gang, who.account, GANG.initial)
     if market.epoch:
-        await match_gang(market, record, made, change, new=True)
+        await match_gang(market, record, made, known, change, new=True)
     else:
         await _leave_to_matcher(market, record, made, change)
     return gang

@@ -36,6 +36,7 @@ from marketplace.market.base.records import (
     OfferRecord,
     Record,
     Remembered,
+    Standing,
 )
 from marketplace.market.context import MATCHER, TRIES, Market
 from marketplace.market.core.ending import BEFORE_FUNDS
@@ -94,10 +95,10 @@ async def post(market: Market, who: Caller, asked: Posting) -> Job:
     await priority.check(market, asked.spec, who.account)
     await _may_wait(market, asked.spec, who.account)
     await fresh_keys(market, asked, who.account)
-    async with standing.admitted(market, who):
+    async with standing.admitted(market, who) as known:
         for _ in range(TRIES):
             try:
-                return await _post(market, who, asked)
+                return await _post(market, who, known, asked)
             except Conflict:
                 if who.key is None:
                     raise
@@ -105,7 +106,7 @@ async def post(market: Market, who: Caller, asked: Posting) -> Job:
     raise Conflict("the key's budget keeps changing")
 
 
-async def _post(market: Market, who: Caller, asked: Posting) -> Job:
+async def _post(market: Market, who: Caller, known: Standing, asked: Posting) -> Job:
     now = market.now
     job = Job(
         id=market.ids.new("job"),
@@ -133,7 +134,7 @@ async def _post(market: Market, who: Caller, asked: Posting) -> Job:
         answer = {"id": job.id}
         first.puts.append(Remembered(who.account, key, question, 201, answer, now))
     if market.epoch:
-        return await match(market, job, first, new=True)
+        return await match(market, job, asked.spec, known, first, new=True)
     return await _leave_to_matcher(market, job, first)
 
 

@@ -18,7 +18,7 @@ from marketplace.domain.errors import TallyError
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.domain.work.preemption import PREEMPTION, PreemptionEvent, PreemptionState
-from marketplace.market.accounts import priority
+from marketplace.market.accounts import priority, standing
 from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Job, Lease, Preemption
@@ -202,7 +202,7 @@ def _over(lease: Lease) -> bool:
 
 async def _take(market: Market, plan: Preemption, job: Job) -> None:
     """There is room: ask the provider, as for any match; who still runs may stay."""
-    lease_id = market.ids.new("lease")
+    known, lease_id = await standing.of(market, job.account), market.ids.new("lease")
     match = market.directory.take_room(plan.job, market.now, lease_id)
     if match is None:
         await _end(market, plan, PreemptionEvent.LOSE)
@@ -210,7 +210,7 @@ async def _take(market: Market, plan: Preemption, job: Job) -> None:
     state = PREEMPTION.step(plan.state, PreemptionEvent.FREED)
     change = Change(sets=[replace(plan, state=state)])
     try:
-        await propose(market, job, match, lease_id, change)
+        await propose(market, job, known, match, lease_id, change)
     except OverBudget:
         await _end(market, plan, PreemptionEvent.LOSE)
         return

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import Terms
-from marketplace.market.accounts import standing
+from marketplace.domain.work.job import JobSpec
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Channel, Job
+from marketplace.market.base.records import Channel, Job, Standing
 from marketplace.market.context import Market
 from marketplace.market.core.decide import decide
 from marketplace.market.core.inputs import Matched, Unmatched
@@ -20,18 +20,21 @@ from marketplace.market.state.directory import Match, explained
 from marketplace.matching import NoMatch
 
 
-async def match(market: Market, job: Job, change: Change, *, new: bool = False) -> Job:
+async def match(
+    market: Market, job: Job, spec: JobSpec, known: Standing, change: Change, *, new: bool = False
+) -> Job:
     """A place for *job*, or what becomes of it without one; *change* is written with either.
+    *spec*: the job's, parsed. *known*: the standing of the job's account, as it was just read.
 
     NothingMatches for a *new* job that does not wait; OverBudget, Conflict.
     """
-    spec, lease_id, avoid = job.parsed, market.ids.new("lease"), frozenset(job.avoid)
+    lease_id, avoid = market.ids.new("lease"), frozenset(job.avoid)
     doubtful = await starts.doubtful(market, job.account)
     found = market.directory.place(spec, job.account, avoid | doubtful, market.now, lease_id)
     if isinstance(found, NoMatch) and doubtful:  # better than none at all
         found = market.directory.place(spec, job.account, avoid, market.now, lease_id)
     if not isinstance(found, NoMatch):
-        return await propose(market, job, found, lease_id, change, new=new)
+        return await propose(market, job, known, found, lease_id, change, new=new)
     asked = Unmatched(str(found), explained(found), posting=new)
     out = decide(job, None, asked, market.now)
     await commit(market, [Step(None if new else job, None, out)], change)
@@ -39,13 +42,21 @@ async def match(market: Market, job: Job, change: Change, *, new: bool = False) 
 
 
 async def propose(
-    market: Market, job: Job, found: Match, lease_id: str, change: Change, *, new: bool = False
+    market: Market,
+    job: Job,
+    known: Standing,
+    found: Match,
+    lease_id: str,
+    change: Change,
+    *,
+    new: bool = False,
 ) -> Job:
     """Ask the adapter, in the same transaction as the lease itself; what *lease_id* holds is given
     back where that fails. OverBudget, Conflict.
     """
     try:
-        asked = await matched(market, job, found, lease_id, await _reusable(market, job, found))
+        channel = await _reusable(market, job, found)
+        asked = matched(market, known, found, lease_id, channel)
         out = decide(job, None, asked, market.now)
         await commit(market, [Step(None if new else job, None, out)], change)
     except BaseException:
@@ -54,11 +65,12 @@ async def propose(
     return out.job
 
 
-async def matched(
-    market: Market, job: Job, found: Match, lease_id: str, channel: bytes = b""
+def matched(
+    market: Market, known: Standing, found: Match, lease_id: str, channel: bytes = b""
 ) -> Matched:
-    """What is decided about: *found*, and how long the quote for it stands."""
-    known = await standing.of(market, job.account)
+    """What is decided about: *found*, and how long the quote for it stands for an account of which
+    this is *known*.
+    """
     expires = market.now + quote_ttl_ms(market.settings, known)
     return Matched(found, lease_id, expires, channel, address_limited(known))
 

@@ -53,7 +53,8 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
         case _ if not market.epoch:
             pass  # whoever matches has heard of it
         case Place(jobs) if gang is not None:
-            await match_gang(market, gang, jobs, Change())
+            known = await standing.of(market, gang.account)
+            await match_gang(market, gang, jobs, known, Change())
         case Place(jobs):
             await _place(market, jobs[0])
         case Wait(job):
@@ -63,10 +64,11 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
 
 
 async def _place(market: Market, job: Job) -> None:
-    if await standing.blocked(market, job.account):
+    known = await standing.unblocked(market, job.account)
+    if known is None:
         return  # the next look may find otherwise
     try:
-        await match(market, job, Change())
+        await match(market, job, job.parsed, known, Change())
     except OverBudget as over:
         await change_job(market, job.id, Exhausted(over.message))
 
@@ -114,15 +116,13 @@ async def queued_round(market: Market) -> int:
 
 async def _begin(market: Market, job_id: str, lease_id: str, found: Match) -> None:
     job = await market.store.get(Job, job_id)
-    if (
-        job is None
-        or job.state is not JobState.QUEUED
-        or await standing.blocked(market, job.account)
-    ):
+    waits = job is not None and job.state is JobState.QUEUED
+    known = await standing.unblocked(market, job.account) if job is not None and waits else None
+    if job is None or known is None:
         market.directory.release(lease_id, market.now)
         return
     try:
-        await propose(market, job, found, lease_id, Change())
+        await propose(market, job, known, found, lease_id, Change())
     except OverBudget as over:
         await change_job(market, job_id, Exhausted(over.message))
     except Conflict as error:  # somebody changed the job meanwhile; it is put into the queue again

@@ -7,7 +7,7 @@ from typing import Any
 
 from marketplace.domain.work.job import JobSpec
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Gang, Job
+from marketplace.market.base.records import Gang, Job, Standing
 from marketplace.market.context import Market
 from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, GangInput, Unmatched
@@ -18,9 +18,16 @@ from marketplace.matching import NoMatch
 
 
 async def match_gang(
-    market: Market, gang: Gang, members: Sequence[Job], change: Change, *, new: bool = False
+    market: Market,
+    gang: Gang,
+    members: Sequence[Job],
+    known: Standing,
+    change: Change,
+    *,
+    new: bool = False,
 ) -> None:
     """Plan for all members on this process's view, and ask all their providers in one change.
+    *known*: the standing of the gang's account, as it was just read.
 
     NothingMatches for a *new* gang, of which nothing is kept then; OverBudget, Conflict.
     """
@@ -33,8 +40,7 @@ async def match_gang(
         return
     try:
         places = [
-            await matched(market, job, match, lease)
-            for job, match, lease in zip(members, found, leases, strict=True)
+            matched(market, known, match, lease) for match, lease in zip(found, leases, strict=True)
         ]
         await _decided(market, gang, members, AllMatched(tuple(places)), change, new)
     except BaseException:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
+from marketplace.domain.isolation import Isolation
 from marketplace.domain.money.terms import close_period_floor
 from marketplace.domain.supply.grant import Grant, model_matches, of_block
 from marketplace.domain.supply.hardware import Gpu as Device
@@ -375,12 +377,11 @@ class Directory:
     def _blocks(
         self, spec: JobSpec, account: str, avoid: frozenset[str]
     ) -> list[tuple[int, Request]]:
-        hosts: set[str] = set()
-        for provider in (*avoid, *spec.placement.not_providers):
-            hosts |= self._by_provider.get(provider, set())
+        shunned = (*avoid, *spec.placement.not_providers)
+        hosts = frozenset[str]().union(*(self._by_provider.get(p, ()) for p in shunned))
         made: list[tuple[int, Request]] = []
         for block, resources in enumerate(spec.resources):
-            plain = self._request(spec, resources, account, frozenset(hosts))
+            plain = self._request(spec, resources, account, hosts)
             only = [f"provider={p}" for p in spec.placement.providers]
             made += [(block, replace(plain, labels=plain.labels | {x})) for x in only] or [
                 (block, plain)
@@ -405,7 +406,7 @@ class Directory:
             vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
             regions=frozenset(place.regions),
             labels=frozenset(labels),
-            isolation=frozenset(place.isolation.accepted),
+            isolation=_accepted(place.isolation),
             trust=place.min_trust,
             egress=spec.egress.mode is not EgressMode.NONE,
             max_gpu_rate=price.max_gpu_rate or None if gpu else None,
@@ -497,6 +498,11 @@ class Directory:
     def holders(self) -> set[str]:
         """The leases that hold something."""
         return set(self._held)
+
+
+@cache
+def _accepted(isolation: Isolation) -> frozenset[str]:
+    return frozenset(isolation.accepted)
 
 
 def _answers(placed: Request, plain: Request) -> bool:

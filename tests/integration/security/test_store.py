@@ -1,5 +1,5 @@
-"""A value that no database can hold refuses its own change, and never those that it is grouped
-with.
+"""A value that no database can hold refuses its own change or question, and never those that it is
+grouped with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from marketplace.api.http.paging import place_in
 from marketplace.domain.canonical import want_text
 from marketplace.domain.errors import Malformed, TallyError
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Account, Setting
+from marketplace.market.base.records import Account, Remembered, Setting
 from marketplace.store.database import Database
 from marketplace.store.migrate import migrate
 from tests.fakes import FakeClock, FakeIds
@@ -61,6 +61,43 @@ def test_one_poisoned_change_stands_alone(db: str) -> None:
     migrate(db)
     anyio.run(run)
     assert [type(error) for error in refused] == [Malformed] * len(poison), refused
+
+
+def test_one_poisoned_question_stands_alone(db: str) -> None:
+    poison = ["\ud800", "a\x00b"] if "postgres" in db else ["\ud800"]
+    refused: list[str] = []
+    found: list[Setting | None] = []
+
+    async def run() -> None:
+        store = Database(db, "p", FakeClock(), FakeIds())
+        names = [f"n{number}" for number in range(30)]
+        receipts = [Remembered("a", name, "", 201, {}, 0) for name in names[:4]]
+        await store.apply(Change(puts=[*(Setting(name, name) for name in names), *receipts]))
+
+        async def get(name: str) -> None:
+            try:
+                found.append(await store.get(Setting, name))
+            except Malformed:
+                refused.append(name)
+
+        async def once(name: str) -> None:
+            one = await store.get(Remembered, "a", name)
+            assert (one is not None and one.key == name) == (name in names[:4])
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                for name in [*names, "none", *names[:3], *poison]:
+                    tasks.start_soon(get, name)
+                    tasks.start_soon(once, name if name not in poison else "n0")
+        store.close()
+
+    migrate(db)
+    anyio.run(run)
+    assert sorted(refused) == sorted(poison)
+    values = [one.value for one in found if one is not None]
+    assert len(found) == 34 and sorted(values) == sorted(
+        [*(f"n{number}" for number in range(30)), "n0", "n1", "n2"]
+    )
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\ud800", "x" * 5000])
