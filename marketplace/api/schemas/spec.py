@@ -1,4 +1,6 @@
-"""A job as its file says it, ranges and units resolved: what is posted, shown and signed for."""
+"""The document's words for a job as it is posted, shown and signed for. What is posted is read by
+``JobSpec.from_wire`` in ``marketplace/domain/work/job.py``.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.jobs import jobs
 from marketplace.market.lifecycle.change import change_gang
 from marketplace.market.placement import reconciler
-from marketplace.market.placement.together import match_gang, no_room
+from marketplace.market.placement.place_gang import match_gang, no_room
 from marketplace.matching import NoMatch
 
 MATCHED_WITHIN_S: Final = 6

@@ -54,9 +54,8 @@ async def reported(market: Market, lease: Lease, tx: str) -> None:
     if known is not None and known.settled_tx == (tx or "none"):
         return  # said twice
     named = await market.store.find(Tx, lease=lease.id)
-    if sum(one.kind == "finish" for one in named) >= MOST_FINISHES:
+    if sum(one.kind == "finish" and one.id != tx for one in named) >= MOST_FINISHES:
         raise Malformed("so many transactions cannot all have ended one channel")
-    await _mark_settled(market, lease.session_vk, tx or "none")
     if tx and await market.store.get(Tx, tx) is None:
         body = Tx(
             tx, "finish", lease.account, lease.session_vk, lease.id, TxState.SUBMITTED, b"", 0,
@@ -69,6 +68,8 @@ async def reported(market: Market, lease: Lease, tx: str) -> None:
             await market.store.apply(Change(puts=[body, note]))
         except Conflict:
             pass  # told twice at once: it is stored
+    # Last: from here on the same word counts as said, and leases end that show the transaction.
+    await _mark_settled(market, lease.session_vk, tx or "none")
     for one in await market.store.find(Lease, session_vk=lease.session_vk, state=LeaseState.ENDING):
         await end_if_settled(market, one.id)
 

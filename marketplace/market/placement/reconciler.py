@@ -22,7 +22,7 @@ from marketplace.market.core.inputs import Exhausted, Looked, Stop
 from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
 from marketplace.market.lifecycle.change import change_gang, change_job
 from marketplace.market.placement.matching import match, propose
-from marketplace.market.placement.together import match_gang
+from marketplace.market.placement.place_gang import match_gang
 from marketplace.market.state.directory import Match
 
 LIVING: Final = tuple(state for state in GangState if state is not GangState.ENDED)

@@ -32,6 +32,7 @@ from marketplace.market.base.records import Channel, ReceiptRecord, Tx, VoucherR
 from marketplace.market.context import Market
 from marketplace.market.money import settle
 from marketplace.process.main import Config, assemble
+from marketplace.store.errors import StoreFault
 from marketplace.store.migrate import migrate
 from tests.fakes import seed
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
@@ -281,3 +282,37 @@ def test_one_channel_told_wrongly_stops_no_other_and_pays_no_other_bounty() -> N
         assert not again.sent
 
     run(story, block_ms=BY_HAND)
+
+
+def test_a_death_between_two_writes_loses_no_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adapter says its finish again until it is acknowledged; the second time nothing lacks."""
+
+    def dies_at(market: Market, which: int) -> Callable[[Change], Awaitable[None]]:
+        write, count = market.store.apply, 0
+
+        async def apply(change: Change, /) -> None:
+            nonlocal count
+            count += 1
+            if count == which:
+                raise StoreFault("the process died here")
+            await write(change)
+
+        return apply
+
+    async def story(market: Market, _: Script) -> None:
+        vk, whole = await with_voucher(market, 5_000_000), market.store.apply
+        lease: Any = SimpleNamespace(id="lease_1", session_vk=vk, account="a", provider="p")
+        for which in (1, 2):
+            tx = f"{which:02d}" * 32
+            monkeypatch.setattr(market.store, "apply", dies_at(market, which))
+            with pytest.raises(StoreFault):
+                await settle.reported(market, lease, tx)
+            monkeypatch.setattr(market.store, "apply", whole)
+            await settle.reported(market, lease, tx)
+            channel = await market.store.get(Channel, vk)
+            assert channel is not None and channel.settled_tx == tx
+            assert await market.store.get(Tx, tx) is not None
+
+    with_market(tmp_path, story)
