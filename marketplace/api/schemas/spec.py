@@ -61,7 +61,7 @@ class Price(Answer):
     budget: int = told("the whole job, lovelace")
 
 
-class Gang(Answer):
+class Members(Answer):
     """Members that are placed all together or not at all."""
 
     members: int = told("2 to 64")
@@ -109,7 +109,7 @@ class Spec(Answer):
     placement: Placement = told("where it may run")
     price: Price = told("caps and budget")
     policy: Policy = told("limits, and what to do when it fails")
-    gang: Gang = maybe("only where there is one")
+    gang: Members = maybe("only where there is one")
     egress: Literal["open"] | list[str] = maybe(
         "only where asked for: where it may connect out to, anywhere or a list of `host:port`"
     )
