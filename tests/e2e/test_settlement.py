@@ -15,7 +15,7 @@ from marketplace.chain.build.wallet import Funds
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.submit import FileLog, MemoryLog, TxRecord
 from marketplace.chain.settlement.next_step import Policy, Why
-from marketplace.chain.settlement.settler import Settler, settle_until_quiet
+from marketplace.chain.settlement.settler import Settler
 from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.money.transaction import TxEvent, TxState
@@ -221,8 +221,9 @@ def test_a_crash_between_the_log_and_the_wire_is_made_good() -> None:
         survivor = MemoryLog()
         survivor.records = log.records
         desk = Desk(world.chain, world.wallet("settler"), "", survivor)
-        after = await settle_until_quiet(Settler(desk, EAGER, final_depth=1), wanted, poll_s=0)
-        assert not after  # the stored bytes went out, nothing new was built
+        settler = Settler(desk, EAGER, final_depth=1)
+        while not (done := await settler.round(wanted)).idle:
+            assert not done.sent  # the stored bytes went out, nothing new was built
         assert (await world.view(live)).claimed == 9 * ADA
 
     run(story)

@@ -370,18 +370,3 @@ def _withdraws(record: TxRecord) -> bool:
 
 def _id_of(utxo: Utxo) -> bytes:
     return read_stage(utxo.datum or b"").consts.session_vk
-
-
-async def settle_until_quiet(
-    settler: Settler, wanted: Sequence[Wanted], *, poll_s: float = 1.0
-) -> list[Settled]:
-    """Rounds until nothing is due, in flight or unfinished; for commands and tests. The caller sets
-    the deadline. :class:`ChainFault` as from :meth:`Settler.round`.
-    """
-    sent: list[Settled] = []
-    while True:
-        done = await settler.round(wanted)
-        sent += done.sent
-        if done.idle:
-            return sent
-        await anyio.sleep(poll_s)
