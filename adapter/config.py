@@ -118,7 +118,7 @@ _PLAIN: Final[Mapping[str, type]] = {
 }  # fmt: skip
 _LIMIT_TIMES: Final = (
     "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
-    "linger", "keep", "stop_grace", "max_lease",
+    "linger", "keep_channel", "keep", "stop_grace", "max_lease",
 )  # fmt: skip
 _ENVIRONMENT: Final = {
     "TALLY_MARKET": "market",

@@ -198,6 +198,7 @@ def make_offer(
         allow_root=config.allow_root,
         egress=config.egress,
         windows=tuple(w for w in config.windows if w.end_ms > wall_ms),
+        keep_most_ms=config.limits.keep_channel_ms,
     )
 
 

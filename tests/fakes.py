@@ -15,6 +15,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import GENESIS, Receipt, SignedReceipt
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End, Voucher
@@ -178,6 +179,7 @@ class FakeAdapter:
     leases: dict[str, Running] = field(default_factory=dict)
     vouchers: dict[bytes, Voucher] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
+    keeps: list[Keep] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     asked: list[wire.Message] = field(default_factory=list)
@@ -232,6 +234,8 @@ class FakeAdapter:
                     self.vouchers[voucher.session_vk] = voucher
             case wire.EndSent(end):
                 self.ends.append(end)
+            case wire.KeepSent(keep):
+                self.keeps.append(keep)
             case wire.StopAsked(lease):
                 self.stops.append(lease)
             case wire.LeaseCancelled(lease):

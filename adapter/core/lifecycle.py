@@ -327,9 +327,12 @@ def settle_if_due(draft: Draft, session_vk: bytes) -> None:
 def _wanted(draft: Draft, channel: Channel, leases: list[Lease]) -> bool:
     if channel.end_asked or channel.stage is ChannelStage.CLOSING:
         return True
-    idle = bool(channel.idle_since_wall_ms) and not leases
-    lingered = draft.now.wall_ms - channel.idle_since_wall_ms >= draft.own.limits.linger_ms
-    return idle and lingered and channel.unclaimed > 0
+    if leases or not channel.idle_since_wall_ms:
+        return False
+    idle_ms, limits = draft.now.wall_ms - channel.idle_since_wall_ms, draft.own.limits
+    if channel.keep_ms:
+        return idle_ms >= min(channel.keep_ms, limits.keep_channel_ms)
+    return idle_ms >= limits.linger_ms and channel.unclaimed > 0
 
 
 def watch(draft: Draft, channel: Channel) -> None:

@@ -56,7 +56,8 @@ class Channel:
     *voucher*: the greatest; *last*: the last receipt of the channel's chain; *leases*: all that it
     ever paid; *final*: its end lies too deep for a rollback, which was first seen at
     *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did not),
-    *exposed_due*: what was due then, *starved*: it did not come on chain in time.
+    *exposed_due*: what was due then, *starved*: it did not come on chain in time; *keep_ms*: how
+    long its consumer ordered it to be kept while it is idle (0: it said nothing).
     """
 
     session_vk: bytes
@@ -80,6 +81,7 @@ class Channel:
     exposed_due: int = 0
     starved: bool = False
     expected: bool = False
+    keep_ms: int = 0
 
     @property
     def owed(self) -> int:
@@ -194,10 +196,11 @@ class Limits:
     *fund_seen_ms*: for one whose transaction waits for a block, or for its turn; *fault_grace_ms*:
     how long a passing fault of the device is borne; *unread_ms*: how long what the chain shows of a
     channel may be unreadable before its leases pause; *final_wait_ms*: how long the last voucher is
-    waited for; *linger_ms*: after which an unused channel with money in it is finished, or one that
-    never opened forgotten; *keep_ms*: how long receipts of a finished channel are kept; *images*:
-    allowed repositories, empty = the public registries'; *image_mib*: the most that pulling an
-    image may take of the disk; *host_network*: plain processes may use the host's network.
+    waited for; *linger_ms*: after which an unused channel with money due is finished, or one that
+    never opened forgotten; *keep_channel_ms*: the longest that a consumer's order keeps an unused
+    one open; *keep_ms*: how long receipts of a finished channel are kept; *images*: allowed
+    repositories, empty = the public registries'; *image_mib*: the most that pulling an image may
+    take of the disk; *host_network*: plain processes may use the host's network.
     """
 
     resume_window_ms: int = 600_000
@@ -208,6 +211,7 @@ class Limits:
     unread_ms: int = 120_000
     final_wait_ms: int = 30_000
     linger_ms: int = 3_600_000
+    keep_channel_ms: int = 86_400_000
     keep_ms: int = 7 * 86_400_000
     stop_grace_ms: int = 10_000
     images: tuple[str, ...] = ()

@@ -139,6 +139,7 @@ def channel_row(channel: Channel) -> bytes:
             "exposed_due": channel.exposed_due,
             "starved": channel.starved,
             "expected": channel.expected,
+            "keep_ms": channel.keep_ms,
         }
     )
 

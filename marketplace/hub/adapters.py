@@ -15,7 +15,7 @@ from marketplace.domain.protocol import codec, wire
 from marketplace.hub.sockets import Connection, Hub
 from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.base.errors import Offline
-from marketplace.market.base.records import Lease, OfferRecord, Sent, VoucherRecord
+from marketplace.market.base.records import Channel, Lease, OfferRecord, Sent, VoucherRecord
 from marketplace.market.context import Market
 from marketplace.market.leases.adapters import Adapters
 
@@ -46,6 +46,7 @@ class AdapterHub:
         self.welcomed: list[Callable[[Connection], Awaitable[None]]] = []
         market.bus.on("adapter:", self._wake, remote_only=True)
         market.bus.on("voucher:", self._wake, remote_only=True)
+        market.bus.on("keep:", self._wake, remote_only=True)
 
     def connected(self, provider: str) -> bool:
         """True when its socket ends here."""
@@ -70,7 +71,7 @@ class AdapterHub:
 
     def _wake(self, topic: str) -> None:
         kind, _, name = topic.partition(":")
-        if kind == "voucher" or bytes.fromhex(name) in self.hub.live:
+        if kind in ("voucher", "keep") or bytes.fromhex(name) in self.hub.live:
             self.wanted.add(topic)
             self.event.set()
 
@@ -97,6 +98,8 @@ class AdapterHub:
             kind, _, name = topic.partition(":")
             if kind == "voucher":
                 await self._voucher(bytes.fromhex(name))
+            elif kind == "keep":
+                await self._keep(bytes.fromhex(name))
             else:
                 await self._outbox(name)
 
@@ -123,6 +126,11 @@ class AdapterHub:
         if told.get(session_vk, -1) < record.cumulative:
             told[session_vk] = record.cumulative
             self.tell(lease.provider, wire.VoucherSent(record.lease, record.voucher))
+
+    async def _keep(self, session_vk: bytes) -> None:
+        channel = await self.market.store.get(Channel, session_vk)
+        if channel is not None and channel.keep_signature:
+            self.tell(channel.provider, wire.KeepSent(channel.keep))
 
     async def _opened(self, connection: Connection) -> None:
         await self._outbox(connection.key.hex())

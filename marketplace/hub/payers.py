@@ -97,6 +97,9 @@ class PayerHub:
             case wire.EndSent(end):
                 end.verify()
                 await ticks.take_end(self.market, end)
+            case wire.KeepSent(keep):
+                keep.verify()
+                await ticks.take_keep(self.market, keep)
             case wire.StopAsked(lease, reason):
                 await self._stop(connection, lease, reason)
             case _:

@@ -231,6 +231,8 @@ class ChannelRow(SQLModel, table=True):
     state: ChannelStage = Field(sa_type=Named(ChannelStage, None), index=True)  # pyright: ignore[reportArgumentType,reportCallIssue] (an instance is allowed)
     end_cumulative: int = _big()
     end_signature: bytes
+    keep_ms: int = _big()
+    keep_signature: bytes
     settled_tx: str
     claimed: int = _big()
     paid: bool

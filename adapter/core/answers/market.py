@@ -17,6 +17,7 @@ from adapter.core.state import (
 from adapter.core.ticks import take_voucher
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
@@ -39,6 +40,8 @@ def heard(draft: Draft, message: wire.Message) -> None:
             lifecycle.reconsider(draft, voucher.session_vk)
         case wire.EndSent(end):
             _end(draft, end)
+        case wire.KeepSent(keep):
+            _keep(draft, keep)
         case wire.LeaseCancelled(id_, reason) | wire.StopAsked(id_, reason):
             lease = draft.state.leases.get(id_)
             if lease is not None:
@@ -136,6 +139,19 @@ def _end(draft: Draft, end: End) -> None:
     for lease in list(draft.state.on(end.session_vk)):
         lifecycle.stop(draft, lease, EndReason.CANCELLED, "the consumer ended the channel")
     lifecycle.settle_if_due(draft, end.session_vk)
+
+
+def _keep(draft: Draft, keep: Keep) -> None:
+    """The longest that was ever ordered stands: an old order that comes again changes nothing."""
+    channel = draft.state.channels.get(keep.session_vk)
+    if channel is None or keep.keep_ms <= channel.keep_ms:
+        return
+    try:
+        keep.verify()
+    except Refusal as refusal:
+        draft.alarm(refusal.code, refusal.message)
+        return
+    draft.put_channel(replace(channel, keep_ms=keep.keep_ms))
 
 
 def link_up(draft: Draft) -> None:

@@ -88,6 +88,9 @@ class Offer(Answer):
     fee_bps: int = told("the fee of settling, in hundredths of a per cent of what is claimed")
     tick_ms: int = told("time between two receipts, ms")
     close_period_ms: int = told("how long a channel stays claimable once it is closed, ms")
+    keep_most_ms: int = told(
+        "the longest that an idle channel is kept open for its consumer, ms; 0: none is"
+    )
     payout_address: str = told("where the provider is paid, Bech32")
     cpu: Processor = told("its CPU")
     memory_mib: int = told("memory, MiB")

@@ -21,6 +21,7 @@ import cbor2
 from marketplace.domain import cbor
 from marketplace.domain.canonical import want_bytes, want_int, want_text
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
@@ -118,15 +119,19 @@ def _hints(kind: type[Message]) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
+_SIGNED: Final = (Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End, Keep)
+"""What has a form of its own."""
+
+
 def _plain(value: object) -> object:
-    if isinstance(value, (Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End)):
+    if isinstance(value, _SIGNED):
         return value.to_wire()
     return value
 
 
 def _typed(hint: Any, value: Any, name: str) -> Any:
     """*value* as *hint* says; every branch refuses what it does not know."""
-    if hint in (Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End):
+    if hint in _SIGNED:
         return hint.from_wire(value)
     if hint is int:
         return want_int(value, name, -(2**63))

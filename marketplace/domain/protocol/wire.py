@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
@@ -247,6 +248,15 @@ class EndSent(Message):
     """The consumer wants the channel ended now: stop its leases, claim, finish."""
 
     end: End
+
+
+@dataclass(frozen=True)
+class KeepSent(Message):
+    """The consumer wants the channel kept open for its next lease, and ended once it was idle for
+    so long.
+    """
+
+    keep: Keep
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,8 @@ class Offer:
     *provider*: hex of the adapter's Ed25519 key, its name everywhere; *gpu_rates*: micro-lovelace
     per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone;
     *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out;
-    *job_version*: the newest form of a job that its adapter reads.
+    *job_version*: the newest form of a job that its adapter reads; *keep_most_ms*: the longest that
+    an idle channel is kept open for its consumer (0: none is, its consumer ends it).
     """
 
     id: str
@@ -143,6 +144,7 @@ class Offer:
     egress: bool = False
     windows: tuple[Window, ...] = ()
     job_version: int = VERSION
+    keep_most_ms: int = 0
 
     def __post_init__(self) -> None:
         simulated = any(gpu.simulated for gpu in self.host.gpus)
@@ -185,6 +187,7 @@ class Offer:
             "egress": self.egress,
             "windows": [[w.start_ms, w.end_ms, w.notice] for w in self.windows],
             "job_version": self.job_version,
+            "keep_most_ms": self.keep_most_ms,
         }
 
     @staticmethod
@@ -221,6 +224,7 @@ class Offer:
                 egress=want_flag(w["egress"], "egress"),
                 windows=tuple(_window(x) for x in want_items(w["windows"], "windows", 1000)),
                 job_version=want_int(w.get("job_version", 1), "job_version", 1),
+                keep_most_ms=want_int(w.get("keep_most_ms", 0), "keep_most_ms"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from marketplace.domain import canonical
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.transaction import TxState
@@ -116,8 +117,7 @@ class Job(Record):
 
     FIXED: ClassVar[frozenset[str]] = frozenset(
         {
-            "account", "api_key", "name", "kind", "spec", "created_ms", "consumer_vkh", "channels",
-            "gang",
+            "account", "api_key", "name", "kind", "spec", "created_ms", "consumer_vkh", "gang",
         }
     )  # fmt: skip
     id: str
@@ -284,10 +284,17 @@ class Channel(Record):
     state: ChannelStage = ChannelStage.OPENING
     end_cumulative: int = 0
     end_signature: bytes = b""  # the consumer's End, once sent
+    keep_ms: int = 0
+    keep_signature: bytes = b""  # the consumer's longest Keep, once sent
     settled_tx: str = ""
     claimed: int = 0
     paid: bool = False  # money moves over it, as this market's own chain shows (``paying``)
     version: int = 0
+
+    @property
+    def keep(self) -> Keep:
+        """The consumer's order, if ``keep_signature`` is there."""
+        return Keep(self.session_vk, self.keep_ms, self.keep_signature)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from marketplace.market.state.open_quotes import WAITS
 
 STILL_TAKEN: Final = ("DEVICE_BUSY", "NO_ROOM")
 """Declines that pass: a workload that has ended is removed from its host a moment later."""
+CHANNEL_GONE: Final = "CHANNEL_OVER"
+"""The channel that was to be reused is being ended: an idle one ends when its consumer ordered."""
 BUSY_TRIES: Final = 5
 BUSY_MS: Final = 1_000
 _TX: Final = re.compile(r"[0-9a-f]{64}")
@@ -51,7 +53,7 @@ def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
     to start.
 
     What is only still taken, by a lease that has just ended, is asked for again where the job
-    waits.
+    waits. So is what failed for the channel to be reused: without that one.
     """
     said = f"{asked.code}: {asked.message}"
     if lease.state is LeaseState.OFFERED:
@@ -61,6 +63,9 @@ def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
     if lease.state is not LeaseState.PROPOSED:
         return Outcome(job, lease)
     out = ending.never_was(job, lease, LeaseEvent.DECLINED, EndReason.DECLINED, said, now)
+    if lease.reused and asked.code == CHANNEL_GONE:
+        left = [one for one in job.channels if one != lease.session_vk.hex()]
+        return replace(out, job=replace(out.job, avoid=job.avoid, channels=left))
     tries = job.busy.get(lease.provider, 0)
     if asked.code not in STILL_TAKEN or not waits(job) or tries >= BUSY_TRIES:
         return out

@@ -221,6 +221,8 @@ class Adapters:
         if channel.end_signature and not channel.settled_tx:
             end = End(channel.session_vk, channel.end_cumulative, channel.end_signature)
             sends.append(wire.EndSent(end))
+        elif channel.keep_signature:
+            sends.append(wire.KeepSent(channel.keep))
         return sends
 
     async def _accepted(self, provider: str, lease_id: str, terms: SignedTerms) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from marketplace.domain.errors import Conflict, NotFound
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import (
     Receipt,
     ReceiptRefused,
@@ -102,6 +103,22 @@ async def take_end(market: Market, end: End) -> Channel:
     sends: list[tuple[str, wire.Message]] = [(f"adapter:{channel.provider}", wire.EndSent(end))]
     await market.store.apply(Change(sets=[ended], puts=[note], sends=sends))
     return ended
+
+
+async def take_keep(market: Market, keep: Keep) -> None:
+    """The consumer's signed order how long its idle channel stays open: the longest is kept, and
+    said to the adapter again whenever it comes back. Of an ended channel it says nothing any more.
+    """
+    keep.verify()
+    channel = await market.store.get(Channel, keep.session_vk)
+    if channel is None:
+        raise NotFound("no such channel")
+    if channel.end_signature or channel.state is ChannelStage.ENDED or channel.settled_tx:
+        return
+    if keep.keep_ms > channel.keep_ms:
+        kept = replace(channel, keep_ms=keep.keep_ms, keep_signature=keep.signature)
+        await market.store.apply(Change(sets=[kept], topics=[f"keep:{keep.session_vk.hex()}"]))
+    market.providers.tell(channel.provider, wire.KeepSent(keep))
 
 
 async def unanswered(market: Market, session_vk: bytes) -> list[ReceiptRecord]:

@@ -35,6 +35,7 @@ from adapter.core.workload import Status, Times
 from adapter.journal.journal import Journal
 from marketplace.domain.metering.reading import Phase
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import Receipt, SignedReceipt, check_next, check_time
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
@@ -67,7 +68,8 @@ class Anything:
         self.dice = random.Random(seed)
         self.bench = Bench(own=Own(offer(), ADAPTER, RULES), capacity=100_000)
         self.last: dict[bytes, Receipt] = {}
-        self.own: dict[str, Receipt] = {}
+        # A lease's name is free again once its channel is forgotten.
+        self.own: dict[tuple[bytes, str], Receipt] = {}
         self.paid: dict[bytes, int] = {}
 
     def lease(self) -> str:
@@ -83,7 +85,8 @@ class Anything:
         acts = (
             self.propose, self.propose, self.sign, self.sign, self.sight, self.sight, self.begin,
             self.begin, self.measure, self.measure, self.measure, self.measure, self.pay, self.pay,
-            self.pay, self.end, self.stop, self.host, self.host, self.chain, self.link, self.restart,
+            self.pay, self.end, self.keep, self.stop, self.host, self.host, self.chain, self.link,
+            self.restart,
         )  # fmt: skip
         return self.dice.choice(acts)()
 
@@ -156,6 +159,12 @@ class Anything:
             return None
         return self.bench.hear(wire.EndSent(End.sign(self.dice.choice(SESSIONS), 0)))
 
+    def keep(self) -> Outcome | None:
+        if self.dice.random() < 0.8:
+            return None
+        order = Keep.sign(self.dice.choice(SESSIONS), self.dice.choice([1, 5_000, 90_000]))
+        return self.bench.hear(wire.KeepSent(order))
+
     def stop(self) -> Outcome | None:
         if self.dice.random() < 0.8:
             return None
@@ -211,12 +220,12 @@ class Anything:
         for signed in outcome.ticks:
             receipt = SignedReceipt(signed.body, signed.signature).verify(ADAPTER.verify_key)
             rate = 10_000_000 if receipt.resource == "core" else 2_000_000_000
-            before = self.last.get(receipt.session_vk)
+            before, lease = self.last.get(receipt.session_vk), (receipt.session_vk, receipt.lease)
             if receipt.seq > 1:
-                check_next(receipt, before, self.own.get(receipt.lease), rate)
+                check_next(receipt, before, self.own.get(lease), rate)
             units = outcome.state.leases[receipt.lease].terms.units_milli
-            check_time(receipt, self.own.get(receipt.lease), units)
-            self.last[receipt.session_vk] = self.own[receipt.lease] = receipt
+            check_time(receipt, self.own.get(lease), units)
+            self.last[receipt.session_vk] = self.own[lease] = receipt
         for lease in outcome.state.leases.values():
             assert lease.owed <= lease.terms.ceiling
             assert lease.state is not LeaseState.ENDED

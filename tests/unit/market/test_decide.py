@@ -155,6 +155,18 @@ def test_a_decline_goes_back_and_avoids_the_provider() -> None:
     assert out.effects[1:] == (Release(lease.id), Rematch(job.id))
 
 
+def test_a_channel_that_is_over_is_left_out_and_its_provider_is_asked_again() -> None:
+    """An idle channel was ended as its consumer had ordered: nobody let anybody down."""
+    job, lease = begin()
+    key, other = lease.session_vk.hex(), "cd" * 32
+    job, lease = replace(job, channels=[key, other]), replace(lease, reused=True)
+    out = after(job, lease, Declined("CHANNEL_OVER", "is over"))
+    assert (out.job.avoid, out.job.channels) == ([], [other])
+    assert out.effects[1:] == (Release(lease.id), Rematch(job.id))
+    fresh = after(job, replace(lease, reused=False), Declined("CHANNEL_OVER", "is over"))
+    assert (fresh.job.avoid, fresh.job.channels) == ([lease.provider], [key, other])
+
+
 def test_a_decline_after_both_signed_is_a_start_that_failed() -> None:
     job, lease = leased(after(*funded(), Declined("DISK", "is full", 7)))
     assert (lease.state, lease.reason, lease.owed) == (LeaseState.ENDING, "START_FAILED", 7)

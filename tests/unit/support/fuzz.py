@@ -26,6 +26,7 @@ from marketplace.client.net.signin import sign_message
 from marketplace.domain import canonical, cbor
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.channel import Open
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import Lost, Receipt, SignedReceipt
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
@@ -71,7 +72,8 @@ def _messages() -> list[wire.Message]:
         wire.BlobPart(_LEASE, "ab" * 32, 0, 300, bytes(300)),
         wire.LeaseProposed(_LEASE, spec(), payer.terms().encode()),
         wire.LeaseSigned(_LEASE, agreed, "cd" * 32, {"TOKEN": b"sealed" * 9}),
-        wire.EndSent(End.sign(payer.SESSION, 5)), wire.StopAsked(_LEASE, "CANCELLED"),
+        wire.EndSent(End.sign(payer.SESSION, 5)), wire.KeepSent(Keep.sign(payer.SESSION, 9)),
+        wire.StopAsked(_LEASE, "CANCELLED"),
         wire.ExecAsked(_LEASE, "call", ["nvidia-smi", "-L"]), wire.StreamOpened(_LEASE, "s1", 80),
         wire.Subscribe(payer.SESSION.verify_key, bytes(64)),
     ]  # fmt: skip

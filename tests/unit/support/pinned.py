@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import Receipt, SignedReceipt
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End, Voucher
@@ -60,8 +61,10 @@ SIGNED_TERMS: Final = SignedTerms(
 SIGNED_RECEIPT: Final = SignedReceipt.sign(RECEIPT, ADAPTER)
 VOUCHER: Final = Voucher.sign(SESSION, 123_456_789)
 END: Final = End.sign(SESSION, 123_456_789)
+KEEP: Final = Keep.sign(SESSION, 600_001)
 GIVEN: Final[dict[str, Any]] = {
     "JobSpec": JOB, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
     "SignedTerms": SIGNED_TERMS, "SignedReceipt": SIGNED_RECEIPT, "Voucher": VOUCHER, "End": END,
+    "Keep": KEEP,
     "session_vk": SESSION.verify_key,
 }  # fmt: skip
