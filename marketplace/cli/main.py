@@ -32,19 +32,23 @@ COMMANDS: Final[dict[str, Entry]] = {
     "offers": Entry("commands.offers", "Search what providers offer.", "client"),
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
-    "wallet": Entry("commands.wallet", "Make and show a wallet.", "client"),
-    "purse": Entry("commands.purse", "Fund, show and sweep the hot purse.", "client"),
-    "payer": Entry("commands.payer", "Pay for jobs that outlive their client.", "client"),
+    "wallet": Entry("commands.money.wallet", "Make and show a wallet.", "client"),
+    "purse": Entry("commands.money.purse", "Fund, show and sweep the hot purse.", "client"),
+    "payer": Entry("commands.money.payer", "Pay for jobs that outlive their client.", "client"),
     "channel": Entry(
-        "commands.channel", "Get one's own money out with a chain address alone.", "client"
+        "commands.money.channel", "Get one's own money out with a chain address alone.", "client"
     ),
-    "watch": Entry("commands.watch", "Rescue sleeping providers: a keyless watchtower.", "client"),
+    "watch": Entry(
+        "commands.money.watch", "Rescue sleeping providers: a keyless watchtower.", "client"
+    ),
     "adapter": Entry(
         "commands.adapter", "The provider's side: doctor, run, status, drain.", "adapter"
     ),
-    "market": Entry("commands.market", "Serve, migrate, settle and operate a market.", "market"),
+    "market": Entry(
+        "commands.market.serve", "Serve, migrate, settle and operate a market.", "market"
+    ),
     "devnet": Entry("commands.devnet", "A Cardano ledger on this machine.", "devnet"),
-    "faucet": Entry("commands.faucet", "Devnet money for an address.", "devnet"),
+    "faucet": Entry("commands.money.faucet", "Devnet money for an address.", "devnet"),
     "bench": Entry("commands.bench", "Measure; print figures.", "dev"),
     "completion": Entry(
         "commands.completion", "Complete command lines in bash, zsh or fish.", "client"

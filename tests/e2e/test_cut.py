@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from marketplace.cli.commands.faucet import ask as ask_faucet
+from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.client.sdk.market import Job, Market
 from marketplace.domain.metering.reading import Cause
 from marketplace.domain.units import LOVELACE_PER_ADA

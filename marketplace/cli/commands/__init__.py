@@ -1,1 +1,1 @@
-"""A file a command group; each is loaded when it is called (``cli/main.py``)."""
+"""A file a command group, or a folder; each is loaded when it is called (``cli/main.py``)."""

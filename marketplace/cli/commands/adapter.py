@@ -19,8 +19,8 @@ from adapter.devices.scrub import Quarantine
 from adapter.doctor.configured import examine
 from adapter.doctor.run import exit_code, report_json, support_bundle
 from adapter.main import main as run_adapter
+from marketplace.cli.commands.money.passphrase import change_passphrase
 from marketplace.cli.shared.options import Json
-from marketplace.cli.shared.passphrase import change_passphrase
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound

@@ -109,7 +109,7 @@ def run(
 
         loaded, wish = jobfiles.load(file), Wish(yes, as_json, keep, detach, outputs)
         if loaded.spec.gang is not None:
-            from marketplace.cli.shared.gangs import run_gang
+            from marketplace.cli.commands.job_gang import run_gang
 
             return await run_gang(where, loaded, wish)
         return await run_job(where, loaded, wish)

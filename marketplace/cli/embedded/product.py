@@ -30,7 +30,7 @@ from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text
 from marketplace.chain.node.blockfrost import connect
-from marketplace.cli.commands.faucet import ask as ask_faucet
+from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.cli.shared.refusals import PortTaken
 from marketplace.client.net.http import Http, MarketRefused

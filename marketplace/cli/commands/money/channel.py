@@ -14,7 +14,7 @@ import typer
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.datum import read_stage
 from marketplace.chain.encoding.utxo import OutRef, Utxo
-from marketplace.cli.commands.channel_check import check
+from marketplace.cli.commands.money.channel_check import check
 from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
 from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
 from marketplace.cli.shared.screen import out

@@ -1,6 +1,6 @@
 """``tally market``: serve a market, migrate its database, deploy the scripts.
 
-The operator's commands are in ``market_operator.py``.
+What an operator does to its database is in ``operator.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.submit import FileLog
-from marketplace.cli.commands import market_operator
-from marketplace.cli.shared.market_database import (
+from marketplace.cli.commands.market import operator as market_operator
+from marketplace.cli.commands.market.database import (
     HOOKS,
     OPERATOR,
     Database,

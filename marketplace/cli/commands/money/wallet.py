@@ -8,8 +8,8 @@ import anyio
 import typer
 
 from marketplace.chain.encoding import address as addresses
+from marketplace.cli.commands.money.passphrase import change_passphrase
 from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId
-from marketplace.cli.shared.passphrase import change_passphrase
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.refusals import guarded
 from marketplace.cli.shared.screen import out

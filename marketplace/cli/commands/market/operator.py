@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from marketplace.cli.shared.market_database import (
+from marketplace.cli.commands.market.database import (
     HOOKS,
     OPERATOR,
     Database,

@@ -8,10 +8,10 @@ import anyio
 import typer
 
 from marketplace.chain.encoding import address as addresses
-from marketplace.cli.commands.wallet import Mainnet, describe, show_facts
+from marketplace.cli.commands.money.passphrase import change_passphrase
+from marketplace.cli.commands.money.wallet import Mainnet, describe, show_facts
 from marketplace.cli.shared.logs import configure_logs
 from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
-from marketplace.cli.shared.passphrase import change_passphrase
 from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
