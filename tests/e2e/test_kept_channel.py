@@ -72,7 +72,7 @@ async def three_jobs(market: Market, image: str) -> None:
     assert held.facts.amount >= paid_in + ceilings * 9 // 10  # each brought its own money
 
     await held.end()
-    await until_true(lambda: market.runner.confirm(held), "the channel's end")
+    await until_true(lambda: market.runner.watch.confirm(held), "the channel's end")
     bill = await done[0].invoice(verify=True)
     assert bill.reconciled
     (total,) = bill.channels

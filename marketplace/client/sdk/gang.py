@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import anyio
 
+from marketplace.client.jobs.agreements import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import CheckedQuote, Runner
+from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.http import Http
 from marketplace.client.sdk.job import Job
 from marketplace.domain.errors import Malformed, Refusal
@@ -69,7 +70,7 @@ async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> Json:
     if len({str(view["id"]) for view in shown}) != len(members):
         raise Malformed(f"the market shows other members than the {len(members)} of this gang")
     for view, spec in zip(shown, members, strict=True):
-        runner.know(
+        runner.agreements.know(
             str(view["id"]), spec
         )  # its quote has to be for this, whatever the market shows
     return gang
@@ -84,12 +85,12 @@ async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
     """
     try:
         views = [await runner.quoted(str(member["id"])) for member in gang["members"]]
-        offers = [await runner.examine(view) for view in views]
+        offers = [await runner.agreements.examine(view) for view in views]
         if confirm is not None and not await confirm(offers):
             await _stop(runner, gang)
             return False
         for offered in offers:
-            await runner.accept(offered)
+            await runner.agreements.accept(offered)
     except Refusal:
         with anyio.CancelScope(shield=True):
             await _stop(runner, gang)

@@ -103,7 +103,7 @@ class Job:
     def spent(self) -> int:
         """Lovelace approved so far: by the own book, else as the market says."""
         if self._runner is not None:
-            own = self._runner.spent(self.id)
+            own = self._runner.channels.spent(self.id)
             if own:
                 return own
         return int(self.view.get("spent") or 0)

@@ -26,8 +26,9 @@ import httpx
 import structlog
 
 from marketplace.chain.errors import ChainFault
+from marketplace.client.jobs.agreements import CheckedQuote, Confirm
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import CheckedQuote, Confirm, Runner
+from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.missed_receipts import HttpReceipts
 from marketplace.client.payer.payers import Payers
@@ -182,12 +183,12 @@ class Market(Reader):
         view = posted if quoted else await runner.quoted(str(posted["id"]))
         if view["state"] == "QUOTED":
             try:
-                async with runner.turn(view):
-                    offered = await runner.examine(view)
+                async with runner.agreements.turn(view):
+                    offered = await runner.agreements.examine(view)
                     if confirm is not None and not await confirm(offered):
-                        await runner.decline(view)
+                        await runner.agreements.decline(view)
                         raise QuoteDeclined(f"{posted['id']}: the quote was declined")
-                    await runner.accept(offered)
+                    await runner.agreements.accept(offered)
             except Fault:
                 raise  # the quote stands: accepting again is safe
             except Refusal as refusal:
@@ -214,17 +215,17 @@ class Market(Reader):
                 raise QuoteDeclined(f"{posted['id']}: the quotes were declined")
         except Refusal:
             for name in names:
-                if runner.channels(name):
+                if runner.channels.of(name):
                     self.attach(name)  # its channel may be open: what is in it has to come home
             raise
         return gang.Gang(str(posted["id"]), [self.attach(name) for name in names], self.http)
 
     async def _let_go(self, view: Json) -> None:
         try:
-            await self.runner.decline(view)
+            await self.runner.agreements.decline(view)
         except Refusal as refusal:  # it has lapsed, or ended meanwhile
             log.info("not_declined", code=refusal.code, why=refusal.message)
-        if self.runner.channels(str(view["id"])):
+        if self.runner.channels.of(str(view["id"])):
             self.attach(str(view["id"]))  # its channel may be open: what is in it has to come home
 
     def attach(self, name: str) -> Job:
@@ -237,7 +238,7 @@ class Market(Reader):
         while True:
             try:
                 handle.seen(await self.runner.follow(name, handle.saw))
-                self._watch_ends(self.runner.channels(name))
+                self._watch_ends(self.runner.channels.of(name))
                 return
             except Halt:
                 raise  # the own books cannot be kept: this process pays for nobody any more
@@ -256,7 +257,7 @@ class Market(Reader):
         purse = self._purse()
         begun: list[str] = []
         for held in await runner.payers.take_all(purse.session):
-            await runner.resume(held)
+            await runner.watch.resume(held)
             for name, lease in held.book.leases.items():
                 if lease.terms.job not in begun and (name not in held.final or not held.end_sent):
                     begun.append(lease.terms.job)
@@ -276,7 +277,7 @@ class Market(Reader):
         """Soon at first, seldom later: a lost provider's close period may take a day."""
         pause = 1.0
         try:
-            while held.end_sent and not await self.runner.confirm(held):
+            while held.end_sent and not await self.runner.watch.confirm(held):
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, _LEAVE_S)
         finally:

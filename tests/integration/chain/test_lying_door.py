@@ -60,7 +60,7 @@ async def restarted(me: Consumer, chain: ChainReader) -> AsyncGenerator[Life]:
 
     held._link.send = send  # pyright: ignore -- what would leave for the market
     runner.payers.listen(hear)
-    await runner.resume(held)
+    await runner.watch.resume(held)
     try:
         yield life
     finally:
@@ -71,9 +71,9 @@ async def running(world: World, folder: Path) -> tuple[Consumer, Paper, str]:
     """A channel in a block, over which one honest second was paid, and its open transaction."""
     me, paper = Consumer.of(world, folder), Paper()
     life = me.life(Till(me.purse, world.chain))
-    held = await life.accept(me.offered)
+    held = await life.agreements.accept(me.offered)
     world.devnet.mint()
-    await life.confirm(held)
+    await life.watch.confirm(held)
     await held.receipt(paper.tick(me.terms, 1000))
     ended(life)
     return me, paper, held.facts.open_tx

@@ -241,7 +241,7 @@ def test_a_price_above_the_cap_is_never_signed(tmp_path: Path) -> None:
                 assert "expired" in refused.message
             else:
                 raise AssertionError("expired")
-            await runner.decline(view)
+            await runner.agreements.decline(view)
 
     story(tmp_path, tell)
 
@@ -253,9 +253,9 @@ def test_a_crash_between_opening_and_signing_opens_no_second_channel(tmp_path: P
         async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
             runner = market.runner
             posted = await runner.post(LoadedJob(spec(), {}))
-            offered = await runner.examine(await runner.quoted(posted["id"]))
+            offered = await runner.agreements.examine(await runner.quoted(posted["id"]))
             terms = offered.quote.terms
-            held = await runner._book(offered.quote, offered.amount)  # pyright: ignore[reportPrivateUsage]
+            held = await runner.agreements._book(offered.quote, offered.amount)  # pyright: ignore[reportPrivateUsage]
             await held.agree(offered.quote.signed, terms.ceiling)
             ref = await runner.till.open(terms, offered.amount)
             # the process dies here: the open transaction's id was not noted, the market not told

@@ -79,14 +79,14 @@ def test_a_member_that_is_quoted_wrongly_ends_all_before_anybody_is_paid(tmp_pat
             with pytest.raises(QuoteDeclined):
                 await market.run_gang(pair(), confirm=no)
             runner = market.runner
-            known = runner.know
+            known = runner.agreements.know
 
             # As if the market had quoted the second member for another job than was posted.
             def other(job: str, asked: JobSpec) -> None:
                 wrong = asked.env["TALLY_MEMBER"] == "1"
                 known(job, replace(asked, image="sha256:" + "cd" * 32) if wrong else asked)
 
-            object.__setattr__(runner, "know", other)
+            object.__setattr__(runner.agreements, "know", other)
             with pytest.raises(QuoteRefused):
                 await market.run_gang(pair())
             store = world.running.market.store

@@ -101,7 +101,7 @@ def test_what_was_signed_is_paid_by_the_payers_own_finish(tmp_path: Path) -> Non
                 world.served.devnet.advance(3_600_000)
                 closed = await dear.look(held.session_vk, held.facts.open_tx)
                 assert isinstance(closed, ChannelView) and closed.closing
-                await market.runner.confirm(held)
+                await market.runner.watch.confirm(held)
                 await until(lambda: held.facts.state == "ENDED")
         found = await dear.look(held.session_vk, held.facts.open_tx)
         assert isinstance(found, ChannelEnded) and found.claimed == signed
@@ -122,8 +122,8 @@ def test_while_it_may_come_back_nothing_is_closed(tmp_path: Path) -> None:
             await provider.ticks(lease, 1)
             (held,) = market.payers.all
             await held.end()
-            assert not await market.runner.confirm(held)
-            assert not await market.runner.confirm(held)
+            assert not await market.runner.watch.confirm(held)
+            assert not await market.runner.watch.confirm(held)
             found = await provider.look(held.session_vk, held.facts.open_tx)
             assert isinstance(found, ChannelView) and not found.closing
             assert found.utxo.ref not in await in_flight(market.runner.till.log)

@@ -22,8 +22,9 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.outputs import Out
+from marketplace.client.jobs.agreements import CheckedQuote
 from marketplace.client.jobs.quotes import Quote
-from marketplace.client.jobs.runner import CheckedQuote, Runner
+from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet import one_open, second_output
@@ -126,7 +127,7 @@ class Consumer:
         payers = Payers(self.purse.channels, "http://market", 42, None)  # pyright: ignore[reportArgumentType]
         http: Any = NoHttp()
         made = Runner(http, self.purse, till, payers)
-        made.know(self.offered.job, core_job())
+        made.agreements.know(self.offered.job, core_job())
         return made
 
     async def outputs(self) -> list[Utxo]:
@@ -155,12 +156,12 @@ def test_a_payer_that_died_before_it_noted_its_open_takes_that_one_up(tmp_path: 
         me = Consumer.of(world, tmp_path)
         first = me.life(Mortal(me.purse, world.chain))
         with pytest.raises(Killed):
-            await first.accept(me.offered)
+            await first.agreements.accept(me.offered)
         ended(first)
         second_life = me.life(Till(me.purse, world.chain))
         [held] = await second_life.payers.take_all(me.purse.session)
-        await second_life.resume(held)
-        await second_life.accept(me.offered)
+        await second_life.watch.resume(held)
+        await second_life.agreements.accept(me.offered)
         for _ in range(2):
             world.devnet.mint()
         [output] = await me.outputs()
@@ -196,15 +197,15 @@ def test_a_door_that_takes_the_open_and_does_not_answer_has_opened_it(
             with anyio.move_on_after(30):
                 while True:  # as the SDK and the daemon do: a fault of the chain is tried again
                     try:
-                        held = await life.accept(me.offered)
+                        held = await life.agreements.accept(me.offered)
                         break
                     except ChainFault:
                         await anyio.sleep(0.1)
             again = me.life(Till(me.purse, chain))
             ended(life)
             [held] = await again.payers.take_all(me.purse.session)
-            await again.resume(held)
-            await again.accept(me.offered)
+            await again.watch.resume(held)
+            await again.agreements.accept(me.offered)
             ended(again)
         for _ in range(2):
             world.devnet.mint()
@@ -239,7 +240,7 @@ def test_a_second_output_stops_the_payer_and_is_taken_back(tmp_path: Path) -> No
         me = Consumer.of(world, tmp_path, close_period_ms=60_000)
         till = Till(me.purse, world.chain)
         life = me.life(till)
-        held = await life.accept(me.offered)
+        held = await life.agreements.accept(me.offered)
         heard: list[Paid] = []
 
         async def hear(paid: Paid) -> None:
@@ -249,7 +250,7 @@ def test_a_second_output_stops_the_payer_and_is_taken_back(tmp_path: Path) -> No
         stray = await _open_again(me, world.chain)
         world.devnet.mint()
         assert len(await me.outputs()) == 2
-        await life.confirm(held)  # the first look at the chain, before anything is signed
+        await life.watch.confirm(held)  # the first look at the chain, before anything is signed
         assert held.book.stopped == "CHANNEL_TWICE" and held.end_sent
         [said] = [paid for paid in heard if paid.kind == "refused"]
         assert said.code == "CHANNEL_TWICE" and "closed by itself" in said.message
@@ -275,7 +276,7 @@ def test_a_strangers_copy_beside_the_channel_stops_nobody(tmp_path: Path) -> Non
         me = Consumer.of(world, tmp_path)
         till = Till(me.purse, world.chain)
         life = me.life(till)
-        held = await life.accept(me.offered)
+        held = await life.agreements.accept(me.offered)
         world.fund("stranger", 50 * ADA)
         world.devnet.mint()
         stake = till.desk().wallet.stake
@@ -284,7 +285,7 @@ def test_a_strangers_copy_beside_the_channel_stops_nobody(tmp_path: Path) -> Non
         await open_channels(world.desk("stranger"), [copy])
         world.devnet.mint()
         assert len(await me.outputs()) == 2
-        await life.confirm(held)
+        await life.watch.confirm(held)
         await second_output.look(till, life.payers, me.purse.channels)
         assert held.facts.state == "OPEN" and not held.book.stopped and not held.end_sent
         ended(life)

@@ -61,10 +61,12 @@ class Rig:
             "terms": body.hex(), "adapter_signature": ADAPTER.sign(body).hex(), "channel": "fresh",
         }  # fmt: skip
         view = {"id": "job_1", "spec": self.job.to_wire(), "quote": quote}
-        return await self.runner.accept(await self.runner.examine(view)), terms
+        return await self.runner.agreements.accept(
+            await self.runner.agreements.examine(view)
+        ), terms
 
     def total(self) -> int:
-        return self.runner.spent("job_1") + self.payers.spent_before("job_1")
+        return self.runner.channels.spent("job_1") + self.payers.spent_before("job_1")
 
 
 def test_a_provider_that_comes_back_is_paid_no_more_than_the_budget(tmp_path: Path) -> None:
@@ -98,14 +100,14 @@ def test_a_second_lease_that_the_budget_does_not_bear_is_refused(tmp_path: Path)
         rig = Rig(tmp_path)
         first, _ = await rig.lease("lease_1", BUDGET)
         offered = None
-        accept = rig.runner.accept
+        accept = rig.runner.agreements.accept
 
         async def later(what: Any) -> Any:
             nonlocal offered
             offered = what
             return None
 
-        setattr(rig.runner, "accept", later)  # noqa: B010 -- the quote was seen, not yet agreed to
+        setattr(rig.runner.agreements, "accept", later)  # noqa: B010 -- the quote was seen, not yet agreed to
         await rig.lease("lease_2", 800_000)
         first.book = first.book.with_lease(_running(first.book.leases["lease_1"], 300_000))
         assert offered is not None
@@ -131,7 +133,7 @@ def test_a_kept_channel_is_topped_up_by_no_more_than_the_new_ceiling(
         book = held.book.with_lease(replace(_running(lease, 40), last=receipt))
         held.book = replace(book, last=receipt, capacity=capacity)
         quote: Any = SimpleNamespace(terms=replace(lease.terms, lease="lease_2", ceiling=400_000))
-        lacking = await rig.runner._lacking(quote)
+        lacking = await rig.runner.agreements._lacking(quote)
         if stated:  # what the old lease can use at most is in there: nothing is lacking
             assert lacking == 0
         assert lacking <= 400_000

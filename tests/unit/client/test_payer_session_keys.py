@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
+from marketplace.client.jobs.agreements import CheckedQuote
 from marketplace.client.jobs.quotes import QuoteRefused
-from marketplace.client.jobs.runner import CheckedQuote, Runner
+from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.journal import ChannelFacts, Journal, channel_row
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
@@ -39,7 +40,7 @@ def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> No
     view = {"id": "job_1", "spec": job.to_wire(), "quote": quote}
 
     async def examine() -> CheckedQuote:
-        return await runner.examine(view)
+        return await runner.agreements.examine(view)
 
     assert anyio.run(examine).fresh
     journal, _ = Journal.hold(purse.channels, session.verify_key)

@@ -1,0 +1,34 @@
+"""The secrets that a job names: read from the environment, sealed to the provider that runs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from marketplace.domain.errors import Refusal
+from marketplace.domain.keys import seal_to
+
+
+class SecretMissing(Refusal):
+    """A secret that the job names is not in this process's environment."""
+
+    code = "SECRET_MISSING"
+    remedy = "export it before the job is run; its value is sealed to the provider here"
+
+
+def secrets_here(names: Sequence[str]) -> dict[str, str]:
+    """The values of *names* from the environment; :class:`SecretMissing`."""
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise SecretMissing(f"not set in the environment: {', '.join(missing)}")
+    return {name: os.environ[name] for name in names}
+
+
+def sealed(names: Sequence[str], adapter_vk: bytes) -> dict[str, str]:
+    """The values of *names* as hex, each of which only the adapter of that key can open;
+    :class:`SecretMissing`.
+    """
+    return {
+        name: seal_to(adapter_vk, value.encode()).hex()
+        for name, value in secrets_here(names).items()
+    }
