@@ -15,7 +15,7 @@ from marketplace.matching.model import (
 )
 from marketplace.matching.preemption import Preemption, plan_preemption
 from marketplace.matching.reservations import Reservations, Room
-from marketplace.matching.usable import Weights
+from marketplace.matching.scoring.usable import Weights
 
 __all__ = [
     "FairQueue",

@@ -1,11 +1,7 @@
 """The matchmaker: filters, then scores, then the lowest row; everything kept incrementally.
 
-Each *shape* of request keeps a cost per host. A placement changes one host, which is written to the
-fleet's change log; the next time a shape is asked for, only the hosts changed since it was last
-asked are scored again. The state is the hosts, the live placements and a bounded number of shapes:
-nothing grows with history.
-
-Longer than most files here because everything that writes the state is in it: one writer, one file.
+One writer of the state: the hosts, the live placements and what is kept of them to answer quickly.
+Nothing grows with history.
 """
 
 from __future__ import annotations
@@ -13,94 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
 
 import numpy as np
 
-from marketplace.matching import explain, filters, scores_scalar
-from marketplace.matching.affinity import Beside
-from marketplace.matching.demand import Demand
+from marketplace.matching import explain, filters
 from marketplace.matching.filters import Bits
 from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
-from marketplace.matching.scores import Slots, score
-from marketplace.matching.standing import Standing
-from marketplace.matching.usable import Floats, Weights
-
-FEW: Final = 8
-"""Up to this many hosts with room are scored one by one."""
-
-SHAPE_CELLS: Final = 64_000_000
-"""Cached costs over all shapes and hosts: about 0.9 GB at the most, whatever the policy says."""
-
-
-class Shape:
-    """One kind of request: which terms each row fails, what it costs there, and the device that is
-    cheapest.
-    """
-
-    __slots__ = (
-        "bits",
-        "bits_seen",
-        "bits_terms",
-        "cost",
-        "fails",
-        "request",
-        "seen",
-        "slot",
-        "terms_seen",
-        "version",
-    )
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.fails: Bits = np.zeros(0, np.int32)
-        self.cost: Floats = np.zeros(0)
-        self.slot: Slots = np.zeros(0, np.int16)
-        self.terms_seen = self.seen = self.version = -1
-        self.bits: Bits = np.zeros(0, np.int32)
-        self.bits_seen = self.bits_terms = -1
-
-
-def shape_key(request: Request) -> tuple[Any, ...]:
-    """What of a request decides where it may go and what it costs there (not who asks, nor for how
-    long).
-    """
-    return (
-        request.cpu_milli,
-        request.memory_mib,
-        request.gpu_count,
-        request.gpu_milli,
-        request.gpu_models,
-        request.vram_mib,
-        request.vram_max_mib,
-        request.disk_mib,
-        request.regions,
-        request.labels,
-        request.isolation,
-        request.trust,
-        request.upload_mbps,
-        request.download_mbps,
-        request.egress,
-        request.max_gpu_rate,
-        request.max_core_rate,
-        request.avoid,
-        bool(request.owner) and request.gpu_count == 1 and request.gpu_milli < WHOLE,
-    )
-
-
-def alternatives(request: Request) -> list[Request]:
-    """The plain requests that would satisfy it, in order of preference: larger counts first, then
-    ``any_of``.
-    """
-    most = request.gpu_count_max
-    head = replace(request, any_of=(), gpu_count_max=None)
-    plain = [head]
-    if most is not None and most > request.gpu_count:
-        plain = [replace(head, gpu_count=n) for n in range(most, request.gpu_count, -1)] + [head]
-    for other in request.any_of:
-        plain += alternatives(other)
-    return plain
+from marketplace.matching.scoring.affinity import Beside, Owners
+from marketplace.matching.scoring.demand import Demand
+from marketplace.matching.scoring.scores import Slots
+from marketplace.matching.scoring.shapes import Shape, Shapes, alternatives
+from marketplace.matching.scoring.usable import Floats, Weights
 
 
 class Matchmaker:
@@ -117,14 +37,11 @@ class Matchmaker:
         self.policy = policy or Policy()
         self.fleet = Fleet()
         self.demand = Demand(list(mix), weights or Weights(), self.policy.learn)
-        self._shapes: dict[tuple[Any, ...], Shape] = {}
+        self.shapes = Shapes(self.fleet, self.demand, self.policy)
         self._live: dict[int, tuple[Placement, int]] = {}
-        self._standing: Standing | None = None
         self._next = 1
         self._capacity = (0, 0, 0)
-        self._owner_number: dict[str, int] = {}
-        self._owner_rows: dict[str, dict[int, int]] = {}
-        self._owners_seen = 0
+        self._owners = Owners()
         self._beside = Beside()
         self._windowed: set[int] = set()
         self._draining: list[int] = []
@@ -270,7 +187,7 @@ class Matchmaker:
         self, request: Request, now: int, only: Rows | None
     ) -> tuple[Request, int, tuple[int, ...]] | None:
         """The cheapest row and its devices, without taking them."""
-        shape = self.shape(request)
+        shape = self.shapes.of(request)
         cost = shape.cost
         surcharge = self._surcharge(request)
         if surcharge is not None:
@@ -307,16 +224,17 @@ class Matchmaker:
         """The better of *found* (a device that nobody shares yet) and a device already shared by
         the same owner.
         """
-        held = self._owner_rows.get(request.owner)
-        if not held:
+        number = self._owners.number(request.owner)
+        if number is None:
             return found
-        number = self._owner_number[request.owner]
 
         def score(rows: Rows) -> tuple[Floats, Slots]:
-            return self._score(shape, rows, number)
+            return self.shapes.score(shape, rows, number)
 
         key, version = (shape, request.owner), self.demand.version
-        own = self._beside.of(self.fleet, key, number, held, version, score)
+        own = self._beside.of(
+            self.fleet, key, number, self._owners.rows(request.owner), version, score
+        )
         costs = self._open(own.cost, closed, only)
         if surcharge is not None:
             costs = costs + surcharge[self.fleet.model0]
@@ -346,80 +264,6 @@ class Matchmaker:
             for row in self._windowed
             if any(a < end and now < b for a, b in self.fleet.at(row).maintenance)
         ]
-
-    def shape(self, request: Request) -> Shape:
-        """The cached costs of requests like this one, brought up to date."""
-        key = shape_key(request)
-        shape = self._shapes.get(key)
-        if shape is None:
-            self._make_room()
-            shape = self._shapes[key] = Shape(request)
-        fleet = self.fleet
-        usable = self.demand.usable(fleet)
-        if self._standing is None or self._standing.usable is not usable:
-            self._standing = Standing(usable)
-        sized = len(shape.cost) == fleet.rows
-        if not sized:
-            shape.cost = np.full(fleet.rows, np.inf)
-            shape.slot = np.zeros(fleet.rows, np.int16)
-            shape.fails = np.full(fleet.rows, -1, np.int32)
-        self._judge_terms(shape, sized)
-        current = sized and shape.version == self.demand.version and shape.seen >= 0
-        changed = fleet.log.since(shape.seen) if current else None
-        rows = np.arange(fleet.used) if changed is None else changed
-        if len(rows):
-            owner = None if shape.request.owner else 0
-            shape.cost[rows], shape.slot[rows] = self._score(shape, rows, owner)
-        shape.seen = fleet.log.end
-        shape.version = self.demand.version
-        return shape
-
-    def _judge_terms(self, shape: Shape, sized: bool) -> None:
-        log = self.fleet.terms_log
-        if sized and shape.terms_seen == log.end:
-            return
-        changed = log.since(shape.terms_seen) if sized and shape.terms_seen >= 0 else None
-        rows = np.arange(self.fleet.used) if changed is None else changed
-        shape.fails[rows] = filters.failed_terms(self.fleet, rows, shape.request)
-        shape.terms_seen = log.end
-
-    def _make_room(self) -> None:
-        """Forget the oldest shapes beyond what policy and memory allow."""
-        most = min(self.policy.max_shapes, max(64, SHAPE_CELLS // max(self.fleet.rows, 1)))
-        while len(self._shapes) >= most:
-            self._shapes.pop(next(iter(self._shapes)))
-
-    def _score(self, shape: Shape, rows: Rows, owner: int | None) -> tuple[Floats, Slots]:
-        """Per row, what a request of *shape* costs there (infinite: no room, or its terms fail) and
-        the device.
-        """
-        fleet, standing, request = self.fleet, self._standing, shape.request
-        assert standing is not None, "shape() makes the standing first"
-        able = shape.fails[rows] == 0
-        able &= fleet.cpu[rows] >= request.cpu_milli
-        able &= fleet.mem[rows] >= request.memory_mib
-        if request.disk_mib:
-            able &= fleet.disk[rows] >= request.disk_mib
-        fits = None
-        if request.gpu_count:
-            fits = filters.open_devices(fleet, rows, request, owner)
-            able &= filters.enough(fits, request)
-        costs, slots = np.empty(len(rows)), np.zeros(len(rows), np.int16)
-        costs.fill(np.inf)
-        (open_at,) = able.nonzero()
-        weight = self.policy.price_weight
-        if request.gpu_count == 1 and fits is not None and len(open_at) <= FEW:
-            for at in open_at.tolist():
-                devices: list[bool] = fits[at].tolist()
-                costs[at], slots[at] = scores_scalar.score_row(
-                    fleet, standing, int(rows[at]), request, devices, weight
-                )
-        elif len(open_at):
-            some = None if fits is None else fits[open_at]
-            costs[open_at], slots[open_at] = score(
-                fleet, standing, rows[open_at], request, some, weight
-            )
-        return costs, slots
 
     def _slots(self, request: Request, row: int, first: int) -> tuple[int, ...]:
         if request.gpu_count == 0:
@@ -462,7 +306,7 @@ class Matchmaker:
 
     def failures(self, request: Request, now: int = 0) -> Bits:
         """Per row, every filter that a plain *request* fails now; -1 where no host lives."""
-        shape, fleet = self.shape(request), self.fleet
+        shape, fleet = self.shapes.of(request), self.fleet
         owner = self.owner_number(request.owner)
         # Windows move with the clock and shares with the owner; all else changes only where the log
         # says so.
@@ -491,26 +335,19 @@ class Matchmaker:
         """The number of an owner that shares a device now; 0 for the anonymous one, None for a
         newcomer.
         """
-        return self._owner_number.get(owner) if owner else 0
+        return self._owners.number(owner)
 
     def owner_on(self, host_id: str, slot: int) -> str:
         """Who shares a device of a host now; empty when it is nobody in particular. KeyError: no
         such host.
         """
         number = int(self.fleet.owner[self.fleet.row_of[host_id], slot])
-        return next((name for name, n in self._owner_number.items() if number and n == number), "")
+        return self._owners.name(number)
 
     # -- holding -----------------------------------------------------------------------------------
 
     def _take(self, request: Request, row: int, slots: tuple[int, ...]) -> Placement:
-        owner = 0
-        if request.owner:
-            owner = self._owner_number.get(request.owner, 0)
-            if not owner:
-                self._owners_seen += 1
-                owner = self._owner_number[request.owner] = self._owners_seen
-            held = self._owner_rows.setdefault(request.owner, {})
-            held[row] = held.get(row, 0) + 1
+        owner = self._owners.took(request.owner, row)
         need = (request.cpu_milli, request.memory_mib, request.disk_mib)
         self.fleet.take(row, slots, request.gpu_milli, need, owner)
         rate = self.rate(request, row, slots)
@@ -548,13 +385,7 @@ class Matchmaker:
         request = placed.request
         need = (request.cpu_milli, request.memory_mib, request.disk_mib)
         self.fleet.give(row, placed.gpus, request.gpu_milli, need)
-        if request.owner:
-            held = self._owner_rows[request.owner]
-            held[row] -= 1
-            if not held[row]:
-                del held[row]
-            if not held:
-                del self._owner_rows[request.owner], self._owner_number[request.owner]
+        self._owners.gave(request.owner, row)
 
     def holds(self, placement: Placement) -> bool:
         """Whether *placement* is held now."""

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from marketplace.matching.engine import Matchmaker, shape_key
+from marketplace.matching.engine import Matchmaker
 from marketplace.matching.model import WHOLE, Placement, Request
+from marketplace.matching.scoring.shapes import shape_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,9 @@ import random
 import numpy as np
 import pytest
 
-from marketplace.matching import (
-    Gpu,
-    Host,
-    Matchmaker,
-    Placement,
-    Request,
-    engine,
-    filters,
-    scores_scalar,
-)
-from marketplace.matching.scores import score
+from marketplace.matching import Gpu, Host, Matchmaker, Placement, Request, filters
+from marketplace.matching.scoring import scores_scalar, shapes
+from marketplace.matching.scoring.scores import score
 
 MODELS = ("A", "B", "C")
 
@@ -69,8 +61,8 @@ def test_a_row_alone_scores_as_it_does_among_others(most: int):
         fleet, rows = market.fleet, np.arange(market.fleet.used)
         for _ in range(10):
             request = a_request(rng, rng.choice(("", "ada", "new")))
-            market.shape(request)  # makes the standing
-            standing = market._standing
+            market.shapes.of(request)  # makes the standing
+            standing = market.shapes.standing
             assert standing is not None
             owner = market.owner_number(request.owner)
             fits = filters.open_devices(fleet, rows, request, owner)
@@ -89,7 +81,7 @@ def test_a_row_alone_scores_as_it_does_among_others(most: int):
 
 def test_choices_do_not_depend_on_how_many_rows_count_as_few(monkeypatch: pytest.MonkeyPatch):
     def choices(few: int) -> list[tuple[str, tuple[int, ...]] | None]:
-        monkeypatch.setattr(engine, "FEW", few)
+        monkeypatch.setattr(shapes, "FEW", few)
         rng = random.Random(7)
         market = a_market(rng, 8)
         live: list[Placement] = []
@@ -103,7 +95,7 @@ def test_choices_do_not_depend_on_how_many_rows_count_as_few(monkeypatch: pytest
                 live.append(placed)
         return chosen
 
-    usual = choices(engine.FEW)
+    usual = choices(shapes.FEW)
     assert usual == choices(0) == choices(1_000)
     assert None in usual and len({one[0] for one in usual if one is not None}) > 2
 
@@ -124,7 +116,7 @@ def test_an_owner_with_many_leases_chooses_as_if_all_its_hosts_were_looked_at_an
             market.drain(f"h{rng.randrange(3)}", rng.random() < 0.5)
         kept = market.quote(request)
         market._beside._kept.clear()
-        market._shapes.clear()
+        market.shapes._kept.clear()
         anew = market.quote(request)
         assert isinstance(kept, Placement) == isinstance(anew, Placement)
         if isinstance(kept, Placement):

@@ -31,7 +31,7 @@ class Weights:
     devices it takes, times its share of a device to this power; below zero, room is kept for small
     shares, which can use what others leave. ``spare_cores`` and ``short_cores`` are idle GPUs per
     core-equivalent beyond, and below, what the free devices need at the mix's own cores per device.
-    ``scarcity``: see :mod:`marketplace.matching.demand`.
+    ``scarcity``: see :mod:`marketplace.matching.scoring.demand`.
     """
 
     share_power: float = -1.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from marketplace.matching.fleet import Fleet
 from marketplace.matching.model import WHOLE, Request
-from marketplace.matching.standing import Standing, added, stranded
+from marketplace.matching.scoring.standing import Standing, added, stranded
 
 
 def score_row(

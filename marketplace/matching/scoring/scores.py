@@ -1,9 +1,10 @@
 """What a placement costs the market: how much of the demand to come could no longer use what is
 left.
 
-The value of a host is its usable devices (:mod:`marketplace.matching.usable`) less a little for
-cores out of proportion to them, which strand one or the other in the end. The cost of a placement
-is the value that it takes away. ``docs/decisions/0040-scoring.md`` has what each term brought.
+The value of a host is its usable devices (:mod:`marketplace.matching.scoring.usable`) less a
+little for cores out of proportion to them, which strand one or the other in the end. The cost of a
+placement is the value that it takes away. ``docs/decisions/0040-scoring.md`` has what each term
+brought.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
 from marketplace.matching.model import WHOLE, Request
-from marketplace.matching.standing import Standing, stranding
-from marketplace.matching.usable import Floats, Usable
+from marketplace.matching.scoring.standing import Standing, stranding
+from marketplace.matching.scoring.usable import Floats, Usable
 
 Slots: TypeAlias = NDArray[np.int16]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from marketplace.matching.fleet import Fleet
 from marketplace.matching.model import Request
-from marketplace.matching.usable import Floats, Usable, Weights
+from marketplace.matching.scoring.usable import Floats, Usable, Weights
 
 KEPT: Final = 512
 """Learned kinds beyond this many are forgotten, the rarest first."""

@@ -1,5 +1,4 @@
-"""What one kind of request costs on the hosts where its owner already is, kept like a shape's
-costs.
+"""Where owners already are, and what one kind of request costs there, kept like a shape's costs.
 
 Shares of a device have one owner unless hardware parts them, so whoever holds one may go where
 nobody else may. An owner with many leases asks about all of their hosts for every new one; only
@@ -14,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from marketplace.matching.fleet import Fleet, Rows
-from marketplace.matching.scores import Slots
-from marketplace.matching.usable import Floats
+from marketplace.matching.scoring.scores import Slots
+from marketplace.matching.scoring.usable import Floats
 
 CELLS: Final = 4_000_000
 """Costs kept over all owners: about 40 MB, whatever the market's size; the least recently used go
@@ -77,3 +76,47 @@ class Beside:
         while len(self._kept) > max(4, CELLS // max(fleet.rows, 1)):
             self._kept.pop(next(iter(self._kept)))
         return own
+
+
+class Owners:
+    """Who holds something now: each with a number, and on how many leases in which rows."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._rows: dict[str, dict[int, int]] = {}
+        self._seen = 0
+
+    def number(self, owner: str) -> int | None:
+        """0 for the anonymous owner, None for one who holds nothing."""
+        return self._numbers.get(owner) if owner else 0
+
+    def name(self, number: int) -> str:
+        """Whose number it is; empty when it is nobody's in particular."""
+        return next((name for name, n in self._numbers.items() if number and n == number), "")
+
+    def rows(self, owner: str) -> Mapping[int, int]:
+        """The rows where an owner is, and with how many placements in each."""
+        return self._rows.get(owner, {})
+
+    def took(self, owner: str, row: int) -> int:
+        """One more placement of *owner* in *row*; the owner's number."""
+        if not owner:
+            return 0
+        number = self._numbers.get(owner, 0)
+        if not number:
+            self._seen += 1
+            number = self._numbers[owner] = self._seen
+        held = self._rows.setdefault(owner, {})
+        held[row] = held.get(row, 0) + 1
+        return number
+
+    def gave(self, owner: str, row: int) -> None:
+        """One placement less; an owner without any has no number any more."""
+        if not owner:
+            return
+        held = self._rows[owner]
+        held[row] -= 1
+        if not held[row]:
+            del held[row]
+        if not held:
+            del self._rows[owner], self._numbers[owner]

@@ -15,7 +15,7 @@ import numpy as np
 
 from marketplace.matching.fleet import Fleet, Ints, Small
 from marketplace.matching.model import WHOLE
-from marketplace.matching.usable import Floats, Usable
+from marketplace.matching.scoring.usable import Floats, Usable
 
 MOST_LINES: Final = 1 << 15
 """Hosts kept in plain numbers: about 20 MB."""
