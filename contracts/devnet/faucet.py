@@ -8,6 +8,7 @@ the rest of the chain holds.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import cbor2
@@ -15,7 +16,7 @@ from nacl.signing import SigningKey
 
 from contracts.devnet import addresses
 from contracts.devnet.parameters import GENESIS_LOVELACE, MIN_FEE_COEFFICIENT, MIN_FEE_CONSTANT
-from contracts.devnet.transaction import OutRef, blake2b
+from contracts.devnet.transaction import OutRef, Tx, blake2b
 
 _KEY = SigningKey(hashlib.blake2b(b"tally devnet faucet", digest_size=32).digest())
 _ENTERPRISE_KEY_TESTNET = 0x60
@@ -36,6 +37,19 @@ class Coin:
 
     ref: OutRef
     lovelace: int
+
+
+def newest(largest: Coin | None, waiting: Iterable[Tx]) -> Coin:
+    """What the faucet pays from: its largest coin in the blocks, or the change of whatever already
+    spends it in the mempool.
+    """
+    assert largest is not None, "every payment leaves change"
+    coin = largest
+    for tx in waiting:
+        if coin.ref in tx.inputs:
+            change = len(tx.outputs) - 1
+            coin = Coin(OutRef(tx.id, change), tx.outputs[change].lovelace)
+    return coin
 
 
 def payment(coin: Coin, to: bytes, lovelace: int) -> bytes:

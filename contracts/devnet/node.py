@@ -8,29 +8,26 @@ it, as a real node would.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import cbor2
-
 from contracts.devnet import addresses, faucet
 from contracts.devnet.decoding import read
-from contracts.devnet.index.rows import Entry, Source, Unstorable, entry
+from contracts.devnet.index.audit import differing
+from contracts.devnet.index.owner import StateHeld, sole_owner
+from contracts.devnet.index.rows import Entry
 from contracts.devnet.index.store import Block, StateTooOld, Store, Unwritable
 from contracts.devnet.index.views import View
-from contracts.devnet.ledger import rules
 from contracts.devnet.ledger.engine import Engine, Evaluator, State, Units
 from contracts.devnet.ledger.evaluation import Undecodable, evaluated, resolved
-from contracts.devnet.ledger.refusal import LedgerRefusal
-from contracts.devnet.parameters import GENESIS_LOVELACE, MAX_BLOCK_BYTES, NETWORK_MAGIC, SLOT_MS
+from contracts.devnet.mempool import Mempool, Waiting, decoded
+from contracts.devnet.parameters import GENESIS_LOVELACE, NETWORK_MAGIC, SLOT_MS
 from contracts.devnet.register import replayed
 from contracts.devnet.source import fetch_ledger
 from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b
@@ -43,20 +40,6 @@ class DevnetRefusal(ValueError):
     """The devnet's own controls refuse a request: nothing to do with the ledger's rules."""
 
     code = "devnet_refused"
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A transaction in the mempool, the rows that a block will write of it and the ledger state
-    after it.
-    """
-
-    entry: Entry
-    after: State
-
-    @property
-    def tx(self) -> Tx:
-        return self.entry.tx
 
 
 def wall_clock_ms() -> int:
@@ -86,7 +69,10 @@ class Devnet:
         if state_dir is not None:
             folder = Path(state_dir)
             folder.mkdir(parents=True, exist_ok=True)
-            self._guard = _sole_owner(folder)
+            try:
+                self._guard = sole_owner(folder)
+            except StateHeld as problem:
+                raise DevnetRefusal(str(problem)) from problem
             path = folder / "chain.sqlite"
         try:
             self._store = Store(path)
@@ -97,7 +83,8 @@ class Devnet:
         self._engine = Engine(fetch_ledger(), self.system_start * 1000)
         self._lag = 0
         self._state = self._rebuilt(self._tip.height)
-        self._wait(self._remembered())
+        self._pool = Mempool(self._engine, self._store)
+        self._pool.remembered(self._state, self.slot(), self._tip.slot)
         self._trouble: str | None = None
         self._stop = threading.Event()
         self._producer: threading.Thread | None = None
@@ -137,19 +124,17 @@ class Devnet:
         disk.
         """
         with self._lock:
-            tx = _read(raw)
-            before = self._pool[-1].after if self._pool else self._state
+            tx = decoded(raw)
             slot = self.slot()
-            waiting = self._judged(tx, before, self._sources, slot)
+            waiting = self._pool.judged(tx, self._state, slot, self._tip.slot)
             if self.block_ms > 0:
                 self._store.add_to_mempool(tx)
-            self._pool.append(waiting)
-            self._sources.update(waiting.entry.sources())
+            self._pool.add(waiting)
             if self.block_ms == 0:
                 try:  # at the slot of its judgement: it may be the last in which it holds
                     self._mint(slot)
                 except BaseException:
-                    self._wait([one for one in self._pool if one is not waiting])
+                    self._pool.hold([one for one in self._pool.waiting if one is not waiting])
                     raise
             return tx.id
 
@@ -166,7 +151,7 @@ class Devnet:
         given = dict(extra)
         with self._lock:
             known = {
-                OutRef(w.tx.id, index): one.raw for w in self._pool for index, one in w.tx.made
+                OutRef(tx.id, index): one.raw for tx in self._pool.txs for index, one in tx.made
             }
             found = resolved(
                 tx, lambda ref: known.get(ref) or self._store.unspent(ref) or given.get(ref)
@@ -185,7 +170,7 @@ class Devnet:
         except addresses.BadAddress as problem:
             raise DevnetRefusal(f"{address!r}: {problem}") from problem
         with self._lock:
-            coin = self._faucet_coin()
+            coin = faucet.newest(self._store.largest(faucet.ADDRESS), self._pool.txs)
             if not 0 < lovelace <= coin.lovelace - 10_000_000:
                 raise DevnetRefusal(f"the faucet cannot pay {lovelace} lovelace")
             return OutRef(self.submit(faucet.payment(coin, to, lovelace)), 0)
@@ -231,14 +216,14 @@ class Devnet:
             if blocks < 1 or height < 0:
                 raise DevnetRefusal(f"can roll back 1 to {self._tip.height} blocks")
             taken = [read(raw) for _, raw in self._store.transactions(height, self._tip.height)]
-            candidates = [*([] if drop else taken), *(one.tx for one in self._pool)]
+            candidates = [*([] if drop else taken), *self._pool.txs]
             state = self._rebuilt(height)
             # Judged when the index has let go of them; after a crash in between, the next start
             # does it.
             self._store.truncate(height, candidates, self._meta("fork") + 1)
             self._tip, self._state = self._store.block(height), state
-            self._wait(self._survivors(state, candidates, self.slot()))
-            self._store.set_mempool([one.tx for one in self._pool])
+            self._keep(candidates, self.slot())
+            self._store.set_mempool(self._pool.txs)
             return [tx.id for tx in taken]
 
     def reward(self, stake_address: str, lovelace: int) -> Block:
@@ -252,10 +237,10 @@ class Devnet:
             }
             if stake_address not in registered or not 0 < lovelace <= GENESIS_LOVELACE:
                 raise DevnetRefusal(f"{stake_address!r} is no registered stake account")
-            waiting, slot = [one.tx for one in self._pool], self.slot()
+            waiting, slot = self._pool.txs, self.slot()
             self._write(slot, [], waiting, [(stake_address, lovelace)])
             self._state = self._rebuilt(self._tip.height)
-            self._wait(self._survivors(self._state, waiting, slot))
+            self._keep(waiting, slot)
             return self._tip
 
     def set_lag(self, blocks: int) -> None:
@@ -279,7 +264,7 @@ class Devnet:
     def waiting(self) -> list[Tx]:
         """What is in the mempool, in order."""
         with self._lock:
-            return [one.tx for one in self._pool]
+            return self._pool.txs
 
     def ledger_utxos(self) -> bytes:
         """The ledger's own unspent outputs at the newest block: a CBOR map, to check the index
@@ -295,10 +280,7 @@ class Devnet:
         with self._lock:
             raw, height = self.ledger_utxos(), self._tip.height
             rows = self._view(height).every_unspent()
-        ledger = {(tx.hex(), ix, *_held(one)) for (tx, ix), one in cbor2.loads(raw).items()}
-        index = {(row["tx"], row["ix"], row["address"], row["lovelace"]) for row in rows}
-        differing = sorted({f"{tx}#{ix}" for tx, ix, *_ in ledger ^ index})
-        return {"height": height, "unspent": len(rows), "differing": differing}
+        return {"height": height, "unspent": len(rows), "differing": differing(raw, rows)}
 
     def status(self) -> dict[str, Any]:
         """Where the chain stands, and the sum of all lovelace: genesis + rewards = unspent + fees +
@@ -321,7 +303,7 @@ class Devnet:
                 "lag": self._lag,
                 "rollbacks": self._meta("fork"),
                 "trouble": self._trouble,
-                "mempool": [one.tx.id for one in self._pool],
+                "mempool": [tx.id for tx in self._pool.txs],
                 "faucet_address": faucet.ADDRESS,
                 "lovelace": self._view(self._tip.height).sums(),
             }
@@ -342,76 +324,25 @@ class Devnet:
         self._store.begin(block, faucet.GENESIS, faucet.GENESIS_OUTPUT, meta)
         return block
 
-    def _remembered(self) -> list[Waiting]:
-        """The mempool on disk, less what this ledger or index does not take: one such must not keep
-        the chain from starting.
-        """
-        waiting: list[Tx] = []
-        for raw in self._store.mempool():
-            try:
-                waiting.append(read(raw))
-            except Malformed as problem:
-                _log.warning("left out of the mempool: %s", problem)
-        kept = self._survivors(self._state, waiting, self.slot())
-        if len(kept) < len(waiting):
-            self._store.set_mempool([one.tx for one in kept])
-        return kept
-
-    def _wait(self, pool: list[Waiting]) -> None:
-        """Makes these the mempool."""
-        self._pool = pool
-        self._sources = {ref: one for w in pool for ref, one in w.entry.sources().items()}
-
-    def _judged(self, tx: Tx, before: State, waiting: dict[OutRef, Source], slot: int) -> Waiting:
-        """What the ledger makes of a transaction after ``before``, and that the index can hold it.
-        Raises ``LedgerRefusal``.
-
-        waiting: outputs of the mempool, which the index does not know yet.
-        """
-        rules.check(tx, before.register, slot, self._tip.slot)
-        after = self._engine.apply(before, slot, tx)
-        try:
-            found = entry(tx, lambda ref: waiting.get(ref) or self._store.source(ref))
-            self._store.rehearse(found)
-        except Unstorable as problem:
-            raise LedgerRefusal(f"this devnet cannot keep the transaction: {problem}", []) from None
-        return Waiting(found, after)
-
-    def _survivors(self, state: State, txs: Iterable[Tx], slot: int) -> list[Waiting]:
-        """Those that the ledger still accepts one after the other; the others are dropped."""
-        kept: list[Waiting] = []
-        sources: dict[OutRef, Source] = {}
-        for tx in txs:
-            try:
-                kept.append(self._judged(tx, state, sources, slot))
-            except LedgerRefusal as refusal:
-                _log.info("dropped %s: %s", tx.id, refusal.reason)
-                continue
-            state = kept[-1].after
-            sources |= kept[-1].entry.sources()
-        return kept
+    def _keep(self, txs: Iterable[Tx], slot: int) -> None:
+        """Of these, what the ledger still accepts after the newest block is the mempool."""
+        self._pool.hold_survivors(self._state, txs, slot, self._tip.slot)
 
     def _mint(self, slot: int) -> Block:
         """A block of what waits. slot: read once, for what is dropped and for the block: else one
         may hold what its slot forbids.
         """
-        if any(one.tx.end is not None and one.tx.end <= slot for one in self._pool):
-            self._wait(self._survivors(self._state, [one.tx for one in self._pool], slot))
+        if any(tx.end is not None and tx.end <= slot for tx in self._pool.txs):
+            self._keep(self._pool.txs, slot)
         while True:
-            size = taken = 0
-            for one in self._pool:
-                size += len(one.tx.raw)
-                if size > MAX_BLOCK_BYTES:
-                    break
-                taken += 1
+            taken, rest = self._pool.for_a_block()
             try:
-                self._append(slot, self._pool[:taken], self._pool[taken:])
+                self._append(slot, taken, rest)
             except Unwritable as problem:
                 # Rehearsed, and still not to be written: better without this one, and what builds
                 # on it, than no blocks any more.
                 _log.error("dropped a transaction that cannot be written: %s", problem)
-                rest = [one.tx for one in self._pool if one.tx.id != problem.tx]
-                self._wait(self._survivors(self._state, rest, slot))
+                self._keep([tx for tx in self._pool.txs if tx.id != problem.tx], slot)
                 continue
             return self._tip
 
@@ -419,7 +350,7 @@ class Devnet:
         """Makes a block of ``taken``, the mempool's beginning, and leaves the rest waiting."""
         self._write(slot, [one.entry for one in taken], [one.tx for one in rest])
         self._state = taken[-1].after if taken else self._state
-        self._wait(rest)
+        self._pool.hold(rest)
 
     def _write(
         self,
@@ -448,15 +379,6 @@ class Devnet:
         governing = [(at, read(raw)) for at, raw in self._store.governing(height)]
         return self._engine.state(self._store.utxos(height), replayed(governing, rewards))
 
-    def _faucet_coin(self) -> faucet.Coin:
-        coin = self._store.largest(faucet.ADDRESS)
-        assert coin is not None, "every payment leaves change"
-        for one in self._pool:
-            if coin.ref in one.tx.inputs:
-                change = len(one.tx.outputs) - 1
-                coin = faucet.Coin(OutRef(one.tx.id, change), one.tx.outputs[change].lovelace)
-        return coin
-
     def _produce(self) -> None:
         """A block at every interval. What stands in the way (a full disk) is told and tried again:
         nothing ends this but ``close``.
@@ -470,27 +392,3 @@ class Devnet:
                 if self._trouble is None:
                     _log.exception("no block could be made; trying again at every interval")
                 self._trouble = f"{type(problem).__name__}: {problem}"
-
-
-def _held(output: Any) -> tuple[str, int]:
-    """Address and lovelace of a decoded output, of either shape."""
-    value = output[1]
-    return addresses.describe(output[0]).text, value if isinstance(value, int) else value[0]
-
-
-def _read(raw: bytes) -> Tx:
-    try:
-        return read(raw)
-    except Malformed as problem:
-        raise LedgerRefusal(f"DecoderFailure: {problem}", []) from problem
-
-
-def _sole_owner(folder: Path) -> IO[str]:
-    """Two processes on one chain would fork it: the folder belongs to whoever holds this lock."""
-    guard = (folder / "lock").open("w")
-    try:
-        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        guard.close()
-        raise DevnetRefusal(f"another devnet runs on {folder}") from problem
-    return guard

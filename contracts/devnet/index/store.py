@@ -20,55 +20,9 @@ import cbor2
 from contracts.devnet import faucet
 from contracts.devnet.decoding import read
 from contracts.devnet.index.rows import Entry, Row, Source, Unstorable, entry, output_row
+from contracts.devnet.index.schema import BY_HEIGHT, SCHEMA, VERSION
 from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS block (
-    height INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, previous TEXT, slot INTEGER NOT NULL,
-    txs INTEGER NOT NULL, size INTEGER NOT NULL, fees INTEGER NOT NULL, output TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS tx (
-    id TEXT PRIMARY KEY, height INTEGER NOT NULL, position INTEGER NOT NULL, raw BLOB NOT NULL,
-    fee INTEGER NOT NULL, deposit INTEGER NOT NULL, governs INTEGER NOT NULL,
-    UNIQUE (height, position));
-CREATE TABLE IF NOT EXISTS output (
-    tx TEXT NOT NULL, ix INTEGER NOT NULL, height INTEGER NOT NULL, position INTEGER NOT NULL,
-    address TEXT NOT NULL, payment TEXT NOT NULL, is_script INTEGER NOT NULL, stake TEXT,
-    lovelace INTEGER NOT NULL, assets TEXT NOT NULL, datum_hash TEXT, inline_datum TEXT,
-    script_hash TEXT, raw BLOB NOT NULL, spent_by TEXT, spent_height INTEGER,
-    PRIMARY KEY (tx, ix)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS output_address ON output (address);
-CREATE INDEX IF NOT EXISTS output_unspent ON output (address) WHERE spent_height IS NULL;
-CREATE INDEX IF NOT EXISTS output_payment ON output (payment);
-CREATE INDEX IF NOT EXISTS output_stake ON output (stake);
-CREATE INDEX IF NOT EXISTS output_spent ON output (spent_by);
-CREATE INDEX IF NOT EXISTS output_height ON output (height);
-CREATE INDEX IF NOT EXISTS output_spent_height ON output (spent_height);
-CREATE TABLE IF NOT EXISTS mint (
-    unit TEXT NOT NULL, tx TEXT NOT NULL, height INTEGER NOT NULL, position INTEGER NOT NULL,
-    quantity INTEGER NOT NULL, PRIMARY KEY (unit, tx));
-CREATE TABLE IF NOT EXISTS script (
-    hash TEXT PRIMARY KEY, height INTEGER NOT NULL, kind INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS datum (
-    hash TEXT PRIMARY KEY, height INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS redeemer (
-    script_hash TEXT, tx TEXT NOT NULL, height INTEGER NOT NULL, position INTEGER NOT NULL,
-    tag INTEGER NOT NULL, ix INTEGER NOT NULL, data_hash TEXT NOT NULL, memory INTEGER NOT NULL,
-    steps INTEGER NOT NULL, PRIMARY KEY (tx, tag, ix));
-CREATE TABLE IF NOT EXISTS certificate (
-    tx TEXT NOT NULL, ix INTEGER NOT NULL, height INTEGER NOT NULL, position INTEGER NOT NULL,
-    kind INTEGER NOT NULL, stake TEXT, pool TEXT, PRIMARY KEY (tx, ix));
-CREATE TABLE IF NOT EXISTS withdrawal (
-    tx TEXT NOT NULL, stake TEXT NOT NULL, height INTEGER NOT NULL, lovelace INTEGER NOT NULL,
-    PRIMARY KEY (tx, stake));
-CREATE TABLE IF NOT EXISTS reward (
-    height INTEGER NOT NULL, stake TEXT NOT NULL, lovelace INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS mempool (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, raw BLOB NOT NULL);
-"""
-_BY_HEIGHT = ("block", "tx", "output", "mint", "script", "datum", "redeemer", "certificate")
-# Of the tables below; a state that has another is indexed again.
-_VERSION = 1
 # No block stands there: where rows are put that are taken back at once.
 _NOWHERE = 2**62
 
@@ -123,13 +77,13 @@ class Store:
         self.db.create_aggregate("exact_sum", 1, _ExactSum)  # pyright: ignore[reportArgumentType]
         (version,) = self.db.execute("PRAGMA user_version").fetchone()
         with self._write():
-            if version != _VERSION and self._exists("block"):
+            if version != VERSION and self._exists("block"):
                 self._index_again()
             self._create()
-            self.db.execute(f"PRAGMA user_version = {_VERSION}")
+            self.db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _create(self) -> None:
-        for statement in _SCHEMA.split(";"):
+        for statement in SCHEMA.split(";"):
             self.db.execute(statement)
 
     def _exists(self, table: str) -> bool:
@@ -154,7 +108,7 @@ class Store:
         txs: dict[int, list[bytes]] = {}
         for row in self.db.execute("SELECT height, raw FROM tx ORDER BY height, position"):
             txs.setdefault(row["height"], []).append(row["raw"])
-        for table in (*_BY_HEIGHT, "withdrawal", "reward", "mempool"):
+        for table in (*BY_HEIGHT, "withdrawal", "reward", "mempool"):
             self.db.execute(f"DROP TABLE {table}")
         self._create()
         try:
@@ -334,7 +288,7 @@ class Store:
         rollbacks there have been.
         """
         with self._write():
-            for table in (*_BY_HEIGHT, "withdrawal", "reward"):
+            for table in (*BY_HEIGHT, "withdrawal", "reward"):
                 self.db.execute(f"DELETE FROM {table} WHERE height > ?", (height,))
             self.db.execute(
                 "UPDATE output SET spent_by = NULL, spent_height = NULL WHERE spent_height > ?",
