@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
-from adapter.runtime.docker import connect
+from adapter.runtime.docker.door import connect
 from benchmarks import yardstick
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start

@@ -13,7 +13,7 @@ from typing import Final
 
 PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
 """Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward. The
-authors of images there might: :mod:`adapter.runtime.manifest`.
+authors of images there might: :mod:`adapter.runtime.docker.manifest`.
 """
 _PRIVATE: Final = (
     ".local",

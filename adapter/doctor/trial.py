@@ -10,7 +10,9 @@ import anyio
 
 from adapter.core.workload import RuntimeFault
 from adapter.doctor.world import DoctorConfig
-from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.door import connect
+from adapter.runtime.docker.runtime import DockerRuntime
 from marketplace.domain.work.workload import WorkloadSpec, WorkloadState
 
 IMAGE: Final = "tally/python:local"

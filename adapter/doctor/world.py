@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from adapter.devices.nvml.nvml import Nvml
-from adapter.runtime.docker import connect
+from adapter.runtime.docker.door import connect
 from marketplace.domain.errors import Fault
 
 

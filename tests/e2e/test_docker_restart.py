@@ -26,7 +26,7 @@ import anyio.to_thread
 import pytest
 
 from adapter.core.workload import RuntimeFault
-from adapter.runtime.docker import connect
+from adapter.runtime.docker.door import connect
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Job
 from marketplace.domain.money.invoice.bill import Line

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
-from adapter.runtime.docker import connect
+from adapter.runtime.docker.door import connect
 
 
 class Containers:

@@ -23,9 +23,9 @@ import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
-from adapter.runtime.docker import connect as connect_docker
-from adapter.runtime.docker import map_docker
-from adapter.runtime.local_images import build_python
+from adapter.runtime.docker.door import connect as connect_docker
+from adapter.runtime.docker.door import map_docker
+from adapter.runtime.docker.local_images import build_python
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text

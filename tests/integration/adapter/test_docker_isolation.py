@@ -23,7 +23,7 @@ from adapter.daemon.daemon import PERIOD_MS
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import HostClock
 from adapter.metering.meter import Metering, Subject
-from adapter.runtime.docker import DockerRuntime
+from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.egress import bridge_name
 from adapter.runtime.workspace import Workspace
 from marketplace.domain.metering.reading import Phase

@@ -18,7 +18,9 @@ from adapter.core.workload import (
     RuntimeRefused,
     WorkloadGone,
 )
-from adapter.runtime.docker import DockerConfig, DockerRuntime
+from adapter.runtime.docker.arguments import create_arguments
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.runtime import DockerRuntime
 from marketplace.domain.work.workload import ExitReason, WorkloadSpec, WorkloadState
 from tests.integration.support import images
 from tests.requires import need_docker
@@ -168,7 +170,7 @@ async def test_a_gpu_is_requested_by_cdi_and_refused_where_there_is_none(
 ) -> None:
     spec = images.python_spec("pass", gpus=("GPU-1", "MIG-2"))
     image = SimpleNamespace(id=spec.image, attrs={"Config": {"Volumes": {"/data": {}}}})
-    asked = runtime.create_arguments(spec, image, "none")
+    asked = create_arguments(runtime.config, spec, image, "none")
     request = asked["device_requests"][0]
     assert request["Driver"] == "cdi"
     assert request["DeviceIDs"] == ["nvidia.com/gpu=GPU-1", "nvidia.com/gpu=MIG-2"]
@@ -176,7 +178,7 @@ async def test_a_gpu_is_requested_by_cdi_and_refused_where_there_is_none(
     assert asked["environment"]["LD_PRELOAD"] == ""
     assert asked["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     legacy = DockerRuntime(DockerConfig(runtime.config.state, "a", gpu_request="legacy"))
-    old = legacy.create_arguments(spec, image, "none")
+    old = create_arguments(legacy.config, spec, image, "none")
     assert old["device_requests"][0]["Capabilities"] == [["gpu", "compute", "utility"]]
     assert old["environment"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1,MIG-2"
     with pytest.raises(RuntimeFault, match=r"device driver|CDI|cdi"):

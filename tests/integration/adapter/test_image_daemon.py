@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from adapter.core.workload import ImageRefused
-from adapter.runtime.docker import DockerConfig, DockerRuntime
-from adapter.runtime.manifest import ImageForeign
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.manifest import ImageForeign
+from adapter.runtime.docker.runtime import DockerRuntime
 from tests.requires import need_docker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.docker]

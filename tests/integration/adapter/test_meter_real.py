@@ -23,7 +23,7 @@ from adapter.devices.nvml.nvml import Nvml
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import HostClock
 from adapter.metering.meter import Metering, Subject
-from adapter.runtime.docker import DockerRuntime
+from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.process import ProcessConfig, ProcessRuntime
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
@@ -146,7 +146,7 @@ from adapter.devices.inventory import Inventory
 from adapter.metering.meter import Metering, Subject
 from adapter.host.clock import HostClock
 from adapter.devices.nvml.nvml import Nvml
-from adapter.runtime.docker import DockerRuntime
+from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.process import ProcessRuntime
 from adapter.doctor.run import run_doctor
 from adapter.simulate.host import SimHost

@@ -14,8 +14,10 @@ from pathlib import Path
 import anyio
 
 from adapter.core.workload import Handle, Runtime, Status
-from adapter.runtime.docker import DockerConfig, DockerRuntime, connect
-from adapter.runtime.local_images import build_python
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.door import connect
+from adapter.runtime.docker.local_images import build_python
+from adapter.runtime.docker.runtime import DockerRuntime
 from marketplace.domain.work.workload import WorkloadSpec, WorkloadState
 
 _IMAGES: dict[str, str] = {}

@@ -17,7 +17,9 @@ import urllib3.exceptions
 
 from adapter.core.workload import Handle, RuntimeFault, RuntimeTimeout, WorkloadGone
 from adapter.runtime.calls import note_reason, noted_reason
-from adapter.runtime.docker import DockerConfig, DockerRuntime, map_docker
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.door import map_docker
+from adapter.runtime.docker.runtime import DockerRuntime
 from marketplace.domain.work.workload import ExitReason, WorkloadState
 
 pytestmark = pytest.mark.anyio

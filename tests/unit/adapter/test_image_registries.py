@@ -10,7 +10,7 @@ import pytest
 
 from adapter.core.registries import refused, registry_of
 from adapter.core.workload import ImageRefused, Progress
-from adapter.runtime.pull import pull
+from adapter.runtime.docker.pull import pull
 
 DIGEST = "@sha256:" + "ab" * 32
 INWARD = [

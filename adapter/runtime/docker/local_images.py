@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapter.core.workload import RuntimeFault
-from adapter.runtime.docker import map_docker
+from adapter.runtime.docker.door import map_docker
 
 PYTHON: Final = "tally/python"
 TAG: Final = "local"

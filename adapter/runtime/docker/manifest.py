@@ -23,7 +23,7 @@ import structlog
 
 from adapter.core.registries import registry_of
 from adapter.core.workload import ImageRefused
-from adapter.runtime.pull import not_had
+from adapter.runtime.docker.pull import not_had
 
 _log = structlog.get_logger("adapter.images")
 KINDS: Final = (

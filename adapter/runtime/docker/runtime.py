@@ -1,4 +1,4 @@
-"""Workloads in hardened Docker containers: the only file that calls docker-py.
+"""Workloads in hardened Docker containers.
 
 Every container: all capabilities dropped, no new privileges, the daemon's seccomp profile,
 read-only root, non-root user, limits on memory, CPU, processes, files and log, own bridge (or no
@@ -7,54 +7,46 @@ small tmpfs mounts.  GPUs by CDI.
 
 A workload that the adapter left running is found again by its labels.  What Docker does not keep
 (the reason of an end, the log after removal) is kept below *state*.
-
-Over 400 lines: one workload's life in Docker, and the one mapping of docker-py's errors.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import docker
 import docker.errors
-import docker.types
-import requests.exceptions
-import urllib3.exceptions
 
-from adapter.core import registries
 from adapter.core.workload import (
     ExecResult,
     Handle,
-    ImageRefused,
     LogChunk,
     Outputs,
     Progress,
     RuntimeFault,
     RuntimeRefused,
-    RuntimeTimeout,
     Status,
     Times,
     WorkloadGone,
 )
 from adapter.host.cgroup import Cgroups
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
+from adapter.runtime.docker.arguments import container_name, create_arguments
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.door import connect, map_docker
+from adapter.runtime.docker.images import bring, require_allowed
+from adapter.runtime.docker.logs import copy_new
+from adapter.runtime.docker.outages import Outages
+from adapter.runtime.docker.stamps import milliseconds
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
-from adapter.runtime.manifest import require_whole
-from adapter.runtime.pull import pull
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
-from marketplace import disk
 from marketplace.domain.work.workload import (
     WORKSPACE,
     EgressMode,
@@ -65,12 +57,6 @@ from marketplace.domain.work.workload import (
 )
 
 T = TypeVar("T")
-_NOWHERE: Final = "192.0.2.1"
-"""RFC 5737 TEST-NET: the name server of a workload that may resolve nothing.  Docker's own resolver
-would otherwise forward questions from an internal network to the outside."""
-NEAR_MS: Final = 15_000
-"""A death so close to the daemon's absence counts as one with it: we look once a second, and the
-daemon dates what it finds dead to its own return."""
 _STATES: Final = {
     "created": WorkloadState.STARTING,
     "running": WorkloadState.RUNNING,
@@ -80,58 +66,6 @@ _STATES: Final = {
     "exited": WorkloadState.EXITED,
     "dead": WorkloadState.EXITED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DockerConfig:
-    """How to reach the daemon and what to allow.
-
-    *allow* is the owner's list of repositories (:mod:`adapter.core.registries`); *image_mib* the
-    most of the disk that pulling one may take; *local* permits ``sha256:…`` images that the host
-    already has. *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
-    """
-
-    state: Path
-    adapter: str
-    host: str = ""
-    allow: tuple[str, ...] = ()
-    image_mib: int = 40_960
-    local: bool = True
-    gpu_request: Literal["cdi", "legacy"] = "cdi"
-    deadline_s: float = 30.0
-    pull_deadline_s: float = 1800.0
-    tmp_mib: int = 64
-
-
-@contextmanager
-def map_docker(what: str) -> Generator[None]:
-    """The one door through which docker-py's errors become ours."""
-    try:
-        yield
-    except docker.errors.ImageNotFound as error:
-        raise ImageRefused(f"{what}: {error.explanation}") from error
-    except docker.errors.NotFound as error:
-        raise WorkloadGone(f"{what}: {error.explanation}") from error
-    except docker.errors.APIError as error:
-        raise RuntimeFault(f"{what}: {error.explanation or error}") from error
-    except requests.exceptions.Timeout as error:
-        raise RuntimeTimeout(f"{what}: no answer from the Docker daemon") from error
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise RuntimeFault(f"{what}: {error}") from error
-    except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError) as error:
-        # A daemon that dies while it answers: half a line, half a JSON, a field that is missing.
-        raise RuntimeFault(f"{what}: {type(error).__name__}: {error}") from error
-
-
-def connect(host: str = "", timeout_s: int = 30) -> Any:
-    """A docker-py client: *host*, else DOCKER_HOST, else the usual socket."""
-    base = _address(host)
-    with map_docker(f"connect to {base}"):
-        return docker.DockerClient(base_url=base, timeout=timeout_s)
-
-
-def _address(host: str) -> str:
-    return host or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
 @dataclass
@@ -147,7 +81,7 @@ class DockerRuntime:
         self._logs = LogStore(self.config.state)
         self._disks = DiskWatch(self.config.state)
         self._lock = threading.Lock()
-        self._outage: tuple[int, int | None] | None = None  # wall ms: from, until (None = it lasts)
+        self._outages = Outages(self.config.host)
 
     @property
     def name(self) -> str:
@@ -226,7 +160,7 @@ class DockerRuntime:
         """Remove container, network, rules and workspace; keep the log."""
         await self._run(f"remove {handle.lease}", lambda: self._remove(handle), 60.0)
 
-    # -- images ------------------------------------------------------------------------------------
+    # -- the daemon --------------------------------------------------------------------------------
 
     def _docker(self) -> Any:
         with self._lock:
@@ -235,29 +169,10 @@ class DockerRuntime:
             return self.client
 
     def _prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
-        if image.startswith("sha256:"):
-            if not self.config.local:
-                raise ImageRefused("this offer takes no image that is only on the host")
-        else:
-            why = registries.refused(image, self.config.allow)
-            if why:
-                raise ImageRefused(why, image=image.partition("@")[0])
-        client = self._docker()
-        try:
-            found = client.images.get(image)
-        except docker.errors.ImageNotFound:
-            if image.startswith("sha256:"):
-                raise
-            require_whole(client, image)
-            pull(client, image, self.config.image_mib, progress)
-            found = client.images.get(image)
-        progress(Progress(1, 1, "ready"))
-        return str(found.id)
+        require_allowed(self.config, image)
+        return bring(self._docker(), image, self.config.image_mib, progress)
 
     # -- start -------------------------------------------------------------------------------------
-
-    def _container_name(self, lease: str) -> str:
-        return f"tally-{self.config.adapter[:16]}-{lease}"
 
     def _label_filter(self) -> str:
         return f"tally.adapter={self.config.adapter}"
@@ -265,7 +180,7 @@ class DockerRuntime:
     def _start(self, spec: WorkloadSpec) -> Handle:
         client = self._docker()
         try:
-            found = client.containers.get(self._container_name(spec.lease))
+            found = client.containers.get(container_name(self.config, spec.lease))
             if found.status != "created":
                 return self._handle(found)
             found.remove(force=True)  # a start that was cut off: begin again
@@ -277,13 +192,17 @@ class DockerRuntime:
         try:
             workspace.create(spec.files, *owner_ids(spec.user))
             network = self._network(spec)
-            container = client.containers.create(**self.create_arguments(spec, image, network))
+            container = client.containers.create(
+                **create_arguments(self.config, spec, image, network)
+            )
             container.start()
             container.reload()
             return self._handle(container)
         except BaseException:
             with contextlib.suppress(RuntimeFault, docker.errors.DockerException):
-                self._remove(Handle("docker", spec.lease, self._container_name(spec.lease), 0))
+                self._remove(
+                    Handle("docker", spec.lease, container_name(self.config, spec.lease), 0)
+                )
             raise
 
     def _network(self, spec: WorkloadSpec) -> str:
@@ -309,96 +228,6 @@ class DockerRuntime:
         )
         return bridge
 
-    def create_arguments(self, spec: WorkloadSpec, image: Any, network: str) -> dict[str, Any]:
-        """Everything that is asked of the daemon for *spec*; pure but for the image's config."""
-        config = cast("Mapping[str, Any]", image.attrs.get("Config") or {})
-        size = f"size={self.config.tmp_mib}m,mode=1777,nosuid,nodev"
-        declared = cast("Mapping[str, Any]", config.get("Volumes") or {})
-        volumes = {path: size for path in declared if path != WORKSPACE}
-        workspace = str(Workspace(self.config.state, spec.lease).path)
-        arguments: dict[str, Any] = {
-            "image": image.id,
-            "command": list(spec.command) or None,
-            "name": self._container_name(spec.lease),
-            "labels": self._labels(spec),
-            "environment": self._environment(spec),
-            "user": spec.user,
-            "working_dir": WORKSPACE,
-            "hostname": "tally",
-            "detach": True,
-            "init": True,
-            "healthcheck": {"test": ["NONE"]},
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges:true"],
-            "privileged": False,
-            "read_only": True,
-            "tmpfs": {"/tmp": size, **volumes},
-            "mounts": [docker.types.Mount(WORKSPACE, workspace, type="bind")],
-            "mem_limit": f"{spec.memory_mib}m",
-            "memswap_limit": f"{spec.memory_mib}m",
-            "nano_cpus": spec.cpu_milli * 1_000_000,
-            "pids_limit": spec.pids,
-            "shm_size": f"{spec.shm_mib}m",
-            "ipc_mode": "private",
-            "ulimits": [
-                docker.types.Ulimit(name="nofile", soft=16_384, hard=16_384),
-                docker.types.Ulimit(name="core", soft=0, hard=0),
-                docker.types.Ulimit(
-                    name="fsize", soft=spec.disk_mib << 20, hard=spec.disk_mib << 20
-                ),
-            ],
-            "log_config": docker.types.LogConfig(
-                type="json-file",
-                config={"max-size": f"{max(64, spec.log_limit_kib // 2)}k", "max-file": "2"},
-            ),
-            "restart_policy": {"Name": "no"},
-        }
-        return {**arguments, **self._connection(spec, network), **self._gpu_request(spec)}
-
-    def _connection(self, spec: WorkloadSpec, network: str) -> dict[str, Any]:
-        if network == "none":
-            return {"network_mode": "none"}
-        names: dict[str, str] = {}
-        if spec.egress.mode is EgressMode.LIST:
-            names = {target.name: target.address for target in resolve(spec.egress.allow)}
-        servers: dict[str, list[str]] = {}
-        if spec.egress.mode is not EgressMode.OPEN:
-            servers = {"dns": [_NOWHERE], "dns_opt": ["timeout:1", "attempts:1"]}
-        return {"network": network, "extra_hosts": names, **servers}
-
-    def _gpu_request(self, spec: WorkloadSpec) -> dict[str, Any]:
-        if not spec.gpus:
-            return {}
-        if self.config.gpu_request == "cdi":
-            names = [f"nvidia.com/gpu={uuid}" for uuid in spec.gpus]
-            return {"device_requests": [docker.types.DeviceRequest(driver="cdi", device_ids=names)]}
-        wanted = [["gpu", "compute", "utility"]]
-        request = docker.types.DeviceRequest(device_ids=list(spec.gpus), capabilities=wanted)
-        return {"device_requests": [request]}
-
-    def _labels(self, spec: WorkloadSpec) -> dict[str, str]:
-        own = {
-            "tally.adapter": self.config.adapter,
-            "tally.lease": spec.lease,
-            "tally.user": spec.user,
-            "tally.disk_mib": str(spec.disk_mib),
-            "tally.log_kib": str(spec.log_limit_kib),
-            "tally.gpus": ",".join(spec.gpus),
-            "tally.ports": ",".join(map(str, spec.ports)),
-        }
-        return {**{f"tally.label.{key}": value for key, value in spec.labels.items()}, **own}
-
-    def _environment(self, spec: WorkloadSpec) -> dict[str, str]:
-        """The adapter's own words come last: a preload in the image must not reach a GPU hook that
-        runs with the host's privileges (CVE-2025-23266)."""
-        fixed = {"LD_PRELOAD": "", "LD_AUDIT": "", "NVIDIA_VISIBLE_DEVICES": "void"}
-        if spec.gpus:
-            fixed["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
-            if self.config.gpu_request == "legacy":
-                fixed["NVIDIA_VISIBLE_DEVICES"] = ",".join(spec.gpus)
-        defaults = {"HOME": WORKSPACE, "TALLY_LEASE": spec.lease}
-        return {**defaults, **spec.env, **spec.secrets, **fixed}
-
     # -- a running container -----------------------------------------------------------------------
 
     def _get(self, handle: Handle) -> Any:
@@ -419,7 +248,7 @@ class DockerRuntime:
             runtime=self.name,
             lease=labels["tally.lease"],
             id=str(container.id),
-            started_ms=_milliseconds(state.get("StartedAt")) or 0,
+            started_ms=milliseconds(state.get("StartedAt")) or 0,
             image=str(container.attrs.get("Image", "")),
             pid=pid,
             cgroup=group or "",
@@ -439,9 +268,9 @@ class DockerRuntime:
             with map_docker("inspect"):
                 container = self._get(handle)
         except RuntimeFault as fault:
-            self._note_outage(isinstance(fault, WorkloadGone))
+            self._outages.note(isinstance(fault, WorkloadGone))
             raise
-        self._note_outage(True)
+        self._outages.note(True)
         status = self._read_status(handle, container)
         if status.state is not WorkloadState.RUNNING:
             return status
@@ -458,54 +287,24 @@ class DockerRuntime:
         memory = 0 if group is None else group.memory_mib
         return Status(status.state, status.times, None, used.disk_mib, memory)
 
-    def _note_outage(self, answers: bool) -> None:
-        """Remember the daemon's last absence: what fell in it fell with the daemon."""
-        now = time.time_ns() // 1_000_000
-        with self._lock:
-            since, until = self._outage or (now, now)
-            lasts = self._outage is not None and until is None
-            if answers and lasts:
-                self._outage = (since, now)
-            elif not answers and not lasts:
-                self._outage = (now, None)
-
-    def _fell_in_outage(self, finished_ms: int) -> bool:
-        if self._outage is None:
-            return False
-        since, until = self._outage
-        return since - NEAR_MS <= finished_ms and (until is None or finished_ms <= until + NEAR_MS)
-
     def _read_status(self, handle: Handle, container: Any) -> Status:
         row = container.attrs["State"]
         state = _STATES.get(str(row["Status"]), WorkloadState.STARTING)
-        started = _milliseconds(row.get("StartedAt")) or handle.started_ms
+        started = milliseconds(row.get("StartedAt")) or handle.started_ms
         if state is not WorkloadState.EXITED:
             return Status(state, Times(started))
         code = int(row["ExitCode"])
-        times = Times(started, _milliseconds(row.get("FinishedAt")), code)
+        times = Times(started, milliseconds(row.get("FinishedAt")), code)
         return Status(state, times, self._reason(handle.lease, row, times))
 
     def _reason(self, lease: str, row: Mapping[str, Any], times: Times) -> ExitReason:
         noted = self._noted(lease)
         if noted is not None:
             return noted
-        code, finished = times.exit_code or 0, times.finished_ms or 0
-        killed_by_host = code in (137, 143, 255)
-        if killed_by_host and self._fell_in_outage(finished):
-            return ExitReason.PROVIDER_FAULT  # it fell together with its daemon
-        begun = self._daemon_begun_ms()
-        if killed_by_host and times.started_ms < begun and abs(finished - begun) <= 60_000:
-            return ExitReason.PROVIDER_FAULT  # the daemon was restarted between two of our looks
+        if self._outages.felled(times):
+            return ExitReason.PROVIDER_FAULT
         killed = bool(row.get("OOMKilled"))
-        return exit_reason(code, out_of_memory=killed, stopped=False)
-
-    def _daemon_begun_ms(self) -> int:
-        """When the daemon began to listen: its socket is made anew at every start. 0 = unknown."""
-        scheme, _, path = _address(self.config.host).partition("://")
-        try:
-            return os.stat(path).st_ctime_ns // 1_000_000 if scheme == "unix" else 0
-        except OSError:
-            return 0
+        return exit_reason(times.exit_code or 0, out_of_memory=killed, stopped=False)
 
     def _pause(self, handle: Handle, frozen: bool) -> None:
         container = self._get(handle)
@@ -527,27 +326,10 @@ class DockerRuntime:
     # -- logs, exec, outputs -------------------------------------------------------------------
 
     def _sync_logs(self, handle: Handle) -> None:
-        """Copy what Docker has and we have not.  Docker's stamp of the last line is the cursor."""
-        container = self._get(handle)
-        limit = int(container.labels.get("tally.log_kib", "1024")) << 10
-        cursor = self.config.state / "logs" / f"{handle.lease}.cursor"
-        last = cursor.read_text() if cursor.exists() else ""
-        since = int(_milliseconds(last) or 0) // 1000 if last else None
-        stream = container.logs(stream=True, timestamps=True, since=since, follow=False)
-        fresh = bytearray()
-        newest = last
-        for line in _lines(stream):
-            stamp, _, text = line.partition(b" ")
-            when = _sortable(stamp.decode(errors="replace"))
-            if when <= last:
-                continue
-            if len(fresh) >= 2 * limit:
-                break  # the rest is fetched by the next call
-            fresh += text
-            newest = when
-        if fresh:
-            self._logs.append(handle.lease, bytes(fresh), limit)
-            disk.write_whole(cursor, newest.encode())
+        copy_new(self._get(handle), handle.lease, self._logs, self._cursor(handle.lease))
+
+    def _cursor(self, lease: str) -> Path:
+        return self.config.state / "logs" / f"{lease}.cursor"
 
     def _exec(
         self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
@@ -599,7 +381,7 @@ class DockerRuntime:
             self.firewall.forget(bridge)
         Workspace(self.config.state, handle.lease).remove()
         self._disks.forget(handle.lease)
-        (self.config.state / "logs" / f"{handle.lease}.cursor").unlink(missing_ok=True)
+        self._cursor(handle.lease).unlink(missing_ok=True)
 
     def _note(self, lease: str, reason: ExitReason) -> None:
         """Keep why a workload is being ended; the first reason stands."""
@@ -607,33 +389,3 @@ class DockerRuntime:
 
     def _noted(self, lease: str) -> ExitReason | None:
         return noted_reason(self.config.state / "reasons" / lease)
-
-
-def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines of a stream that comes in any pieces."""
-    rest = b""
-    for piece in stream:
-        rest += piece
-        *whole, rest = rest.split(b"\n")
-        for line in whole:
-            yield line + b"\n"
-    if rest:
-        yield rest
-
-
-def _sortable(stamp: str) -> str:
-    """Docker trims a stamp's trailing zeros; with all nine digits, later is greater as text."""
-    whole, _, part = stamp.rstrip("Z").partition(".")
-    return f"{whole}.{part.ljust(9, '0')}Z"
-
-
-def _milliseconds(stamp: object) -> int | None:
-    """Docker's RFC 3339 stamp with nanoseconds as milliseconds; None for its zero time."""
-    match = re.fullmatch(
-        r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", str(stamp or "")
-    )
-    if match is None or match[1].startswith("0001"):
-        return None
-    zone = "+00:00" if match[3] == "Z" else match[3]
-    whole = datetime.fromisoformat(match[1] + zone).astimezone(UTC)
-    return int(whole.timestamp()) * 1000 + int((match[2] or "0").ljust(9, "0")[:3])

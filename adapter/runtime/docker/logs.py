@@ -1,0 +1,51 @@
+"""A container's log, copied from Docker to where it outlives the container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from adapter.runtime.docker.stamps import milliseconds
+from adapter.runtime.logstore import LogStore
+from marketplace import disk
+
+
+def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
+    """Copy what Docker has and *logs* has not.  Docker's stamp of the last line is the *cursor*."""
+    limit = int(container.labels.get("tally.log_kib", "1024")) << 10
+    last = cursor.read_text() if cursor.exists() else ""
+    since = int(milliseconds(last) or 0) // 1000 if last else None
+    stream = container.logs(stream=True, timestamps=True, since=since, follow=False)
+    fresh = bytearray()
+    newest = last
+    for line in _lines(stream):
+        stamp, _, text = line.partition(b" ")
+        when = _sortable(stamp.decode(errors="replace"))
+        if when <= last:
+            continue
+        if len(fresh) >= 2 * limit:
+            break  # the rest is fetched by the next call
+        fresh += text
+        newest = when
+    if fresh:
+        logs.append(lease, bytes(fresh), limit)
+        disk.write_whole(cursor, newest.encode())
+
+
+def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines of a stream that comes in any pieces."""
+    rest = b""
+    for piece in stream:
+        rest += piece
+        *whole, rest = rest.split(b"\n")
+        for line in whole:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+def _sortable(stamp: str) -> str:
+    """Docker trims a stamp's trailing zeros; with all nine digits, later is greater as text."""
+    whole, _, part = stamp.rstrip("Z").partition(".")
+    return f"{whole}.{part.ljust(9, '0')}Z"
