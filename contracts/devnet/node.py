@@ -9,6 +9,7 @@ it, as a real node would.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -27,6 +28,7 @@ from contracts.devnet.index.views import View
 from contracts.devnet.ledger.engine import Engine, Evaluator, State, Units
 from contracts.devnet.ledger.evaluation import Undecodable, evaluated, resolved
 from contracts.devnet.mempool import Mempool, Waiting, decoded
+from contracts.devnet.pace import Pace
 from contracts.devnet.parameters import GENESIS_LOVELACE, NETWORK_MAGIC, SLOT_MS
 from contracts.devnet.register import replayed
 from contracts.devnet.source import fetch_ledger
@@ -51,7 +53,8 @@ class Devnet:
 
     state_dir: folder that keeps the chain; None keeps it in memory. block_ms: milliseconds between
     blocks; 0 makes a block of each transaction as it is submitted, and none otherwise. clock: POSIX
-    milliseconds; a test that wants stopped time passes its own.
+    milliseconds; a test that wants stopped time passes its own. pace: how it goes, in place of
+    block_ms.
     """
 
     def __init__(
@@ -60,8 +63,9 @@ class Devnet:
         block_ms: int = 0,
         *,
         clock: Callable[[], int] = wall_clock_ms,
+        pace: Pace | None = None,
     ) -> None:
-        self.block_ms = block_ms
+        self.pace = self._own_pace = pace or Pace(block_ms)
         self._lock = threading.RLock()
         self._clock = clock
         self._guard: IO[str] | None = None
@@ -87,8 +91,9 @@ class Devnet:
         self._pool.remembered(self._state, self.slot(), self._tip.slot)
         self._trouble: str | None = None
         self._stop = threading.Event()
+        self._woken = threading.Event()
         self._producer: threading.Thread | None = None
-        if block_ms > 0:
+        if self.block_ms > 0:
             self._producer = threading.Thread(target=self._produce, name="devnet", daemon=True)
             self._producer.start()
 
@@ -106,6 +111,7 @@ class Devnet:
     def close(self) -> None:
         """Stops the blocks and frees everything; the chain stays on disk."""
         self._stop.set()
+        self._woken.set()
         if self._producer is not None:
             self._producer.join()
         with self._lock:
@@ -113,6 +119,11 @@ class Devnet:
             self._engine.close()
             if self._guard is not None:
                 self._guard.close()
+
+    @property
+    def block_ms(self) -> int:
+        """Milliseconds between blocks, in the mean; 0: each transaction makes one."""
+        return self.pace.block_ms
 
     # --- transactions ---
 
@@ -243,6 +254,25 @@ class Devnet:
             self._keep(waiting, slot)
             return self._tip
 
+    def fork(self, blocks: int) -> list[str]:
+        """The chain turns out to have other blocks in place of its last ones, without what was in
+        them: that waits again. Returns the ids.
+        """
+        with self._lock:
+            taken = self.rollback(blocks)
+            slot = self.slot()
+            for _ in range(blocks):
+                self._append(slot, [], self._pool.waiting)
+            return taken
+
+    def set_pace(self, pace: Pace | None) -> None:
+        """Lets the chain go otherwise from now on; None: as it was started."""
+        if self._own_pace.block_ms == 0:
+            raise DevnetRefusal("a devnet that makes a block of each transaction has no pace")
+        with self._lock:
+            self.pace = pace or self._own_pace
+        self._woken.set()
+
     def set_lag(self, blocks: int) -> None:
         """Lets the face answer as an indexer that is this many blocks behind the node. Submitting
         is not delayed.
@@ -259,7 +289,11 @@ class Devnet:
         it is read.
         """
         with self._lock:
-            yield self._view(max(0, self._tip.height - self._lag))
+            height = max(0, self._tip.height - self._lag)
+            if self.pace.lag_ms:
+                seen = self.slot() - self.pace.lag_ms // SLOT_MS
+                height = min(height, self._store.height_at(seen))
+            yield self._view(height)
 
     def waiting(self) -> list[Tx]:
         """What is in the mempool, in order."""
@@ -300,6 +334,7 @@ class Devnet:
                 "system_start": self.system_start,
                 "network_magic": NETWORK_MAGIC,
                 "block_ms": self.block_ms,
+                "pace": self.pace.name,
                 "lag": self._lag,
                 "rollbacks": self._meta("fork"),
                 "trouble": self._trouble,
@@ -383,9 +418,15 @@ class Devnet:
         """A block at every interval. What stands in the way (a full disk) is told and tried again:
         nothing ends this but ``close``.
         """
-        while not self._stop.wait(self.block_ms / 1000):
+        dice = random.Random()
+        while not self._stop.is_set():
+            if self._woken.wait(self.pace.next_block_ms(dice) / 1000):
+                self._woken.clear()  # another pace, or the end
+                continue
             try:
                 with self._lock:
+                    if self.pace.forks(dice):
+                        self.fork(min(self.pace.fork_blocks, self._tip.height))
                     self._mint(self.slot())
                 self._trouble = None
             except Exception as problem:  # noqa: BLE001 - the thread that makes blocks outlives whatever it is

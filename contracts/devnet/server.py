@@ -24,6 +24,7 @@ import uvicorn
 
 from contracts.devnet.face.app import API, application
 from contracts.devnet.node import Devnet, DevnetRefusal, wall_clock_ms
+from contracts.devnet.pace import NAMED, Pace
 from contracts.devnet.parameters import NETWORK_MAGIC
 from contracts.devnet.source import LedgerMissing, fetch_ledger
 
@@ -84,11 +85,15 @@ def serve(
     *,
     port: int = 0,
     clock: Callable[[], int] = wall_clock_ms,
+    pace: Pace | None = None,
 ) -> Generator[Served, None, None]:
     """Serves a devnet on loopback from a thread of this process until the block ends. port 0: any
     free one.
     """
-    with Devnet(state_dir, block_ms, clock=clock) as devnet, _listen("127.0.0.1", port) as listener:
+    with (
+        Devnet(state_dir, block_ms, clock=clock, pace=pace) as devnet,
+        _listen("127.0.0.1", port) as listener,
+    ):
         listening = threading.Event()
         server = _Server(_config(devnet), listening.set)
         thread = threading.Thread(
@@ -115,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             fetch_ledger()
             return 0
         with (
-            Devnet(options.state, options.block_ms) as devnet,
+            Devnet(options.state, options.block_ms, pace=NAMED.get(options.like)) as devnet,
             _listen(options.host, options.port) as listener,
         ):
             origin = f"http://{options.host}:{listener.getsockname()[1]}"
@@ -153,5 +158,6 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--block-ms", type=int, default=1000, help="0: a block for each transaction, at once"
     )
+    parser.add_argument("--like", choices=NAMED, help="go as this network does")
     parser.add_argument("--fetch", action="store_true", help="install the ledger and exit")
     return parser.parse_args(argv)

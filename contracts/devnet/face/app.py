@@ -23,6 +23,7 @@ from contracts.devnet.face import (
     wallets,
 )
 from contracts.devnet.face.common import BACKEND_FAILED, NO_SUCH_PATH, NOT_FOUND, Answer
+from contracts.devnet.face.limit import Limited
 from contracts.devnet.ledger.refusal import LedgerRefusal
 from contracts.devnet.node import Devnet, DevnetRefusal
 
@@ -74,6 +75,7 @@ def application(devnet: Devnet) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.devnet = devnet
+    app.add_middleware(Limited, devnet=devnet, prefix=f"{API}/")
     # Browser wallets talk to a chain's API from their own origin.
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]

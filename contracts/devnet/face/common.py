@@ -20,6 +20,7 @@ _NAMES = {
     400: "Bad Request",
     404: "Not Found",
     415: "Unsupported Media Type",
+    429: "Project Over Limit",
     500: "Internal Server Error",
 }
 NOT_FOUND = "The requested component has not been found."

@@ -4,13 +4,14 @@ chain has these.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.devnet.face.common import Chain
 from contracts.devnet.index.store import Block
+from contracts.devnet.pace import NAMED
 
 router = APIRouter(prefix="/devnet")
 
@@ -39,6 +40,10 @@ class RollbackAsked(_Asked):
 
 class LagAsked(_Asked):
     blocks: int
+
+
+class PaceAsked(_Asked):
+    like: Literal["devnet", "preprod"]
 
 
 class RewardAsked(_Asked):
@@ -89,6 +94,12 @@ def rollback(chain: Chain, asked: RollbackAsked) -> dict[str, Any]:
 def lag(chain: Chain, asked: LagAsked) -> dict[str, int]:
     chain.set_lag(asked.blocks)
     return {"blocks": asked.blocks}
+
+
+@router.post("/pace")
+def pace(chain: Chain, asked: PaceAsked) -> dict[str, Any]:
+    chain.set_pace(NAMED.get(asked.like))
+    return {"like": chain.pace.name, "block_ms": chain.block_ms}
 
 
 @router.post("/reward")

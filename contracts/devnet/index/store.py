@@ -153,6 +153,11 @@ class Store:
         row = self.db.execute("SELECT * FROM block ORDER BY height DESC LIMIT 1").fetchone()
         return row and Block(row["height"], row["hash"], row["previous"], row["slot"])
 
+    def height_at(self, slot: int) -> int:
+        """The newest block that was there at a slot; the first one's before there was another."""
+        found = self.db.execute("SELECT max(height) FROM block WHERE slot <= ?", (slot,)).fetchone()
+        return found[0] or 0
+
     def block(self, height: int) -> Block:
         row = self.db.execute("SELECT * FROM block WHERE height = ?", (height,)).fetchone()
         return Block(row["height"], row["hash"], row["previous"], row["slot"])

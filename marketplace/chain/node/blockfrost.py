@@ -43,6 +43,8 @@ from marketplace.domain.errors import TallyError
 MAINNET_MAGIC: Final = 764824073
 _PARAMS_FOR_S: Final = 60.0  # parameters change at epochs; a minute old is fresh enough
 _AT_ONCE: Final = 8
+_TOO_MANY: Final = 429
+_OVER_LIMIT_S: Final = (0.5, 1.0, 2.0, 4.0)
 
 _log = structlog.get_logger(__name__)
 
@@ -94,12 +96,21 @@ class ChainReader:
     async def _ask(
         self, what: str, call: Callable[..., Any], *args: object, **options: object
     ) -> Any:
-        """One call, in a thread, within the deadline; None for 404."""
+        """One call, in a thread, within the deadline; None for 404. Over the door's limit of
+        requests it is asked again, ever later: what asks on is banned.
+        """
         self.requests += 1
         work = partial(call, *args, return_type="json", **options)
         try:
             async with self._limiter:
                 with anyio.fail_after(self._deadline_s):
+                    for wait_s in _OVER_LIMIT_S:
+                        try:
+                            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+                        except ApiError as error:
+                            if error.status_code != _TOO_MANY:
+                                raise
+                        await anyio.sleep(wait_s)
                     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         except ApiError as error:
             if error.status_code == 404:

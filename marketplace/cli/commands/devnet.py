@@ -21,14 +21,22 @@ def devnet(
     block_ms: Annotated[
         int, typer.Option(help="Milliseconds between blocks; 0 makes one for each transaction.")
     ] = 1000,
+    like_preprod: Annotated[
+        bool,
+        typer.Option(
+            help="Go as preprod does: blocks by lottery every 20 s, forks, an index that is 20 s"
+            " behind, 10 requests a second."
+        ),
+    ] = False,
 ) -> None:
     """Serve until Ctrl-C: Blockfrost's API under /api/v0, for any client; any project id will do.
 
     Money comes from `tally faucet ADDRESS AMOUNT`. Network id 0, magic 42, slot = seconds since
     system_start of /genesis.
 
-    Controls under /devnet: status, faucet, time, blocks, rollback, lag, reward. Every route is in
-    /openapi.json; docs/devnet.md says how clients connect and what is not checked.
+    Controls under /devnet: status, faucet, time, blocks, rollback, lag, pace, reward. Every route
+    is in /openapi.json; docs/devnet.md says how clients connect and what is not checked.
     """
-    code = serve(["--state", str(state), "--port", str(port), "--block-ms", str(block_ms)])
+    asked = ["--state", str(state), "--port", str(port), "--block-ms", str(block_ms)]
+    code = serve([*asked, "--like", "preprod"] if like_preprod else asked)
     raise typer.Exit(WORLD_FAILED if code else DONE)

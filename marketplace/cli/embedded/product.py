@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 
 import anyio
 import anyio.to_thread
+import httpx
 
 from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
@@ -65,6 +66,7 @@ class Embedded:
     devnet_port: int = 0
     block_ms: int = 1000
     resume_window: str = "10m"
+    like_preprod: bool = False
     image: str = PROCESS_ONLY
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     _lock: TextIO | None = None
@@ -124,7 +126,11 @@ class Embedded:
         made.argv = [
             sys.executable, "-m", "marketplace.cli.embedded.child", str(os.getpid()), *arguments,
         ]  # fmt: skip
-        made.env = {"TALLY_PASSPHRASE_FILE": str(self.passphrase_file), "PYTHONUNBUFFERED": "1"}
+        made.env = {
+            "TALLY_PASSPHRASE_FILE": str(self.passphrase_file),
+            "TALLY_PROJECT_ID": name,  # a chain's door counts requests by it: each part has its own
+            "PYTHONUNBUFFERED": "1",
+        }
         return made
 
     async def start_devnet(self) -> Part:
@@ -136,6 +142,24 @@ class Embedded:
             "devnet", "devnet", "--state", str(self.home / "devnet"), "--port", str(port),
             "--block-ms", str(self.block_ms),
         )  # fmt: skip
+
+    async def slow_down(self) -> None:
+        """From now on the chain goes as preprod does, also when the devnet is started again. What a
+        market needs on chain is there by now (it would have taken minutes), and is shown when this
+        returns."""
+        url = str(self.parts["devnet"].ready["control"])
+        async with httpx.AsyncClient(timeout=10) as client:
+            there = (await client.get(f"{url}/status")).json()["height"]
+            answer = await client.post(f"{url}/pace", json={"like": "preprod"})
+            answer.raise_for_status()
+            shown = -1
+            with anyio.fail_after(60):
+                while shown < there:
+                    await anyio.sleep(0.5)
+                    latest = await client.get(f"{self.chain_url}/blocks/latest")
+                    shown = latest.json()["height"]
+        part = self.parts["devnet"]
+        part.argv = [*part.argv, "--like-preprod"]
 
     async def _start_listening(self, name: str, asked: int, made: Callable[[int], Part]) -> Part:
         """Start what *made* gives for a port; from then on that port is the part's."""

@@ -8,7 +8,6 @@ import shlex
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
@@ -82,26 +81,30 @@ def up(
     resume_window: Annotated[
         str, typer.Option(help="How long a lost provider may take to come back.")
     ] = "1m",
+    like_preprod: Annotated[
+        bool, typer.Option(help="Once it is ready, the devnet goes as slowly as preprod does.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line when ready.")] = False,
 ) -> None:
     """Serve until Ctrl-C; started again, it still knows its offers, jobs, channels and chain."""
-    anyio.run(_up, home, simulate, port, devnet_port, resume_window, as_json)
-
-
-async def _up(
-    home: Path, simulate: str, port: int, devnet_port: int, resume_window: str, as_json: bool
-) -> None:
     place = Embedded(
         home / "up",
         simulate=gpus_to_simulate(simulate),
         port=port,
         devnet_port=devnet_port,
         resume_window=resume_window,
+        like_preprod=like_preprod,
     )
+    anyio.run(_up, place, as_json)
+
+
+async def _up(place: Embedded, as_json: bool) -> None:
     place.prepare()
     async with interruptible() as tasks:
         try:
             await start(place, _PURSE)
+            if place.like_preprod:
+                await place.slow_down()
             for part in place.parts.values():
                 tasks.start_soon(keep_running, part)
             if as_json:
@@ -138,6 +141,8 @@ def _welcome(place: Embedded) -> None:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in place.environment.items()]
     env.write_text("\n".join(lines) + "\n")
     out.print(f"[bold]Tally is up[/]: console and API at {place.market_url}")
+    if place.like_preprod:
+        out.print("blocks come every 20 s or so, as on preprod: a new channel waits for one")
     if place.simulate:
         out.print(f"GPUs are [yellow]SIMULATED[/] ({place.simulate}); cores are real")
     if not place.image:
