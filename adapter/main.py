@@ -36,10 +36,11 @@ from adapter.host.keys import Keys, load_keys
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
+from adapter.runtime.confinement import ProcessConfig
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.door import connect
 from adapter.runtime.docker.runtime import DockerRuntime
-from adapter.runtime.process import ProcessConfig, ProcessRuntime
+from adapter.runtime.process import ProcessRuntime
 from adapter.simulate.cuda import simulated_wiper
 from adapter.simulate.host import SimClock, SimHost
 from adapter.simulate.library import SimulatedNvml

@@ -77,32 +77,52 @@ _MEASURED_PUBLIC: Final = {
 }
 
 
-def markdown(report: dict[str, Any]) -> str:
-    """``docs/costs.md``."""
-    lines = [
-        "# What settling costs",
-        "",
-        (
-            "Every row is a real transaction: evaluated, signed, and accepted by the devnet's"
-            " ledger with the parameters that mainnet had under protocol 10"
-        ),
-        (
-            "(44 lovelace a byte, 155,381 fixed, 0.0577 a unit of memory, 0.0000721 a step, 15 a"
-            " byte of reference script). Written by"
-        ),
-        (
-            "`tally bench channel --markdown`; CI compares the figures with a fresh run. Fees in"
-            " lovelace (1,000,000 = 1 ADA)."
-        ),
-        "",
-        (
-            "The public bar is x402 `batch-settlement` over Subbit (preprod, September 2026), the"
-            " best that is published for Cardano."
-        ),
-        "",
-        "| | best public | gate | here |",
-        "|---|---|---|---|",
-    ]
+_HEAD: Final = (
+    "# What settling costs",
+    "",
+    (
+        "Every row is a real transaction: evaluated, signed, and accepted by the devnet's"
+        " ledger with the parameters that mainnet had under protocol 10"
+    ),
+    (
+        "(44 lovelace a byte, 155,381 fixed, 0.0577 a unit of memory, 0.0000721 a step, 15 a"
+        " byte of reference script). Written by"
+    ),
+    (
+        "`tally bench channel --markdown`; CI compares the figures with a fresh run. Fees in"
+        " lovelace (1,000,000 = 1 ADA)."
+    ),
+    "",
+    (
+        "The public bar is x402 `batch-settlement` over Subbit (preprod, September 2026), the"
+        " best that is published for Cardano."
+    ),
+    "",
+    "| | best public | gate | here |",
+    "|---|---|---|---|",
+)
+_NOTES: Final = (
+    "",
+    (
+        "Where a row for 40 is missing, that many exceed one transaction. A claim of ADA needs"
+        " nothing else. A payout in a token must hold the least lovelace of an output as well"
+        " (about 1.2 ADA,"
+    ),
+    (
+        "which the provider keeps), paid by its own adapter. Collateral is a plain output of 5"
+        " ADA without a return; a time to live"
+    ),
+    (
+        "of 15 minutes is in every transaction. Under the cost models that mainnet has had"
+        " since 18 June 2026 a fee is at most a few lovelace off, and as many channels fit."
+    ),
+    "",
+)
+
+
+def _bounds(report: dict[str, Any]) -> list[str]:
+    """A row for each gate: the public bar, the gate, what was measured."""
+    lines: list[str] = []
     for name, value, bound, holds in gates(report):
         sign = "≥" if "channels per" in name else "≤"
         public = _MEASURED_PUBLIC.get(name, "–")
@@ -110,8 +130,13 @@ def markdown(report: dict[str, Any]) -> str:
             f"| {name} | {public} | {sign} {bound:,.0f} |"
             f" {value:,.0f}{'' if holds else ' (missed)'} |"
         )
+    return lines
+
+
+def _steps(report: dict[str, Any]) -> list[str]:
+    """A row for each transaction that was built and accepted."""
     machine = f" ({report['machine']})" if "machine" in report else ""
-    lines += [
+    lines = [
         "",
         (
             f"Both scripts together: {report['scripts_bytes']:,} bytes. Building times are medians"
@@ -130,21 +155,9 @@ def markdown(report: dict[str, Any]) -> str:
         f" {r['build_ms']} |"
         for r in report["rows"]
     ]
-    lines += [
-        "",
-        (
-            "Where a row for 40 is missing, that many exceed one transaction. A claim of ADA needs"
-            " nothing else. A payout in a token must hold the least lovelace of an output as well"
-            " (about 1.2 ADA,"
-        ),
-        (
-            "which the provider keeps), paid by its own adapter. Collateral is a plain output of 5"
-            " ADA without a return; a time to live"
-        ),
-        (
-            "of 15 minutes is in every transaction. Under the cost models that mainnet has had"
-            " since 18 June 2026 a fee is at most a few lovelace off, and as many channels fit."
-        ),
-        "",
-    ]
-    return "\n".join(lines)
+    return lines
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """``docs/costs.md``."""
+    return "\n".join([*_HEAD, *_bounds(report), *_steps(report), *_NOTES])

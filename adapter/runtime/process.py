@@ -7,8 +7,6 @@ can reach the host's services.  Without bubblewrap a workload is UNCONFINED and 
 the provider's configuration allows it.
 
 A detached shim (``shim.py``) is each workload's parent, so the adapter may restart at any time.
-
-Over 400 lines: one workload's life without Docker, beside the same interface.
 """
 
 from __future__ import annotations
@@ -18,13 +16,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from adapter.core.workload import (
     ExecResult,
@@ -42,13 +39,20 @@ from adapter.core.workload import (
 from adapter.host.cgroup import CgroupFault, Cgroups
 from adapter.host.processes import start_time
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
+from adapter.runtime.confinement import (
+    UNCONFINED,
+    ProcessConfig,
+    command_line,
+    device_nodes,
+    environment,
+    require_possible,
+)
 from adapter.runtime.logstore import LogStore
-from adapter.runtime.shim import ENTER
+from adapter.runtime.own_processes import launch_shim, reap, run_bounded
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
 from marketplace.domain.work.workload import (
     WORKSPACE,
-    EgressMode,
     ExitReason,
     WorkloadSpec,
     WorkloadState,
@@ -56,45 +60,6 @@ from marketplace.domain.work.workload import (
 )
 
 T = TypeVar("T")
-UNCONFINED: Final = "UNCONFINED"
-_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives",
-                  "/etc/ld.so.cache", "/etc/ssl", "/etc/passwd", "/etc/group")  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessConfig:
-    """What the process runtime may do.
-
-    *unconfined* permits running without bubblewrap; *host_network* permits OPEN egress and ports,
-    which share the host's network; *readable* are further folders shown read-only (a venv, data).
-    """
-
-    state: Path
-    adapter: str
-    unconfined: bool = False
-    host_network: bool = False
-    readable: tuple[str, ...] = ()
-    bubblewrap: str | None = field(default_factory=lambda: shutil.which("bwrap"))
-    deadline_s: float = 30.0
-    driver_proc: Path = Path("/proc/driver/nvidia/gpus")
-
-
-def device_nodes(uuids: tuple[str, ...], driver_proc: Path) -> list[str]:
-    """The device files of these GPUs, by the driver's own table; RuntimeRefused for a missing
-    one.
-    """
-    if not uuids:
-        return []
-    minors: dict[str, str] = {}
-    for path in driver_proc.glob("*/information"):
-        rows = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
-        facts = {key.strip(): value.strip() for key, value in rows.items()}
-        minors[facts.get("GPU UUID", "")] = facts.get("Device Minor", "")
-    missing = [uuid for uuid in uuids if not minors.get(uuid)]
-    if missing:
-        raise RuntimeRefused(f"no device file for {', '.join(missing)}")
-    shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
-    return [*shared, *(f"/dev/nvidia{minors[uuid]}" for uuid in uuids)]
 
 
 @dataclass
@@ -192,28 +157,11 @@ class ProcessRuntime:
     def _folder(self, lease: str) -> Path:
         return self.config.state / "processes" / lease
 
-    def _check(self, spec: WorkloadSpec) -> None:
-        config = self.config
-        if spec.image:
-            raise RuntimeRefused("the process runtime runs no images", image=spec.image)
-        if not spec.command:
-            raise RuntimeRefused("a process needs a command")
-        if config.bubblewrap is None and not config.unconfined:
-            raise RuntimeRefused(f"bubblewrap is not installed: the workload would be {UNCONFINED}")
-        if spec.egress.mode is EgressMode.LIST:
-            raise RuntimeRefused("the process runtime cannot limit egress to a list")
-        if (spec.egress.mode is EgressMode.OPEN or spec.ports) and not config.host_network:
-            raise RuntimeRefused("this provider shares no host network with processes")
-        if spec.ports and spec.egress.mode is not EgressMode.OPEN:
-            raise RuntimeRefused("a process has the host's network whole or not at all")
-        if config.bubblewrap is None and spec.egress.mode is EgressMode.NONE:
-            raise RuntimeRefused(f"{UNCONFINED}: egress cannot be denied without bubblewrap")
-
     def _start(self, spec: WorkloadSpec) -> Handle:
         folder = self._folder(spec.lease)
         if (folder / "status.json").exists():
             return self._handle(folder)
-        self._check(spec)
+        require_possible(self.config, spec)
         uid, gid = owner_ids(spec.user)
         workspace = Workspace(self.config.state, spec.lease)
         workspace.create(spec.files, uid, gid)
@@ -226,8 +174,8 @@ class ProcessRuntime:
         plan = {
             "lease": spec.lease,
             "group": group,
-            "command": self._command(spec, workspace.path, nodes),
-            "env": self._environment(spec, workspace.path),
+            "command": command_line(self.config, spec, workspace.path, nodes),
+            "env": environment(self.config, spec, workspace.path),
             "hands_over": confined and os.geteuid() == 0,
             "cwd": str(workspace.path),
             "uid": None if confined or os.geteuid() != 0 else uid,
@@ -237,7 +185,7 @@ class ProcessRuntime:
             "state": str(self.config.state),
             "cgroup_root": str(self.cgroups.root),
         }
-        self._launch(folder, plan)
+        launch_shim(folder, plan)
         return self._await_start(folder, spec.lease)
 
     def _about(self, spec: WorkloadSpec, group: str) -> dict[str, object]:
@@ -252,22 +200,6 @@ class ProcessRuntime:
             "boot_id": _boot_id(),
         }
 
-    def _launch(self, folder: Path, plan: Mapping[str, object]) -> None:
-        """A double fork by ``start_new_session``: the shim is nobody's child to reap in a hurry."""
-        shim = subprocess.Popen(
-            [sys.executable, "-m", "adapter.runtime.shim", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / "shim.log").open("wb"),
-            start_new_session=True,
-            cwd="/",
-            env=_own_modules(),
-        )
-        assert shim.stdin is not None
-        with shim.stdin:
-            shim.stdin.write(json.dumps(plan).encode())
-        _SHIMS.append(shim)
-
     def _await_start(self, folder: Path, lease: str) -> Handle:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
@@ -280,41 +212,6 @@ class ProcessRuntime:
                 return self._handle(folder)
             time.sleep(0.02)
         raise RuntimeTimeout(f"{lease}: its shim did not start")
-
-    def _command(self, spec: WorkloadSpec, workspace: Path, nodes: list[str]) -> list[str]:
-        """The command line: bubblewrap, then setpriv to the workload's own user, then the job."""
-        if self.config.bubblewrap is None:
-            return list(spec.command)
-        line = [self.config.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid",
-                "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "tally",
-                "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
-                "--tmpfs", "/tmp"]  # fmt: skip
-        if spec.egress.mode is EgressMode.NONE:
-            line.append("--unshare-net")
-        else:
-            line += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
-        for path in (*_SYSTEM, *self._python_homes(), *self.config.readable):
-            line += ["--ro-bind-try", path, path]
-        for node in nodes:
-            line += ["--dev-bind-try", node, node]
-        line += ["--bind", str(workspace), WORKSPACE]
-        if os.geteuid() != 0:
-            return [*line, "--chdir", WORKSPACE, "--unshare-user", "--", *spec.command]
-        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
-            line += ["--cap-add", capability]
-        enter = ["/bin/sh", "-c", ENTER, "sh"]
-        return [*line, "--chmod", "1777", "/tmp", "--", *_as_user(spec.user), *enter, *spec.command]
-
-    def _python_homes(self) -> tuple[str, ...]:
-        """This interpreter's own folders, so that ``python3`` means the same one inside."""
-        return (sys.base_prefix,)
-
-    def _environment(self, spec: WorkloadSpec, workspace: Path) -> dict[str, str]:
-        home = str(workspace) if self.config.bubblewrap is None else WORKSPACE
-        search = [str(Path(sys.base_prefix) / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
-        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus)}
-        defaults = {"PATH": os.pathsep.join(search), "HOME": home, "TALLY_LEASE": spec.lease}
-        return {**defaults, **spec.env, **spec.secrets, **gpus}
 
     # -- a running workload ------------------------------------------------------------------------
 
@@ -357,7 +254,7 @@ class ProcessRuntime:
         return Status(status.state, status.times, None, used.disk_mib, memory)
 
     def _read_status(self, handle: Handle) -> Status:
-        _reap()
+        reap()
         folder = self._folder(handle.lease)
         facts = self._facts(folder)
         if not facts:
@@ -423,16 +320,7 @@ class ProcessRuntime:
         group = [str(self.cgroups.root), handle.cgroup, str(about["disk_mib"])]
         module = [sys.executable, "-m", "adapter.runtime.enter"]
         line = [*module, *group, str(first), *owner, home, *command]
-        with subprocess.Popen(
-            line,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            start_new_session=True,
-            env=_own_modules(),
-        ) as child:
-            return _bounded(child, timeout_ms / 1000, limit)
+        return run_bounded(line, timeout_ms / 1000, limit)
 
     def _first_inside(self, handle: Handle) -> int:
         """Bubblewrap's own first process in the workload's namespaces: the only child of the one
@@ -466,7 +354,7 @@ class ProcessRuntime:
         Workspace(self.config.state, handle.lease).remove()
         self._disks.forget(handle.lease)
         shutil.rmtree(folder, ignore_errors=True)
-        _reap()
+        reap()
 
     def _note(self, lease: str, reason: ExitReason) -> None:
         note_reason(self._folder(lease) / "reason", reason)
@@ -475,50 +363,5 @@ class ProcessRuntime:
         return noted_reason(folder / "reason")
 
 
-def _as_user(user: str) -> list[str]:
-    """Become the workload's user for good; only then its folder can be entered, which is the user's
-    alone."""
-    uid, gid = owner_ids(user)
-    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs",
-            "--bounding-set=-all", "--inh-caps=-all", "--"]  # fmt: skip
-
-
-def _own_modules() -> dict[str, str]:
-    """The environment of a process of ours that is started by its module's name."""
-    root = str(Path(__file__).resolve().parents[2])
-    search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": search}
-
-
-_SHIMS: list[subprocess.Popen[bytes]] = []
-
-
-def _reap() -> None:
-    """Collect shims that ended, so that none stays a zombie of this process."""
-    _SHIMS[:] = [shim for shim in _SHIMS if shim.poll() is None]
-
-
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _bounded(child: subprocess.Popen[bytes], timeout_s: float, limit: int) -> ExecResult:
-    """Read at most *limit* bytes within the time, then end the command."""
-    assert child.stdout is not None
-    deadline, kept = time.monotonic() + timeout_s, bytearray()
-    os.set_blocking(child.stdout.fileno(), False)
-    while time.monotonic() < deadline and len(kept) < limit:
-        piece = child.stdout.read(limit - len(kept))
-        if piece:
-            kept += piece
-        elif piece == b"" or child.poll() is not None:
-            break
-        else:
-            time.sleep(0.01)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        code = child.wait(max(0.0, min(1.0, deadline - time.monotonic())))
-        return ExecResult(code if code >= 0 else 128 - code, bytes(kept))
-    with contextlib.suppress(OSError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    return ExecResult(137, bytes(kept))

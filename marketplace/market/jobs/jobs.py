@@ -1,7 +1,4 @@
-"""A consumer's use cases: post, match, quote, sign, stop, resume.
-
-Over 400 lines: one job's way from posting to signature, which is read as a whole.
-"""
+"""A consumer's use cases: post, match, quote, sign, stop, resume."""
 
 from __future__ import annotations
 

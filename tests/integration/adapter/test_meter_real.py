@@ -23,8 +23,9 @@ from adapter.devices.nvml.nvml import Nvml
 from adapter.host.cgroup import Cgroups
 from adapter.host.clock import HostClock
 from adapter.metering.meter import Metering, Subject
+from adapter.runtime.confinement import ProcessConfig
 from adapter.runtime.docker.runtime import DockerRuntime
-from adapter.runtime.process import ProcessConfig, ProcessRuntime
+from adapter.runtime.process import ProcessRuntime
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
 from marketplace.domain.metering.meter import Meter

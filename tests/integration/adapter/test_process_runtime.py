@@ -13,7 +13,8 @@ import pytest
 
 from adapter.core.workload import RuntimeRefused
 from adapter.host.cgroup import Cgroups
-from adapter.runtime.process import UNCONFINED, ProcessConfig, ProcessRuntime, device_nodes
+from adapter.runtime.confinement import UNCONFINED, ProcessConfig, device_nodes
+from adapter.runtime.process import ProcessRuntime
 from adapter.runtime.workspace import Workspace
 from marketplace.domain.work.workload import (
     Egress,
