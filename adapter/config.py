@@ -62,6 +62,8 @@ class Config:
     *slices*: the MIG plan, from a GPU's UUID to its profiles; *unconfined*: lets the process
     runtime run without bubblewrap; *host_network*: gives processes the host's network, which open
     egress and ports need there; *egress*: jobs that ask may connect out; *metrics_port*: 0 = none.
+    *minimum*: the least that a job on a channel of its own must be able to cost; None: what ending
+    that channel costs, by the chain's parameters.
     """
 
     market: str = "http://127.0.0.1:8000"
@@ -91,6 +93,7 @@ class Config:
     pause_limit_ms: int = 60_000
     close_period_ms: int = 86_400_000
     fee_bps: int = 50
+    minimum: int | None = None
     prices: Prices = field(default_factory=Prices)
     reserve: Reserve = field(default_factory=Reserve)
     limits: Limits = field(default_factory=Limits)
@@ -191,7 +194,7 @@ def parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
         "maintenance",
-        "slices", "submit_urls",
+        "slices", "submit_urls", "minimum",
     )  # fmt: skip
     _known(data, known, "")
     values: dict[str, Any] = {
@@ -199,6 +202,8 @@ def parse(data: Mapping[str, Any]) -> Config:
     }
     values |= {f"{k}_ms": _time(data[k], k) for k in _TIMES if k in data}
     values |= {k: Path(_typed(data[k], str, k)) for k in ("home", "state") if k in data}
+    if "minimum" in data:
+        values["minimum"] = _minimum(data["minimum"])
     if "labels" in data:
         values["labels"] = {str(k): str(v) for k, v in _map(data["labels"], "labels").items()}
     for name, read in (
@@ -217,6 +222,15 @@ def parse(data: Mapping[str, Any]) -> Config:
     if "maintenance" in data:
         values["windows"] = tuple(_window(_map(w, "maintenance")) for w in data["maintenance"])
     return Config(**values)
+
+
+def _minimum(value: object) -> int:
+    """Of the asset's smallest unit: a whole number, or words for money."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ConfigRefused("minimum is 0 (every job is served) or more")
+        return value
+    return _said(parse_money, value, "minimum")
 
 
 def _prices(data: Mapping[str, Any]) -> Prices:

@@ -171,9 +171,16 @@ def fee_address(keys: Keys, magic: int) -> str:
 
 
 def make_offer(
-    config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int
-) -> Offer:
-    """The offer as of now.  Disk is told in steps, so that it does not change with every file."""
+    config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int,
+    end_cost: int = 0,
+) -> Offer:  # fmt: skip
+    """The offer as of now.  Disk is told in steps, so that it does not change with every file.
+    *end_cost*: lovelace that ending a channel costs; the minimum, unless the owner set another or
+    is paid in a token.
+    """
+    minimum = config.minimum
+    if minimum is None:
+        minimum = 0 if config.asset else end_cost
     steps = host.disk_mib // DISK_STEP_MIB * DISK_STEP_MIB
     shown = HostHardware(
         host.host, host.cpu, host.memory_mib, steps or host.disk_mib, host.gpus, host.region,
@@ -202,6 +209,7 @@ def make_offer(
         egress=config.egress,
         windows=tuple(w for w in config.windows if w.end_ms > wall_ms),
         keep_most_ms=config.limits.keep_channel_ms,
+        minimum=minimum,
     )
 
 
@@ -243,9 +251,10 @@ async def network(
 
 
 async def make_treasury(
-    config: Config, keys: Keys, daemon: Daemon, journal: Journal, payout: str
-) -> Chain:
-    """The treasury, once the chain answers.
+    config: Config, keys: Keys, daemon: Daemon, journal: Journal, payout: str,
+    end_cost: Callable[[int], None],
+) -> Chain:  # fmt: skip
+    """The treasury, once the chain answers; it tells *end_cost* what ending a channel costs.
 
     Its module is imported here and not above, in a thread: pycardano takes longer to import than
     all the rest of the adapter, and workloads that run are to be metered meanwhile.
@@ -257,7 +266,7 @@ async def make_treasury(
     return module.ChannelAgent(
         chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
-        waited_for=daemon.waited_for,
+        waited_for=daemon.waited_for, end_cost=end_cost,
     )  # fmt: skip
 
 
@@ -278,8 +287,11 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         config.reserve,
     )
 
+    end_costs = [0]  # lovelace, as the chain was last seen; 0 until it was
+
     def offer_now() -> Offer:
-        return make_offer(config, keys, magic, payout, inventory.take(), hands.clock.wall_ms())
+        host, wall_ms = inventory.take(), hands.clock.wall_ms()
+        return make_offer(config, keys, magic, payout, host, wall_ms, end_costs[-1])
 
     offer = await anyio.to_thread.run_sync(offer_now)
     parts = Parts(
@@ -297,7 +309,13 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         parts, own, keys, socket_link(config.market, own, os.urandom(16)),
         (config.folder / "runtime" / "outputs",), offer_now,
     )  # fmt: skip
-    chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout))
+
+    def end_cost(lovelace: int) -> None:
+        if lovelace != end_costs[-1]:
+            end_costs[:] = [lovelace]
+            daemon.offer_changed()
+
+    chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout, end_cost))
     try:
         await _run(config, daemon, chain, fee_address(keys, magic), started)
     finally:

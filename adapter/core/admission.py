@@ -21,7 +21,7 @@ from marketplace.domain.supply import grant as grants
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.hardware import Gpu
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.units import most_owed
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.workload import EgressMode, WorkloadSpec
 
@@ -74,7 +74,7 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
         workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message, refusal.remedy)
-    for holds, code, why in _channel_rules(state, terms):
+    for holds, code, why in (*_channel_rules(state, terms), *_worth_rules(state, own, terms)):
         if not holds:
             return Declined(code, why)
     owing = debt.refusal(state, terms, now)
@@ -127,7 +127,7 @@ def _bargain(
     )
     for name, theirs, ours in same:
         yield theirs == ours, "TERMS_DIFFER", f"{name} is {theirs!r}, the offer says {ours!r}"
-    most = owed(unit_ms(terms.max_duration_ms, terms.units_milli), terms.rate_micro) + 1
+    most = most_owed(terms.max_duration_ms, terms.units_milli, terms.rate_micro)
     yield (
         terms.tick_owed() <= terms.ceiling <= max(most, terms.tick_owed()),
         "CEILING_ODD",
@@ -253,6 +253,22 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
     first = Terms.decode(known.terms)
     yield first.consts() == terms.consts(), "CHANNEL_DIFFERS", "the channel has other constants"
     yield not known.starved, "CLAIM_STARVED", "what is due on this channel does not come on chain"
+
+
+def _worth_rules(state: State, own: Own, terms: Terms) -> Iterator[Rule]:
+    """The channel may bring what ending it costs us.
+
+    What its consumer signed for and got counts, and this lease's ceiling: nothing that was only
+    said of leases to come.
+    """
+    known = state.channels.get(terms.session_vk)
+    spent = 0 if known is None else known.due
+    yield (
+        own.offer.worth(terms.ceiling, spent),
+        "BELOW_MINIMUM",
+        f"a job costs at most {terms.ceiling} and the channel brought {spent}: below the offer's"
+        f" minimum of {own.offer.minimum}",
+    )
 
 
 def _simulated(offer: Offer, uuid: str) -> bool:

@@ -104,6 +104,7 @@ class Daemon:
         self._own = own
         self._keys = keys
         self._make_offer = make_offer
+        self._offer_stir = anyio.Event()
         self._lock = anyio.Lock()
         # Readings are taken and counted one poll after the other: of two at a time the older might
         # be counted last, and a counter would seem to go backwards.
@@ -540,10 +541,16 @@ class Daemon:
         if event is not None:
             await self.handle(event)
 
+    def offer_changed(self) -> None:
+        """Look at the offer now: something that it is made of is another."""
+        self._offer_stir.set()
+
     async def _refresh(self) -> None:
         """Health, prices and windows change: say so."""
         while True:
-            await anyio.sleep(INVENTORY_S)
+            with anyio.move_on_after(INVENTORY_S):
+                await self._offer_stir.wait()
+            self._offer_stir = anyio.Event()
             if self._unasked:
                 await self.adopt()
             try:

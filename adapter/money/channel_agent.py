@@ -38,6 +38,7 @@ from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import in_flight
+from marketplace.chain.settlement.costs import finish_fee
 from marketplace.chain.settlement.next_step import UNREAD_LOOKS, Due, Policy, alarms, next_step
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
@@ -65,7 +66,8 @@ _log = structlog.get_logger("adapter.channels")
 
 class ChannelAgent:
     """One per daemon.  *handle* is the daemon's door, *channel* reads its state, *waited_for* says
-    whether a signed lease waits for a channel's money."""
+    whether a signed lease waits for a channel's money; *end_cost* is told what ending a channel
+    alone costs now, in lovelace."""
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class ChannelAgent:
         rules: Rules | None = None,
         draining: Callable[[], bool] = lambda: False,
         waited_for: Callable[[bytes], bool] = lambda _vk: False,
+        end_cost: Callable[[int], None] = lambda _lovelace: None,
     ) -> None:
         payout = self._payout = addresses.from_text(payout_address)
         self._payouts = {addresses.payout_hash(payout): payout}
@@ -102,6 +105,7 @@ class ChannelAgent:
         )
         self._draining = draining
         self._waited_for = waited_for
+        self._end_cost = end_cost
         self._watched: set[bytes] = set()
         self._finishing: set[bytes] = set()
         self._origins: dict[bytes, OutRef] = {}
@@ -189,6 +193,8 @@ class ChannelAgent:
         if not self._short and anyio.current_time() < self._purse_due:
             return
         snapshot, funds, _ = await self._desk.look()
+        if snapshot.deployment is not None and snapshot.rewards is not None:
+            self._end_cost(finish_fee(snapshot))
         short = short_of(snapshot, funds, self._hot.key_hash, self._payout)
         self._purse_due = anyio.current_time() + PURSE_S
         if short:

@@ -36,6 +36,11 @@ def owed(unit_ms_total: int, rate_micro: int) -> int:
     return unit_ms_total * rate_micro // 1_000_000_000
 
 
+def most_owed(duration_ms: int, units_milli: int, rate_micro: int) -> int:
+    """Lovelace that a run of at most *duration_ms* can come to, rounded up."""
+    return owed(unit_ms(duration_ms, units_milli), rate_micro) + 1
+
+
 def parse_duration_ms(text: str) -> int:
     """``90s``, ``15m``, ``6h``, ``2d`` in milliseconds."""
     match = re.fullmatch(r"\s*(\d{1,12})\s*(ms|s|m|h|d)\s*", text)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from marketplace.matching import explain, filters
-from marketplace.matching.filters import Bits
+from marketplace.matching.filters import BIT, Bits
 from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
 from marketplace.matching.scoring.affinity import Beside, Owners
@@ -187,14 +187,29 @@ class Matchmaker:
         self, request: Request, now: int, only: Rows | None
     ) -> tuple[Request, int, tuple[int, ...]] | None:
         """The cheapest row and its devices, without taking them."""
+        closed = self.closed(request, now)
+        if self._draining:
+            closed += self._draining
+        found = self._cheapest(request, closed, only)
+        if (
+            found is not None
+            and filters.below_minimum(self.fleet, np.array([found[1]]), request)[0]
+        ):
+            # Seldom: only then is every host asked what it would be worth there.
+            rows = np.arange(self.fleet.used)
+            below = filters.below_minimum(self.fleet, rows, request)
+            found = self._cheapest(request, closed + rows[below].tolist(), only)
+        return found
+
+    def _cheapest(
+        self, request: Request, closed: list[int], only: Rows | None
+    ) -> tuple[Request, int, tuple[int, ...]] | None:
+        """The same, but for the rows that are *closed*."""
         shape = self.shapes.of(request)
         cost = shape.cost
         surcharge = self._surcharge(request)
         if surcharge is not None:
             cost = cost + surcharge[self.fleet.model0]
-        closed = self.closed(request, now)
-        if self._draining:
-            closed += self._draining
         cost = self._open(cost, closed, only)
         row = int(cost.argmin())
         best, slot = float(cost[row]), int(shape.slot[row])
@@ -291,6 +306,7 @@ class Matchmaker:
         return not (
             filters.failed_terms(self.fleet, at, request)[0]
             or filters.failed_now(self.fleet, at, request, owner, closed)[0]
+            or filters.below_minimum(self.fleet, at, request)[0]
         )
 
     def why_lost(self, host_id: str) -> explain.Losses:
@@ -325,7 +341,12 @@ class Matchmaker:
         shape.bits_seen, shape.bits_terms = fleet.log.end, fleet.terms_log.end
         if not steady:
             shape.bits_terms = -1
-        return shape.bits
+        below = filters.below_minimum(fleet, np.arange(fleet.used), request)
+        if not below.any():
+            return shape.bits
+        bits = shape.bits.copy()
+        bits[: fleet.used][below & (bits[: fleet.used] >= 0)] |= BIT["minimum"]
+        return bits
 
     def refusal(self, request: Request, now: int = 0) -> NoMatch:
         """Why *request* fits nowhere, and the nearest relaxation that would."""

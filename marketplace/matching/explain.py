@@ -41,7 +41,9 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
 """Filter to the fields that free a request from it."""
 
 _CHOICES: Final = frozenset({"gpu_models", "regions", "labels", "isolation", "avoid", "egress"})
-_PATIENCE: Final = BIT["maintenance"] | BIT["draining"]
+_NO_WAY: Final = BIT["maintenance"] | BIT["draining"] | BIT["minimum"]
+"""What no other wish of the same job cures: patience does, or a larger budget."""
+
 _DEAR: Final = np.iinfo(np.int64).max // 64
 
 CHOICE: Final = 0.5
@@ -116,6 +118,8 @@ def refusal(market: Market, request: Request, now: int, ways: int = 1) -> NoMatc
         details["vram"] = f"lack {round(plain.vram_mib / 1024, 1):g} GB"
     if "price" in fallen:
         details["price"] = _too_dear(market, plain, rows[bits & BIT["price"] != 0])
+    if "minimum" in fallen:
+        details["minimum"] = _too_small(market, plain, rows[bits & BIT["minimum"] != 0])
     return NoMatch(request, len(rows), fallen, nearest, details)
 
 
@@ -126,6 +130,23 @@ def _too_dear(market: Market, request: Request, rows: Rows) -> str:
         least = int(np.where(fits, market.fleet.gpu_rate[rows], _DEAR).min())
         return f"too dear by ≥ {_per_cent(least, request.max_gpu_rate)} %"
     return "too dear"
+
+
+def _too_small(market: Market, request: Request, rows: Rows) -> str:
+    """What they ask for at least, what this job costs at most, and the ways out."""
+    fleet = market.fleet
+    least = int(fleet.minimum[rows].min())
+    most = int(filters.most_cost(fleet, rows, request).max())
+    return (
+        f"ask for at least {_ada(least)} a job, this one costs at most {_ada(most)}"
+        f" there in {request.duration_ms / 1000:g} s within its budget (lengthen it, raise its"
+        " budget or keep a channel)"
+    )
+
+
+def _ada(lovelace: int) -> str:
+    """``0.25 ADA``."""
+    return f"{lovelace / 1e6:.6f}".rstrip("0").rstrip(".") + " ADA"
 
 
 def _per_cent(value: int, cap: int) -> int:
@@ -144,7 +165,7 @@ def _relaxations(
     found: list[tuple[float, Request, int]] = []
     size = 0
     for mask in masks:
-        if not mask or mask & _PATIENCE:
+        if not mask or mask & _NO_WAY:
             continue
         if found and mask.bit_count() > size:
             break
@@ -221,6 +242,7 @@ def _serving(market: Market, request: Request, now: int) -> tuple[int, int]:
     rows = rows[filters.failed_terms(fleet, rows, request) == 0]
     closed = market.closed(request, now)
     rows = rows[filters.failed_now(fleet, rows, request, owner, closed) == 0]
+    rows = rows[~filters.below_minimum(fleet, rows, request)]
     fits = filters.open_devices(fleet, rows, request, owner)
     return len(rows), int(_rates(fleet, request, rows, fits).min())
 
@@ -334,6 +356,7 @@ def _why(market: Market, at: Rows, request: Request) -> str | None:
     bits = filters.failed_terms(fleet, at, request)
     if not bits[0]:
         bits = filters.failed_now(fleet, at, request, market.owner_number(request.owner), [])
+        bits[filters.below_minimum(fleet, at, request)] |= BIT["minimum"]
     name = next(iter(filters.blame(bits)), None)
     if name == "network":
         return "upload" if fleet.upload[at[0]] < request.upload_mbps else "download"

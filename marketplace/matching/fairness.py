@@ -114,7 +114,9 @@ class FairQueue:
         account = self._account(request.owner)
         self._seq += 1
         priority = min(request.priority, account.quota.max_priority)
-        key = (-priority, *shape_key(request), request.any_of, request.gpu_count_max)
+        # A line moves by its head: of jobs that differ in what they may cost one fits, another not.
+        cost = (request.budget, request.budget is not None and request.duration_ms, request.spent)
+        key = (-priority, *shape_key(request), request.any_of, request.gpu_count_max, *cost)
         waiting = Waiting(job, request, now, self._seq, priority)
         account.lines.setdefault(key, deque()).append(waiting)
         self._waiting[job] = (request.owner, key)

@@ -18,6 +18,7 @@ from marketplace.matching.fleet import Bools, Fleet, Ints, Rows
 from marketplace.matching.model import WHOLE, WORDS, Request
 
 Bits: TypeAlias = NDArray[np.int32]
+Floats: TypeAlias = NDArray[np.float64]
 
 BIT: Final = {name: 1 << at for at, name in enumerate(WORDS)}
 """Filter name to its bit in a host's record of failures."""
@@ -205,6 +206,34 @@ def failed_now(
             rooms &= fleet.free[rows] >= request.gpu_milli
             bits[lacking & enough(rooms, request)] |= BIT["owner"]
     return bits
+
+
+def most_cost(fleet: Fleet, rows: Rows, request: Request) -> Floats:
+    """Lovelace: the most that a plain *request* could come to on each row, on its cheapest devices
+    that fit; infinite where no device does, or where it says neither budget nor time.
+    """
+    if request.gpu_count:
+        fits = fitting_devices(fleet, rows, request)
+        rate = np.where(fits, fleet.gpu_rate[rows], np.inf).min(axis=1) * request.gpu_demand / WHOLE
+    else:
+        rate = fleet.core_rate[rows] * (request.cpu_milli / 1000)
+    # Micro-lovelace a second times milliseconds; a run's last lovelace is rounded up.
+    longest = np.floor(rate * request.duration_ms / 1e9) + 1 if request.duration_ms else np.inf
+    budget = np.inf if request.budget is None else request.budget
+    return np.minimum(budget, longest) + np.zeros(len(rows))
+
+
+def below_minimum(fleet: Fleet, rows: Rows, request: Request) -> Bools:
+    """Rows whose host asks for more than a plain *request* could cost there, with what was spent
+    there before. Not kept by shape: budgets and times differ from job to job.
+    """
+    below = fleet.minimum[rows] > 0
+    if request.budget is None or not below.any():
+        return np.zeros(len(rows), np.bool_)
+    asked = fleet.minimum[rows].astype(np.float64)
+    for host, spent in request.spent:
+        asked[rows == fleet.row_of.get(host, -1)] -= spent
+    return below & (most_cost(fleet, rows, request) < asked)
 
 
 def blame(bits: Bits) -> dict[str, int]:

@@ -98,7 +98,16 @@ class Fleet:
                 fresh[tuple(slice(0, n) for n in old.shape)] = old
             setattr(self, name, fresh)
 
-        for name in ("cpu", "mem", "disk", "core_rate", "cpu_total", "mem_total", "disk_total"):
+        for name in (
+            "cpu",
+            "mem",
+            "disk",
+            "core_rate",
+            "cpu_total",
+            "mem_total",
+            "disk_total",
+            "minimum",
+        ):
             grown(name, (rows,), np.int64)
         for name in (
             "region",
@@ -129,6 +138,7 @@ class Fleet:
     mem_total: Ints
     disk_total: Ints
     core_rate: Ints
+    minimum: Ints
     region: Small
     isolation: Small
     trust: Small
@@ -201,6 +211,7 @@ class Fleet:
         self.partial = self.partial or any(gpu.offered < WHOLE for gpu in host.gpus)
         self.alive[row] = True
         self.core_rate[row] = host.core_rate
+        self.minimum[row] = host.minimum
         self.region[row] = self.regions.number(host.region)
         self.isolation[row], self.trust[row] = self._isolates(host), host.trust
         self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps

@@ -25,6 +25,7 @@ WORDS: Final = {
     "egress": "allow no egress",
     "avoided": "asked to be avoided",
     "price": "too dear",
+    "minimum": "ask for more than the job may cost",
     "maintenance": "in or before maintenance",
     "draining": "draining",
     "too_small": "too small even when idle",
@@ -59,6 +60,7 @@ class Host:
     ``isolation`` are the ways in which it holds a workload apart; a request names those that it
     accepts (none = any). ``trust`` is a rank (higher is stronger), of which a request names the
     least. ``maintenance`` holds [start, end) windows in which no lease may run.
+    ``minimum`` is the least that a job must be able to cost, lovelace.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Host:
     egress: bool = False
     provider: str = ""
     maintenance: tuple[tuple[int, int], ...] = ()
+    minimum: int = 0
 
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.memory_mib, self.disk_mib) < 0:
@@ -93,7 +96,8 @@ class Request:
     ``gpu_milli`` is per device; several devices are always whole ones. ``gpu_count_max`` makes a
     range: the largest count that fits is taken. ``any_of`` holds alternatives tried, in order,
     after this one. ``duration_ms`` is the longest run, compared with maintenance windows; 0 asks
-    only about now.
+    only about now. ``budget`` is the most it may cost, lovelace, whose hosts' minimum counts; None
+    asks not about that. ``spent`` is, by host, what counts towards a minimum there already.
     """
 
     cpu_milli: int
@@ -118,6 +122,8 @@ class Request:
     priority: int = 0
     duration_ms: int = 0
     avoid: frozenset[str] = frozenset()
+    budget: int | None = None
+    spent: tuple[tuple[str, int], ...] = ()
     any_of: tuple[Request, ...] = ()
 
     def __post_init__(self) -> None:

@@ -114,7 +114,7 @@ def _suitable(
         return []
     closed = np.isin(rows, np.array(market.closed(request, now), np.int64))
     fails = (filters.failed_terms(market.fleet, rows, request) != 0) | closed
-    fails |= market.fleet.draining[rows]
+    fails |= market.fleet.draining[rows] | filters.below_minimum(market.fleet, rows, request)
     good = [host for host, bad in zip(hosts, fails.tolist(), strict=True) if not bad]
     if len(good) > MOST_HOSTS:
         good.sort(key=lambda host: (min(rank(p) for p in by_host[host]), host))

@@ -37,6 +37,9 @@ class MemberQuote(Answer):
     block: int = told("which of the job's resource blocks, from 0")
     ceiling: int = told("the most it can cost, lovelace")
     fee_bps: int = told("the fee of settling, in hundredths of a per cent of what is claimed")
+    minimum: int = told(
+        "the least that a job on a new channel must be able to cost there, lovelace; 0: any does"
+    )
     tick_ms: int = told("time between two receipts, ms")
 
 

@@ -91,6 +91,9 @@ class Offer(Answer):
     keep_most_ms: int = told(
         "the longest that an idle channel is kept open for its consumer, ms; 0: none is"
     )
+    minimum: int = told(
+        "the least that a job on a new channel must be able to cost, lovelace; 0: it serves all"
+    )
     payout_address: str = told("where the provider is paid, Bech32")
     cpu: Processor = told("its CPU")
     memory_mib: int = told("memory, MiB")

@@ -312,6 +312,8 @@ class Embedded:
         # Without Docker: whoever posts here is who started it, so his processes need no more leave.
         runs = 'runtime = "docker"' if self.image else 'runtime = "process"\nunconfined = true'
         lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', runs, "egress = true"]
+        # At the default no job of a second would run: ending its channel costs 0.22 ADA.
+        lines += ["minimum = 0  # play money: jobs run though ending their channel costs more"]
         lines += [
             "[reserve]",
             "cores = 0",

@@ -118,7 +118,8 @@ class Offer:
     per GPU-second by model; *core_rate*: per core-second, 0 = cores are not rented alone;
     *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out;
     *job_version*: the newest form of a job that its adapter reads; *keep_most_ms*: the longest that
-    an idle channel is kept open for its consumer (0: none is, its consumer ends it).
+    an idle channel is kept open for its consumer (0: none is, its consumer ends it); *minimum*: the
+    least, of the asset's smallest unit, that a job must be able to cost on a channel of its own.
     """
 
     id: str
@@ -145,6 +146,7 @@ class Offer:
     windows: tuple[Window, ...] = ()
     job_version: int = VERSION
     keep_most_ms: int = 0
+    minimum: int = 0
 
     def __post_init__(self) -> None:
         simulated = any(gpu.simulated for gpu in self.host.gpus)
@@ -155,6 +157,7 @@ class Offer:
             ),
             (0 <= self.fee_bps <= MAX_FEE_BPS, f"fee_bps is at most {MAX_FEE_BPS}"),
             (1000 <= self.tick_ms <= 60_000, "a tick lasts 1 to 60 s"),
+            (self.minimum >= 0, "a minimum is ≥ 0"),
             (self.core_rate >= 0 and all(r > 0 for r in self.gpu_rates.values()), "a rate is ≤ 0"),
         )
         for holds, why in rules:
@@ -188,6 +191,8 @@ class Offer:
             "windows": [[w.start_ms, w.end_ms, w.notice] for w in self.windows],
             "job_version": self.job_version,
             "keep_most_ms": self.keep_most_ms,
+            # Left out where there is none: offers of before keep their bytes.
+            **({"minimum": self.minimum} if self.minimum else {}),
         }
 
     @staticmethod
@@ -225,9 +230,16 @@ class Offer:
                 windows=tuple(_window(x) for x in want_items(w["windows"], "windows", 1000)),
                 job_version=want_int(w.get("job_version", 1), "job_version", 1),
                 keep_most_ms=want_int(w.get("keep_most_ms", 0), "keep_most_ms"),
+                minimum=want_int(w.get("minimum", 0), "minimum"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None
+
+    def worth(self, ceiling: int, spent: int = 0) -> bool:
+        """Whether a lease of at most *ceiling* may bring its channel, over which *spent* was paid
+        before, to the minimum.
+        """
+        return spent + ceiling >= self.minimum
 
     @property
     def hash(self) -> bytes:

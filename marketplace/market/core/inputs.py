@@ -10,7 +10,7 @@ from typing import Any
 
 from marketplace.market.base.records import Channel
 from marketplace.market.base.settings import Settings
-from marketplace.market.state.directory import Match
+from marketplace.market.state.directory import NOTHING, Match, Spent
 
 # ---- a job that looks for a place ----------------------------------------------------------------
 
@@ -32,12 +32,13 @@ class Matched:
 @dataclass(frozen=True, slots=True)
 class Unmatched:
     """There is no place now: *why* in words, *explain* as data.  *posting*: somebody waits for the
-    answer.
+    answer.  *spent*: what it was looked for with.
     """
 
     why: str
     explain: Mapping[str, Any]
     posting: bool = False
+    spent: Spent = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from marketplace.domain.protocol import wire
 from marketplace.market.base.records import Job, Lease, Record
+from marketplace.market.state.directory import NOTHING, Spent
 
 
 class Lapse(Enum):
@@ -103,7 +104,9 @@ class HoldQuote:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """The job stands in the fair queue."""
+    """The job stands in the fair queue, with what it was looked for with."""
+
+    spent: Spent = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

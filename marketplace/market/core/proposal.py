@@ -5,7 +5,7 @@ from __future__ import annotations
 from marketplace.domain.money.terms import Terms, check_close_period
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.units import most_owed
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JOB, JobEvent
 from marketplace.domain.work.lease import LEASE
@@ -65,7 +65,7 @@ def terms_of(
     """
     offer, grant = match.offer, match.grant
     check_close_period(offer.magic, offer.close_period_ms)
-    longest = owed(unit_ms(spec.policy.max_duration_ms, grant.units_milli), match.rate_micro) + 1
+    longest = most_owed(spec.policy.max_duration_ms, grant.units_milli, match.rate_micro)
     ceiling = min(spec.price.budget - job.spent_before, longest)
     if ceiling <= 0:
         raise OverBudget("nothing is left of the job's budget", budget=spec.price.budget)

@@ -58,7 +58,7 @@ def unmatched(job: Job, asked: Unmatched, now: int) -> Outcome:
     if waits(job):
         state = JOB.step(job.state, JobEvent.WAIT)
         job = replace(job, state=state, explain=explain, updated_ms=now, message=why)
-        return Outcome(job, None, (Story("QUEUED", explain), Enqueue()))
+        return Outcome(job, None, (Story("QUEUED", explain), Enqueue(asked.spent)))
     if asked.posting:
         raise NothingMatches(why, explain=explain)
     reason: str = EndReason.PROVIDER_LOST if job.retries else NO_MATCH

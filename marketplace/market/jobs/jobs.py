@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from marketplace.domain.errors import Conflict, Malformed, NotFound
-from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.units import most_owed
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JOB, JobState
 from marketplace.domain.work.lease import EndReason
@@ -276,7 +276,7 @@ def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
 
 def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
     """What a match would cost, and where it is."""
-    longest = owed(unit_ms(spec.policy.max_duration_ms, found.grant.units_milli), found.rate_micro)
+    longest = most_owed(spec.policy.max_duration_ms, found.grant.units_milli, found.rate_micro)
     return {
         "offer": found.offer.id,
         "provider": found.offer.provider,
@@ -286,8 +286,9 @@ def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
         "rate_micro": found.rate_micro,
         "units_milli": found.grant.units_milli,
         "block": found.block,
-        "ceiling": min(spec.price.budget, longest + 1),
+        "ceiling": min(spec.price.budget, longest),
         "fee_bps": found.offer.fee_bps,
+        "minimum": found.offer.minimum,
         "tick_ms": found.offer.tick_ms,
     }
 

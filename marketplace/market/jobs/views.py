@@ -215,6 +215,7 @@ def offer_view(record: OfferRecord, free: dict[str, int] | None = None) -> dict[
         "fee_bps": offer.fee_bps,
         "tick_ms": offer.tick_ms,
         "keep_most_ms": offer.keep_most_ms,
+        "minimum": offer.minimum,
         "close_period_ms": offer.close_period_ms,
         "payout_address": offer.payout_address,
         "cpu": {"model": host.cpu.model, "cores": host.cpu.cores, "milli": host.cpu.milli},

@@ -211,9 +211,9 @@ def _perform(market: Market, step: Step) -> None:
                 market.directory.release(held, market.now)
             case HoldQuote(address) if lease is not None:
                 market.open_quotes.add(lease.id, lease.account, address)
-            case Enqueue():
+            case Enqueue(spent):
                 avoid = frozenset(job.avoid)
-                market.directory.wait(job.id, job.parsed, job.account, avoid, market.now)
+                market.directory.wait(job.id, job.parsed, job.account, avoid, market.now, spent)
             case LeaveQueue():
                 market.directory.leave(job.id)
             case _:

@@ -5,18 +5,21 @@ What was planned is given back if it does not come to a commit. Two looks at one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Channel, Job, Standing
+from marketplace.market.base.records import Channel, Job, ReceiptRecord, Standing
 from marketplace.market.context import Market
 from marketplace.market.core.decide import decide
 from marketplace.market.core.inputs import Matched, Unmatched
 from marketplace.market.core.standing import address_limited, quote_ttl_ms
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.placement import starts
-from marketplace.market.state.directory import Match, explained
+from marketplace.market.state.directory import Match, Spent, explained
 from marketplace.matching import NoMatch
 
 
@@ -30,12 +33,13 @@ async def match(
     """
     lease_id, avoid = market.ids.new("lease"), frozenset(job.avoid)
     doubtful = await starts.doubtful(market, job.account)
-    found = market.directory.place(spec, job.account, avoid | doubtful, market.now, lease_id)
+    spent, place = await spent_by(market, job), market.directory.place
+    found = place(spec, job.account, avoid | doubtful, market.now, lease_id, spent)
     if isinstance(found, NoMatch) and doubtful:  # better than none at all
-        found = market.directory.place(spec, job.account, avoid, market.now, lease_id)
+        found = place(spec, job.account, avoid, market.now, lease_id, spent)
     if not isinstance(found, NoMatch):
         return await propose(market, job, known, found, lease_id, change, new=new)
-    asked = Unmatched(str(found), explained(found), posting=new)
+    asked = Unmatched(str(found), explained(found), posting=new, spent=spent)
     out = decide(job, None, asked, market.now)
     await commit(market, [Step(None if new else job, None, out)], change)
     return out.job
@@ -55,7 +59,7 @@ async def propose(
     back where that fails. OverBudget, Conflict.
     """
     try:
-        channel = await _reusable(market, job, found)
+        channel = await _reusable(market, job, found.offer)
         asked = matched(market, known, found, lease_id, channel)
         out = decide(job, None, asked, market.now)
         await commit(market, [Step(None if new else job, None, out)], change)
@@ -75,27 +79,49 @@ def matched(
     return Matched(found, lease_id, expires, channel, address_limited(known))
 
 
-async def _reusable(market: Market, job: Job, found: Match) -> bytes:
-    """An open channel of this consumer to the matched provider, with the same facts; or nothing."""
-    if not job.channels:
-        return b""
-    offer = found.offer
-    for channel in await market.store.find(
-        Channel,
-        session_vk=[bytes.fromhex(x) for x in job.channels],
-        account=job.account,
-        provider=offer.provider,
-        state=USABLE,
-    ):
-        was = Terms.decode(channel.terms)
-        same = (
-            was.payout == offer.payout
-            and was.adapter_vkh == offer.adapter_vkh
-            and was.close_period_ms == offer.close_period_ms
-            and was.fee_bps == offer.fee_bps
-            and was.asset == offer.asset
-            and was.consumer_vkh == job.consumer_vkh
+async def spent_by(market: Market, job: Job) -> Spent:
+    """What *job* is looked for with: what it cost before, and what each channel that it may reuse
+    has brought its provider, by the receipts: never by what its consumer says.
+    """
+    brought: dict[str, int] = {}
+    usable = await _usable(market, job)
+    listed = {offer.provider: offer for _, offer in market.directory.offers()} if usable else {}
+    for channel in usable:
+        offer = listed.get(channel.provider)
+        if offer is None or channel.provider in brought or not _fits(channel, job, offer):
+            continue
+        receipts = await market.store.find(
+            ReceiptRecord, session_vk=channel.session_vk, order=("-seq",), limit=1
         )
-        if same and not channel.end_signature and not channel.settled_tx:
+        brought[channel.provider] = receipts[0].channel_owed if receipts else 0
+    return Spent(job.spent_before, tuple(sorted(brought.items())))
+
+
+async def _reusable(market: Market, job: Job, offer: Offer) -> bytes:
+    """An open channel of this consumer to the *offer*'s provider, with the same facts; or none."""
+    for channel in await _usable(market, job):
+        if channel.provider == offer.provider and _fits(channel, job, offer):
             return channel.session_vk
     return b""
+
+
+async def _usable(market: Market, job: Job) -> Sequence[Channel]:
+    """The channels that the *job* brought and that stand open."""
+    if not job.channels:
+        return ()
+    keys = [bytes.fromhex(x) for x in job.channels]
+    return await market.store.find(Channel, session_vk=keys, account=job.account, state=USABLE)
+
+
+def _fits(channel: Channel, job: Job, offer: Offer) -> bool:
+    """Whether a lease of *job* at *offer* may be paid over *channel*."""
+    was = Terms.decode(channel.terms)
+    same = (
+        was.payout == offer.payout
+        and was.adapter_vkh == offer.adapter_vkh
+        and was.close_period_ms == offer.close_period_ms
+        and was.fee_bps == offer.fee_bps
+        and was.asset == offer.asset
+        and was.consumer_vkh == job.consumer_vkh
+    )
+    return same and not channel.end_signature and not channel.settled_tx

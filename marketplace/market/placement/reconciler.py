@@ -21,7 +21,7 @@ from marketplace.market.context import Market, log
 from marketplace.market.core.inputs import Exhausted, Looked, Stop
 from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
 from marketplace.market.lifecycle.change import change_gang, change_job
-from marketplace.market.placement.matching import match, propose
+from marketplace.market.placement.matching import match, propose, spent_by
 from marketplace.market.placement.place_gang import match_gang
 from marketplace.market.state.directory import Match
 
@@ -60,7 +60,8 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
         case Wait(job):
             if not market.directory.waiting(job.id):
                 avoid = frozenset(job.avoid)
-                market.directory.wait(job.id, job.parsed, job.account, avoid, job.created_ms)
+                spent = await spent_by(market, job)
+                market.directory.wait(job.id, job.parsed, job.account, avoid, job.created_ms, spent)
 
 
 async def _place(market: Market, job: Job) -> None:

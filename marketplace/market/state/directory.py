@@ -61,6 +61,19 @@ class Match:
         return self.grant.resource
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What counts beside a job's own budget. *before*: what its earlier leases owe, lovelace;
+    *channels*: by provider, what the channel that would be reused there has brought already.
+    """
+
+    before: int = 0
+    channels: tuple[tuple[str, int], ...] = ()
+
+
+NOTHING: Final = Spent()
+
+
 @dataclass
 class _Listed:
     record: OfferRecord
@@ -91,7 +104,7 @@ class Directory:
         self._meant: dict[tuple[str, ...], frozenset[str]] = {}  # a job's words → listed models
         self._held: dict[str, _Held] = {}
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
-        self._waiting: dict[str, tuple[JobSpec, str, frozenset[str]]] = {}
+        self._waiting: dict[str, tuple[JobSpec, str, frozenset[str], Spent]] = {}
 
     # ---- supply ------------------------------------------------------------------------------
 
@@ -146,15 +159,18 @@ class Directory:
 
     # ---- demand ------------------------------------------------------------------------------
 
-    def request(self, spec: JobSpec, account: str, avoid: frozenset[str]) -> Request:
+    def request(
+        self, spec: JobSpec, account: str, avoid: frozenset[str], spent: Spent = NOTHING
+    ) -> Request:
         """The job as one request with its alternatives; *avoid* are providers."""
-        return _whole(self._blocks(spec, account, avoid))
+        return _whole(self._blocks(spec, account, avoid, spent))
 
     def place(
-        self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str
-    ) -> Match | NoMatch:
+        self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str,
+        spent: Spent = NOTHING,
+    ) -> Match | NoMatch:  # fmt: skip
         """The best match, held for *lease*; or why there is none."""
-        blocks = self._blocks(spec, account, avoid)
+        blocks = self._blocks(spec, account, avoid, spent)
         placed = self.matchmaker.place(_whole(blocks), now)
         if isinstance(placed, NoMatch):
             return placed
@@ -204,13 +220,16 @@ class Directory:
             matched.append(replace(named, placement=one))
         return matched
 
-    def wait(self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int) -> None:
+    def wait(
+        self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int,
+        spent: Spent = NOTHING,
+    ) -> None:  # fmt: skip
         """Put a job in the fair queue; nothing if it stands there already, or was given a place by
         it that is just being written (it still reads as waiting until then).
         """
         if job not in self._waiting and self.queue.placement(job) is None:
-            self.queue.submit(job, self.request(spec, account, avoid), now)
-            self._waiting[job] = (spec, account, avoid)
+            self.queue.submit(job, self.request(spec, account, avoid, spent), now)
+            self._waiting[job] = (spec, account, avoid, spent)
 
     def leave(self, job: str) -> None:
         """Take a job out of the queue, if it waits."""
@@ -229,8 +248,8 @@ class Directory:
         """(job, lease, match) of every waiting job that fits now, fairest first; each is held."""
         begun: list[tuple[str, str, Match]] = []
         for started in self.queue.round(now):
-            spec, account, avoid = self._waiting.pop(started.job)
-            blocks = self._blocks(spec, account, avoid)
+            spec, account, avoid, spent = self._waiting.pop(started.job)
+            blocks = self._blocks(spec, account, avoid, spent)
             match = self._named(spec, blocks, started.placement)
             lease = lease_for()
             self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
@@ -255,8 +274,8 @@ class Directory:
         whose account has less than its fair share; the job's own account may always make way for
         it.
         """
-        spec, account, avoid = self._waiting[job]
-        blocks = self._blocks(spec, account, avoid)
+        spec, account, avoid, spent = self._waiting[job]
+        blocks = self._blocks(spec, account, avoid, spent)
         lease_at: dict[int, str] = {}
         among: list[Placement] = []
         for lease, name in self._placed.items():
@@ -310,8 +329,8 @@ class Directory:
         if waiting is None:
             self.matchmaker.release(placed)
             return None
-        spec, account, avoid = waiting
-        match = self._named(spec, self._blocks(spec, account, avoid), placed)
+        spec, account, *_ = waiting
+        match = self._named(spec, self._blocks(*waiting), placed)
         self.leave(job)
         self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
         self._count(lease, placed)
@@ -375,13 +394,20 @@ class Directory:
         raise RuntimeError(f"a placement on {placed.host} answers none of the job's blocks")
 
     def _blocks(
-        self, spec: JobSpec, account: str, avoid: frozenset[str]
+        self, spec: JobSpec, account: str, avoid: frozenset[str], spent: Spent = NOTHING
     ) -> list[tuple[int, Request]]:
         shunned = (*avoid, *spec.placement.not_providers)
         hosts = frozenset[str]().union(*(self._by_provider.get(p, ()) for p in shunned))
+        brought = tuple(
+            (host, lovelace)
+            for provider, lovelace in spent.channels
+            for host in sorted(self._by_provider.get(provider, ()))
+        )
+        left = max(0, spec.price.budget - spent.before)
         made: list[tuple[int, Request]] = []
         for block, resources in enumerate(spec.resources):
             plain = self._request(spec, resources, account, hosts)
+            plain = replace(plain, budget=left, spent=brought)
             only = [f"provider={p}" for p in spec.placement.providers]
             made += [(block, replace(plain, labels=plain.labels | {x})) for x in only] or [
                 (block, plain)
@@ -541,6 +567,7 @@ def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         download_mbps=host.down_kbit // 1000,
         egress=offer.egress,
         provider=offer.provider,
+        minimum=offer.minimum,
         maintenance=tuple((w.start_ms, w.end_ms) for w in offer.windows if w.start_ms < w.end_ms),
     )
 

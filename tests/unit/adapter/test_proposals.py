@@ -241,6 +241,27 @@ def test_a_session_key_of_a_channel_that_is_over_is_refused() -> None:
     assert answer(bench, lease="lease_2") == "CHANNEL_OVER"
 
 
+def test_a_job_that_cannot_pay_for_its_channels_end_is_declined() -> None:
+    def bench() -> Bench:
+        return Bench(Own(offer(minimum=1_000_000), ADAPTER, Limits()))
+
+    assert answer(bench(), ceiling=999_999) == "BELOW_MINIMUM"
+    assert answer(bench(), ceiling=1_000_000) == "ACCEPTED"
+
+
+def test_only_what_a_channel_brought_counts_towards_its_minimum() -> None:
+    """A consumer may sign far ahead: what was not delivered is no income."""
+    bench = Bench().running()
+    bench.tick(pay=False)
+    brought = bench.state.channels[SESSION.verify_key].owed
+    bench.own = Own(offer(minimum=brought + 5000), ADAPTER, Limits())
+    small = core_job()
+    assert answer(bench, small, lease="lease_2", ceiling=5000) == "BELOW_MINIMUM"
+    bench.pay(brought + 1_000_000)
+    assert answer(bench, small, lease="lease_3", ceiling=4999) == "BELOW_MINIMUM"
+    assert answer(bench, small, lease="lease_4", ceiling=5000) == "ACCEPTED"
+
+
 def test_a_reused_channel_may_be_short_until_its_consumer_signs() -> None:
     bench = Bench(capacity=1_200_100).running()
     assert answer(bench, core_job(), lease="lease_2") == "ACCEPTED"
