@@ -1,17 +1,16 @@
-"""What a channel's open and end cost on the chain, by its parameters as they are now.
+"""What a channel's end costs its provider on the chain, by the parameters as they are now.
 
-Rehearsed with the builders that make the real transactions, so a fee has one source. Who pays:
-the open is the consumer's, the end the provider's. Nothing of it is ever sent.
+Rehearsed with the builders that make the real transaction, so the fee has one source. Nothing of it
+is ever sent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from marketplace.chain.build import plans
 from marketplace.chain.build.balancing import Draft
-from marketplace.chain.build.plans import Batch, Move, Opening
+from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.build.wallet import COLLATERAL, Funds
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import datum
@@ -25,16 +24,6 @@ from marketplace.domain.money.voucher import Voucher
 _SESSION: Final = Signer(bytes(32))  # of no channel: it signs a lovelace of the rehearsal's
 _HELD: Final = 10_000_000
 _PLENTY: Final = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class OpenCost:
-    """Lovelace. *fee*: of the transaction that opens a channel; *reserve*: what stays locked in it
-    beside what it can pay, and comes home when it ends.
-    """
-
-    fee: int
-    reserve: int
 
 
 def rehearse_finish(snapshot: Snapshot, funds: Funds, adapter_vkh: bytes, payout: bytes) -> Draft:
@@ -64,18 +53,6 @@ def finish_fee(snapshot: Snapshot) -> int:
     home = addresses.key_address(adapter, bytes(28), snapshot.mainnet)
     draft = rehearse_finish(snapshot, _plenty(home), adapter, home)
     return draft.finish(draft.guess).fee
-
-
-def open_cost(snapshot: Snapshot, funds: Funds | None = None) -> OpenCost:
-    """Of opening one channel from *funds*, or from one plain output of a wallet's.
-
-    FundsShort when *funds* hold less than fee and reserve.
-    """
-    home = addresses.key_address(_SESSION.key_hash, bytes(28), snapshot.mainnet)
-    consts = Consts(bytes(32), bytes(28), bytes(28), bytes(28), 2**40, 100)
-    opening = Opening(_HELD, lambda _ref, _index: consts, Credential(bytes(28)))
-    draft = plans.open_channels(snapshot, funds or _plenty(home), [opening])
-    return OpenCost(draft.finish().fee, plans.reserve(snapshot, draft.plan.outputs[0]))
 
 
 def _plenty(home: bytes) -> Funds:

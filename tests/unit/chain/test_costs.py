@@ -1,4 +1,4 @@
-"""What a channel's open and end cost, before there is one."""
+"""What a channel's end costs, before there is one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from marketplace.chain.errors import FundsShort, NotDeployed
-from marketplace.chain.settlement.costs import finish_fee, open_cost
+from marketplace.chain.errors import NotDeployed
+from marketplace.chain.settlement.costs import finish_fee
 from tests.unit.support import snapshot as s
 
 
@@ -25,12 +25,3 @@ def test_the_end_follows_the_chains_parameters() -> None:
     assert finish_fee(free) < finish_fee(now)
     with pytest.raises(NotDeployed):
         finish_fee(s.snapshot(deployed=False))
-
-
-def test_an_open_counts_the_coins_that_it_takes() -> None:
-    now = s.snapshot()
-    one, many = open_cost(now, s.funds(50 * s.ADA)), open_cost(now, s.funds(*[3 * s.ADA] * 6))
-    assert 165_000 < one.fee < many.fee < 250_000
-    assert 1_000_000 < one.reserve == many.reserve < 3_000_000
-    with pytest.raises(FundsShort):
-        open_cost(now, s.funds(2 * s.ADA))
