@@ -6,7 +6,7 @@ TALLY_REQUIRE_ALL ?=
 export TALLY_REQUIRE_ALL
 export CBOR_C_EXTENSION := 1
 
-.PHONY: demo test prove nightly install generator docker packages lint unit integration e2e gpu lock clean
+.PHONY: demo test prove nightly compat install generator docker packages lint unit integration e2e gpu lock clean
 
 demo: install docker
 	.venv/bin/tally demo
@@ -81,6 +81,10 @@ prove: install docker packages generator
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
 	$(PYTEST) tests -m 'nightly and not gpu' --timeout 10800 -rs  # one at a time: some of them keep time
+
+# Today's adapter, payer and market with those of each version in tests/e2e/compat/versions.toml; part of `nightly`.
+compat: install packages
+	$(PYTEST) tests/e2e/compat -m nightly -rs
 
 gpu: install
 	$(PYTEST) tests -m gpu

@@ -124,6 +124,19 @@ def need_python_generator() -> Path:
     return folder
 
 
+def need_commit(commit: str) -> None:
+    """*commit* is in this checkout's history, whole (a shallow clone lacks it)."""
+    root = Path(__file__).parents[1]
+    asked = ["git", "-C", str(root), "cat-file", "-e", f"{commit}^{{tree}}"]
+    there = shutil.which("git") is not None and subprocess.run(
+        asked, check=False, capture_output=True, timeout=60
+    )
+    _need(
+        there is not False and there.returncode == 0,
+        f"the history lacks {commit[:7]}; run: git fetch --unshallow",
+    )
+
+
 def _need(there: bool, reason: str) -> None:
     if there:
         return

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,11 +178,17 @@ class Command:
 
 @asynccontextmanager
 async def command(
-    *arguments: str, env: dict[str, str] | None = None, own_group: bool = False
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    own_group: bool = False,
+    program: Sequence[str] = TALLY,
 ) -> AsyncGenerator[Command]:
-    """``tally`` *arguments* as a process of its own; killed with the block if it still runs."""
+    """``tally`` *arguments* as a process of its own; killed with the block if it still runs.
+
+    *program* is the ``tally`` of another version.
+    """
     process = await anyio.open_process(
-        [*TALLY, *arguments],
+        [*program, *arguments],
         stdin=-3,
         env={**os.environ, **(env or {}), "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
         start_new_session=own_group,
