@@ -112,7 +112,7 @@ async def _measure(home: Path, runs: int) -> list[Run]:
             raise NoDocker("no Docker answers")
         purse = await place.purse("consumer")
         async with Market(
-            place.market_url, wallet=purse, chain_url=place.chain_url, keep=True
+            place.market_url, wallet=purse, chain_url=place.chain_url, keep="10m"
         ) as market:
             with anyio.fail_after(WITHIN_S):
                 while not await market.offers():  # noqa: ASYNC110  a read, no event

@@ -63,7 +63,7 @@ def test_a_job_reaches_what_it_asked_for_where_that_is_allowed(tmp_path: Path) -
             async with embedded(tmp_path) as place:
                 purse = await place.purse("consumer")
                 async with Market(
-                    place.market_url, wallet=purse, chain_url=place.chain_url, keep=True
+                    place.market_url, wallet=purse, chain_url=place.chain_url, keep="10m"
                 ) as market:
                     await until_true(market.offers, "an offer")
                     service = (

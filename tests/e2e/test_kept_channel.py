@@ -41,7 +41,7 @@ def test_two_leases_wait_on_one_kept_channel_and_both_are_paid(tmp_path: Path) -
             async with embedded(tmp_path, block_ms=3000) as place:
                 purse = await place.purse("consumer")
                 async with Market(
-                    place.market_url, wallet=purse, chain_url=place.chain_url, keep=True
+                    place.market_url, wallet=purse, chain_url=place.chain_url, keep="10m"
                 ) as market:
                     await until_true(market.offers, "an offer")
                     await three_jobs(market, place.image)

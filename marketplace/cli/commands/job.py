@@ -30,6 +30,7 @@ from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import JOB_COLUMNS, job_row, show_job, show_quote
+from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.units import show_ada
 
 app = typer.Typer(
@@ -88,8 +89,11 @@ def run(
     yes: Yes = False,
     as_json: Json = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the channel open for further jobs.")
-    ] = False,
+        str,
+        typer.Option(
+            help="How long its channel stays open for your next jobs once it is idle, such as 10m."
+        ),
+    ] = AT_ONCE,
     detach: Annotated[
         bool,
         typer.Option(

@@ -51,9 +51,7 @@ async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
             for at, job in enumerate(gang.members):
                 for path in await job.download(wish.outputs / str(at)):
                     err.print(f"output {path}", markup=False)
-        settled = not wish.keep
-        for job in gang.members if settled else ():
-            settled &= await job.settled(SETTLE_S)
+        settled = all([await job.settled(SETTLE_S) for job in gang.members])
         _say(gang, wish, settled)
         return DONE if gang.completed else JOB_FAILED
 

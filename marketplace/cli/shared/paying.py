@@ -29,6 +29,7 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import show_ada, show_duration, show_rate
 
@@ -38,7 +39,7 @@ _LAST_WORDS_S: Final = 15.0
 
 @asynccontextmanager
 async def at_market(
-    where: Where, *, keep: bool = False, close_after_s: float = CLOSE_AFTER_S
+    where: Where, *, keep: str = AT_ONCE, close_after_s: float = CLOSE_AFTER_S
 ) -> AsyncGenerator[Market]:
     """The market of *where*, signed in to with the purse; the payer runs inside."""
     configure_logs()
@@ -76,6 +77,9 @@ def offered_text(offered: CheckedQuote) -> str:
         lines.append(f"channel    an open one, topped up by {show_ada(offered.amount)}")
     else:
         lines.append("channel    one that is open already: nothing to pay in")
+    if offered.keep_ms:
+        kept = show_duration(offered.keep_ms)
+        lines.append(f"           it stays open for {kept} after its last job, for the next one")
     if offered.spent:
         lines.append(
             f"before     {show_ada(offered.spent)} on another provider, within the same budget"
@@ -147,7 +151,7 @@ class Wish:
 
     yes: bool
     as_json: bool
-    keep: bool
+    keep: str
     detach: bool
     outputs: Path | None
 
@@ -177,7 +181,7 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
                 for path in await job.download(wish.outputs):
                     bar.console.print(f"output {path}", markup=False)
             bar.update(screen.task, description="settling")
-            settled = await job.settled(SETTLE_S) if not wish.keep else False
+            settled = await job.settled(SETTLE_S)
         _say(wish.as_json, _summary(job, screen, settled), _last_line(job, screen))
         return code
 

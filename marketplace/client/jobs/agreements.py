@@ -33,13 +33,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class CheckedQuote:
-    """What is about to be agreed to: shown before anything is spent. Money in lovelace."""
+    """What is about to be agreed to: shown before anything is spent. Money in lovelace; *keep_ms*:
+    how long the channel stays open for further jobs.
+    """
 
     job: str
     quote: Quote
     amount: int
     reserve: int
     spent: int
+    keep_ms: int = 0
 
     @property
     def fresh(self) -> bool:
@@ -52,7 +55,9 @@ Confirm = Callable[[CheckedQuote], Awaitable[bool]]
 
 @dataclass
 class Agreements:
-    """What one purse agrees to at one market. *keep*: its channels stay open for further jobs."""
+    """What one purse agrees to at one market. *keep_ms*: how long its channels stay open for
+    further jobs once they are idle; where a provider keeps none, they end at once.
+    """
 
     http: Http
     purse: Purse
@@ -60,7 +65,7 @@ class Agreements:
     payers: Payers
     channels: JobChannels
     watch: ChannelWatch
-    keep: bool
+    keep_ms: int
     _specs: dict[str, JobSpec] = field(default_factory=dict[str, JobSpec])
     _turns: dict[bytes, anyio.Lock] = field(default_factory=dict[bytes, anyio.Lock])
 
@@ -93,7 +98,8 @@ class Agreements:
             raise QuoteRefused("the quote reuses a channel that this payer does not hold")
         reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
         amount = quote.terms.ceiling + reserve if quote.fresh else await self._lacking(quote)
-        return CheckedQuote(job, quote, amount, reserve, spent)
+        keep_ms = min(self.keep_ms, quote.keep_most_ms)
+        return CheckedQuote(job, quote, amount, reserve, spent, keep_ms)
 
     def turn(self, view: Json) -> anyio.Lock:
         """Held from the look at a quote to its acceptance: of two jobs on one kept channel the
@@ -150,6 +156,7 @@ class Agreements:
             at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
             capacity = await self.till.top_up(terms.session_vk, at, offered.amount, terms.asset)
             await held.topped_up(offered.amount, capacity)
+        await held.keep_for(offered.keep_ms)
         assert signed.session_signature is not None
         body = {
             "session_signature": signed.session_signature.hex(),
@@ -194,7 +201,6 @@ class Agreements:
             provider=terms.provider,
             asset=terms.asset,
             amount=amount,
-            keep=self.keep,
             payout=quote.payout,
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))

@@ -48,7 +48,8 @@ class ChannelWatch:
         facts = held.facts
         if facts.state is ChannelStage.ENDED:
             return True
-        if not facts.open_tx or (held.book.capacity is not None and not held.end_sent):
+        asked = held.end_sent or facts.settled_tx  # a kept one is ended by its provider, in time
+        if not facts.open_tx or (held.book.capacity is not None and not asked):
             return False
         at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
         try:
@@ -101,9 +102,10 @@ class ChannelWatch:
         facts = held.facts
         at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
         found = await self.till.look(held.session_vk, at, facts.asset)
-        if found.claimed <= held.book.signed:
-            return
-        await held.catch_up(await self.till.shown(found))
+        if found.claimed > held.book.signed:
+            await held.catch_up(await self.till.shown(found))
+        if isinstance(found, ChannelEnded) and facts.state is not ChannelStage.ENDED:
+            await held.ended(found.finished_by.hex())
         if found.claimed > held.book.signed:
             await held.halt(
                 ClaimUnsigned(

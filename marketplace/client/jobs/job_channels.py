@@ -33,10 +33,10 @@ class JobChannels:
         )
 
     def reusable(self) -> list[ChannelPayer]:
-        """Open channels that this process holds and nobody has asked to end."""
+        """Open channels that this process holds, keeps, and has not asked to end."""
         return [
             held
             for held in self.payers.all
-            if held.facts.keep and held.facts.state is ChannelStage.OPEN and not held.end_sent
+            if held.facts.keep_ms and held.facts.state is ChannelStage.OPEN and not held.end_sent
             and not held.book.stopped
         ]  # fmt: skip

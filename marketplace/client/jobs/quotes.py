@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from marketplace.domain.canonical import want_text
+from marketplace.domain.canonical import want_int, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
@@ -30,7 +30,7 @@ class QuoteRefused(Refusal):
 class Quote:
     """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened;
     *payout* is the address that the terms' payout is said to be the hash of, to be compared before
-    use.
+    use; *keep_most_ms*: the longest that the provider keeps an idle channel open.
     """
 
     signed: SignedTerms
@@ -40,6 +40,7 @@ class Quote:
     simulated: bool
     why: Mapping[str, Any]
     payout: str = ""
+    keep_most_ms: int = 0
 
     @staticmethod
     def read(value: object) -> Quote:
@@ -64,6 +65,7 @@ class Quote:
             simulated=bool(row["simulated"] if "simulated" in row else offer.get("simulated")),
             why=cast("dict[str, Any]", row.get("why") or {}),
             payout=str(offer.get("payout_address") or ""),
+            keep_most_ms=want_int(offer.get("keep_most_ms", 0), "keep_most_ms"),
         )
 
 

@@ -26,6 +26,7 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.errors import Refusal
+from marketplace.domain.money.channel_stage import ChannelStage
 
 log = structlog.get_logger("tally.client")
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ class Runner:
     purse: Purse
     till: Till
     payers: Payers
-    keep: bool = False
+    keep_ms: int = 0
     close_after_ms: int = int(CLOSE_AFTER_S * 1000)
     channels: JobChannels = field(init=False)
     watch: ChannelWatch = field(init=False)
@@ -60,7 +61,7 @@ class Runner:
         self.channels = JobChannels(self.payers)
         self.watch = ChannelWatch(self.http, self.till, self.close_after_ms)
         self.agreements = Agreements(
-            self.http, self.purse, self.till, self.payers, self.channels, self.watch, self.keep
+            self.http, self.purse, self.till, self.payers, self.channels, self.watch, self.keep_ms
         )
 
     # ---- posting ---------------------------------------------------------------------------
@@ -70,6 +71,7 @@ class Runner:
         idempotent.
         """
         await self.upload(loaded)
+        await self.take_up_kept()
         session = self.purse.new_session()
         spares = [self.purse.new_session() for _ in range(loaded.spec.policy.retry_max)]
         body = {
@@ -87,6 +89,22 @@ class Runner:
             raise
         self.agreements.know(str(job["id"]), loaded.spec)
         return job
+
+    async def take_up_kept(self) -> None:
+        """Hold the purse's own kept channels that no other process holds: a job is posted with
+        them before another channel is opened. What was forgotten of them is learnt first; what has
+        ended meanwhile is known as ended.
+        """
+        for held in await self.payers.take_kept(self.purse.session):
+            await self.watch.resume(held)
+            if held.facts.state is ChannelStage.ENDED:
+                self.payers.release(held.session_vk)
+
+    def give_back_idle(self) -> None:
+        """Let other processes have the kept channels that were taken up and are not used."""
+        for held in self.payers.taken_up:
+            if set(held.terms) <= held.final:
+                self.payers.release(held.session_vk)
 
     async def upload(self, loaded: LoadedJob) -> None:
         """The job's files; :class:`SecretMissing` before that if a secret is not there."""

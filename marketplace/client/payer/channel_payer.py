@@ -25,6 +25,7 @@ from marketplace.client.payer.missed_receipts import Receipts
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage, after
+from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
@@ -283,6 +284,8 @@ class ChannelPayer:
                     "ended": decide.ended,
                 }
                 self.book = moves[what](self.book, message.lease, now.mono_ms)
+            if what == "started":  # whatever becomes of this process: the channel ends by itself
+                await self._order_keep()
             if message.stage == "SETTLED":
                 await self._settled(str(message.detail.get("tx", "")))
         await self._tell(
@@ -291,7 +294,7 @@ class ChannelPayer:
 
     async def _settled(self, tx: str) -> None:
         """The adapter says that it finished the channel; the chain is looked at by who asks."""
-        if tx and (self.end_sent or not self.facts.keep):
+        if tx:
             self.facts = replace(self.facts, settled_tx=tx)
             await self._write(rows.channel_row(self.facts))
 
@@ -313,9 +316,25 @@ class ChannelPayer:
         async with self._turn:
             await self._end()
 
+    async def keep_for(self, keep_ms: int) -> None:
+        """From its next idle moment on the channel stays open for *keep_ms*; 0: it ends then."""
+        async with self._turn:
+            if self.facts.keep_ms != keep_ms:
+                self.facts = replace(self.facts, keep_ms=keep_ms)
+                await self._write(rows.channel_row(self.facts))
+
     async def _end_if_idle(self, lost: bool = False) -> None:
-        if (lost or not self.facts.keep) and set(self.terms) <= self.final:
+        if not set(self.terms) <= self.final:
+            return
+        if lost or not self.facts.keep_ms:
             await self._end()
+        else:
+            await self._order_keep()
+
+    async def _order_keep(self) -> None:
+        """The order by which the adapter ends an idle channel that nobody asks it to end."""
+        if self.facts.keep_ms and not self.end_sent:
+            await self._link.send(wire.KeepSent(Keep.sign(self.session, self.facts.keep_ms)))
 
     async def _end(self) -> None:
         if not self.end_sent:
@@ -354,10 +373,14 @@ class ChannelPayer:
                 self.book = resumed
 
     async def say_again(self) -> None:
-        """After a reconnect: the end that may not have arrived."""
+        """After a reconnect: the end, or the order to keep it, that may not have arrived."""
         async with self._turn:
-            if self.end_sent and self.facts.state is not ChannelStage.ENDED:
+            if self.facts.state is ChannelStage.ENDED:
+                return
+            if self.end_sent:
                 await self._link.send(wire.EndSent(End.sign(self.session, self.book.signed)))
+            elif self.final:
+                await self._order_keep()
 
     async def _write(self, *written: dict[str, Any]) -> None:
         if written:

@@ -30,6 +30,7 @@ from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.disk import Files, JournalDamaged
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.keep import KEEP_MS
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 
@@ -57,8 +58,8 @@ class ChannelFacts:
     """What a payer must know about a channel beside its book. *amount* is what was put in.
 
     *open_tx* is hex, empty before the open transaction was sent; *state*: as far as this consumer
-    saw, never CLOSING; *keep* leaves it open for other jobs; *payout* is the provider's address
-    (Bech32), where it said one.
+    saw, never CLOSING; *keep_ms*: how long it stays open for other jobs once it is idle, 0 ends it
+    at once; *payout* is the provider's address (Bech32), where it said one.
     """
 
     session_vk: bytes
@@ -71,7 +72,7 @@ class ChannelFacts:
     index: int = 0
     state: ChannelStage = ChannelStage.OPENING
     settled_tx: str = ""
-    keep: bool = False
+    keep_ms: int = 0
     payout: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -82,6 +83,8 @@ class ChannelFacts:
     def from_json(row: Mapping[str, Any]) -> ChannelFacts:
         """The reverse."""
         fields: dict[str, Any] = {**row, "session_vk": bytes.fromhex(str(row["session_vk"]))}
+        if fields.pop("keep", False):  # as it was once said: kept, and for no stated time
+            fields["keep_ms"] = KEEP_MS
         if "state" in fields:
             fields["state"] = ChannelStage(fields["state"])
         return ChannelFacts(**fields)

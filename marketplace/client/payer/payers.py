@@ -39,7 +39,7 @@ class Payers:
         self.magic = magic
         self._receipts = receipts
         self._held: dict[bytes, ChannelPayer] = {}
-        self._leases: dict[str, ChannelPayer] = {}
+        self._taken_up: set[bytes] = set()
         self._listeners: list[Listener] = []
         self.link = Link(market, magic, self)
 
@@ -137,6 +137,38 @@ class Payers:
             taken.append(await self._serve(journal, loaded, session(session_vk)))
         return taken
 
+    async def take_kept(self, session: Callable[[bytes], Signer]) -> list[ChannelPayer]:
+        """The open channels of this market that are kept for further jobs and that nobody else
+        holds; :attr:`taken_up` until they are released.
+        """
+        taken: list[ChannelPayer] = []
+        for session_vk in rows.channels_in(self._folder):
+            if session_vk in self._held or not self._kept(session_vk):
+                continue
+            try:
+                taken.append(await self.take(session_vk, session(session_vk)))
+            except ChannelHeld:
+                continue
+        self._taken_up |= {held.session_vk for held in taken}
+        return taken
+
+    def _kept(self, session_vk: bytes) -> bool:
+        """By its book as it lies there, before its lock is taken."""
+        try:
+            known = rows.peek(self._folder, session_vk)
+        except JournalDamaged as damaged:
+            log.error("book_damaged", channel=session_vk.hex(), why=damaged.message)
+            return False
+        facts = known.facts
+        if facts is None or known.end_sent or known.book.stopped:
+            return False
+        return bool(facts.keep_ms) and facts.state is ChannelStage.OPEN and self._ours(facts)
+
+    @property
+    def taken_up(self) -> list[ChannelPayer]:
+        """What :meth:`take_kept` took and this process still holds."""
+        return [held for vk, held in self._held.items() if vk in self._taken_up]
+
     def _ours(self, facts: ChannelFacts) -> bool:
         """Opened at this market, whichever way its address was written."""
         return facts.magic == self.magic and market_of(facts.market) == market_of(self.market)
@@ -150,6 +182,7 @@ class Payers:
     def release(self, session_vk: bytes) -> None:
         """Stop signing for it; another process may."""
         held = self._held.pop(session_vk, None)
+        self._taken_up.discard(session_vk)
         self.link.unwatch(session_vk)
         if held is not None:
             held.close()

@@ -41,6 +41,8 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Halt, Refusal
+from marketplace.domain.money.keep import AT_ONCE
+from marketplace.domain.units import parse_duration_ms
 from marketplace.domain.work.job import JobSpec
 
 log = structlog.get_logger("tally.client")
@@ -69,11 +71,12 @@ class Market(Reader):
         project_id: str | None = None,
         submit_urls: Sequence[str] | None = None,
         token: str = "",
-        keep: bool = False,
+        keep: str = AT_ONCE,
         close_after_s: float = CLOSE_AFTER_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """*token*: an API key instead of signing in; *keep*: leave channels open for further jobs;
+        """*token*: an API key instead of signing in; *keep*: how long
+        an idle channel stays open for further jobs (``10m``; ``0s`` ends it at once);
         *submit_urls*: further doors through which transactions are sent, too
         (``TALLY_SUBMIT_URLS``); *close_after_s*: how long a provider may leave an End unanswered
         before its channel is closed.
@@ -92,7 +95,7 @@ class Market(Reader):
                 wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
                 logger_factory=structlog.PrintLoggerFactory(sys.stderr),
             )
-        self._keep = keep
+        self._keep_ms = parse_duration_ms(keep)
         self._close_after_ms = int(close_after_s * 1000)
         self._leaving: set[bytes] = set()
         self._runner: Runner | None = None
@@ -125,7 +128,7 @@ class Market(Reader):
         await super()._open(purse)
         payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
         till = Till(purse, chain)
-        self._runner = Runner(self.http, purse, till, payers, self._keep, self._close_after_ms)
+        self._runner = Runner(self.http, purse, till, payers, self._keep_ms, self._close_after_ms)
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(payers.run)
         self._tasks.start_soon(self._follow_chain, till)
@@ -189,6 +192,7 @@ class Market(Reader):
                         await runner.agreements.decline(view)
                         raise QuoteDeclined(f"{posted['id']}: the quote was declined")
                     await runner.agreements.accept(offered)
+                runner.give_back_idle()
             except Fault:
                 raise  # the quote stands: accepting again is safe
             except Refusal as refusal:

@@ -28,6 +28,7 @@ from marketplace.client.sdk import market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.evidence import Evidence
 from marketplace.domain.money.invoice.bill import Invoice
+from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.work.job import JobSpec
 
 T = TypeVar("T")
@@ -156,7 +157,7 @@ class Market:
         project_id: str | None = None,
         submit_urls: Sequence[str] | None = None,
         token: str = "",
-        keep: bool = False,
+        keep: str = AT_ONCE,
     ) -> None:
         self._make: Callable[[], market.Market] = partial(
             market.Market,

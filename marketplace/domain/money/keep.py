@@ -15,8 +15,10 @@ from marketplace.domain.canonical import want_bytes, want_int
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer, verifies
 
+AT_ONCE: Final = "0s"
+"""The keep of a consumer who says nothing: its channel ends with its last lease."""
 KEEP_MS: Final = 600_000
-"""What a consumer orders who says nothing else: ten minutes."""
+"""The keep of a channel that was kept before a time could be said: ten minutes."""
 MOST_MS: Final = 30 * 86_400_000
 _TAG: Final = "tally/keep/v1"
 

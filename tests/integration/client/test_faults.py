@@ -144,8 +144,9 @@ def test_a_channel_that_is_kept_serves_the_next_job_without_a_transaction(tmp_pa
     async def tell(world: World) -> None:
         provider = world.provider
         async with Market(
-            world.url, wallet=world.purse(), chain_url=world.served.url, keep=True
+            world.url, wallet=world.purse(), chain_url=world.served.url, keep="10m"
         ) as market:
+            await provider.keeps(market)
             longer = Policy(max_duration_ms=180_000)  # its ceiling leaves room for the second job's
             first = await market.run(spec(policy=longer))
             one = await provider.lease()
@@ -298,8 +299,9 @@ def test_a_kept_channel_that_is_too_small_is_topped_up(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         provider = world.provider
         async with Market(
-            world.url, wallet=world.purse(), chain_url=world.served.url, keep=True
+            world.url, wallet=world.purse(), chain_url=world.served.url, keep="10m"
         ) as market:
+            await provider.keeps(market)
             await market.run(spec())
             one = await provider.lease()
             await provider.start(one)

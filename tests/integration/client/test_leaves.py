@@ -22,8 +22,9 @@ def test_a_lost_providers_channel_is_closed_and_finished_by_its_payer(tmp_path: 
     async def tell(world: World) -> None:
         provider, purse = world.provider, world.purse()
         async with Market(
-            world.url, wallet=purse, chain_url=world.served.url, keep=True, close_after_s=0
+            world.url, wallet=purse, chain_url=world.served.url, keep="10m", close_after_s=0
         ) as market:
+            await provider.keeps(market)
             job = await market.run(spec())
             lease = await provider.lease()
             await provider.start(lease)

@@ -19,6 +19,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from contracts.devnet.pace import Pace
 from marketplace.client.payer import journal
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.chain_wallet import Till
@@ -150,7 +151,7 @@ def test_killed_at_every_point_of_an_open_the_payer_has_one_channel(
     tmp_path: Path, points: list[str]
 ) -> None:
     async def tell(world: World) -> None:
-        world.served.devnet.block_ms = BY_HAND  # from here on only this test makes a block
+        world.served.devnet.pace = Pace(BY_HAND)  # from here on only this test makes a block
         for number, point in enumerate(points):
             await one(world, number, point)
 

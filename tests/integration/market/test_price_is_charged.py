@@ -87,7 +87,9 @@ async def _charged(
         shown.append(offered.quote.terms)
         return True
 
-    async with Market(made.url, wallet=purse, chain_url=made.served.url, keep=True) as market:
+    async with Market(made.url, wallet=purse, chain_url=made.served.url, keep="10m") as market:
+        for provider in made.providers:
+            await provider.keeps(market)
         ran = [
             await _one(
                 made, market, confirm, shown, _random(chance, f"{i:06d}", i == 0, avoided), chance

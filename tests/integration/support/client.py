@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
@@ -53,6 +54,19 @@ class Provider:
         )
         return Provider(name, chain, FakeAdapter(market_url, signer, standing))
 
+    async def keeps(self, market: Market, keep_ms: int = 86_400_000) -> None:
+        """From now on it keeps idle channels open for their consumers."""
+        self.adapter.offer = replace(self.adapter.offer, keep_most_ms=keep_ms)
+        await self.adapter.send(wire.OfferPosted(self.adapter.offer, False))
+
+        async def listed() -> bool:
+            offers = await market.offers()
+            return any(
+                o["provider"] == self.adapter.offer.provider and o["keep_most_ms"] for o in offers
+            )
+
+        await until(listed)
+
     @property
     def payout(self) -> bytes:
         return addresses.from_text(self.adapter.offer.payout_address)
@@ -86,10 +100,11 @@ class Provider:
         await until(lambda: session_vk in vouchers and vouchers[session_vk].cumulative >= owed)
 
     async def settle(self, session_vk: bytes, open_tx: str, lease: str) -> bytes:
-        """After the consumer's end: finish the channel, the rest goes home in the same
-        transaction.
+        """After the consumer's end, or its order to keep: finish the channel, the rest goes home in
+        the same transaction.
         """
-        await until(lambda: any(end.session_vk == session_vk for end in self.adapter.ends))
+        heard = self.adapter
+        await until(lambda: session_vk in {x.session_vk for x in (*heard.ends, *heard.keeps)})
         finder = ChannelFinder(self.chain, scripts_for())
         view = await finder.find(session_vk, OutRef(bytes.fromhex(open_tx), 0))
         assert isinstance(view, ChannelView)
