@@ -281,7 +281,7 @@ def _limits(data: Mapping[str, Any]) -> Limits:
 
 
 def _treasury(data: Mapping[str, Any]) -> Rules:
-    _known(data, ("watch", "claim_above", "claim_drained", "claim_wait"), "treasury.")
+    _known(data, ("watch", "claim_above", "claim_drained", "claim_wait", "batch_wait"), "treasury.")
     values: dict[str, Any] = {
         k: _said(parse_money, data[k], k) for k in ("claim_above", "claim_drained") if k in data
     }
@@ -289,7 +289,16 @@ def _treasury(data: Mapping[str, Any]) -> Rules:
         values["watch_s"] = min(30_000, _time(data["watch"], "watch")) / 1000
     if "claim_wait" in data:
         values["claim_wait_ms"] = _time(data["claim_wait"], "claim_wait")
+    if "batch_wait" in data:
+        values["batch_wait_ms"] = _batch_wait(data["batch_wait"])
     return Rules(**values)
+
+
+def _batch_wait(value: object) -> int:
+    wait = 0 if value == 0 else _time(value, "batch_wait")
+    if not 0 <= wait <= 900_000:
+        raise ConfigRefused("treasury.batch_wait is 0 (end alone, at once) to 15 min")
+    return wait
 
 
 def _window(data: Mapping[str, Any]) -> Window:

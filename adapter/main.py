@@ -266,7 +266,7 @@ async def make_treasury(
     return module.ChannelAgent(
         chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
-        waited_for=daemon.waited_for, end_cost=end_cost,
+        waited_for=daemon.waited_for, end_cost=end_cost, market=daemon.link,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import anyio
+import cbor2
 
 from benchmarks import yardstick
 from benchmarks.channel_page import DOCUMENT, SIZES, gates, markdown
@@ -38,8 +39,11 @@ from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.chain.settlement import fitting
+from marketplace.chain.settlement.batched_ends import EndBatcher, OfferedEnd
+from marketplace.chain.settlement.consent import Consent, Ending, Known, consent, to_resolve
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.chain.transaction.snapshot import Units
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel import Close, Consts, Finish, TopUp
@@ -48,9 +52,10 @@ from marketplace.domain.money.voucher import Voucher
 _ADA: Final = 1_000_000
 _MAINNET_SLOT_MS: Final = 150_000_000_000  # so that slots take as many bytes as mainnet's do
 _CLOCK_MS: Final = 1_800_000_000_000  # stands still, so that every run makes the same transactions
-_ENOUGH: Final = {"claim": 52, "finish": 90, "top_up": 60, "close": 60}
+_ENOUGH: Final = {"claim": 52, "finish": 90, "together": 46, "top_up": 60, "close": 60}
 _OPENED_AT_ONCE: Final = 45
-STEPS: Final = ("claim", "finish", "top_up", "close")
+STEPS: Final = ("claim", "finish", "together", "top_up", "close")
+_WAITS_MS: Final = 600_000
 
 
 def _key(name: str) -> Signer:
@@ -62,6 +67,7 @@ class _Channel:
     utxo: Utxo
     session: Signer
     provider: str
+    adapter: Signer
     claimed: int = 0
 
 
@@ -98,23 +104,26 @@ class _Bench:
         every = {c.provider for c in self.channels}
         return {addresses.payout_hash(a): a for a in map(self.payout_address, every)}
 
-    async def open(self, count: int, *, each: bool) -> None:
-        """*count* fresh channels, to one provider or to one each."""
+    async def open(self, count: int, *, each: bool, own: bool = False) -> None:
+        """*count* fresh channels, to one provider or to one each; each with an adapter's key of its
+        *own*.
+        """
         self.channels = []
         for start in range(0, count, _OPENED_AT_ONCE):
-            await self._open(range(start, min(count, start + _OPENED_AT_ONCE)), each)
+            await self._open(range(start, min(count, start + _OPENED_AT_ONCE)), each, own)
         self.channels.sort(key=lambda c: c.utxo.ref)
 
-    async def _open(self, numbers: Iterable[int], each: bool) -> None:
-        made: list[tuple[Signer, str]] = []
+    async def _open(self, numbers: Iterable[int], each: bool, own: bool) -> None:
+        made: list[tuple[Signer, str, Signer]] = []
         openings: list[Opening] = []
         for number in numbers:
             provider = f"provider {number}" if each else "provider"
             session = _key(f"session {self.opened}")
+            adapter = _key(f"adapter {number}" if own else "adapter")
             self.opened += 1
             consts = Consts(
                 session.verify_key,
-                _key("adapter").key_hash,
+                adapter.key_hash,
                 addresses.payout_hash(self.payout_address(provider)),
                 self.consumer.signer.key_hash,
                 86_400_000,
@@ -122,10 +131,10 @@ class _Bench:
             )
             stake = Credential(_key("consumer stake").key_hash)
             openings.append(Opening(40 * _ADA, lambda _r, _i, c=consts: c, stake))
-            made.append((session, provider))
+            made.append((session, provider, adapter))
         done = await open_channels(self.desk(self.consumer), openings)
-        for (session, provider), utxo in zip(made, done.sent.made, strict=False):
-            self.channels.append(_Channel(utxo, session, provider))
+        for (session, provider, adapter), utxo in zip(made, done.sent.made, strict=False):
+            self.channels.append(_Channel(utxo, session, provider, adapter))
 
     def batch(self, step: str, count: int) -> Batch:
         """*count* channels, in ledger order, taking *step*."""
@@ -182,6 +191,50 @@ class _Bench:
             "build_ms": round(statistics.median(spent), 1),
         }
 
+    async def measure_together(self, count: int) -> dict[str, Any]:
+        """One row: each adapter, with a key of its own, checks the transaction against its own door
+        and signs; as many of *count* as fit."""
+        chosen = {f"adapter {n}": c for n, c in enumerate(self.channels[:count])}
+        snapshot = await self.chain.snapshot(scripts_for(self.asset))
+        until_ms = snapshot.tip.time_ms + _WAITS_MS
+        vouchers = {name: Voucher.sign(c.session, 2 * _ADA) for name, c in chosen.items()}
+
+        async def ask(name: str, tx: bytes) -> Consent | str:
+            channel = chosen[name]
+            outputs = [await self.chain.output(ref) for ref in to_resolve(tx)]
+            resolved = {o.utxo.ref: o.utxo for o in outputs if o and o.spent_by is None}
+            ending = Ending(channel.utxo, vouchers[name], 2 * _ADA)
+            known = Known(
+                channel.adapter.key_hash, {channel.utxo.ref: ending}, resolved, snapshot, self.unit
+            )
+            return consent(tx, known, channel.adapter)
+
+        offers = [
+            OfferedEnd(
+                name, c.adapter.key_hash, c.session.verify_key, c.utxo.ref,
+                plans.claim_step(vouchers[name]), self.payout_address(c.provider), until_ms,
+            )
+            for name, c in chosen.items()
+        ]  # fmt: skip
+        begin = time.perf_counter()
+        done = await EndBatcher(self.desk(self.settler), share_most=_ADA).round(offers, ask)
+        spent = (time.perf_counter() - begin) * 1000
+        assert done.sent is not None and not done.left and not done.unfit
+        gone, sent = {one.ref for one in done.ended}, done.sent.sent
+        self.channels = [c for c in self.channels if c.utxo.ref not in gone]
+        units = _units(sent.bytes)
+        return {
+            "step": "together",
+            "asset": "token" if self.asset else "ADA",
+            "channels": len(gone),
+            "providers": len(gone),
+            "bytes": sent.size,
+            "mem": units.mem,
+            "steps": units.steps,
+            "fee": sent.fee,
+            "build_ms": round(spent, 1),
+        }
+
     def _follow(self, step: str, count: int, made: Sequence[Utxo]) -> None:
         """The channels as they are now: those at the stub's address, in order."""
         stub = scripts_for(self.asset).stub_hash
@@ -201,6 +254,12 @@ class _Bench:
         desk = self.desk(self.consumer if by_consumer else self.settler)
         snapshot, funds, _ = await desk.look()
         return len(fitting.fit(snapshot, funds, self.batch(step, len(self.channels))).moves)
+
+
+def _units(tx: bytes) -> Units:
+    """What its redeemers say that it runs, together."""
+    told: dict[Any, tuple[Any, tuple[int, int]]] = cbor2.loads(tx)[1][5]
+    return sum((Units(*units) for _, units in told.values()), Units(0, 0))
 
 
 async def _market(served: Any, asset_wanted: str) -> _Bench:
@@ -224,6 +283,14 @@ async def _rows(
     rows: list[dict[str, Any]] = []
     bench = await _market(served, asset)
     for step in steps:
+        if step == "together":
+            for size in () if asset == "token" else (n for n in sizes if n > 1):
+                await bench.open(size, each=True, own=True)
+                rows.append(await bench.measure_together(size))
+            if maximum and asset != "token":
+                await bench.open(_ENOUGH[step], each=True, own=True)
+                rows.append(await bench.measure_together(_ENOUGH[step]))
+            continue
         for each in (False, True) if step in ("claim", "finish") else (False,):
             most = max(sizes)
             if maximum:

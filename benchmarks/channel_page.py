@@ -57,6 +57,13 @@ def gates(report: dict[str, Any]) -> list[tuple[str, float, float, bool]]:
     if finish:
         at_most("Finish, per channel at the maximum", finish["fee"] / finish["channels"], 24_000)
         at_least("Finish, channels per transaction", finish["channels"], 60)
+    alone, forty_ends = row("finish", 1, False), row("together", 40, True)
+    if alone:
+        at_most("end, one alone", alone["fee"], 230_000)
+    if forty_ends:
+        at_most("end, each of 40 adapters' in one transaction", forty_ends["fee"] / 40, 38_000)
+    if together := row("together", None, True):
+        at_least("ends of as many adapters: channels per transaction", together["channels"], 40)
     at_most("both scripts together, bytes", report["scripts_bytes"], 3_000)
     if "building" in report:
         at_most("building one claim, ms", report["building"]["claim_1_ms"], 150)
@@ -103,6 +110,14 @@ _HEAD: Final = (
 )
 _NOTES: Final = (
     "",
+    (
+        "*together*: ends of as many adapters, each with a key of its own: each has checked the"
+        " transaction by its own look at the chain and signed it before it was sent, which is in"
+    ),
+    (
+        "its building time. Whoever puts them together pays"
+        " ([0094](decisions/0094-ends-are-batched.md)); *finish* with one channel is one alone."
+    ),
     (
         "Where a row for 40 is missing, that many exceed one transaction. A claim of ADA needs"
         " nothing else. A payout in a token must hold the least lovelace of an output as well"

@@ -227,13 +227,16 @@ class Rules:
 
     *watch_s*: between looks, at most 30; *claim_above*: unclaimed lovelace worth a claim of its own
     while the channel goes on; *claim_drained*: the same while the adapter drains or the channel
-    closes; *claim_wait_ms*: how long more than that may be due without coming on chain.
+    closes; *claim_wait_ms*: how long more than that may be due without coming on chain;
+    *batch_wait_ms*: how long an end waits to be put together with others' (0: not at all; None: as
+    long as is usual on the network).
     """
 
     watch_s: float = 20.0
     claim_above: int = 100_000_000
     claim_drained: int = 3_000_000
     claim_wait_ms: int = 240_000
+    batch_wait_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,6 +322,9 @@ class Daemon:
                 self.shipping.stream_data(message)
             case wire.StreamClosed():
                 self.shipping.stream_closed(message)
+            case wire.EndsProposed() | wire.EndDeclined():
+                if self._chain is not None:
+                    self._chain.heard(message)
             case wire.Rejected(code, text, _):
                 self.raise_alarm(code, f"the market refused a message: {text}")
             case _:

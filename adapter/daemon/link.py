@@ -98,6 +98,10 @@ class Link:
         self._waiting.append((message, number))
         self._refill()
 
+    def can(self, capability: str) -> bool:
+        """Whether the market that last welcomed us has it."""
+        return capability in self._client.numbering.agreed
+
     async def drained(self, below: int) -> None:
         """Wait until fewer than *below* messages are unacknowledged."""
         while self.backlog >= below:

@@ -58,6 +58,10 @@ class Chain(Protocol):
         """Finish this channel; repeat until the chain shows it."""
         ...
 
+    def heard(self, message: wire.EndsProposed | wire.EndDeclined) -> None:
+        """What the market says to an end that was offered to it."""
+        ...
+
     async def run(self) -> None:
         """Watch until cancelled."""
         ...
@@ -80,6 +84,10 @@ class Market(Protocol):
 
     def send(self, message: wire.Message, number: int | None = None) -> None:
         """Now, or after the next welcome; *number* is handed back when it is acknowledged."""
+        ...
+
+    def can(self, capability: str) -> bool:
+        """Whether the market that last welcomed us has it."""
         ...
 
     async def drained(self, below: int) -> None:

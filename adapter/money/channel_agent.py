@@ -8,6 +8,7 @@ lie in the journal before they are sent, and the same bytes are sent until a blo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -20,6 +21,7 @@ from adapter.core.state import Channel, Rules
 from adapter.journal.journal import Journal
 from adapter.money.hot_key import short_of
 from adapter.money.journal_log import JournalLog
+from adapter.money.shared_ends import Door, SharedEnds
 from marketplace.chain.actions.session import Desk, claim, finish_channels
 from marketplace.chain.actions.session import Settled as Sent
 from marketplace.chain.build.wallet import Wallet
@@ -39,7 +41,7 @@ from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import in_flight
 from marketplace.chain.settlement.costs import finish_fee
-from marketplace.chain.settlement.next_step import UNREAD_LOOKS, Due, Policy, alarms, next_step
+from marketplace.chain.settlement.next_step import UNREAD_LOOKS, Due, Policy, Why, alarms, next_step
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
 from marketplace.domain.keys import Signer
@@ -48,6 +50,7 @@ from marketplace.domain.money.channel_refusals import ChannelUnfit as Unfit
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth
+from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 
 WATCH_MOST_S: Final = 30.0
@@ -58,6 +61,9 @@ DEVNET_S: Final = 0.5
 PURSE_S: Final = 60.0
 """Between looks at the hot key's money while it does."""
 RESCUED_AT_ONCE: Final = 8
+BATCH_WAIT_MS: Final = 900_000
+"""An end waits so long for others' where the owner says nothing; on a devnet it does not."""
+PROPOSALS: Final = 4
 ATTEMPTS: Final = 3
 """In one look: between reading the mempool and sending, another transaction may come first."""
 
@@ -67,7 +73,7 @@ _log = structlog.get_logger("adapter.channels")
 class ChannelAgent:
     """One per daemon.  *handle* is the daemon's door, *channel* reads its state, *waited_for* says
     whether a signed lease waits for a channel's money; *end_cost* is told what ending a channel
-    alone costs now, in lovelace."""
+    alone costs now, in lovelace; *market* is offered ends, to be put together with others'."""
 
     def __init__(
         self,
@@ -84,6 +90,7 @@ class ChannelAgent:
         draining: Callable[[], bool] = lambda: False,
         waited_for: Callable[[bytes], bool] = lambda _vk: False,
         end_cost: Callable[[int], None] = lambda _lovelace: None,
+        market: Door | None = None,
     ) -> None:
         payout = self._payout = addresses.from_text(payout_address)
         self._payouts = {addresses.payout_hash(payout): payout}
@@ -98,7 +105,11 @@ class ChannelAgent:
         self._channel = channel
         self._alarm = alarm
         self._rules = rules or Rules()
+        wait = self._rules.batch_wait_ms
+        if wait is None:
+            wait = 0 if chain.magic == DEVNET_MAGIC else BATCH_WAIT_MS
         self._policy = Policy(
+            batch_ms=wait,
             claim_above=self._rules.claim_above,
             claim_drained=self._rules.claim_drained,
             finish_expired=False,  # a channel ends when its leases have, not before
@@ -114,6 +125,12 @@ class ChannelAgent:
         self._unread: dict[bytes, int] = {}  # looks in a row
         self._short = ""
         self._purse_due = 0.0
+        self._signing = anyio.Lock()
+        self._shared = SharedEnds(
+            chain, self._desk.scripts, asset, hot, self._log, market, self._signing, channel
+        )
+        self._proposed: deque[wire.EndsProposed] = deque(maxlen=PROPOSALS)
+        self._proposals = anyio.Event()
 
     @property
     def fee_address(self) -> str:
@@ -131,8 +148,30 @@ class ChannelAgent:
         self._finishing.add(session_vk)
         self._stir.set()
 
+    def heard(self, message: wire.EndsProposed | wire.EndDeclined) -> None:
+        """What the market says to an end that was offered."""
+        if isinstance(message, wire.EndsProposed):
+            self._proposed.append(message)
+            self._proposals.set()
+        else:
+            self._shared.declined(message)
+            self._stir.set()
+
     async def run(self) -> None:
         """Watch until cancelled; the chain's failures are waited out."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._answer)
+            await self._watch()
+
+    async def _answer(self) -> None:
+        """Proposals, one after the other, whatever is being looked at."""
+        while True:
+            await self._proposals.wait()
+            self._proposals = anyio.Event()
+            while self._proposed:
+                await self._shared.answer(self._proposed.popleft())
+
+    async def _watch(self) -> None:
         while True:
             self._stir = anyio.Event()
             try:
@@ -146,8 +185,11 @@ class ChannelAgent:
 
     def _pause_s(self) -> float:
         watch = min(self._rules.watch_s, WATCH_MOST_S)
-        eager = bool(self._finishing or self._short) or any(
-            self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched
+        ending = any(not self._shared.waits(vk) for vk in self._finishing)
+        eager = (
+            ending
+            or bool(self._short)
+            or any(self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched)
         )
         soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else OPENING_S
         return min(watch, soon) if eager else watch
@@ -174,6 +216,7 @@ class ChannelAgent:
                 self._watched.discard(session_vk)
             if known is None or known.stage is ChannelStage.ENDED:
                 self._finishing.discard(session_vk)
+                self._shared.forget(session_vk)
             if known is None or known.final:
                 continue
             try:
@@ -194,7 +237,9 @@ class ChannelAgent:
             return
         snapshot, funds, _ = await self._desk.look()
         if snapshot.deployment is not None and snapshot.rewards is not None:
-            self._end_cost(finish_fee(snapshot))
+            cost = finish_fee(snapshot)
+            self._policy = replace(self._policy, end_cost=cost)
+            self._end_cost(cost)
         short = short_of(snapshot, funds, self._hot.key_hash, self._payout)
         self._purse_due = anyio.current_time() + PURSE_S
         if short:
@@ -225,6 +270,11 @@ class ChannelAgent:
         due = self._due(
             self._channel(vk) or known, view, end=vk in self._finishing, drain=self._draining()
         )
+        if due.end:
+            until = self._shared.offer(due, snapshot, self._policy)
+            due = replace(due, batch_until_ms=until)
+            if next_step(due, snapshot, self._policy, self._hot.key_hash) is Why.BATCH:
+                return
         if due.end or due.unclaimed >= self._policy.least(due):
             await self._take_step(due, snapshot)
 
@@ -309,7 +359,8 @@ class ChannelAgent:
             return None  # what waits takes it; or a block tells the channel from its copies
 
         try:
-            await self._build_on_tip(due.view, worth, send)
+            async with self._signing:
+                await self._build_on_tip(due.view, worth, send)
         except Refusal as refusal:
             self._refused(due, refusal)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from adapter.daemon.ports import Chain
+from marketplace.domain.protocol import wire
 
 
 class DeferredChain:
@@ -34,6 +35,11 @@ class DeferredChain:
             self._made.settle(session_vk)
         else:
             self._settling[session_vk] = None
+
+    def heard(self, message: wire.EndsProposed | wire.EndDeclined) -> None:
+        """Nothing is on offer while there is no chain, so nothing is answered."""
+        if self._made is not None:
+            self._made.heard(message)
 
     async def run(self) -> None:
         """Bring the chain, hand over, and watch until cancelled; what *make* raises ends it."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import anyio
 import structlog
 
 from marketplace.chain.actions import external_wallet
@@ -24,6 +25,8 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChannelUnknown, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import TxRecord, spent_elsewhere
+from marketplace.chain.settlement.batched_ends import EndBatcher, OfferedEnd
+from marketplace.chain.settlement.consent import Consent
 from marketplace.chain.settlement.settler import Settler
 from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
@@ -32,14 +35,19 @@ from marketplace.chain.transaction.signing import Unsigned
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel import Closing, Open
+from marketplace.domain.money.channel_refusals import ChannelUnfit
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth
+from marketplace.domain.money.voucher import Voucher
 from marketplace.market.base.ports import (
+    AskEnds,
     ChannelOnChain,
     Claimable,
     Claimed,
     ClaimRound,
+    EndOffer,
+    EndsDone,
     Sighting,
     TxLook,
     UnsignedTx,
@@ -61,6 +69,7 @@ class ChainLedger:
         self._finders: dict[str, ChannelFinder] = {}
         self._settlers: dict[str, Settler] = {}
         self._origins: dict[tuple[bytes, str], OutRef] = {}  # an output's place never changes
+        self._purse = anyio.Lock()  # one transaction is built from the operator's money at a time
 
     async def network(self) -> dict[str, Any]:
         """Magic, script hashes and the deployed reference scripts."""
@@ -167,8 +176,36 @@ class ChainLedger:
             settler = self._settlers.get(asset)
             if settler is None:
                 settler = self._settlers[asset] = Settler(replace(self._desk, asset=asset))
-            await self._round(settler, wanted.get(asset, []), done)
+            async with self._purse:
+                await self._round(settler, wanted.get(asset, []), done)
         return done
+
+    async def end_together(
+        self, offers: Sequence[EndOffer], ask: AskEnds, share_most: int
+    ) -> EndsDone:
+        """Ends of many adapters in one transaction: the operator pays, each adapter signs."""
+        if self._desk is None:
+            return EndsDone(unfit={o.terms.session_vk: "this market pays for none" for o in offers})
+        unfit: dict[bytes, str] = {}
+        wanted: list[OfferedEnd] = []
+        for each in offers:
+            try:
+                wanted.append(_offered(each))
+            except Refusal as refusal:
+                unfit[each.terms.session_vk] = refusal.message
+
+        async def consent(provider: str, tx: bytes) -> Consent | str:
+            answer = await ask(provider, tx)
+            return answer if isinstance(answer, str) else Consent(*answer)
+
+        async with self._purse:
+            done = await EndBatcher(self._desk, share_most).round(wanted, consent)
+        unfit |= done.unfit
+        if done.sent is None:
+            return EndsDone(left=done.left, unfit=unfit)
+        sent = done.sent.sent
+        ended = tuple(one.session_vk for one in done.ended)
+        return EndsDone(sent.tx_id.hex(), sent.fee, ended, done.left, unfit)
 
     async def _wanted(self, each: Claimable) -> Wanted | None:
         """None for what is not on the chain yet, or was told wrongly: it stops no other channel."""
@@ -252,6 +289,25 @@ class ChainLedger:
         change = _address(address)
         given = tuple(txbytes.read_utxo(raw) for raw in utxos)
         return ForeignWallet(change, given or tuple(await self._chain.utxos(change)))
+
+
+def _offered(each: EndOffer) -> OfferedEnd:
+    """As the builder takes it; a Refusal for what was told wrongly."""
+    said, terms = each.offered, each.terms
+    if terms.asset:
+        raise ChannelUnfit("ends in a token are not put together")
+    if len(said.tx_id) != 32 or not 0 <= said.index < 2**16:
+        raise Malformed("that names no output")
+    address = addresses.from_text(each.payout_address)
+    voucher = Voucher(terms.session_vk, said.cumulative, said.signature)
+    claim = None
+    if said.signature:
+        voucher.verify()
+        claim = plans.claim_step(voucher, said.take_to)
+    return OfferedEnd(
+        each.provider, terms.adapter_vkh, terms.session_vk, OutRef(said.tx_id, said.index), claim,
+        address, said.until_ms,
+    )  # fmt: skip
 
 
 def _opens(utxo: Utxo, terms: Terms) -> bool:

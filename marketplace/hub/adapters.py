@@ -18,6 +18,7 @@ from marketplace.market.base.errors import Offline
 from marketplace.market.base.records import Channel, Lease, OfferRecord, Sent, VoucherRecord
 from marketplace.market.context import Market
 from marketplace.market.leases.adapters import Adapters
+from marketplace.market.money.ends import Ends
 
 log = structlog.get_logger("hub")
 AGAIN_S = 1.0
@@ -37,6 +38,7 @@ class AdapterHub:
 
     def __init__(self, market: Market, adapters: Adapters, blobs: Blobs) -> None:
         self.market, self.adapters, self.blobs = market, adapters, blobs
+        self.ends = Ends(market)
         self.hub = Hub(market, "adapter", self._message)
         self.hub.opened, self.hub.closed = self._opened, self._closed
         self.calls: dict[tuple[str, str], Any] = {}
@@ -139,6 +141,7 @@ class AdapterHub:
 
     async def _closed(self, connection: Connection) -> None:
         provider = connection.key.hex()
+        self.ends.gone(provider)
         await self.adapters.gone(provider)
         for name, stream in list(self.streams.items()):
             if stream.provider == provider:
@@ -164,6 +167,10 @@ class AdapterHub:
                 connection.put(part)
             case wire.BlobPart(lease, sha256, offset):
                 self._answer(provider, f"{lease}/{sha256}/{offset}", message)
+            case wire.EndOffered():
+                await self.ends.offered(provider, message)
+            case wire.EndsSigned() | wire.EndsRefused():
+                self._answer(provider, message.round, message)
             case _:
                 await self.adapters.handle(provider, message)
 

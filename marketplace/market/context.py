@@ -11,6 +11,7 @@ import structlog
 from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
 from marketplace.market.base.bus import Bus
+from marketplace.market.base.errors import Offline
 from marketplace.market.base.ports import Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.market.base.records import Audit, Event, Gang, Job, Lease, ReceiptRecord
 from marketplace.market.base.settings import Settings
@@ -37,6 +38,10 @@ class NoProviders:
     def tell(self, provider: str, message: wire.Message) -> bool:
         """To nobody."""
         return False
+
+    async def ask(self, provider: str, name: str, message: wire.Message, seconds: float) -> Any:
+        """Nobody answers."""
+        raise Offline("no provider is connected here")
 
 
 class NoPayers:

@@ -82,6 +82,12 @@ async def claims(parts: Parts) -> None:
     parts.chain_fault = ""
 
 
+async def ends(parts: Parts) -> None:
+    """One round of ends that providers offered, by the same process."""
+    if parts.market.epoch:
+        await parts.hub.ends.round()
+
+
 async def follow(market: Market) -> None:
     """One look after unfinished transactions, by the same process."""
     if market.epoch:

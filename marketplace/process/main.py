@@ -46,6 +46,7 @@ from marketplace.process.chain_supervisor import (
     Connect,
     await_chain,
     claims,
+    ends,
     first_look,
     follow,
 )
@@ -193,6 +194,7 @@ def _work(
         (60.0, lambda: sweeps.forget(market)),
         (1.0, deliverer.round),
         (settings.settle_every_ms / 1000, lambda: claims(run.parts)),
+        (settings.settle_every_ms / 1000, lambda: ends(run.parts)),
         (5.0, lambda: follow(market)),
         (5.0, lambda: _gauges(run)),
     ]

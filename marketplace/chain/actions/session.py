@@ -18,7 +18,15 @@ from marketplace.chain.build.wallet import Funds, Wallet
 from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.submit import OPEN, MemoryLog, Sent, TransactionLog, TxRecord, send
+from marketplace.chain.node.submit import (
+    CONSENT,
+    OPEN,
+    MemoryLog,
+    Sent,
+    TransactionLog,
+    TxRecord,
+    send,
+)
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.chain.transaction.signing import Unsigned
@@ -70,8 +78,11 @@ class Desk:
         return Funds.of(self.wallet.address, usable), fresh
 
     async def _in_no_block(self) -> list[TxRecord]:
-        """Our transactions that may still be included: of all others the chain itself tells."""
+        """Our transactions that may still be included: of all others the chain itself tells. What
+        we only consented to is its sender's, and may never be sent.
+        """
         pending = await self.log.pending() if self.log is not None else ()
+        pending = [r for r in pending if r.purpose != CONSENT]
         if not pending:
             return []
         tip = await self.chain.tip()

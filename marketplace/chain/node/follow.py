@@ -13,7 +13,7 @@ import anyio
 
 from marketplace.chain.errors import ChainFault, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.submit import TransactionLog, TxRecord, spent_elsewhere
+from marketplace.chain.node.submit import CONSENT, TransactionLog, TxRecord, spent_elsewhere
 from marketplace.chain.transaction.snapshot import Tip
 from marketplace.domain.money.transaction import (
     FINAL_DEPTH,
@@ -92,6 +92,10 @@ class Follower:
 
     async def _send_again(self, record: TxRecord, changes: list[Change]) -> None:
         """The same bytes: a node that has them already refuses them, which says nothing."""
+        if record.purpose == CONSENT:  # its sender's to send; it is over once an input is spent
+            if await spent_elsewhere(self._chain, record):
+                await self._move(record, TxEvent.IMPOSSIBLE, changes)
+            return
         try:
             await self._chain.submit(record.cbor)
         except TxRefused:

@@ -30,6 +30,9 @@ from marketplace.domain.money.transaction import TRANSACTION, TxEvent, TxState
 
 OPEN: Final = "open"
 """The purpose of a transaction that opens channels."""
+CONSENT: Final = "consent"
+"""The purpose of one that somebody else built and sends, and that we gave our signature to: kept
+without signatures, followed, and never sent by us."""
 _log = structlog.get_logger(__name__)
 
 

@@ -25,6 +25,10 @@ UNREAD_LOOKS: Final = 2
 """In a row, before a channel that cannot be read is claimed from unread: an index may just lag."""
 
 
+LOSS_WAITS: Final = 3
+"""Times as long waits an end that brings less than it costs alone: together less than a consumer
+waits for its provider before it closes by itself (an hour)."""
+
 ALARM_BPS: Final = (2500, 5000)
 """Parts of the close period after which an unsettled channel that closes alarms."""
 
@@ -38,6 +42,7 @@ class Why(Enum):
     REFUSED = "the contract would refuse its step"
     IN_FLIGHT = "a transaction of ours has its output already"
     CLOSE_PERIOD = "its close period is not over"
+    BATCH = "it waits to be ended together with others"
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Due:
     """A channel and the greatest voucher for it. *payout_address*: where its provider is paid,
     empty if not known. *end*: the party wants it finished now; *drain*: claim at once, whoever
     serves it stops. *owed*: what the provider's receipts say was delivered, where that is known: no
-    more is taken, even if more was signed ahead.
+    more is taken, even if more was signed ahead; *batch_until_ms*: so long (the chain's clock) its
+    end waits for others' (:func:`batch_until_ms`).
     """
 
     view: ChannelView
@@ -54,6 +60,7 @@ class Due:
     end: bool = False
     drain: bool = False
     owed: int | None = None
+    batch_until_ms: int = 0
 
     @property
     def signed(self) -> int:
@@ -66,6 +73,11 @@ class Due:
         """What of it is not on chain, whether or not the channel can pay it."""
         return max(0, self.signed - self.view.claimed)
 
+    @property
+    def urgent(self) -> bool:
+        """Whether nothing of it may wait: its close period runs, or whoever serves it stops."""
+        return self.drain or self.view.closing
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -75,7 +87,8 @@ class Policy:
     of one that is drained; *finish_expired*: a claim on a channel whose close period is over ends
     it in the same step; *rescue_only*: leave channels alone unless they are closing (a watchtower);
     *consumer*: the channel's own consumer, who claims nothing, but closes what is to end and
-    finishes it after the close period.
+    finishes it after the close period; *batch_ms*: how long an end waits to be put together with
+    others', and *end_cost*: lovelace that it costs alone.
 
     For many channels at once: *target_bps*: the most a fee may be of what it claims;
     *headroom_bps*: claim when less than this part of a channel is left; *own_payouts*: payout
@@ -88,6 +101,8 @@ class Policy:
     finish_expired: bool = True
     rescue_only: bool = False
     consumer: bool = False
+    batch_ms: int = 0
+    end_cost: int = 0
     target_bps: int = 50
     headroom_bps: int = 1000
     own_payouts: frozenset[bytes] = frozenset()
@@ -119,6 +134,8 @@ def next_step(
         return _way_out(due, snapshot, expired)
     claim = _claim(due, snapshot)
     mine = adapter_vkh is not None and view.consts.adapter_vkh == adapter_vkh
+    if due.end and mine and not due.urgent and snapshot.tip.time_ms < due.batch_until_ms:
+        return Why.BATCH
     if (due.end and (mine or expired)) or (policy.finish_expired and expired and claim is not None):
         return Finish(claim)  # sending only a stranger's rest home is left to whoever asks for it
     if claim is None or (policy.rescue_only and not view.closing):
@@ -126,6 +143,23 @@ def next_step(
     if claim.take_to - view.claimed < policy.least(due):
         return Why.NOT_WORTH_IT
     return claim
+
+
+def batch_until_ms(due: Due, snapshot: Snapshot, policy: Policy, since_ms: int) -> int:
+    """Until when (the chain's clock) an end that is wanted since *since_ms* waits for others'; 0:
+    not at all.
+
+    A deadline waits for nobody. What is due must stand as an output of its own: who pays for a
+    batch adds nothing to it. What brings less than an end alone costs waits longest.
+    """
+    if due.urgent or not policy.batch_ms:
+        return 0
+    claim = _claim(due, snapshot)
+    taken = 0 if claim is None else claim.take_to - due.view.claimed
+    pay = taken - bounty(taken, due.view.consts.fee_bps)
+    if pay and not stands(due, pay, 0, snapshot):
+        return 0
+    return since_ms + policy.batch_ms * (1 if pay > policy.end_cost else LOSS_WAITS)
 
 
 def _way_out(due: Due, snapshot: Snapshot, expired: bool) -> Close | Finish | Why:

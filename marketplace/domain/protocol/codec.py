@@ -37,7 +37,9 @@ SKIPS: Final = "skips"
 """The capability of whoever skips what it does not know. Optional fields are sent to nobody else:
 earlier programs refuse them.
 """
-CAPABILITIES: Final[tuple[str, ...]] = (SKIPS,)
+ENDS: Final = "ends"
+"""The capability of a market that answers an offered end, and of an adapter that offers some."""
+CAPABILITIES: Final[tuple[str, ...]] = (ENDS, SKIPS)
 """Of this version, sorted: what its hello and its welcome state."""
 
 

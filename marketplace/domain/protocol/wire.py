@@ -260,6 +260,63 @@ class KeepSent(Message):
 
 
 @dataclass(frozen=True)
+class EndOffered(Message):
+    """An adapter's channel is to be ended, and waits until *until_ms* (the chain's clock) for a
+    transaction that ends others' too (capability ``ends``).
+
+    Its output is *index* of *tx_id* (32 bytes); the voucher is its *cumulative* amount with its
+    *signature*, and *take_to* how much of it is taken; 0, 0 and no bytes where nothing is due.
+    """
+
+    session_vk: bytes
+    tx_id: bytes
+    index: int
+    cumulative: int
+    take_to: int
+    signature: bytes
+    until_ms: int
+
+
+@dataclass(frozen=True)
+class EndDeclined(Message):
+    """The market ends this channel with no others: its adapter does so by itself, at once."""
+
+    session_vk: bytes
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class EndsProposed(Message):
+    """Will you sign *tx* (unsigned, whole), which ends channels of yours that you offered?
+    *round* names the question.
+    """
+
+    round: str
+    tx: bytes
+
+
+@dataclass(frozen=True)
+class EndsSigned(Message):
+    """The adapter's *signature* over the body's hash, by the key (*verify_key*) that ends its
+    channels.
+    """
+
+    round: str
+    verify_key: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class EndsRefused(Message):
+    """It signs nothing in this round; *code* is the rule that the transaction breaks."""
+
+    round: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
 class StopAsked(Message):
     """The consumer wants this one lease stopped; the channel stays open for others."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -98,6 +98,10 @@ class Providers(Protocol):
         """Send without the outbox; False when it is not connected here."""
         ...
 
+    async def ask(self, provider: str, name: str, message: wire.Message, seconds: float) -> Any:
+        """Send and wait for the answer that comes under *name*; Offline."""
+        ...
+
 
 class Payers(Protocol):
     """The payers that are connected to this process."""
@@ -179,6 +183,36 @@ class Claimed:
 
 
 @dataclass(frozen=True)
+class EndOffer:
+    """A channel that its adapter wants ended together with others', and what the market's records
+    say of it: *provider*, who is asked; *terms*; where it is paid.
+    """
+
+    provider: str
+    terms: Terms
+    payout_address: str
+    offered: wire.EndOffered
+
+
+@dataclass(frozen=True)
+class EndsDone:
+    """What one round of ends did: its transaction (*tx* empty if none was sent), *fee* in lovelace,
+    the channels that it *ended*, the providers that it *left* out and why, and which channels can
+    be in none.
+    """
+
+    tx: str = ""
+    fee: int = 0
+    ended: tuple[bytes, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict[str, str])
+    unfit: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
+
+
+AskEnds = Callable[[str, bytes], Awaitable[tuple[bytes, bytes] | str]]
+"""Asks a provider to sign a transaction: (its key, its signature), or why it does not."""
+
+
+@dataclass(frozen=True)
 class Sighting:
     """A channel as the chain shows it now; *settled* once its end lies too deep for a rollback."""
 
@@ -250,6 +284,13 @@ class Ledger(Protocol):
     async def claim(self, channels: Sequence[Claimable]) -> ClaimRound:
         """Claims what is worth it, the ids kept before the bytes leave; a channel that cannot be
         read, or is not what its terms say, is left out and stops no other."""
+        ...
+
+    async def end_together(
+        self, offers: Sequence[EndOffer], ask: AskEnds, share_most: int
+    ) -> EndsDone:
+        """One transaction for as many of *offers* as fit and sign, at most *share_most* lovelace of
+        the operator's each."""
         ...
 
     async def look(self, tx: str, body: bytes) -> TxLook:

@@ -43,6 +43,8 @@ class Settings:
     unpaid_wait_most_ms: int = 3_600_000
     unpaid_forget_ms: int = 3_600_000  # one lapse or unpaid end less in each such time
     settle_every_ms: int = 30_000
+    end_share: int = 60_000  # lovelace: the most that the operator pays for ending a channel ...
+    end_budget: int = 5_000_000  # ... and for all of them in a day; 0: each provider ends its own
     token_ttl_ms: int = 43_200_000
     challenge_ttl_ms: int = 300_000
     requests_per_minute: int = 1_200

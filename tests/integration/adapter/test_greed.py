@@ -239,6 +239,9 @@ class Sent:
     def send(self, message: wire.Message, number: int | None = None) -> None:
         self.messages.append(message)
 
+    def can(self, capability: str) -> bool:
+        return False
+
     async def drained(self, below: int) -> None:
         return
 

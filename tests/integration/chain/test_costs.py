@@ -51,7 +51,7 @@ def _compare(rows: list[dict[str, Any]]) -> None:
 def test_costs_are_those_of_the_committed_table() -> None:
     need_devnet()
     report = channel.run(sizes=(1, 10), assets=("ADA",), maximum=False)
-    assert len(report["rows"]) == 10
+    assert len(report["rows"]) == 11
     _compare(report["rows"])
     checks = channel_page.gates(report)
     assert {name for name, *_ in checks} >= {"claim, 1 channel", "claim, 10 channels of one payout"}
@@ -65,7 +65,7 @@ def test_every_gate_holds_and_the_whole_table_is_current() -> None:
     report = channel.run()
     _compare(report["rows"])
     checks = channel_page.gates(report)
-    assert len(checks) == 11
+    assert len(checks) == 14
     assert [(name, value) for name, value, _, holds in checks if not holds] == []
 
 

@@ -226,6 +226,9 @@ class LedgerEye:
         self.finishing.add(session_vk)
         self.stir.set()
 
+    def heard(self, message: wire.EndsProposed | wire.EndDeclined) -> None:
+        raise AssertionError("nothing was offered")
+
     async def look(self) -> None:
         """One pass."""
         for vk in sorted(self.wanted - self.finishing):

@@ -180,6 +180,9 @@ class PaperLink:
             await self.daemon().acknowledged(numbers)
         return some
 
+    def can(self, capability: str) -> bool:
+        return False
+
     async def drained(self, below: int) -> None:
         return
 

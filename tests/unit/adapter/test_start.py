@@ -17,6 +17,7 @@ from adapter.journal.journal import Journal
 from adapter.main import OtherNetwork
 from adapter.money.deferred_chain import DeferredChain
 from marketplace.chain.node.blockfrost import ChainReader
+from marketplace.domain.protocol import wire
 from tests.unit.support.adapter import SESSION, Bench
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +40,9 @@ class Noted:
 
     def settle(self, session_vk: bytes) -> None:
         self.asked.append(("settle", session_vk))
+
+    def heard(self, message: wire.EndsProposed | wire.EndDeclined) -> None:
+        self.asked.append(("heard", b""))
 
     async def run(self) -> None:
         await anyio.sleep_forever()

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from marketplace.chain.settlement.next_step import ALARM_BPS, Due, Policy, Why, alarms, next_step
+from marketplace.chain.settlement.next_step import (
+    ALARM_BPS,
+    LOSS_WAITS,
+    Due,
+    Policy,
+    Why,
+    alarms,
+    batch_until_ms,
+    next_step,
+)
 from marketplace.domain.money.channel import Claim, Close, Closing, Finish
 from marketplace.domain.money.voucher import Voucher
 from tests.unit.support import snapshot as s
@@ -92,6 +103,43 @@ def test_a_close_period_alarms_at_a_quarter_and_at_half() -> None:
     for passed, rung in ((0, 0), (249_999, 0), (250_000, 1), (500_000, 2), (2_000_000, 2)):
         stage = Closing(s.consts("a"), 0, s.NOW_MS + period - passed)
         assert alarms(stage, period, s.NOW_MS) == ALARM_BPS[:rung]
+
+
+BATCHES = Policy(claim_above=100 * ADA, finish_expired=False, batch_ms=60_000, end_cost=225_000)
+
+
+def test_an_end_waits_for_others_until_its_time_is_over() -> None:
+    due = _due(5 * ADA, end=True)
+    until = batch_until_ms(due, s.snapshot(), BATCHES, s.NOW_MS)
+    assert until == s.NOW_MS + 60_000
+    waits = replace(due, batch_until_ms=until)
+    assert next_step(waits, s.snapshot(), BATCHES, MINE) is Why.BATCH
+    over = replace(due, batch_until_ms=s.NOW_MS)
+    assert isinstance(next_step(over, s.snapshot(), BATCHES, MINE), Finish)
+
+
+def test_what_is_worth_less_than_an_end_alone_waits_longer() -> None:
+    nothing = batch_until_ms(_due(0, end=True), s.snapshot(), BATCHES, s.NOW_MS)
+    assert nothing == s.NOW_MS + LOSS_WAITS * 60_000
+
+
+@pytest.mark.parametrize(
+    ("due", "policy"),
+    [
+        pytest.param({"drain": True}, BATCHES, id="its provider stops"),
+        pytest.param({"expire_in_ms": 9_000_000}, BATCHES, id="it closes"),
+        pytest.param({"cumulative": 800_000}, BATCHES, id="no output of its own"),
+        pytest.param({}, ADAPTER, id="its owner ends alone"),
+    ],
+)
+def test_a_deadline_and_dust_wait_for_nobody(due: dict[str, int | bool], policy: Policy) -> None:
+    one = _due(**{"cumulative": 5 * ADA, **due}, end=True)  # pyright: ignore[reportArgumentType] -- by case
+    assert batch_until_ms(one, s.snapshot(), policy, s.NOW_MS) == 0
+
+
+def test_a_channel_that_begins_to_close_waits_no_longer() -> None:
+    closing = replace(_due(5 * ADA, end=True, expire_in_ms=9_000_000), batch_until_ms=2**62)
+    assert isinstance(next_step(closing, s.snapshot(), BATCHES, MINE), Finish)
 
 
 def _due(

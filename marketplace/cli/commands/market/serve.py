@@ -30,7 +30,7 @@ from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.session import desk
 from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
-from marketplace.domain.units import parse_duration_ms, show_ada
+from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 from marketplace.market.base.settings import Settings
 from marketplace.passphrase import PassphraseMissing, passphrase
 from marketplace.process.chain_supervisor import Connect
@@ -132,6 +132,14 @@ def serve_(
         str, typer.Option(help="How long a lost provider may take to come back.")
     ] = "10m",
     settle_every: Annotated[str, typer.Option(help="Time between two rounds of claims.")] = "30s",
+    end_share: Annotated[
+        str,
+        typer.Option(help="The most that you pay for ending one channel together with others'."),
+    ] = "0.06 ADA",
+    end_budget: Annotated[
+        str,
+        typer.Option(help="And for all of them in a day; 0 ADA: each provider ends its own."),
+    ] = "5 ADA",
 ) -> None:
     """Serve until Ctrl-C. Prints one JSON line with its address when it is ready."""
     database = database_of(db, home)
@@ -142,6 +150,8 @@ def serve_(
             Settings(),
             resume_window_ms=parse_duration_ms(resume_window),
             settle_every_ms=parse_duration_ms(settle_every),
+            end_share=parse_money(end_share),
+            end_budget=parse_money(end_budget),
             hellos_per_minute=hellos_per_minute,
         )
         await serve(
