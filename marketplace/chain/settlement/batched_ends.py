@@ -109,7 +109,10 @@ class EndBatcher:
                 return done
             try:
                 chosen, planned, unsigned = await self._built(fit, snapshot)
-            except (FundsShort, ScriptRefused, TxRefused) as no:
+            except FundsShort as short:
+                done.unfit |= {one.offer.session_vk: short.message for one in fit}
+                return done
+            except (ScriptRefused, TxRefused) as no:
                 _log.warning("ends_not_built", channels=len(fit), cause=str(no)[:300])
                 return done
             cost = unsigned.fee + planned.subsidy - sum(one.will.bounty for one in chosen)

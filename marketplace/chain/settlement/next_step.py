@@ -150,14 +150,16 @@ def batch_until_ms(due: Due, snapshot: Snapshot, policy: Policy, since_ms: int) 
     not at all.
 
     A deadline waits for nobody. What is due must stand as an output of its own: who pays for a
-    batch adds nothing to it. What brings less than an end alone costs waits longest.
+    batch adds nothing to it, but takes the bounty, which may be no more than an end alone costs.
+    What brings less than that waits longest.
     """
     if due.urgent or not policy.batch_ms:
         return 0
     claim = _claim(due, snapshot)
     taken = 0 if claim is None else claim.take_to - due.view.claimed
-    pay = taken - bounty(taken, due.view.consts.fee_bps)
-    if pay and not stands(due, pay, 0, snapshot):
+    given = bounty(taken, due.view.consts.fee_bps)
+    pay = taken - given
+    if given > policy.end_cost or (pay and not stands(due, pay, 0, snapshot)):
         return 0
     return since_ms + policy.batch_ms * (1 if pay > policy.end_cost else LOSS_WAITS)
 

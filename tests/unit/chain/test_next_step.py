@@ -137,6 +137,12 @@ def test_a_deadline_and_dust_wait_for_nobody(due: dict[str, int | bool], policy:
     assert batch_until_ms(one, s.snapshot(), policy, s.NOW_MS) == 0
 
 
+def test_no_batch_is_waited_for_whose_bounty_is_more_than_an_end_alone() -> None:
+    for due, waits in ((45 * ADA, True), (46 * ADA, False)):  # 0.225 and 0.230 ADA of bounty
+        one = replace(_due(due, end=True), view=s.view("a", s.ref(1), 1_000 * ADA, fee_bps=50))
+        assert bool(batch_until_ms(one, s.snapshot(), BATCHES, s.NOW_MS)) is waits
+
+
 def test_a_channel_that_begins_to_close_waits_no_longer() -> None:
     closing = replace(_due(5 * ADA, end=True, expire_in_ms=9_000_000), batch_until_ms=2**62)
     assert isinstance(next_step(closing, s.snapshot(), BATCHES, MINE), Finish)
