@@ -3,8 +3,8 @@
 The market is believed in nothing. What it proposes is judged by
 :mod:`marketplace.chain.settlement.consent` against what this adapter's own door to the chain shows
 and what its journal says is due. A signature that was given lies in the journal first, as a
-transaction in flight: until a block holds it, another one spends the channel, or its time to live
-is over, the adapter sends nothing of its own for that channel. No such transaction may live longer
+transaction in flight: until a block holds it or its time to live is over, the adapter sends nothing
+of its own for that output of the channel. No such transaction may live longer
 than the adapter waits; then it ends the channel by itself.
 """
 

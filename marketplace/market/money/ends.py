@@ -21,6 +21,8 @@ from marketplace.market.context import Market, log
 ANSWER_S: Final = 20.0
 """For an adapter that looks at every input through its own door."""
 MOST_OFFERS: Final = 1_000
+MOST_AT_ONCE: Final = 64
+"""In one round: each is looked up on the chain, and 44 fit into a transaction."""
 MOST_EACH: Final = 64
 """Of one provider."""
 OUT_MS: Final = 60_000
@@ -77,7 +79,8 @@ class Ends:
         """One transaction for as many as sign; its id, empty if none was sent."""
         market = self.market
         room = self._room()
-        able = [o for o in self.offers.values() if self._asked(o.provider)][:room]
+        asked = [o for o in self.offers.values() if self._asked(o.provider)]
+        able = sorted(asked, key=lambda o: o.offered.until_ms)[: min(room, MOST_AT_ONCE)]
         if market.ledger is None or not able:
             return ""
         done = await market.ledger.end_together(able, self._ask, market.settings.end_share)

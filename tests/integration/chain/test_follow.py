@@ -23,7 +23,7 @@ from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.errors import ChainFault, ScriptRefused, TxRefused
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.follow import Follower
-from marketplace.chain.node.submit import MemoryLog, send
+from marketplace.chain.node.submit import CONSENT, MemoryLog, TxRecord, send
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.address import Credential
@@ -90,6 +90,26 @@ def test_what_can_never_be_included_is_expired() -> None:
             world.devnet.rollback(1)
             world.devnet.advance(24 * 3_600_000)
             await follower.wait(again.tx_id, poll_s=0)
+
+    run(story, block_ms=BY_HAND)
+
+
+def test_what_was_only_consented_to_is_followed_and_never_sent() -> None:
+    async def story(world: World) -> None:
+        world.fund("payer", 50 * ADA)
+        world.devnet.mint()
+        log, desk = MemoryLog(), world.desk("payer")
+        snapshot, funds, _ = await desk.look()
+        out = Out(world.wallet("friend").address, 5 * ADA)
+        tx = plans.pay(snapshot, funds, [out]).finish().sign(desk.wallet.signer)
+        await log.put(TxRecord(tx.tx_id, tx.bytes, CONSENT))
+        follower = Follower(world.chain, log, final_depth=3)
+        assert await follower.look() == [] and not await world.chain.waits(tx.tx_id)
+        own = world.desk("payer", log)  # what it makes is nobody's money yet
+        assert (await own.funds())[0].spendable == funds.spendable
+        await world.chain.submit(tx.bytes)  # its sender's
+        world.devnet.mint()
+        assert [c.event for c in await follower.look()] == [TxEvent.INCLUDED]
 
     run(story, block_ms=BY_HAND)
 
