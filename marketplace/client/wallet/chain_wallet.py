@@ -6,7 +6,6 @@ that signing in and reading do not need.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,17 +38,26 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
-from marketplace.chain.node.submit import FileLog, in_flight
+from marketplace.chain.node.submit import (
+    OPEN,
+    FileLog,
+    TxRecord,
+    in_flight,
+    send_bytes,
+    spent_elsewhere,
+)
 from marketplace.chain.settlement.next_step import Due, Policy, next_step
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.client.wallet import one_open
+from marketplace.client.wallet.one_open import OpenUnsure
 from marketplace.client.wallet.purse import Purse
+from marketplace.client.wallet.spending import inputs_gone, spending
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel import Close, Finish, Open
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.money.transaction import FINAL_DEPTH
+from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.units import show_ada
 
@@ -58,7 +66,7 @@ _CONSUMER: Final = Policy(consumer=True)
 _CONFLICTS: Final = 4
 _TOP_UP_S: Final = 180.0
 _LOOK_S: Final = 0.5
-_SPENDING: Final[defaultdict[Path, anyio.Lock]] = defaultdict(anyio.Lock)
+_REFUSED_S: Final = 120.0  # in which a block shows what took a refused transaction's inputs
 
 
 @dataclass(frozen=True)
@@ -76,9 +84,11 @@ class Till:
     @property
     def log(self) -> FileLog:
         """Every transaction of this purse on this chain; other processes may add to it."""
-        return FileLog(
-            self.purse.home / "transactions" / f"{self.purse.name}-{self.chain.magic}.jsonl"
-        )
+        return FileLog(self._log_path)
+
+    @property
+    def _log_path(self) -> Path:
+        return self.purse.home / "transactions" / f"{self.purse.name}-{self.chain.magic}.jsonl"
 
     @property
     def address(self) -> str:
@@ -110,24 +120,91 @@ class Till:
         transaction and did not answer has opened it: its bytes are in the log, and are sent until a
         block has them.
         """
-        async with _SPENDING[self.purse.home]:
-            standing = await self.find_open(terms)
+        async with spending(self._log_path):
+            standing = await self._find_open(terms)
             if standing is not None:
-                return standing
-            desk = self.desk(terms.asset)
-            opening = Opening(amount, lambda _first, _index: terms.consts(), self._stake(desk))
-            for turn in range(_CONFLICTS):
+                return await self._again(standing)
+            for _ in range(_CONFLICTS):
                 try:
-                    return (await open_channels(desk, [opening])).refs[0]
-                except TxRefused as refused:  # another process of this purse was faster
-                    if not refused.conflict or turn == _CONFLICTS - 1:
+                    return await self._open_anew(terms, amount)
+                except TxRefused as refused:  # something beside this log took an input
+                    if not inputs_gone(refused):
                         raise
+                    taken = await self._after_refusal(await self._last_open(terms))
+                    if taken is not None:
+                        return taken
                 except ChainFault:
                     sent = await self._sent_open(terms)
                     if sent is None:
                         raise
                     return sent
-        raise AssertionError("unreachable")
+        raise OpenUnsure(f"what this purse was to pay with was taken {_CONFLICTS} times")
+
+    async def _open_anew(self, terms: Terms, amount: int) -> OutRef:
+        await self._send_built()
+        desk = self.desk(terms.asset)
+        opening = Opening(amount, lambda _first, _index: terms.consts(), self._stake(desk))
+        return (await open_channels(desk, [opening])).refs[0]
+
+    async def _send_built(self) -> None:
+        """What a process logged and did not send, it died between: its change is counted on."""
+        if any(record.state is TxState.BUILT for record in await self.log.pending()):
+            await self._follow()
+
+    async def _again(self, standing: OutRef) -> OutRef:
+        """*standing*, sent again where a refusal ended it and no block says why."""
+        for record in await self.log.known():
+            if record.tx_id == standing.tx_id and record.state is TxState.EXPIRED:
+                taken = await self._after_refusal(record)
+                if taken is None:
+                    raise OpenUnsure(f"{standing} lost its place, and a rollback may give it back")
+        return standing
+
+    async def _last_open(self, terms: Terms) -> TxRecord:
+        """The latest open of the session key that was logged."""
+        known = await self.log.known()
+        return next(r for r in reversed(known) if one_open.opens(r, terms.session_vk) is not None)
+
+    async def _after_refusal(self, record: TxRecord) -> OutRef | None:
+        """The output of a refused open that is included after all; None once a block shows that it
+        cannot be, so that another may be built.
+
+        Until a block shows one or the other the same bytes are sent, never others: what refused
+        them may still let them in. :class:`~marketplace.client.wallet.one_open.OpenUnsure` if no
+        block does in time.
+        """
+        height = -1
+        with anyio.move_on_after(_REFUSED_S):
+            while True:
+                tip = await self.chain.tip()
+                if tip.height == height:
+                    await anyio.sleep(_LOOK_S)
+                    continue
+                height = tip.height
+                if await self.chain.transaction(record.tx_id) is not None:
+                    return OutRef(record.tx_id, 0)
+                await self._follow()
+                if await self._never(record, tip.slot):
+                    return None
+                try:
+                    await send_bytes(self.chain, self.log, record.cbor, OPEN)
+                    return OutRef(record.tx_id, 0)
+                except TxRefused as refused:
+                    if not inputs_gone(refused):
+                        raise
+        raise OpenUnsure(f"{record.tx_id.hex()} was refused, and no block shows why")
+
+    async def _never(self, record: TxRecord, slot: int) -> bool:
+        """Whether a block shows that *record* can be in none: its time is over, an input is spent
+        elsewhere, or would come from one of ours of which that is known.
+        """
+        if record.until is not None and slot >= record.until:
+            return True
+        over = {r.tx_id for r in await self.log.known() if r.state is TxState.EXPIRED}
+        for ref in record.inputs:
+            if ref.tx_id in over and await self.chain.transaction(ref.tx_id) is None:
+                return True
+        return bool(await spent_elsewhere(self.chain, record))
 
     async def _sent_open(self, terms: Terms) -> OutRef | None:
         """The output of an unfinished open of exactly *terms* in the log."""
@@ -138,7 +215,16 @@ class Till:
         return None
 
     async def follow(self) -> None:
-        """One look after its own transactions: seen, final, sent again after a rollback."""
+        """One look after its own transactions: seen, final, sent again after a rollback.
+
+        What another process is just sending is not sent by this one: the later of the two would be
+        refused.
+        """
+        if await self.log.pending():
+            async with spending(self._log_path):
+                await self._follow()
+
+    async def _follow(self) -> None:
         await Follower(self.chain, self.log).look()
 
     async def find_open(self, terms: Terms) -> OutRef | None:
@@ -146,11 +232,15 @@ class Till:
         log and the chain; None if a first may be opened. Whatever is found is checked like any
         other channel before anything is signed.
         """
+        async with spending(self._log_path):
+            return await self._find_open(terms)
+
+    async def _find_open(self, terms: Terms) -> OutRef | None:
         desk = self.desk(terms.asset)
         vk, wanted = terms.session_vk, terms.consts()
         records = [r for r in await self.log.known() if one_open.opens(r, vk) is not None]
         if records:
-            await self.follow()  # what never left, or was lost by a rollback, is sent now
+            await self._follow()  # what never left, or was lost by a rollback, is sent now
         tip = await self.chain.tip()
         tried = [await one_open.attempt(self.chain, r, vk, wanted, tip) for r in records]
         found = (await self.outputs(terms.asset)).get(vk, [])
@@ -224,7 +314,7 @@ class Till:
         with anyio.move_on_after(_TOP_UP_S):
             while True:
                 view = await self._living(session_vk, origin, asset)
-                async with _SPENDING[self.purse.home]:
+                async with spending(self._log_path):
                     if await self._topped_up(desk, view, amount):
                         snapshot = await self.chain.snapshot(desk.scripts)
                         return channel_capacity(snapshot, at_depth(view, FINAL_DEPTH)).most + amount
@@ -235,10 +325,11 @@ class Till:
         """Sent, unless another transaction has *view*'s output already."""
         if view.utxo.ref in await in_flight(self.log):
             return False
+        await self._send_built()
         try:
             await top_up(desk, view, amount)
-        except TxRefused as refused:
-            if refused.conflict:
+        except TxRefused as refused:  # two top-ups spend one output: never both are included
+            if inputs_gone(refused):
                 return False
             raise
         return True
@@ -249,6 +340,10 @@ class Till:
 
     async def close_view(self, view: ChannelView) -> bytes:
         """The same for a channel that was just looked at."""
+        async with spending(self._log_path):
+            return await self._close_view(view)
+
+    async def _close_view(self, view: ChannelView) -> bytes:
         return (await close_channel(self.desk(view.unit.hex()), view)).sent.tx_id
 
     async def leave(
@@ -259,13 +354,18 @@ class Till:
         *voucher* promises and was never claimed, if *payout* is the address that the channel names,
         and sends the rest home.
         """
+        async with spending(self._log_path):
+            return await self._leave(view, voucher, _paid_at(payout, view))
+
+    async def _leave(
+        self, view: ChannelView, voucher: Voucher | None, to: bytes | None
+    ) -> tuple[Close | Finish, bytes] | None:
         desk = self.desk(view.unit.hex())
-        to = _paid_at(payout, view)
         due = Due(view, voucher, to or b"", end=True)
         snapshot = await self.chain.snapshot(desk.scripts)
         match next_step(due, snapshot, _CONSUMER, busy=await in_flight(self.log)):
             case Close() as step:
-                return step, await self.close_view(view)
+                return step, await self._close_view(view)
             case Finish(claim) as step:
                 paid, payouts = (voucher, {view.consts.payout: to}) if claim and to else (None, {})
                 done = await finish_channels(desk, [(view, paid)], payouts)
@@ -275,10 +375,16 @@ class Till:
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""
-        return (await pay(self.desk(), [Out(to, lovelace)])).tx_id
+        async with spending(self._log_path):
+            await self._send_built()
+            return (await pay(self.desk(), [Out(to, lovelace)])).tx_id
 
     async def sweep(self, to: bytes) -> tuple[bytes, int]:
         """Everything to *to*, the collateral included: the transaction's id and what went."""
+        async with spending(self._log_path):
+            return await self._sweep(to)
+
+    async def _sweep(self, to: bytes) -> tuple[bytes, int]:
         desk = self.desk()
         utxos = await self.chain.utxos(desk.wallet.address)
         total = sum(u.lovelace for u in utxos)

@@ -21,7 +21,7 @@ from marketplace.client.payer import journal
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.payer.payers import Payers
-from marketplace.client.wallet import one_open
+from marketplace.client.wallet import never_opened, one_open
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice
 from marketplace.domain.errors import NotFound, Refusal
@@ -31,11 +31,15 @@ log = structlog.get_logger("tally.client")
 
 
 async def look(till: Till, payers: Payers, folder: Path) -> None:
-    """Every channel of this purse once: those with a second output are stopped, and it is closed.
+    """Every channel of this purse once: one that never was is over, those with a second output are
+    stopped, and it is closed.
 
     A channel that another process holds is left to that one; one that has ended is nobody's.
     :class:`ChainFault`.
     """
+    for one in payers.all:
+        if one.facts.magic == till.chain.magic:
+            await never_opened.end(till, one)
     held = {one.session_vk: one for one in payers.all}
     for asset in {"", *(one.facts.asset for one in payers.all)}:
         for session_vk, outputs in (await till.outputs(asset)).items():
