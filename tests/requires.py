@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from adapter.devices.nvml.faults import NvmlFault
+from adapter.devices.nvml.nvml import Nvml
+
 
 def need_docker() -> None:
     """A Docker daemon answers at $DOCKER_HOST or the default socket (`make docker` starts one)."""
@@ -71,6 +74,11 @@ def need_bubblewrap() -> Path:
     _need(found is not None, "bubblewrap is not installed; run: packaging/debian.sh")
     assert found is not None
     return Path(found)
+
+
+def need_gpu() -> None:
+    """An NVIDIA driver answers, and CUDA with it."""
+    _need(_gpu_answers(), "no NVIDIA driver answers; run on a machine with a GPU")
 
 
 def need_mount() -> None:
@@ -146,6 +154,17 @@ def _need(there: bool, reason: str) -> None:
 
 
 @functools.cache
+def _gpu_answers() -> bool:
+    nvml = Nvml()
+    try:
+        nvml.open()
+        return bool(nvml.inventory())
+    except NvmlFault:
+        return False
+    finally:
+        nvml.close()
+
+
 def _may_mount() -> bool:
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(

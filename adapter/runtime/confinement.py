@@ -15,7 +15,7 @@ from typing import Final
 
 from adapter.core.workload import RuntimeRefused
 from adapter.runtime.shim import ENTER
-from adapter.runtime.workspace import owner_ids
+from adapter.runtime.workspace import NAMED, owner_ids
 from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
 
 UNCONFINED: Final = "UNCONFINED"
@@ -114,7 +114,8 @@ def environment(config: ProcessConfig, spec: WorkloadSpec, workspace: Path) -> d
     home = str(workspace) if config.bubblewrap is None else WORKSPACE
     search = [str(Path(sys.base_prefix) / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus)}
-    defaults = {"PATH": os.pathsep.join(search), "HOME": home, "TALLY_LEASE": spec.lease}
+    defaults = {"PATH": os.pathsep.join(search), "HOME": home, **NAMED}
+    defaults["TALLY_LEASE"] = spec.lease
     return {**defaults, **spec.env, **spec.secrets, **gpus}
 
 

@@ -27,6 +27,10 @@ MOST_FILES: Final = 200_000
 REST_MOST_S: Final = 2.0
 """The longest rest between two looks at a workspace: what passes its limit is stopped within 5 s.
 """
+NAMED: Final = {"USER": "tally", "LOGNAME": "tally"}
+"""What a workload's user is called: it has no line in ``/etc/passwd``, and programs that ask who
+they are (torch does, when it compiles) end without one.
+"""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

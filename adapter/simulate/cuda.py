@@ -17,7 +17,10 @@ from adapter.simulate.host import FaultKind, SimHost
 _LOST: Final = 214
 _OUT_OF_MEMORY: Final = 2
 _BASE: Final = 0x7000_0000_0000
+_NO_COMPILER: Final = 221  # CUDA_ERROR_JIT_COMPILER_NOT_FOUND
 MEMORY: Final = 8 << 20
+_OWN: Final = 4096
+"""Bytes beside it for small allocations, as a driver packs them into a page that it holds."""
 
 
 def _value(argument: Any) -> int:
@@ -25,14 +28,24 @@ def _value(argument: Any) -> int:
 
 
 class SimulatedCuda:
-    """One device's memory behind CUDA's C interface.  *stuck* bytes keep what they hold."""
+    """One device's memory behind CUDA's C interface.  *stuck* bytes keep what they hold; without
+    *compiler* no kernel runs.
+    """
 
-    def __init__(self, host: SimHost, index: int, stuck: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        host: SimHost,
+        index: int,
+        stuck: frozenset[int] = frozenset(),
+        compiler: bool = True,
+    ) -> None:
         self._host = host
+        self._compiler = compiler
         self._gpu = host.gpus[index]
         self._stuck = stuck
-        self._taken = 0
+        self._taken = self._small = 0
         self.memory = bytearray(self._gpu.residue.ljust(MEMORY, b"\x00")[:MEMORY])
+        self.memory += bytes(_OWN)
 
     def cuInit(self, _flags: Any) -> int:
         return _LOST if self._host.active(FaultKind.GPU_LOST, self._gpu.index) else 0
@@ -46,7 +59,7 @@ class SimulatedCuda:
         return 0
 
     def cuCtxDestroy_v2(self, _context: Any) -> int:
-        self._gpu.residue = bytes(self.memory).rstrip(b"\x00")
+        self._gpu.residue = bytes(self.memory[:MEMORY]).rstrip(b"\x00")
         return 0
 
     def cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
@@ -55,6 +68,10 @@ class SimulatedCuda:
         return 0
 
     def cuMemAlloc_v2(self, at: Any, size: Any) -> int:
+        if _value(size) <= _OWN - self._small:
+            at._obj.value = _BASE + MEMORY + self._small
+            self._small += _value(size)
+            return 0
         if self._taken + _value(size) > MEMORY:
             return _OUT_OF_MEMORY
         at._obj.value = _BASE + self._taken
@@ -74,8 +91,36 @@ class SimulatedCuda:
         ctypes.memmove(into, bytes(self.memory[start : start + _value(size)]), _value(size))
         return 0
 
+    def cuModuleLoadData(self, module: Any, _ptx: Any) -> int:
+        module._obj.value = 1
+        return 0 if self._compiler else _NO_COMPILER
+
+    def cuModuleGetFunction(self, kernel: Any, _module: Any, _name: Any) -> int:
+        kernel._obj.value = 1
+        return 0
+
+    def cuLaunchKernel(self, _kernel: Any, *said: Any) -> int:
+        """What the wipe's one kernel does: counts the words that differ."""
+        at, words, wanted, count = (
+            ctypes.cast(place, ctypes.POINTER(ctypes.c_uint32 if n == 2 else ctypes.c_uint64))[0]
+            for n, place in enumerate(said[-2])
+        )
+        start = at - _BASE
+        there = memoryview(self.memory)[start : start + 4 * words].cast("I")
+        into = count - _BASE
+        before = int.from_bytes(self.memory[into : into + 8], "little")
+        same = bytes(there) == wanted.to_bytes(4, "little") * words
+        found = 0 if same else _differing(there, wanted)
+        there.release()
+        self.memory[into : into + 8] = (before + found).to_bytes(8, "little")
+        return 0
+
     def cuCtxSynchronize(self) -> int:
         return 0
+
+
+def _differing(there: memoryview, wanted: int) -> int:
+    return sum(word != wanted for word in there)
 
 
 def simulated_wiper(host: SimHost) -> Callable[[str], Wipe]:

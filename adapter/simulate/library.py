@@ -21,6 +21,8 @@ from adapter.simulate.host import FaultKind, SimGpu, SimHost, SimSlice
 _NO_INSTANCE: Final = 0xFFFFFFFF
 _SLOT: Final = 1 << 32
 _MARK: Final = 1 << 56
+_PROFILES: Final = 17
+"""Numbers of slice profiles that driver 580 knows; pynvml goes on to those of later ones."""
 
 Call = Callable[..., int]
 
@@ -348,6 +350,8 @@ class SimulatedNvml:
         return pynvml.NVML_SUCCESS if self._slice(device) else pynvml.NVML_ERROR_NOT_SUPPORTED
 
     def nvmlDeviceGetGpuInstanceProfileInfoV(self, device: Any, number: Any, info: Any) -> int:
+        if _number(number) >= _PROFILES:
+            return pynvml.NVML_ERROR_INVALID_ARGUMENT
         for profile in self._gpu(device).model.mig:
             if profile.number == _number(number):
                 into = info._obj

@@ -17,7 +17,7 @@ from tests.requires import need_bubblewrap, need_devnet
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 
-WHO = "import os; print('uid', os.getuid(), 'in', os.getcwd(), flush=True)"
+WHO = "import getpass, os; print(getpass.getuser(), os.getuid(), 'in', os.getcwd(), flush=True)"
 
 
 def job_file(folder: Path, name: str, **more: Any) -> str:
@@ -76,7 +76,7 @@ async def story(folder: Path, env: dict[str, str]) -> tuple[str, ...]:
         assert line["resource"] == resource and line["unit_ms"] > 0, str(billed)
         leases.append(line["lease"])
         logged = await tally("job", "logs", ran.last["job"], env=env)
-        assert "uid 10001 in /workspace" in "\n".join(logged.out), str(logged)
+        assert "tally 10001 in /workspace" in "\n".join(logged.out), str(logged)
     await refused(folder, env)
     return tuple(leases)
 

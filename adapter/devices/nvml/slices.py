@@ -31,9 +31,7 @@ def profiles(handle: Any) -> list[MigProfile]:
     """The slice profiles of a GPU; empty when it has no MIG."""
     found: list[MigProfile] = []
     for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        info: Any = optional(
-            lambda number=number: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number)
-        )
+        info: Any = optional(lambda number=number: _profile(handle, number))
         if info is None:
             continue
         name = text(info.name).removeprefix("MIG ")
@@ -43,6 +41,16 @@ def profiles(handle: Any) -> list[MigProfile]:
             )
         )
     return found
+
+
+def _profile(handle: Any, number: int) -> Any:
+    """What NVML says of a profile; None for a number that this driver does not know: the list is as
+    long as that of the newest driver that pynvml was written for.
+    """
+    try:
+        return pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number)
+    except pynvml.NVMLError_InvalidArgument:  # pyright: ignore[reportAttributeAccessIssue]
+        return None
 
 
 def set_mode(handle: Any, uuid: str, enabled: bool) -> bool:

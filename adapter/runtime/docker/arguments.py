@@ -9,7 +9,7 @@ import docker.types
 
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.egress import resolve
-from adapter.runtime.workspace import Workspace
+from adapter.runtime.workspace import NAMED, Workspace
 from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
 
 _NOWHERE: Final = "192.0.2.1"
@@ -113,5 +113,5 @@ def _environment(config: DockerConfig, spec: WorkloadSpec) -> dict[str, str]:
         fixed["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
         if config.gpu_request == "legacy":
             fixed["NVIDIA_VISIBLE_DEVICES"] = ",".join(spec.gpus)
-    defaults = {"HOME": WORKSPACE, "TALLY_LEASE": spec.lease}
+    defaults = {"HOME": WORKSPACE, **NAMED, "TALLY_LEASE": spec.lease}
     return {**defaults, **spec.env, **spec.secrets, **fixed}

@@ -125,6 +125,13 @@ def test_a_plan_makes_slices_and_unmakes_them(nvml: Nvml) -> None:
     assert [gpu.slice for gpu in apply({whole: []}, nvml, held=())] == [None, None]
 
 
+def test_profiles_that_the_driver_does_not_know_are_left_out(nvml: Nvml) -> None:
+    h100, rtx = nvml.inventory()
+    names = [profile.name for profile in nvml.mig_profiles(h100.uuid)]
+    assert "1g.10gb" in names and "7g.80gb" in names
+    assert nvml.mig_profiles(rtx.uuid) == []
+
+
 def test_a_slice_that_a_lease_holds_is_never_destroyed(nvml: Nvml) -> None:
     whole = nvml.inventory()[0].uuid
     part = apply({whole: ["7g.80gb"]}, nvml, held=())[0]
@@ -167,23 +174,26 @@ def test_the_steps_of_a_plan_are_ordered() -> None:
 # -- scrub -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("compiler", [True, False], ids=["counted there", "fetched"])
 def test_a_tenants_memory_is_gone_after_the_scrub(
-    host: SimHost, nvml: Nvml, tmp_path: Path
+    host: SimHost, nvml: Nvml, tmp_path: Path, compiler: bool
 ) -> None:
     host.gpus[0].residue = b"canary of the last tenant" * 1000
     uuid = nvml.inventory()[0].uuid
-    done = scrub(uuid, nvml, simulated_wiper(host), Quarantine(tmp_path / "q.json"))
+    cuda = SimulatedCuda(host, 0, compiler=compiler)
+    done = scrub(uuid, nvml, lambda _uuid: wipe(cuda), Quarantine(tmp_path / "q.json"))
     assert done.complete() and done.residue_blocks > 0
     assert host.gpus[0].residue == b""
     assert SimulatedCuda(host, 0).memory.find(b"canary") == -1
 
 
+@pytest.mark.parametrize("compiler", [True, False], ids=["counted there", "fetched"])
 def test_memory_that_does_not_take_the_pattern_quarantines_the_device(
-    host: SimHost, nvml: Nvml, tmp_path: Path
+    host: SimHost, nvml: Nvml, tmp_path: Path, compiler: bool
 ) -> None:
     quarantine = Quarantine(tmp_path / "quarantine.json")
     uuid = nvml.inventory()[0].uuid
-    stuck = SimulatedCuda(host, 0, stuck=frozenset({12_345}))
+    stuck = SimulatedCuda(host, 0, stuck=frozenset({12_345}), compiler=compiler)
     with pytest.raises(ScrubFailed, match="bad blocks"):
         scrub(uuid, nvml, lambda _uuid: wipe(stuck), quarantine)
     inventory = Inventory(nvml, tmp_path)
