@@ -49,8 +49,10 @@ def _profile(handle: Any, number: int) -> Any:
     """
     try:
         return pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, number)
-    except pynvml.NVMLError_InvalidArgument:  # pyright: ignore[reportAttributeAccessIssue]
-        return None
+    except pynvml.NVMLError as error:
+        if getattr(error, "value", None) == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            return None
+        raise
 
 
 def set_mode(handle: Any, uuid: str, enabled: bool) -> bool:
