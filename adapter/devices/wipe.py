@@ -91,7 +91,7 @@ def wipe(cuda: Any) -> Wipe:
         count = ctypes.c_uint64()
         _check(cuda.cuMemAlloc_v2(ctypes.byref(count), ctypes.c_size_t(8)), "count")
         blocks = _allocate(cuda, free.value)
-        differing = _counter(cuda, count)
+        differing = counter(cuda, count)
         residue = sum(differing(at, size, 0) > 0 for at, size in blocks)
         for at, size in blocks:
             words = ctypes.c_size_t(size // 4)
@@ -121,14 +121,14 @@ def _allocate(cuda: Any, free: int) -> list[tuple[int, int]]:
     return blocks
 
 
-def _counter(cuda: Any, count: ctypes.c_uint64) -> Callable[[int, int, int], int]:
+def counter(cuda: Any, count: ctypes.c_uint64) -> Callable[[int, int, int], int]:
     """(address, bytes, word) -> how many words differ: counted on the device, which reads its own
     memory a hundred times as fast as it can be fetched, or fetched where the driver has no compiler
-    (libnvidia-ptxjitcompiler).
+    (libnvidia-ptxjitcompiler); then all that is said is whether any differ.
     """
     module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
     if cuda.cuModuleLoadData(ctypes.byref(module), _COUNT):
-        return lambda at, size, word: _fetched(cuda, at, size, word)
+        return _fetcher(cuda)
     _check(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"differing"), "compile")
 
     def differing(at: int, size: int, word: int) -> int:
@@ -147,11 +147,23 @@ def _counter(cuda: Any, count: ctypes.c_uint64) -> Callable[[int, int, int], int
     return differing
 
 
-def _fetched(cuda: Any, at: int, size: int, word: int) -> int:
-    """1 where anything differs, else 0."""
-    back = ctypes.create_string_buffer(size)
-    _check(cuda.cuMemcpyDtoH_v2(back, ctypes.c_uint64(at), ctypes.c_size_t(size)), "read")
-    return int(back.raw != word.to_bytes(4, "little") * (size // 4))
+def _fetcher(cuda: Any) -> Callable[[int, int, int], int]:
+    """Through page-locked memory, which the device writes by itself, and compared by the C library:
+    bytes of Python's own would take a large device past the scrub's deadline.
+    """
+    compare = ctypes.CDLL(None).memcmp
+    compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    back = ctypes.c_void_p()
+    _check(cuda.cuMemHostAlloc(ctypes.byref(back), ctypes.c_size_t(_BLOCK), 0), "host memory")
+    wanted: dict[int, bytes] = {}
+
+    def differing(at: int, size: int, word: int) -> int:
+        if word not in wanted:
+            wanted[word] = word.to_bytes(4, "little") * (_BLOCK // 4)
+        _check(cuda.cuMemcpyDtoH_v2(back, ctypes.c_uint64(at), ctypes.c_size_t(size)), "read")
+        return int(compare(back, wanted[word], size) != 0)
+
+    return differing
 
 
 def main() -> int:

@@ -91,6 +91,11 @@ class SimulatedCuda:
         ctypes.memmove(into, bytes(self.memory[start : start + _value(size)]), _value(size))
         return 0
 
+    def cuMemHostAlloc(self, at: Any, size: Any, _flags: Any) -> int:
+        self._host_memory = ctypes.create_string_buffer(_value(size))
+        at._obj.value = ctypes.addressof(self._host_memory)
+        return 0
+
     def cuModuleLoadData(self, module: Any, _ptx: Any) -> int:
         module._obj.value = 1
         return 0 if self._compiler else _NO_COMPILER

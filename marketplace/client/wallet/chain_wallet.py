@@ -6,7 +6,8 @@ that signing in and reading do not need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -120,7 +121,7 @@ class Till:
         transaction and did not answer has opened it: its bytes are in the log, and are sent until a
         block has them.
         """
-        async with spending(self._log_path):
+        async with self._turn():
             standing = await self._find_open(terms)
             if standing is not None:
                 return await self._again(standing)
@@ -141,15 +142,19 @@ class Till:
         raise OpenUnsure(f"what this purse was to pay with was taken {_CONFLICTS} times")
 
     async def _open_anew(self, terms: Terms, amount: int) -> OutRef:
-        await self._send_built()
         desk = self.desk(terms.asset)
         opening = Opening(amount, lambda _first, _index: terms.consts(), self._stake(desk))
         return (await open_channels(desk, [opening])).refs[0]
 
-    async def _send_built(self) -> None:
-        """What a process logged and did not send, it died between: its change is counted on."""
-        if any(record.state is TxState.BUILT for record in await self.log.pending()):
-            await self._follow()
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        """This purse's turn to spend: what a process of it logged, and died before it sent, is sent
+        first, because its change is counted on.
+        """
+        async with spending(self._log_path):
+            if any(record.state is TxState.BUILT for record in await self.log.pending()):
+                await self._follow()
+            yield
 
     async def _again(self, standing: OutRef) -> OutRef:
         """*standing*, sent again where a refusal ended it and no block says why."""
@@ -314,7 +319,7 @@ class Till:
         with anyio.move_on_after(_TOP_UP_S):
             while True:
                 view = await self._living(session_vk, origin, asset)
-                async with spending(self._log_path):
+                async with self._turn():
                     if await self._topped_up(desk, view, amount):
                         snapshot = await self.chain.snapshot(desk.scripts)
                         return channel_capacity(snapshot, at_depth(view, FINAL_DEPTH)).most + amount
@@ -325,7 +330,6 @@ class Till:
         """Sent, unless another transaction has *view*'s output already."""
         if view.utxo.ref in await in_flight(self.log):
             return False
-        await self._send_built()
         try:
             await top_up(desk, view, amount)
         except TxRefused as refused:  # two top-ups spend one output: never both are included
@@ -340,7 +344,7 @@ class Till:
 
     async def close_view(self, view: ChannelView) -> bytes:
         """The same for a channel that was just looked at."""
-        async with spending(self._log_path):
+        async with self._turn():
             return await self._close_view(view)
 
     async def _close_view(self, view: ChannelView) -> bytes:
@@ -354,7 +358,7 @@ class Till:
         *voucher* promises and was never claimed, if *payout* is the address that the channel names,
         and sends the rest home.
         """
-        async with spending(self._log_path):
+        async with self._turn():
             return await self._leave(view, voucher, _paid_at(payout, view))
 
     async def _leave(
@@ -375,12 +379,13 @@ class Till:
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""
-        async with spending(self._log_path):
-            await self._send_built()
+        async with self._turn():
             return (await pay(self.desk(), [Out(to, lovelace)])).tx_id
 
     async def sweep(self, to: bytes) -> tuple[bytes, int]:
-        """Everything to *to*, the collateral included: the transaction's id and what went."""
+        """Everything to *to*, the collateral included: the transaction's id and what went. What was
+        logged and never sent stays so: it would take what is to go.
+        """
         async with spending(self._log_path):
             return await self._sweep(to)
 

@@ -41,11 +41,13 @@ for n in range({lines}):
 
 
 @asynccontextmanager
-async def embedded(folder: Path, **more: Any) -> AsyncGenerator[Embedded]:
+async def embedded(
+    folder: Path, kind: type[Embedded] = Embedded, **more: Any
+) -> AsyncGenerator[Embedded]:
     """Devnet, market and adapter, started; stopped, and their containers removed, with the
     block.
     """
-    place = Embedded(folder / "up", **{"block_ms": 400, "resume_window": "2m", **more})
+    place = kind(folder / "up", **{"block_ms": 400, "resume_window": "2m", **more})
     place.prepare()
     try:
         await start(place, PURSE)

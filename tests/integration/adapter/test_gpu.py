@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapter.devices.inventory import default_rate_micro
 from adapter.devices.nvml.nvml import Nvml
-from adapter.devices.scrub import Quarantine, scrub, wipe_in_child
+from adapter.devices.scrub import Quarantine, ScrubFailed, Wipe, scrub, wipe_in_child
 from marketplace.domain.metering.reading import Evidence
 from marketplace.domain.supply.hardware import Gpu, Health
-from tests.integration.support import burn
+from tests.integration.support import burn, device_memory
 from tests.requires import need_gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -55,6 +58,17 @@ def seen(nvml: Nvml, gpu: Gpu) -> Evidence:
     return sample.evidence
 
 
+def hardware(what: str, uuid: str, way: str = "fetched") -> Any:
+    """What the program beside this says, in a process that sees this device alone."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": uuid}
+    command = [sys.executable, "-m", device_memory.__name__, what, way]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=True
+    )
+    said = json.loads(done.stdout)
+    return Wipe(**said) if what == "wipe" else said
+
+
 def until(there: Callable[[], bool], patience_s: float = 20.0) -> None:
     deadline = time.monotonic() + patience_s
     while not there():
@@ -87,19 +101,36 @@ def test_work_shows_in_the_readings_and_ends_with_its_process(nvml: Nvml, gpu: G
         assert after.energy_mj is not None and after.energy_mj > idle.energy_mj
 
 
+@pytest.mark.parametrize("compiler", [True, False], ids=["counted there", "fetched"])
 def test_a_whole_device_is_scrubbed_well_before_its_deadline(
-    nvml: Nvml, gpu: Gpu, tmp_path: Path
+    nvml: Nvml, gpu: Gpu, tmp_path: Path, compiler: bool
 ) -> None:
     with busy(1) as process:
         process.wait()
     quarantine = Quarantine(tmp_path / "quarantine.json")
-    done = scrub(gpu.uuid, nvml, lambda uuid: wipe_in_child(uuid, timeout_s=60), quarantine)
+
+    def wiper(uuid: str) -> Wipe:
+        return wipe_in_child(uuid, timeout_s=60) if compiler else hardware("wipe", uuid)
+
+    done = scrub(gpu.uuid, nvml, wiper, quarantine)
     assert done.complete() and done.checked_mib > gpu.vram_mib * 9 // 10
     assert quarantine.all() == {}
 
 
+@pytest.mark.parametrize("way", ["counted there", "fetched"])
+def test_one_word_that_differs_is_found_on_the_device(gpu: Gpu, way: str) -> None:
+    """The check of a scrub must be able to fail: what it says of memory whose content is known."""
+    found = hardware("count", gpu.uuid, way)
+    counted = way == "counted there"
+    words = (8 << 20) // 4
+    assert found == {
+        "same": 0, "first": 1, "middle": 1, "last": 1, "three": 3 if counted else 1,
+        "none": words if counted else 1,
+    }  # fmt: skip
+
+
 def test_a_device_at_work_is_not_scrubbed_under_it(nvml: Nvml, gpu: Gpu, tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path / "quarantine.json")
-    with busy(60), pytest.raises(Exception, match="still used by"):
+    with busy(60), pytest.raises(ScrubFailed, match="still used by"):
         scrub(gpu.uuid, nvml, wipe_in_child, quarantine, settle_s=1)
     assert gpu.uuid in quarantine.all()

@@ -17,6 +17,8 @@ import anyio.streams.buffered
 import pytest
 
 from contracts.devnet.pace import Pace
+from marketplace.chain.channels.finder import ChannelView
+from marketplace.chain.encoding.datum import read_stage
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.node.blockfrost import connect
 from marketplace.client.wallet import one_open
@@ -152,6 +154,35 @@ def test_what_a_killed_process_logged_and_did_not_send_is_sent_by_the_next(tmp_p
         world.devnet.mint()
         found = {str(ref) for ref in await there(till, 2)}
         assert found == {answer, f"{left.tx_id.hex()}#0"}
+
+    run(story, block_ms=BY_HAND)
+
+
+@pytest.mark.parametrize("way", ["close", "leave"])
+def test_a_way_out_of_a_channel_is_paid_with_what_a_killed_process_left_unsent(
+    tmp_path: Path, way: str
+) -> None:
+    """All of the purse's money is the change of a transaction that no node has seen."""
+
+    async def story(world: World) -> None:
+        purse = purse_of(world, tmp_path, 100 * ADA)
+        till, terms = Till(purse, world.chain), terms_of(purse)
+        origin = await till.open(terms, AMOUNT)
+        world.devnet.mint()
+        await till.follow()
+        view = await till.look(terms.session_vk, origin)
+        assert isinstance(view, ChannelView)
+        async with opener(world, tmp_path, "die") as victim:
+            await victim.go()
+            await victim.process.wait()
+        if way == "close":
+            await till.close_view(view)
+        else:
+            assert await till.leave(view) is not None
+        world.devnet.mint()
+        found = await till.outputs()
+        stages = [type(read_stage(u.datum or b"")) for rows in found.values() for u in rows]
+        assert sorted(kind.__name__ for kind in stages) == ["Closing", "Open"]
 
     run(story, block_ms=BY_HAND)
 

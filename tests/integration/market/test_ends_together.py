@@ -166,7 +166,7 @@ async def scene(world: World, folder: Path, kinds: Sequence[type[Adapter]], **ru
         adapters.append(kind(world, folder, f"p{n}", live))
         hot = addresses.key_address(adapters[n].provider.adapter.key_hash, None, False)
         for _ in range(2):
-            world.devnet.faucet(addresses.to_text(hot), 10 * ADA)  # pyright: ignore[reportUnknownMemberType]
+            world.devnet.faucet(addresses.to_text(hot), 10 * ADA)
     ledger = ChainLedger(world.chain, world.desk("operator", MemoryLog()))
     settings = fast(settle_every_ms=10**8, **{"end_share": 150_000, **rules})
     db = f"sqlite:///{folder}/market.db"

@@ -70,6 +70,12 @@ ForwardedAllowIps = Annotated[
         " between. Without it all clients of a proxy elsewhere share one client's limits.",
     ),
 ]
+EndShare = Annotated[
+    str, typer.Option(help="The most that you pay for ending one channel together with others'.")
+]
+EndBudget = Annotated[
+    str, typer.Option(help="And for all of them in a day; 0 ADA: each provider ends its own.")
+]
 HellosPerMinute = Annotated[
     int, typer.Option(min=1, help="Connections of adapters and payers from one address.")
 ]
@@ -132,14 +138,8 @@ def serve_(
         str, typer.Option(help="How long a lost provider may take to come back.")
     ] = "10m",
     settle_every: Annotated[str, typer.Option(help="Time between two rounds of claims.")] = "30s",
-    end_share: Annotated[
-        str,
-        typer.Option(help="The most that you pay for ending one channel together with others'."),
-    ] = "0.06 ADA",
-    end_budget: Annotated[
-        str,
-        typer.Option(help="And for all of them in a day; 0 ADA: each provider ends its own."),
-    ] = "5 ADA",
+    end_share: EndShare = "0.06 ADA",
+    end_budget: EndBudget = "5 ADA",
 ) -> None:
     """Serve until Ctrl-C. Prints one JSON line with its address when it is ready."""
     database = database_of(db, home)
