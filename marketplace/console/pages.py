@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.http.auth import Parts, PartsDep, public
 from marketplace.api.routes import public as market_routes
-from marketplace.console import account_pages
+from marketplace.console import account_pages, api_page
 from marketplace.console.assets import Assets
 from marketplace.console.page import MaybeViewer, SignInFirst, page
 from marketplace.console.rendering import environment
@@ -35,7 +35,7 @@ from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Ran
 from marketplace.market.base.records import Lease
 from marketplace.market.jobs import jobs
 
-_NOT_PAGES: Final = ("/v1", "/docs", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
+_NOT_PAGES: Final = ("/v1", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
 CHAIN_COOKIE: Final = "tally_chain"
 """The origin of the chain's face that this browser's owner chose (`web/assets/chain/door.js`)."""
 DAYS_SHOWN: Final = 14
@@ -301,6 +301,7 @@ def install(app: FastAPI, parts: Parts) -> None:
     _errors_as_pages(app)
     app.include_router(router)
     app.include_router(account_pages.router)
+    app.include_router(api_page.router)
     app.mount("/assets", Assets(), name="assets")
 
 

@@ -28,7 +28,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
         title="Tally market",
         version=release(),
         summary="Rent out and rent GPUs and CPU nodes, paid by the metered second on Cardano",
-        docs_url="/docs",
+        docs_url=None,  # the framework's page runs foreign code; the console has one of its own
         redoc_url=None,
     )
     app.state.parts = parts

@@ -46,7 +46,8 @@ SPEC: Final[dict[str, Any]] = {
 Key32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", examples=[HEX32])]
 Lovelace = Annotated[int, Field(ge=0, le=2**53, examples=[10_000_000])]
 Vkh = Annotated[str, Field(pattern="^[0-9a-f]{56}$", examples=[HEX28])]
-Address = Annotated[str, Field(min_length=10, max_length=250)]
+ADDRESS: Final = "addr_test1vz0ng9klp2ql4jhfcyvghz5uj09aa2yu4n8s9mrhcy7w0ugsayf6e"
+Address = Annotated[str, Field(min_length=10, max_length=250, examples=[ADDRESS])]
 Utxos = Annotated[list[Annotated[str, Field(max_length=20_000)]], Field(max_length=500)]
 _CONSUMER: Final = "hash of the account's own payment key, hex"
 _KEY: Final = "a fresh session key, hex"
@@ -151,7 +152,7 @@ class ChallengeBody(Body):
     address: str = Field(
         min_length=10,
         max_length=250,
-        examples=["addr_test1vz0ng9klp2ql4jhfcyvghz5uj09aa2yu4n8s9mrhcy7w0ugsayf6e"],
+        examples=[ADDRESS],
         description="that wants to sign in, Bech32 or hex as CIP-30 gives it",
     )
     market: str = Field(
