@@ -12,7 +12,7 @@ from marketplace.domain.units import show_ada
 
 
 async def main(path: str) -> int:
-    async with Market(wallet=Purse.load()) as market:
+    async with Market(wallet=Purse.load(), keep="0") as market:  # its channel ends with the job
         job = await market.run(path)
         async for line in job.logs():
             print(line)

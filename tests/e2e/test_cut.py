@@ -17,6 +17,7 @@ import pytest
 from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.client.sdk.market import Job, Market
 from marketplace.domain.metering.reading import Cause
+from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.units import LOVELACE_PER_ADA
 from tests.e2e.support.embedded import World, story, until_true
 from tests.e2e.support.storm import Till, lives, lost_by, reckon, start_job, workloads
@@ -97,8 +98,8 @@ def test_two_minutes_without_the_market_pause_unbilled_and_resume(tmp_path: Path
             second = await _second_adapter(world)
             purse = await _second_purse(world)
             async with Market(
-                payers.url(), wallet=purse, chain_url=world.place.chain_url
-            ) as far:  # fmt: skip
+                payers.url(), wallet=purse, chain_url=world.place.chain_url, keep=AT_ONCE
+            ) as far:
                 world.market.listen(till.heard)
                 far.listen(till.heard)
                 near_job = await start_job(world, world.market, "near", "H100")

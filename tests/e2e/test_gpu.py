@@ -35,7 +35,7 @@ def job_file(folder: Path, seconds: int, mib: int) -> str:
 
 async def billed(file: str, env: dict[str, str], reason: str) -> dict[str, Any]:
     """The one line of the reconciled bill of a job that ends for *reason*; not simulated."""
-    ran = await tally("job", "run", file, "--yes", "--json", env=env)
+    ran = await tally("job", "run", file, "--yes", "--json", "--keep", "0", env=env)
     assert ran.last["reason"] == reason and ran.last["settled"] is True, str(ran)
     assert ran.last["simulated"] is False, str(ran)
     bill = await tally("invoice", ran.last["job"], "--verify", "--json", env=env)

@@ -46,6 +46,8 @@ async def kept(folder: Path, name: str, env: dict[str, str]) -> str:
     ran = await tally("job", "run", file, "--yes", "--json", "--keep", "15s", env=env)
     assert ran.process.returncode == 0, str(ran)
     assert (ran.last["reason"], ran.last["settled"]) == ("COMPLETED", False), str(ran)
+    (kept_open,) = ran.last["kept"]
+    assert kept_open["keep_ms"] == 15_000 and kept_open["comes_home"] > 1_000_000, str(ran)
     return str(ran.last["job"])
 
 

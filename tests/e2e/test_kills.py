@@ -44,7 +44,9 @@ async def running_job(
     """``tally job run``, in the middle of its job when the block begins."""
     file = job_file(world.folder, world.place.image, lines)
     env = world.place.environment | ({"TALLY_MARKET": market} if market else {})
-    async with command("job", "run", str(file), "--yes", "--json", env=env) as client:
+    async with command(
+        "job", "run", str(file), "--yes", "--json", "--keep", "0", env=env
+    ) as client:
         await client.until(lambda it: "line 2" in it.err)
         yield client
 

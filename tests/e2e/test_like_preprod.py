@@ -33,7 +33,7 @@ def test_a_job_is_run_billed_and_reconciled_at_the_pace_of_a_public_network(tmp_
                 async with httpx.AsyncClient() as client:
                     assert (await client.get(control)).json()["pace"] == "preprod"
                 file = job_file(tmp_path, "slow")
-                ran = await tally("job", "run", file, "--yes", "--json", env=env)
+                ran = await tally("job", "run", file, "--yes", "--json", "--keep", "0", env=env)
                 assert ran.process.returncode == 0, str(ran)
                 assert ran.last["reason"] == "COMPLETED" and ran.last["settled"] is True, str(ran)
                 billed = await tally("invoice", ran.last["job"], "--verify", "--json", env=env)

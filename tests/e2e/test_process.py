@@ -67,7 +67,7 @@ async def story(folder: Path, env: dict[str, str]) -> tuple[str, ...]:
         (job_file(folder, "cores"), "core"),
         (job_file(folder, "device", resources=gpu), "gpu"),
     ):
-        ran = await tally("job", "run", file, "--yes", "--json", env=env)
+        ran = await tally("job", "run", file, "--yes", "--json", "--keep", "0", env=env)
         assert ran.process.returncode == 0, str(ran)
         assert ran.last["reason"] == "COMPLETED" and ran.last["settled"] is True, str(ran)
         billed = await tally("invoice", ran.last["job"], "--verify", "--json", env=env)

@@ -54,7 +54,9 @@ def test_an_end_is_paid_by_the_operator_and_signed_by_its_provider(tmp_path: Pat
             "price": {"budget": "5 ADA"}, "policy": {"max_duration": "10m"},
         }  # fmt: skip
         job.write_text(json.dumps(said))
-        ran = await tally("job", "run", str(job), "--yes", "--json", env=place.environment)
+        ran = await tally(
+            "job", "run", str(job), "--yes", "--json", "--keep", "0", env=place.environment
+        )
         assert ran.last["reason"] == "COMPLETED", str(ran)
         await until_ended(world, ran.last["job"])
         bill = await settled_bill(world, ran.last["job"])

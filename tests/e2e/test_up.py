@@ -104,7 +104,7 @@ def test_it_knows_everything_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with up(home) as (running, env):
             file = job_file(tmp_path, await image(home), 2)
-            ran = await tally("job", "run", str(file), "--yes", "--json", env=env)
+            ran = await tally("job", "run", str(file), "--yes", "--json", "--keep", "0", env=env)
             assert ran.process.returncode == 0, str(ran)
             assert ran.last["reason"] == "COMPLETED" and ran.last["settled"] is True, str(ran)
             # Its channel's end lies deep before the picture is taken: nothing of it changes any
@@ -121,7 +121,7 @@ def test_it_knows_everything_after_a_restart(tmp_path: Path) -> None:
             assert await picture(again) == before
             assert (await block(again, str(tip["height"])))["hash"] == tip["hash"]
             assert (await block(again, "latest"))["height"] >= tip["height"]
-            ran = await tally("job", "run", str(file), "--yes", "--json", env=again)
+            ran = await tally("job", "run", str(file), "--yes", "--json", "--keep", "0", env=again)
             assert ran.process.returncode == 0, str(ran)
             billed = await tally("invoice", ran.last["job"], "--verify", "--json", env=again)
             assert billed.process.returncode == 0, str(billed)

@@ -30,7 +30,7 @@ from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import JOB_COLUMNS, job_row, show_job, show_quote
-from marketplace.domain.money.keep import AT_ONCE
+from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import show_ada
 
 app = typer.Typer(
@@ -91,9 +91,12 @@ def run(
     keep: Annotated[
         str,
         typer.Option(
-            help="How long its channel stays open for your next jobs once it is idle, such as 10m."
+            help=(
+                "How long its channel stays open for your next jobs once it is idle; 0 ends it"
+                " with the job."
+            )
         ),
-    ] = AT_ONCE,
+    ] = KEEP,
     detach: Annotated[
         bool,
         typer.Option(

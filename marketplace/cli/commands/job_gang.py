@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from marketplace.cli.shared.options import Where
-from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, offered_text
+from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, kept_text, offered_text
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
@@ -76,7 +76,7 @@ async def _logs(at: int, job: Job) -> None:
 def _say(gang: Gang, wish: Wish, settled: bool) -> None:
     rows = [
         {"job": job.id, "state": job.state, "reason": job.reason, "exit_code": job.exit_code,
-         "spent": job.spent}
+         "spent": job.spent, "kept": job.kept}
         for job in gang.members
     ]  # fmt: skip
     if wish.as_json:
@@ -90,4 +90,5 @@ def _say(gang: Gang, wish: Wish, settled: bool) -> None:
     if wish.detach:
         out.print(f"{gang.id} runs; `tally payer run` pays for it", markup=False)
     else:
-        out.print(f"{gang.id}: {show_ada(gang.spent)}", markup=False)
+        told = f"{gang.id}: {show_ada(gang.spent)}{kept_text(gang.members)}"
+        out.print(told, markup=False)

@@ -38,6 +38,7 @@ from marketplace.domain.isolation import Isolation
 from marketplace.domain.metering.reading import Cause
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.invoice.bill import Invoice, Line
+from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.units import LOVELACE_PER_ADA, show_ada
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Range, Resources
@@ -123,7 +124,7 @@ async def _tell(place: Embedded, purse: Purse, say: Any, as_json: bool) -> dict[
     story = Story()
     async with (
         Containers() as containers,
-        Market(place.market_url, wallet=purse, chain_url=place.chain_url) as market,
+        Market(place.market_url, wallet=purse, chain_url=place.chain_url, keep=AT_ONCE) as market,
     ):
         await _wait_for_offer(market)
         async with anyio.create_task_group() as both:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
-from marketplace.domain.money.keep import AT_ONCE
+from marketplace.domain.money.keep import KEEP
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import show_ada, show_duration, show_rate
 
@@ -39,7 +39,7 @@ _LAST_WORDS_S: Final = 15.0
 
 @asynccontextmanager
 async def at_market(
-    where: Where, *, keep: str = AT_ONCE, close_after_s: float = CLOSE_AFTER_S
+    where: Where, *, keep: str = KEEP, close_after_s: float = CLOSE_AFTER_S
 ) -> AsyncGenerator[Market]:
     """The market of *where*, signed in to with the purse; the payer runs inside."""
     configure_logs()
@@ -233,6 +233,7 @@ def _summary(job: Job, screen: _Screen, settled: bool) -> dict[str, Any]:
         "ceiling": view.get("ceiling"),
         "ticks": screen.ticks,
         "settled": settled,
+        "kept": job.kept,
         "simulated": bool(view.get("simulated")),
         "device": view.get("device"),
         "notes": screen.notes,
@@ -243,7 +244,18 @@ def _last_line(job: Job, screen: _Screen) -> str:
     view = job.view
     code = f" (exit code {job.exit_code})" if job.exit_code is not None else ""
     of = f" of at most {show_ada(int(view['ceiling']))}" if view.get("ceiling") else ""
-    return f"{job.reason}{code}, {screen.ticks} ticks: {show_ada(job.spent)}{of}"
+    return f"{job.reason}{code}, {screen.ticks} ticks: {show_ada(job.spent)}{of}{kept_text([job])}"
+
+
+def kept_text(jobs: Sequence[Job]) -> str:
+    """What is said at the end of *jobs* whose channels stay open; empty if none does."""
+    kept = {str(one["channel"]): one for job in jobs for one in job.kept}
+    if not kept:
+        return ""
+    longest = show_duration(max(int(one["keep_ms"]) for one in kept.values()))
+    home = show_ada(sum(int(one["comes_home"]) for one in kept.values()))
+    many = "channel stays" if len(kept) == 1 else f"{len(kept)} channels stay"
+    return f"; {many} open for {longest}, {home} come home then"
 
 
 def _say(as_json: bool, summary: dict[str, Any], line: str) -> None:

@@ -23,6 +23,16 @@ class JobChannels:
             if any(lease.terms.job == job for lease in held.book.leases.values())
         ]
 
+    def kept(self, job: str) -> list[ChannelPayer]:
+        """Those of :meth:`of` that stay open once *job* is over, until they were idle."""
+        return [
+            held
+            for held in self.of(job)
+            if held.facts.keep_ms
+            and held.facts.state is not ChannelStage.ENDED
+            and not held.end_sent
+        ]
+
     def spent(self, job: str) -> int:
         """What all leases of the job were approved for, on whichever channels."""
         return sum(

@@ -96,6 +96,11 @@ class ChannelPayer:
         """The greatest that was signed, made again; None before the first."""
         return Voucher.sign(self.session, self.book.signed) if self.book.signed else None
 
+    @property
+    def comes_home(self) -> int:
+        """What is in it and is nobody else's, if it ended now."""
+        return self.facts.amount - self.book.signed
+
     def close(self) -> None:
         """Give the lock back."""
         self._journal.close()

@@ -156,6 +156,22 @@ class Job:
             return bool(await self._runner.settled(self.id))
         return False
 
+    @property
+    def kept(self) -> list[Json]:
+        """Its channels that stay open for the next job: each its session key, for how long it is
+        kept once it is idle (``keep_ms``), and the lovelace that come home then.
+        """
+        if self._runner is None:
+            return []
+        return [
+            {
+                "channel": held.session_vk.hex(),
+                "keep_ms": held.facts.keep_ms,
+                "comes_home": held.comes_home,
+            }
+            for held in self._runner.channels.kept(self.id)
+        ]
+
     # ---- what it says ----------------------------------------------------------------------
 
     async def logs(self, *, follow: bool = True) -> AsyncIterator[str]:

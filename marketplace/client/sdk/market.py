@@ -41,8 +41,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Halt, Refusal
-from marketplace.domain.money.keep import AT_ONCE
-from marketplace.domain.units import parse_duration_ms
+from marketplace.domain.money.keep import KEEP, read_keep
 from marketplace.domain.work.job import JobSpec
 
 log = structlog.get_logger("tally.client")
@@ -71,12 +70,12 @@ class Market(Reader):
         project_id: str | None = None,
         submit_urls: Sequence[str] | None = None,
         token: str = "",
-        keep: str = AT_ONCE,
+        keep: str = KEEP,
         close_after_s: float = CLOSE_AFTER_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """*token*: an API key instead of signing in; *keep*: how long
-        an idle channel stays open for further jobs (``10m``; ``0s`` ends it at once);
+        an idle channel stays open for further jobs (``0``: it ends at once);
         *submit_urls*: further doors through which transactions are sent, too
         (``TALLY_SUBMIT_URLS``); *close_after_s*: how long a provider may leave an End unanswered
         before its channel is closed.
@@ -95,7 +94,7 @@ class Market(Reader):
                 wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
                 logger_factory=structlog.PrintLoggerFactory(sys.stderr),
             )
-        self._keep_ms = parse_duration_ms(keep)
+        self._keep_ms = read_keep(keep)
         self._close_after_ms = int(close_after_s * 1000)
         self._leaving: set[bytes] = set()
         self._runner: Runner | None = None

@@ -28,7 +28,7 @@ from marketplace.client.sdk import market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.evidence import Evidence
 from marketplace.domain.money.invoice.bill import Invoice
-from marketplace.domain.money.keep import AT_ONCE
+from marketplace.domain.money.keep import KEEP
 from marketplace.domain.work.job import JobSpec
 
 T = TypeVar("T")
@@ -116,6 +116,11 @@ class Job:
         """Whether its channels have ended on chain in time."""
         return self._portal.call(self._job.settled, within_s)
 
+    @property
+    def kept(self) -> list[Json]:
+        """Its channels that stay open for the next job."""
+        return self._job.kept
+
     def logs(self, *, follow: bool = True) -> Iterator[str]:
         """Lines of its output."""
         return _each(self._portal, self._job.logs(follow=follow))
@@ -157,7 +162,7 @@ class Market:
         project_id: str | None = None,
         submit_urls: Sequence[str] | None = None,
         token: str = "",
-        keep: str = AT_ONCE,
+        keep: str = KEEP,
     ) -> None:
         self._make: Callable[[], market.Market] = partial(
             market.Market,

@@ -12,15 +12,28 @@ from typing import Final
 
 from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
+from marketplace.domain.units import parse_duration_ms
 
-AT_ONCE: Final = "0s"
-"""The keep of a consumer who says nothing: its channel ends with its last lease."""
+AT_ONCE: Final = "0"
+"""The keep by which a channel ends with its last lease."""
+KEEP: Final = "10m"
+"""The keep of a consumer who says nothing."""
 KEEP_MS: Final = 600_000
-"""The keep of a channel that was kept before a time could be said: ten minutes."""
+"""The same; also that of a channel that was kept before a time could be said."""
 MOST_MS: Final = 30 * 86_400_000
 _TAG: Final = "tally/keep/v1"
+
+
+def read_keep(text: str) -> int:
+    """``10m`` in milliseconds; ``0`` ends a channel with its last lease. :class:`Malformed` for
+    anything else, and for more than 30 days.
+    """
+    keep_ms = 0 if text.strip() == AT_ONCE else parse_duration_ms(text)
+    if keep_ms > MOST_MS:
+        raise Malformed(f"{text!r} is longer than the 30 days that a channel may be kept for")
+    return keep_ms
 
 
 class KeepRefused(Refusal):

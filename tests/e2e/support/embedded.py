@@ -25,6 +25,7 @@ from marketplace.cli.embedded.up import start
 from marketplace.client.sdk.market import Market
 from marketplace.domain.metering.reading import Cause
 from marketplace.domain.money.invoice.bill import Invoice, Line
+from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.units import LOVELACE_PER_ADA
 from tests.e2e.support.wire import keep_ports
 from tests.requires import need_devnet, need_docker
@@ -103,7 +104,7 @@ def story(
             async with embedded(folder, **more) as place, Containers() as docker:
                 purse = await place.purse("consumer")
                 async with Market(
-                    place.market_url, wallet=purse, chain_url=place.chain_url
+                    place.market_url, wallet=purse, chain_url=place.chain_url, keep=AT_ONCE
                 ) as market:
                     await tell(World(place, docker, market, folder))
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
+
 from marketplace.client.payer import journal as books
 from marketplace.client.payer.journal import Journal
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.units import show_ada
 from marketplace.domain.work.parts import Policy
+from tests.integration.client.test_cli import Shell
 from tests.integration.support.client import World, spec, story, until
 
 LONG = Policy(max_duration_ms=600_000)  # its ceiling leaves room for those that follow
@@ -120,5 +124,46 @@ def test_where_a_provider_keeps_none_a_channel_ends_with_its_job(tmp_path: Path)
             (held,) = market.payers.all
             assert held.facts.keep_ms == 0
             await until(lambda: held.end_sent and not world.provider.adapter.keeps)
+
+    story(tmp_path, tell)
+
+
+JOB = """\
+version: 1
+name: said
+image: "sha256:%s"
+command: ["echo", "hello"]
+resources: {cpu: 1, memory: 256MB}
+price: {max_per_core_second: 50 lovelace, budget: 5 ADA}
+policy: {max_duration: 1m}
+""" % ("ab" * 32)
+
+
+def test_a_command_that_says_nothing_keeps_for_ten_minutes_and_says_what_comes_home(
+    tmp_path: Path,
+) -> None:
+    async def tell(world: World) -> None:
+        purse = world.purse()
+        shell, file = Shell(world), tmp_path / "said.yaml"
+        file.write_text(JOB)
+        async with command(world, purse) as market:
+            await world.provider.keeps(market)
+
+        async def provide() -> None:
+            lease = await world.provider.lease()
+            await world.provider.start(lease)
+            await world.provider.ticks(lease, 3)
+            await world.provider.adapter.finish(lease)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(provide)
+            done = await shell.tally("job", "run", str(file), "--yes")
+        assert done.returncode == 0, done.stderr
+        (channel,) = opened(purse)
+        book = books.peek(purse.channels, channel)
+        assert book.facts is not None and book.facts.keep_ms == 600_000 and not book.end_sent
+        home = show_ada(book.facts.amount - book.book.signed)
+        last = done.stdout.splitlines()[-1]
+        assert last.endswith(f"; channel stays open for 10m, {home} come home then"), last
 
     story(tmp_path, tell)

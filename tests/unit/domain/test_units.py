@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from marketplace.domain import units
 from marketplace.domain.errors import Malformed
+from marketplace.domain.money.keep import KEEP, KEEP_MS, read_keep
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,12 @@ def test_totals_lose_less_than_one_lovelace(a: int, b: int, rate: int) -> None:
 @given(st.integers(0, 45 * 10**15))
 def test_ada_is_shown_exactly(lovelace: int) -> None:
     assert units.parse_money(units.show_ada(lovelace)) == lovelace
+
+
+def test_a_keep_is_a_duration_or_nothing() -> None:
+    assert [read_keep(text) for text in (KEEP, "0", " 0 ", "0s", "90s")] == [
+        KEEP_MS, 0, 0, 0, 90_000
+    ]  # fmt: skip
+    for text in ("", "-1s", "10", "31d"):
+        with pytest.raises(Malformed):
+            read_keep(text)

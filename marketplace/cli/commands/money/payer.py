@@ -28,6 +28,7 @@ from marketplace.client.net.http import MarketFault
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import parse_money, show_ada
 
 app = typer.Typer(
@@ -60,6 +61,12 @@ def run(
             min=0,
         ),
     ] = CLOSE_AFTER_S,
+    keep: Annotated[
+        str,
+        typer.Option(
+            help="How long a channel that a retry opens stays open once it is idle; 0 ends it."
+        ),
+    ] = KEEP,
     as_json: Json = False,
 ) -> None:
     """Take every channel of the purse that no other process holds, and answer its receipts.
@@ -73,7 +80,7 @@ def run(
     async def story() -> None:
         while True:
             try:
-                await _serve(where, warn_below, close_after, as_json)
+                await _serve(where, warn_below, close_after, keep, as_json)
                 return
             except (MarketFault, ChainFault) as fault:
                 _say(as_json, {"event": "waiting", "code": fault.code, "message": fault.message})
@@ -82,7 +89,9 @@ def run(
     guarded(lambda: anyio.run(story))
 
 
-async def _serve(where: Where, warn_below: int, close_after: float, as_json: bool) -> None:
+async def _serve(
+    where: Where, warn_below: int, close_after: float, keep: str, as_json: bool
+) -> None:
     async def heard(paid: Paid) -> None:
         if paid.kind != "tick":
             row: dict[str, Any] = {
@@ -92,7 +101,7 @@ async def _serve(where: Where, warn_below: int, close_after: float, as_json: boo
             }
             _say(as_json, row | {"spent": paid.spent, "code": paid.code, "message": paid.message})
 
-    async with at_market(where, close_after_s=close_after) as opened:
+    async with at_market(where, keep=keep, close_after_s=close_after) as opened:
         opened.listen(heard)
         _say(
             as_json, {"event": "ready", "market": where.market, "purse": opened.runner.till.address}
