@@ -31,6 +31,10 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     assert page.locator("#pay .checks .ok").count() == 18
     expect(page.locator("#quote").locator("..")).to_contain_text("SIMULATED")
     assert wallet.asked == ["signData"]
+    keep = page.get_by_label("Keep the channel open")
+    expect(keep).to_be_checked()
+    keep.uncheck()  # it ends with its job: the refund is looked for below
+    expect(go).to_be_enabled(timeout=30 * SECONDS)
     go.click()
 
     expect(page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)

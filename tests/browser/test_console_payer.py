@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 
 from marketplace.client.payer import decide
 from marketplace.domain.errors import Refusal
+from marketplace.domain.money.keep import KEEP_MS, Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, voucher_message
@@ -301,7 +302,8 @@ def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: 
         """async ([spec, vk]) => {
           const r = await import("/assets/money/records.js");
           const {fromHex, toHex} = await import("/assets/crypto/bytes.js");
-          return [toHex(r.workOf(spec)), toHex(r.voucherMessage(2n ** 62n)), toHex(r.endMessage(fromHex(vk), 70000n))];
+          return [toHex(r.workOf(spec)), toHex(r.voucherMessage(2n ** 62n)), toHex(r.endMessage(fromHex(vk), 70000n)),
+            toHex(r.keepMessage(fromHex(vk), 600000))];
         }""",
         [spec.to_wire(), SESSION.verify_key.hex()],
     )
@@ -309,5 +311,6 @@ def test_the_browser_signs_and_hashes_the_very_bytes(running: Product, browser: 
         spec.hash.hex(),
         voucher_message(2**62).hex(),
         End.message(SESSION.verify_key, 70_000).hex(),
+        Keep.message(SESSION.verify_key, KEEP_MS).hex(),
     ]
     page.context.close()

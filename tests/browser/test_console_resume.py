@@ -88,7 +88,7 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     sign_in(console)
     until(lambda: len(asked(console, "/v1/offers")["items"]) == 2, "two offers")
     ask(console, place.image, SHORT.format(600), "resumes", "1")
-    pay(console)
+    pay(console, keep=False)
     job = page.url.rsplit("/", 1)[1]
     until(lambda: int(page.locator("#ticks").inner_text()) >= 4, "four ticks")
     first = asked(console, f"/v1/jobs/{job}")

@@ -40,9 +40,13 @@ def ask(
     page.wait_for_url(re.compile(r"/jobs/job_"))
 
 
-def pay(console: Console) -> None:
-    """The second signature; returns once the workload runs."""
+def pay(console: Console, keep: bool = True) -> None:
+    """The second signature; returns once the workload runs. *keep*: the channel stays open, as the
+    page proposes.
+    """
     go = console.page.get_by_role("button", name="Sign and start")
+    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    console.page.get_by_label("Keep the channel open").set_checked(keep)
     expect(go).to_be_enabled(timeout=30 * SECONDS)
     go.click()
     expect(console.page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)

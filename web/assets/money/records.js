@@ -284,6 +284,12 @@ export function voucherMessage(cumulative) {
 export const endMessage = (sessionVk, cumulative) => encode(["tally/end/v1", sessionVk, BigInt(cumulative)]);
 
 /**
+ * The order by which the provider ends a channel that was idle for *keepMs*.
+ * @type {(sessionVk: Bytes, keepMs: number) => Bytes}
+ */
+export const keepMessage = (sessionVk, keepMs) => encode(["tally/keep/v1", sessionVk, keepMs]);
+
+/**
  * What `Terms.work` must be: the hash of the job as it was posted.
  * @type {(spec: PostedSpec) => Bytes}
  */

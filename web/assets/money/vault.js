@@ -32,6 +32,7 @@
  * @property {PostedSpec} [spec] as it was posted
  * @property {Locked | null} [locked] values of secrets that wait for the provider's key
  * @property {boolean} [keep] for a next job
+ * @property {number} [keepMs] for how long once it is idle; a book of before has none, and is kept until it is finished by hand
  * @property {string} [openTx]
  * @property {Begun | null} [begun] what the wallet signed and the market has not confirmed
  * @property {{body: Bytes, signature: Bytes}} [evidence] the receipt for which nothing more is signed

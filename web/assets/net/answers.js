@@ -9,6 +9,7 @@
  * @property {string} adapter_signature
  * @property {string} session_vk
  * @property {"fresh" | "reused"} channel
+ * @property {{keep_most_ms?: number} | null} [offer] the longest that an idle channel is kept open, by its provider's word
  */
 
 /**

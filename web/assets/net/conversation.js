@@ -29,6 +29,7 @@ import { Refused } from "../money/records.js";
  * @property {{session_vk: Bytes, signature: Bytes}} Subscribe
  * @property {{lease: string, voucher: [session: Bytes, cumulative: bigint, signature: Bytes]}} VoucherSent
  * @property {{end: [session: Bytes, cumulative: bigint, signature: Bytes]}} EndSent
+ * @property {{keep: [session: Bytes, keepMs: number, signature: Bytes]}} KeepSent
  * @property {{lease: string, reason: "PROVIDER_FAULT" | "CHANNEL_TWICE"}} StopAsked
  */
 

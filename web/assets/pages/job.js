@@ -211,7 +211,7 @@ const ACTIONS = {
     const id = toHex(key.verifyKey);
     const before = (await vault.all()).find((book) => book.job === job);
     if (!before?.spec) throw new Error("this job was posted from another browser: resume it there");
-    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account: before.account, job, spec: before.spec });
+    await vault.keep({ id, privateKey: key.privateKey, state: "NEW", made: Date.now(), account: before.account, job, spec: before.spec, ...(before.keep !== undefined && { keep: before.keep }) });
     quote.agreedAlready = true;
     /** @type {JobView} */
     const view = await post(`/v1/jobs/${job}/resume`, { session_vk: id }, { once: id });

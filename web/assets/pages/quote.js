@@ -37,7 +37,7 @@ export class Quote {
     this.magic = magic;
     this.onPaid = onPaid;
     this.agreedAlready = false;
-    this.keep = false;
+    this.keepMs = 0;
     this.section = byId("pay");
     this.body = byId("pay-body");
     this.button = make("button", { type: "button", id: "pay-now" });
@@ -90,9 +90,9 @@ export class Quote {
       place.replaceChildren(...this.opening(agreed, given));
       this.button.disabled = !given.checked.ok;
     };
-    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(agreed, now, this.keep)));
+    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(agreed, now, this.keepMs)));
     set(ready);
-    this.body.replaceChildren(place, this.keeping(async (extra) => {
+    this.body.replaceChildren(place, this.keeping(agreed, async (extra) => {
       this.button.disabled = true;
       set(await prepare(agreed, this.magic, extra, reserve));
     }), this.actions(agreed));
@@ -116,14 +116,19 @@ export class Quote {
   }
 
   /**
-   * The choice to keep the channel for a next job, and what to put aside in it.
+   * The choice to keep the channel for a next job, and what to put aside in it; none where its provider keeps none.
+   * A job that goes on elsewhere is asked as it was the first time.
+   * @param {Agreed} agreed
    * @param {(extra: bigint) => Promise<void>} change
    */
-  keeping(change) {
+  keeping({ keepMs, mine }, change) {
+    const checked = mine.keep ?? true;
+    this.keepMs = checked ? keepMs : 0;
+    if (!keepMs) return "";
     let timer = 0;
     const amount = make("input", { name: "extra", inputmode: "decimal", value: "0", autocomplete: "off", size: 8 });
-    const more = make("label", { hidden: true, class: "short" }, "Put aside for later jobs (₳)", amount);
-    const box = make("input", { type: "checkbox", name: "keep" });
+    const more = make("label", { hidden: !checked, class: "short" }, "Put aside for later jobs (₳)", amount);
+    const box = make("input", { type: "checkbox", name: "keep", checked });
     const read = () => {
       const value = box.checked ? parseAda(amount.value || "0") : 0;
       amount.toggleAttribute("aria-invalid", value === null);
@@ -133,13 +138,13 @@ export class Quote {
     };
     amount.addEventListener("input", read);
     box.addEventListener("change", () => {
-      this.keep = box.checked;
+      this.keepMs = box.checked ? keepMs : 0;
       more.hidden = !box.checked;
       if (parseAda(amount.value)) read();
     });
     return make("div", {},
-      make("label", { class: "check" }, box, "Keep the channel open for my next job with this provider"),
-      make("p", { class: "hint" }, "What this job leaves in it then pays the next one without asking the wallet. Finish it at any time on the Channels page, and the rest comes home."),
+      make("label", { class: "check" }, box, `Keep the channel open for my next job with this provider, until it was idle for ${duration(keepMs)}`),
+      make("p", { class: "hint" }, "What this job leaves in it then pays the next one without asking the wallet. Once it is idle for so long the provider ends it, and the rest comes home; Finish on the Channels page does so at once."),
       make("div", { class: "row" }, more));
   }
 

@@ -11,7 +11,7 @@ import { pause } from "../net/api.js";
 import { Conversation } from "../net/conversation.js";
 import { newKey, random, sign } from "../crypto/ed25519.js";
 import * as payer from "../money/payer.js";
-import { endMessage, readReceipt, readTerms, Refused, voucherMessage } from "../money/records.js";
+import { endMessage, keepMessage, readReceipt, readTerms, Refused, voucherMessage } from "../money/records.js";
 import * as vault from "../money/vault.js";
 
 /**
@@ -139,7 +139,7 @@ async function giveUp(book, name, lost = false) {
   if (!lease) return;
   const next = { ...book, leases: { ...book.leases, [name]: { ...lease, over: true, cap: lost ? payer.late(lease) : lease.cap } } };
   await keep(next);
-  if (payer.over(next) && (lost || !book.keep)) await end(next);
+  if (payer.over(next)) await idle(next, lost);
   count();
 }
 
@@ -195,7 +195,7 @@ async function step(bytes) {
   if (opened) {
     say({ what: "link", up: true });
     for (const book of books.values()) await subscribe(book);
-    for (const book of books.values()) if (book.endSent) await sendEnd(book);
+    for (const book of books.values()) await (book.endSent ? sendEnd(book) : sendKeep(book));
   }
   if (message) await handle(message);
   if (talk.received !== before) socket.send(talk.acknowledgement());
@@ -290,7 +290,7 @@ async function reply(book, note, body) {
   const { job, approved } = leaseIn(book, given.lease);
   say({ what: "tick", id: book.id, lease: given.lease, job, seq: given.seq, unitMs: given.unit_ms_total, approved, signed: book.signed });
   if (note) say({ what: "note", id: book.id, code: note.code, kept: note.kept });
-  if (payer.over(book) && !book.keep) await end(book);
+  if (payer.over(book)) await idle(book);
   if (given.final) count();
 }
 
@@ -353,7 +353,8 @@ async function progress(book, { lease, stage, detail }) {
   if (never) next = { ...next, leases: { ...next.leases, [lease]: { ...one, over: true } } };
   if (next !== book) await keep(next);
   say({ what: "stage", id: book.id, lease, job, stage });
-  if (never && payer.over(next) && !next.keep) await end(next);
+  if (stage === "STARTED") await sendKeep(next); // whatever becomes of this page: the channel ends by itself
+  if (never && payer.over(next)) await idle(next);
   if (stage === "SETTLED") await settled(books.get(book.id) ?? next, detail?.tx);
   if (never) count();
 }
@@ -367,6 +368,12 @@ async function settled(book, tx) {
   count();
 }
 
+/**
+ * No lease of it runs: it ends, or stays open for a next job.
+ * @type {(book: Paying, lost?: boolean) => Promise<void>}
+ */
+const idle = (book, lost = false) => (lost || !book.keep ? end(book) : sendKeep(book));
+
 /** @type {(held: Paying) => Promise<void>} */
 async function end(held) {
   const book = { ...held, endSent: true };
@@ -374,6 +381,13 @@ async function end(held) {
   await sendEnd(book);
   say({ what: "end", id: book.id, signed: book.signed });
   count();
+}
+
+/** @type {(book: Paying) => Promise<void>} */
+async function sendKeep({ id, privateKey, keepMs, endSent }) {
+  if (!keepMs || endSent) return;
+  const signature = await sign(privateKey, keepMessage(fromHex(id), keepMs));
+  send("KeepSent", { keep: [fromHex(id), keepMs, signature] });
 }
 
 /** @type {(book: Paying) => Promise<void>} */

@@ -44,11 +44,13 @@ import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wa
  * @property {Paying | null} warm the book, if the channel is open already
  * @property {{[name: string]: string}} secrets
  * @property {Bytes} adapterSignature
+ * @property {number} keepMs how long a channel that it opens stays open once it is idle; 0: it ends with its job
  */
 
 /** @typedef {Judged & {reserve: bigint}} JudgedOpen */
 /** @typedef {{api: WalletApi, cbor: string, extra: bigint, checked: JudgedOpen}} Ready to be signed by the wallet */
 
+const KEEP_MS = 600_000; // as every client of a consumer (marketplace/domain/money/keep.py)
 const LOVELACE_PER_BYTE = 4310; // of the least that an output holds, on every network since Babbage
 
 /**
@@ -80,7 +82,7 @@ export async function examine(job, magic) {
   if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
   const secrets = asked.locked ? await unlock(asked.locked) : {};
   capOf(terms, asked.spec, before(books, terms, late)); // refused before a wallet is asked
-  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature) };
+  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature), keepMs: Math.min(KEEP_MS, quote.offer?.keep_most_ms ?? 0) };
 }
 
 /** @type {(book: Stored) => book is Posted} */
@@ -199,13 +201,13 @@ async function sealed({ asked, terms, secrets }) {
 
 /**
  * Sign the terms, let the wallet sign the transaction, submit it, and start to pay: once, in whichever of this browser's pages.
- * @type {(agreed: Agreed, ready: Ready, keep: boolean) => Promise<unknown>}
+ * @type {(agreed: Agreed, ready: Ready, keepMs: number) => Promise<unknown>}
  */
-export const accept = (agreed, ready, keep) =>
-  navigator.locks.request(`tally-open-${agreed.mine.id}`, () => open(agreed, ready, keep));
+export const accept = (agreed, ready, keepMs) =>
+  navigator.locks.request(`tally-open-${agreed.mine.id}`, () => open(agreed, ready, keepMs));
 
-/** @type {(agreed: Agreed, ready: Ready, keep: boolean) => Promise<void>} */
-async function open(agreed, ready, keep) {
+/** @type {(agreed: Agreed, ready: Ready, keepMs: number) => Promise<void>} */
+async function open(agreed, ready, keepMs) {
   const held = await vault.load(agreed.mine.id);
   if (held?.begun) return finish(held, held.begun); // another page had it signed: a second open would be paid from as well
   if (held?.state === "OPEN") throw new Refused("OPENED", "another page of this browser has opened this channel: load the page again");
@@ -217,7 +219,7 @@ async function open(agreed, ready, keep) {
   const secrets = await sealed(agreed);
   const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
   /** @type {Paying} */
-  const book = newBook({ ...mine, locked: null, state: "OPENING", keep, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
+  const book = newBook({ ...mine, locked: null, state: "OPENING", keep: keepMs > 0, keepMs, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
   await vault.keep(book); // before the money moves: a channel without its book could only be closed
   await finish(book, begun);
   await forget(agreed);
