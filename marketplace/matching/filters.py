@@ -49,7 +49,7 @@ def free_devices(fleet: Fleet, rows: Rows, request: Request, owner: int | None) 
     """Per device: free enough for one device of *request* by *owner* (None: somebody not yet on any
     device).
     """
-    free = fleet.free[rows]
+    free = fleet.free.take(rows, 0)
     if request.gpu_milli == WHOLE:
         return free == WHOLE
     fits = free >= request.gpu_milli

@@ -47,7 +47,7 @@ class ChangeLog:
     """A sliding window over the rows that changed."""
 
     def __init__(self, window: int = 1 << 16) -> None:
-        self._rows: Small = np.zeros(2 * window, np.int32)
+        self._rows: Rows = np.zeros(2 * window, np.intp)  # what arrays are looked up with
         self._window = window
         self._base = 0
         self.end = 0

@@ -22,7 +22,7 @@ from marketplace.matching.scoring.scores import Slots
 from marketplace.matching.scoring.standing import Standing
 from marketplace.matching.scoring.usable import Floats
 
-FEW: Final = 8
+FEW: Final = 16
 """Up to this many hosts with room are scored one by one."""
 
 SHAPE_CELLS: Final = 64_000_000
@@ -156,11 +156,11 @@ class Shapes:
         """
         fleet, standing, request = self.fleet, self.standing, shape.request
         assert standing is not None, "of() makes the standing first"
-        able = shape.fails[rows] == 0
-        able &= fleet.cpu[rows] >= request.cpu_milli
-        able &= fleet.mem[rows] >= request.memory_mib
+        able = shape.fails.take(rows) == 0
+        able &= fleet.cpu.take(rows) >= request.cpu_milli
+        able &= fleet.mem.take(rows) >= request.memory_mib
         if request.disk_mib:
-            able &= fleet.disk[rows] >= request.disk_mib
+            able &= fleet.disk.take(rows) >= request.disk_mib
         fits = None
         if request.gpu_count:
             fits = filters.open_devices(fleet, rows, request, owner)
@@ -169,9 +169,9 @@ class Shapes:
         costs.fill(np.inf)
         (open_at,) = able.nonzero()
         weight = self.policy.price_weight
-        if request.gpu_count == 1 and fits is not None and len(open_at) <= FEW:
+        if len(open_at) <= FEW:
             for at in open_at.tolist():
-                devices: list[bool] = fits[at].tolist()
+                devices: list[bool] = [] if fits is None else fits[at].tolist()
                 costs[at], slots[at] = scores_scalar.score_row(
                     fleet, standing, int(rows[at]), request, devices, weight
                 )

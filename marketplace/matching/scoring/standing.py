@@ -26,8 +26,8 @@ _ROUND: Final = 1e9
 
 class Line(NamedTuple):
     """One host in plain numbers: milli-cores, MiB, its model's first line in the tables, devices
-    (at least 1), devices wholly free, per-mille free in all and per device, the level of the tables
-    that each reaches, its worth.
+    (at least 1), devices wholly free, per-mille free in all, columns of the tables, its devices
+    with something free (which, its per-mille, the level of the tables that it reaches), its worth.
     """
 
     cpu: int
@@ -36,8 +36,8 @@ class Line(NamedTuple):
     devices: int
     idle: int
     total: int
-    free: list[int]
-    levels: list[int]
+    columns: int
+    open: list[tuple[int, int, int]]
     value: float
 
 
@@ -89,16 +89,18 @@ class Standing:
         cpu, memory, devices = int(fleet.cpu[row]), int(fleet.mem[row]), int(fleet.count1[row])
         free: list[int] = fleet.free[row].tolist()
         reached = usable.levels
-        levels = [reached[share] for share in free]
+        some = [(at, share, reached[share]) for at, share in enumerate(free) if share]
         idle, total = free.count(WHOLE), sum(free)
         first = int(fleet.model0[row]) * usable.per_model
-        at = usable.line(first, cpu, memory)
-        one, many = usable.plain(at)
-        held = added([one[level] * share for level, share in zip(levels, free, strict=True)])
+        one, many = usable.plain(usable.line(first, cpu, memory))
+        worth = [0.0] * len(free)
+        for at, share, level in some:
+            worth[at] = one[level] * share
+        held = added(worth)
         held += many[min(idle, usable.most)] * idle
         held -= stranded(usable, cpu, total, devices)
         value = round(held * _ROUND) / _ROUND
-        return Line(cpu, memory, first, devices, idle, total, free, levels, value)
+        return Line(cpu, memory, first, devices, idle, total, len(free), some, value)
 
 
 def stranding(usable: Usable, cpu: Ints, total: Ints, devices: Small) -> Floats:
