@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from marketplace.api.http.auth import PartsDep, Reader, public
 from marketplace.api.routes import account as account_routes
 from marketplace.api.routes import jobs as job_routes
+from marketplace.console import said
 from marketplace.console.page import COOKIE, Viewer, page
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job_machine import JobState
@@ -57,7 +58,7 @@ async def job(request: Request, job_id: str, parts: PartsDep, who: Viewer) -> HT
     start = max(0, len(text) - LOG_SHOWN)
     outputs = await job_routes.outputs(job_id, parts, who)
     return page(
-        request, "job", who, job=view, story=story["items"], outputs=outputs["items"],
+        request, "job", who, job=view, story=said.story(story["items"]), outputs=outputs["items"],
         log=text[start:].decode(errors="replace"), log_lease=told.headers["X-Lease"],
         log_end=len(text),
     )  # fmt: skip

@@ -9,8 +9,7 @@ across sites.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final, cast
 from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -21,26 +20,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.http.auth import Parts, PartsDep, public
 from marketplace.api.routes import public as market_routes
-from marketplace.console import account_pages, api_page
+from marketplace.console import account_pages, api_page, supply_pages
 from marketplace.console.assets import Assets
 from marketplace.console.page import MaybeViewer, SignInFirst, page
 from marketplace.console.rendering import environment
 from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.site import origin_of
-from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.jobfile import nominal_least
-from marketplace.domain.work.lease import LeaseState
-from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Range, Resources
-from marketplace.market.base.records import Lease
-from marketplace.market.jobs import jobs
 
 _NOT_PAGES: Final = ("/v1", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
 CHAIN_COOKIE: Final = "tally_chain"
 """The origin of the chain's face that this browser's owner chose (`web/assets/chain/door.js`)."""
-DAYS_SHOWN: Final = 14
-_DAY_MS: Final = 86_400_000
-_RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
 
@@ -55,144 +45,6 @@ async def market(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRes
     trades = (await market_routes.prices(parts, limit=50))["items"]
     stats = await market_routes.stats(parts)
     return page(request, "market", who, devices=devices, trades=trades, stats=stats)
-
-
-@router.get("/offers")
-async def offers(
-    request: Request,
-    parts: PartsDep,
-    who: MaybeViewer,
-    model: Annotated[str, Query(max_length=80)] = "",
-    region: Annotated[str, Query(max_length=40)] = "",
-    vram: Annotated[str, Query(max_length=6, pattern=r"^\d*$")] = "",
-    rate: Annotated[str, Query(max_length=9, pattern=r"^\d*$")] = "",
-    cursor: Annotated[str, Query(max_length=200)] = "",
-) -> HTMLResponse:
-    """Standing supply; *vram* in GB, *rate* in lovelace a second."""
-    wanted = {"model": model, "region": region, "vram": vram, "rate": rate}
-    found = await market_routes.offers(
-        parts, cursor=cursor, limit=50, model=model, region=region,
-        min_vram_mib=nominal_least(int(vram or 0) * 1024),
-        max_rate_micro=int(rate or 0) * 1_000_000, all_states=False,
-    )  # fmt: skip
-    models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
-    filtered, why = any(wanted.values()), None
-    if filtered and not found["items"] and not cursor:
-        spec = _asked(model=model, region=region, vram=int(vram or 0), rate=int(rate or 0))
-        why = jobs.explain(parts.market, spec, who.account if who else "")["explain"]
-    return page(
-        request, "offers", who, found=found, wanted=wanted, models=models, filtered=filtered,
-        why=why,
-    )  # fmt: skip
-
-
-def _asked(
-    *, model: str, region: str, vram: int, rate: int, count: int = 1,
-    isolation: Isolation = Isolation.CONTAINER,
-) -> JobSpec:  # fmt: skip
-    """An hour of the devices of a filter, as a job asks for them: *vram* in GB, *rate* in
-    lovelace.
-    """
-    need = GpuNeed(
-        (model,) if model else (), Range(count, count), Range(nominal_least(vram * 1024))
-    )
-    hour = 3_600_000
-    budget = max(1, count) * (rate or 1_000_000) * hour // 1000 + 1  # no reason of its own
-    return JobSpec(
-        "asked", "any" if isolation.takes_image else "", ("any",), (Resources(gpu=need),),
-        placement=Placement((region,) if region else (), isolation),
-        price=Price(rate * 1_000_000, 0, budget), policy=Policy(hour),
-    )  # fmt: skip
-
-
-@router.get("/explain")
-async def explain(
-    request: Request,
-    parts: PartsDep,
-    who: MaybeViewer,
-    model: Annotated[str, Query(max_length=80)] = "",
-    region: Annotated[str, Query(max_length=40)] = "",
-    vram: Annotated[str, Query(max_length=6, pattern=r"^\d*$")] = "",
-    rate: Annotated[str, Query(max_length=9, pattern=r"^\d*$")] = "",
-    count: Annotated[str, Query(max_length=3, pattern=r"^\d*$")] = "1",
-    isolation: Isolation = Isolation.CONTAINER,
-) -> HTMLResponse:
-    """What a job would be matched with; if nothing, why, and what would."""
-    count = str(max(1, int(count or 1)))
-    wanted = {"model": model, "region": region, "vram": vram, "rate": rate, "count": count,
-              "isolation": isolation.value}  # fmt: skip
-    spec = _asked(
-        model=model, region=region, vram=int(vram or 0), rate=int(rate or 0), count=int(count),
-        isolation=isolation,
-    )  # fmt: skip
-    answer = jobs.explain(parts.market, spec, who.account if who else "")
-    models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
-    return page(
-        request,
-        "explain",
-        who,
-        wanted=wanted,
-        answer=answer,
-        models=models,
-        isolations=[*Isolation],
-    )
-
-
-@router.get("/offers/{offer_id}")
-async def offer(request: Request, offer_id: str, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
-    """One offer and its devices."""
-    return page(request, "offer", who, offer=await market_routes.offer(offer_id, parts))
-
-
-@router.get("/providers")
-async def providers(
-    request: Request,
-    parts: PartsDep,
-    who: MaybeViewer,
-    cursor: Annotated[str, Query(max_length=200)] = "",
-) -> HTMLResponse:
-    """Who offers."""
-    found = await market_routes.providers(parts, cursor=cursor, limit=50)
-    return page(request, "providers", who, found=found)
-
-
-@router.get("/providers/{provider}")
-async def provider(
-    request: Request, provider: str, parts: PartsDep, who: MaybeViewer
-) -> HTMLResponse:
-    """Earnings, leases, the health of its devices, and why it lost requests."""
-    view = await market_routes.provider(provider, parts)
-    market, now = parts.market, parts.market.now
-    leases = await market.store.find(Lease, provider=provider, order=("-id",), limit=25)
-    # What a lease owes is written into it at its end; until then its last receipt says it.
-    running = await market.store.find(Lease, provider=provider, state=_RUNNING, limit=1000)
-    owed = {x.id: r.lease_owed for x in running if (r := await market.last_receipt(x.id))}
-    # What others rent is theirs: only what a public price list would show.
-    rows = [
-        {"state": x.state.name, "reason": x.reason, "device": x.device, "rate_micro": x.rate_micro,
-         "owed": owed.get(x.id, x.owed), "created_at_ms": x.created_ms, "simulated": x.simulated}
-        for x in leases
-    ]  # fmt: skip
-    since = await market.store.find(
-        Lease, provider=provider, created_ms__ge=now - DAYS_SHOWN * _DAY_MS, limit=20_000
-    )
-    days = _by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in since], now)
-    return page(
-        request, "provider", who, provider=view, leases=rows, days=days, due=sum(owed.values())
-    )
-
-
-def _by_day(earned: list[tuple[int, int]], now: int) -> list[dict[str, Any]]:
-    """Lovelace of (when a lease began, what it owes) for each of the last days, the oldest
-    first.
-    """
-    today = datetime.fromtimestamp(now / 1000, UTC).date()
-    days = {today - timedelta(days=n): 0 for n in reversed(range(DAYS_SHOWN))}
-    for at_ms, owed in earned:
-        day = datetime.fromtimestamp(at_ms / 1000, UTC).date()
-        if day in days:
-            days[day] += owed
-    return [{"name": f"{day:%d %b}", "owed": owed} for day, owed in days.items()]
 
 
 @router.get("/sign-in")
@@ -300,6 +152,7 @@ def install(app: FastAPI, parts: Parts) -> None:
     app.add_exception_handler(SignInFirst, ask_to_sign_in)
     _errors_as_pages(app)
     app.include_router(router)
+    app.include_router(supply_pages.router)
     app.include_router(account_pages.router)
     app.include_router(api_page.router)
     app.mount("/assets", Assets(), name="assets")

@@ -11,10 +11,18 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from marketplace.domain.units import show_duration
+from marketplace.console.said import why_ended
+from marketplace.domain.units import (
+    LOVELACE_PER_ADA,
+    MICRO,
+    SECONDS_AN_HOUR,
+    four_digits,
+    hourly,
+    show_duration,
+)
+from marketplace.domain.work.jobfile import nominal_least
 
 _HERE: Final = Path(__file__).resolve().parents[1]
-_SECONDS_PER_HOUR: Final = 3600
 
 
 def folder() -> Path:
@@ -23,7 +31,18 @@ def folder() -> Path:
     return packaged if packaged.is_dir() else _HERE.parent / "web"
 
 
-def ada(lovelace: int) -> str:
+def ada(lovelace: int) -> Markup:
+    """``₳1.668``: four digits at most, the exact amount in its title."""
+    return Markup('<span class="ada" title="{}">{}</span>').format(exact(lovelace), about(lovelace))
+
+
+def about(lovelace: int) -> str:
+    """``₳1.668``: four digits at most, for where a title cannot be."""
+    text = exact(four_digits(lovelace))
+    return text.removesuffix(".00") if abs(lovelace) >= 1_000_000_000 else text
+
+
+def exact(lovelace: int) -> str:
     """``₳12.34``: exact, two to six decimals."""
     whole, part = divmod(abs(lovelace), 1_000_000)
     digits = f"{part:06d}"
@@ -38,9 +57,26 @@ def rate(micro: int) -> str:
     return f"{_group(whole)}{tail} lovelace/s"
 
 
-def hourly(micro: int) -> str:
-    """The same rate as ADA an hour."""
-    return f"{ada(micro * _SECONDS_PER_HOUR // 1_000_000)} an hour"
+def an_hour(micro: int) -> Markup:
+    """The same rate as ADA an hour, exact in its title."""
+    return ada(hourly(micro)) + " an hour"
+
+
+def plain_hour(micro: int) -> str:
+    """The same for where a title cannot be."""
+    return f"{about(hourly(micro))} an hour"
+
+
+def per_hour(micro: int) -> str:
+    """A rate as a form has it: ``4.68`` ADA an hour; "" for none."""
+    return exact(hourly(micro)).lstrip("₳").replace("\u202f", "") if micro else ""
+
+
+def per_second(text: str) -> int:
+    """Micro-lovelace a second of ``4.68`` ADA an hour (a point or a comma); 0 for nothing."""
+    whole, _, part = text.replace(",", ".").partition(".")
+    lovelace = int(whole or 0) * LOVELACE_PER_ADA + int(part.ljust(6, "0") or 0)
+    return lovelace * MICRO // SECONDS_AN_HOUR
 
 
 def ago(ms: int, now: int) -> str:
@@ -78,6 +114,18 @@ def _time(ms: int, form: str, shown: Callable[[datetime], str]) -> Markup:
 def size(mib: int) -> str:
     """``80 GB`` of MiB."""
     return f"{round(mib / 1024):d} GB" if mib >= 1024 else f"{mib} MB"
+
+
+_SOLD_GB: Final = (
+    1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 45, 48, 64, 80, 94, 96, 128, 141, 144, 180,
+    192, 256, 288,
+)  # fmt: skip
+
+
+def memory(mib: int) -> str:
+    """``24 GB`` of a device that shows 23028 MiB: the size it is sold as, which filters ask for."""
+    sold = [gb for gb in _SOLD_GB if nominal_least(gb * 1024) <= mib <= gb * 1024]
+    return f"{sold[0]} GB" if sold else size(mib)
 
 
 def short(text: str, length: int = 10) -> str:
@@ -138,11 +186,12 @@ def environment(now: Callable[[], int]) -> Environment:
         return when(ms, now())
 
     filters: dict[str, Callable[..., Any]] = {
-        "ada": ada, "rate": rate, "hourly": hourly, "when": relative,
-        "clock": clock, "size": size, "bytes": bytes_of, "short": short, "words": words,
-        "duration": show_duration, "pretty": _pretty,
+        "ada": ada, "about": about, "exact": exact, "rate": rate, "hourly": an_hour,
+        "an_hour": plain_hour, "when": relative,
+        "clock": clock, "size": size, "memory": memory, "bytes": bytes_of, "short": short,
+        "words": words, "duration": show_duration, "pretty": _pretty,
     }  # fmt: skip
     made.filters.update(filters)
-    functions: dict[str, Any] = {"per_cent": per_cent, "spark": spark}
+    functions: dict[str, Any] = {"per_cent": per_cent, "spark": spark, "why_ended": why_ended}
     made.globals.update(functions)
     return made

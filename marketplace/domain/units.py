@@ -15,6 +15,7 @@ from marketplace.domain.errors import Malformed
 Resource = Literal["gpu", "core"]
 LOVELACE_PER_ADA: Final = 1_000_000
 MICRO: Final = 1_000_000
+SECONDS_AN_HOUR: Final = 3600
 WHOLE: Final = 1000
 
 _DURATION: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -76,6 +77,18 @@ def parse_rate_micro(text: str) -> int:
     if match is not None:
         return int(match[1]) * MICRO + int((match[2] or "").ljust(6, "0") or "0")
     return parse_money(text) * MICRO
+
+
+def four_digits(lovelace: int) -> int:
+    """The amount to four significant digits, half away from zero: what people compare."""
+    unit = 10 ** max(0, len(str(abs(lovelace))) - 4)
+    rounded = (abs(lovelace) + unit // 2) // unit * unit
+    return -rounded if lovelace < 0 else rounded
+
+
+def hourly(rate_micro: int) -> int:
+    """Lovelace an hour of a rate in micro-lovelace a second, floored."""
+    return rate_micro * SECONDS_AN_HOUR // MICRO
 
 
 def show_ada(lovelace: int) -> str:

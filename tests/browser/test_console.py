@@ -45,8 +45,20 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     expect(page.locator("#chart-ticks .notch").nth(3)).to_be_attached()
     expect(page.locator("#chart-cost .line")).to_have_attribute("d", re.compile("^M"))
 
+    # W10: the log is searched, and shows its end; W13: an end is asked for twice.
+    page.get_by_role("searchbox", name="Find in the log").fill("step 2")
+    expect(page.locator("#log-found")).to_contain_text("of ")
+    assert page.evaluate("getSelection().toString()") == "step 2"
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download").click()
+    assert "step 3" in saved.value.path().read_text()
     page.get_by_role("button", name="End job").click()
+    expect(page.locator(".state-running")).to_be_visible()
+    page.get_by_role("button", name="End job for good?").click()
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator("#why")).to_have_text("You ended it.")
+    assert page.locator(".story").inner_text().lower().count("stopping") <= 1
+    assert "CANCELLED" not in page.locator("main").inner_text()
     page.get_by_role("link", name="Invoice").click()
     expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=90 * SECONDS)
     assert page.locator("#verdict .checks .ok").count() == 10

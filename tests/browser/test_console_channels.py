@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import ask, pay, sign_in
+from tests.browser.support.rental import ask, end_job, pay, sign_in
 from tests.browser.support.wallet import Wallet
 
 pytestmark = [pytest.mark.browser, pytest.mark.prove]
@@ -84,7 +84,7 @@ def test_a_page_that_will_be_closed_signs_ahead_what_it_shows(
 
     until(lambda: delivered() >= 8, "ticks that were paid ahead")
     other.goto(f"/jobs/{job}")
-    other.get_by_role("button", name="End job").click()
+    end_job(other)
     expect(other.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
 
 

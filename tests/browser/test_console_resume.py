@@ -16,9 +16,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from adapter.host.keys import load_keys
-from marketplace.console.rendering import ada
+from marketplace.console.rendering import about, exact
 from tests.browser.support.product import SECONDS, Console, Product, product, until
-from tests.browser.support.rental import ask, pay, sign_in
+from tests.browser.support.rental import ask, end_job, pay, sign_in
 from tests.browser.support.wallet import Wallet
 from tests.requires import need_devnet, need_docker
 
@@ -102,8 +102,8 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     waiting = asked(console, f"/v1/jobs/{job}")
     spent = waiting["spent"]
     assert waiting["needs"] == "session_vk" and 0 < spent < BUDGET
-    expect(lost).to_contain_text(ada(spent))
-    expect(lost).to_contain_text(ada(BUDGET - spent))
+    expect(lost).to_contain_text(about(spent))
+    expect(lost).to_contain_text(about(BUDGET - spent))
     assert wallet.asked == ["signData", "signTx"]
 
     # One click: the quote, checked, and the wallet's one signature over a new channel.
@@ -119,7 +119,7 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     caps = page.evaluate(CAPS, job)
     assert len(caps) == 2 and sum(caps) <= BUDGET, "no receipt of the two gets more"
     place.start(killed)  # it comes back, and claims what it was owed
-    page.get_by_role("button", name="End job").click()
+    end_job(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
 
     # One bill with both parts, verified in the browser against both channels on the chain.
@@ -133,7 +133,7 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     bill = page.locator("#bill")
     for lease in ended["leases"]:
         expect(bill).to_contain_text(lease[:6])
-    expect(bill).to_contain_text(ada(ended["spent"]).removeprefix("₳"))
+    expect(bill).to_contain_text(exact(ended["spent"]).removeprefix("₳"))
     fees = sum(t["fee"] for t in ended["transactions"] if t["kind"] == "open")
     left = 100_000_000 - ended["spent"] - fees
     until(lambda: wallet.lovelace() == left, "both refunds in the wallet")

@@ -18,7 +18,7 @@ from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer, unseal
 from tests.browser.support.axe import both_themes
 from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import ask, sign_in
+from tests.browser.support.rental import ask, end_job, sign_in
 from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
@@ -170,7 +170,7 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
     assert wallet.asked == ["signData", "signTx"] and wallet.lovelace() == held
 
     # More than is left: the wallet is asked for what is lacking, no more.
-    page.get_by_role("button", name="End job").click()
+    end_job(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     page.goto("/jobs/new")
     page.get_by_label("Image").fill(running.image)
@@ -183,7 +183,7 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
     until(lambda: wallet.lovelace() < held - 1_500_000, "the top-up has left the wallet")
     until(lambda: int(page.locator("#ticks").inner_text()) >= 2, "two ticks")
     job = page.url.rsplit("/", 1)[1]
-    page.get_by_role("button", name="End job").click()
+    end_job(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
 
     # Finished: three jobs, one channel, every bill verified to the lovelace.

@@ -16,10 +16,13 @@ from marketplace.api.schemas.names import OfferId, ProviderVk
 from marketplace.api.schemas.shape import Shape, text_of
 from marketplace.domain.errors import Fault, NotFound
 from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.supply.lines import CORES, fitting, lines
 from marketplace.domain.supply.offer import OfferState
+from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.records import Job, Lease, OfferRecord
+from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
 from marketplace.market.jobs import views
 from marketplace.version import release
@@ -90,7 +93,9 @@ async def offers(
     parts: PartsDep,
     cursor: Cursor = "",
     limit: Limit = 50,
-    model: Annotated[str, Query(max_length=80, description="with such a device, e.g. `H100`")] = "",
+    model: Annotated[
+        str, Query(max_length=80, description="with such a device, e.g. `H100`; or `cores`")
+    ] = "",
     region: Annotated[str, Query(max_length=40, description="in this region")] = "",
     min_vram_mib: Annotated[
         int, Query(ge=0, le=2**40, description="with a device of so much memory, MiB")
@@ -100,7 +105,8 @@ async def offers(
         Query(
             ge=0,
             le=2**53,
-            description="at most so dear, micro-lovelace per GPU- or core-second; 0: any",
+            description="at most so dear, micro-lovelace a second of one such device; of one core"
+            " with `model=cores` and for an offer without devices; 0: any",
         ),
     ] = 0,
     all_states: Annotated[
@@ -129,15 +135,7 @@ def _wanted(record: OfferRecord, model: str, region: str, vram: int, rate: int) 
     offer = record.offer
     if region and (offer.region or offer.host.region) != region:
         return False
-    if not (model or vram):
-        rates = [*offer.gpu_rates.values(), *([offer.core_rate] if offer.core_rate else [])]
-        return not rate or any(r <= rate for r in rates)
-    return any(
-        (not model or model_matches(model, g.model))
-        and g.vram_mib >= vram
-        and (not rate or offer.gpu_rates.get(g.model, rate + 1) <= rate)
-        for g in offer.host.gpus
-    )
+    return not (model or vram or rate) or bool(fitting(offer, model, vram, rate))
 
 
 @router.get("/offers/{offer_id}", summary="One offer")
@@ -159,12 +157,28 @@ async def providers(
     found = await parts.market.store.find(
         OfferRecord, order=("provider",), after=place_in(cursor, 1), limit=limit + 1
     )
-    items = [
-        {"id": r.provider, "offer": r.id, "state": views.offer_view(r)["state"],
-         "since_ms": r.created_ms, "seen_at_ms": r.seen_ms, "away_since_ms": r.away_ms}
-        for r in found[:limit]
-    ]  # fmt: skip
+    items = [await _provider_row(parts.market, record) for record in found[:limit]]
     return page_of(items, found, limit, lambda r: (r.provider,))
+
+
+async def _provider_row(market: Market, record: OfferRecord) -> dict[str, Any]:
+    shown = views.offer_view(record)
+    return {
+        "id": record.provider,
+        "offer": record.id,
+        "state": shown["state"],
+        "connected": not record.away_ms and bool(record.process),
+        "region": shown["region"],
+        "devices": {line.model: len(line.devices) or record.offer.host.cpu.milli // WHOLE
+                    for line in lines(record.offer)},
+        "simulated": shown["simulated"],
+        "earned": await market.store.total(Lease, "owed", provider=record.provider),
+        "leases": await market.store.count(Lease, provider=record.provider),
+        "lost": await market.store.count(Lease, provider=record.provider, reason="PROVIDER_LOST"),
+        "since_ms": record.created_ms,
+        "seen_at_ms": record.seen_ms,
+        "away_since_ms": record.away_ms,
+    }  # fmt: skip
 
 
 @router.get("/providers/{provider}", summary="One provider: earnings, devices, why it lost")
@@ -199,24 +213,34 @@ async def provider(
     }
 
 
-@router.get("/devices", summary="Devices by model: how many, how many free, from what price")
+@router.get(
+    "/devices", summary="Devices by model, and cores: how many, how many free, from what price"
+)
 async def devices(parts: PartsDep) -> Annotated[dict[str, Any], Shape(supply.Models)]:
-    """Listed offers only."""
+    """Listed offers only; cores that are rented alone are the last row."""
     rows: dict[str, dict[str, Any]] = {}
-    for record, one in parts.market.directory.offers():
-        free = parts.market.directory.free(record.id)
-        for gpu in one.host.gpus:
-            rate = one.gpu_rates.get(gpu.model, 0)
+    directory = parts.market.directory
+    for record, one in directory.offers():
+        free = directory.free(record.id)
+        for line in lines(one):
+            rate = line.rate_micro
+            simulated = any(g.simulated for g in line.devices)
             row = rows.setdefault(
-                gpu.model,
-                {"model": gpu.model, "vram_mib": gpu.vram_mib, "count": 0, "free": 0,
-                 "simulated": gpu.simulated, "rate_micro_min": rate, "rate_micro_max": rate},
+                line.model,
+                {"model": line.model, "resource": "gpu" if line.devices else "core",
+                 "vram_mib": line.vram_mib, "count": 0, "free": 0, "simulated": simulated,
+                 "rate_micro_min": rate, "rate_micro_max": rate},
             )  # fmt: skip
-            row["count"] += 1
-            row["free"] += free.get(gpu.uuid, -1) == gpu.share
+            if line.devices:
+                row["count"] += len(line.devices)
+                row["free"] += sum(free.get(g.uuid, -1) == g.share for g in line.devices)
+            else:
+                row["count"] += one.host.cpu.milli // WHOLE
+                row["free"] += directory.free_cores_milli(record.id) // WHOLE
             row["rate_micro_min"] = min(row["rate_micro_min"], rate)
             row["rate_micro_max"] = max(row["rate_micro_max"], rate)
-    return {"items": sorted(rows.values(), key=lambda r: r["model"]), "next": None}
+    found = sorted(rows.values(), key=lambda r: (r["model"] == CORES, r["model"]))
+    return {"items": found, "next": None}
 
 
 @router.get("/prices", summary="Recent trades by device")

@@ -120,6 +120,13 @@ class ProviderRow(Answer):
     id: str = told("its Ed25519 key, hex")
     offer: str = told("the id of its offer")
     state: str = told("its offer's", **names_of(OfferState))
+    connected: bool = told("whether its adapter is connected")
+    region: str = told("where it says it is")
+    devices: dict[str, int] = told("how many devices by model, and how many `cores` alone")
+    simulated: bool = told("no real host: on a devnet only")
+    earned: int = told("what its ended leases owed it, lovelace")
+    leases: int = told("leases it ever had")
+    lost: int = told("leases that ended because it was gone")
     since_ms: int = told("when it first posted, ms since 1970, UTC")
     seen_at_ms: int = told("when its adapter was last heard, ms since 1970, UTC")
     away_since_ms: int = told("since when its adapter is not connected, ms; 0 while it is")
@@ -157,15 +164,16 @@ class Provider(Answer):
 
 
 class ModelRow(Answer):
-    """The listed devices of one model."""
+    """The listed devices of one model, or the cores."""
 
-    model: str = told("as the driver names it")
-    vram_mib: int = told("memory of the first one, MiB")
+    model: str = told("as the driver names it; `cores` for cores that are rented alone")
+    resource: Resource = told("what is metered")
+    vram_mib: int = told("memory of the first one, MiB; 0 for cores")
     count: int = told("how many are listed")
     free: int = told("how many are wholly free")
     simulated: bool = told("whether the first one is no real device")
-    rate_micro_min: int = told("the lowest price, micro-lovelace per GPU-second")
-    rate_micro_max: int = told("the highest price, micro-lovelace per GPU-second")
+    rate_micro_min: int = told("the lowest price, micro-lovelace per GPU- or core-second")
+    rate_micro_max: int = told("the highest price, micro-lovelace per GPU- or core-second")
 
 
 class Models(Answer):

@@ -94,6 +94,9 @@ class Funds:
                 f"{addresses.to_text(self.change)} holds {total} lovelace to spend, {lovelace}"
                 " needed",
                 missing=lovelace - total,
+                address=addresses.to_text(self.change),
+                holds=total,
+                needs=lovelace,
             )
         return tuple(chosen)
 

@@ -157,6 +157,12 @@ class Directory:
         row = self.matchmaker.fleet.row_of[offer_id]
         return {g.uuid: int(self.matchmaker.fleet.free[row, i]) for i, g in enumerate(listed.slots)}
 
+    def free_cores_milli(self, offer_id: str) -> int:
+        """Thousandths of its cores that nobody holds; 0 for an unknown offer."""
+        if offer_id not in self._offers:
+            return 0
+        return int(self.matchmaker.fleet.cpu[self.matchmaker.fleet.row_of[offer_id]])
+
     # ---- demand ------------------------------------------------------------------------------
 
     def request(

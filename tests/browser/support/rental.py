@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.support.product import SECONDS, Console
 
@@ -38,6 +38,12 @@ def ask(
     expect(page.locator("#estimate")).to_contain_text("At most", timeout=30 * SECONDS)
     page.get_by_role("button", name="Ask for a quote").click()
     page.wait_for_url(re.compile(r"/jobs/job_"))
+
+
+def end_job(page: Page) -> None:
+    """It is asked for twice, as it cannot be undone."""
+    page.get_by_role("button", name="End job").click()
+    page.get_by_role("button", name="End job for good?").click()
 
 
 def pay(console: Console, keep: bool = True) -> None:

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.support.png import Camera
 from tests.browser.support.product import SECONDS, Console, Product, chromium, product, until
-from tests.browser.support.rental import COUNTING, sign_in
+from tests.browser.support.rental import COUNTING, end_job, sign_in
 from tests.browser.support.wallet import Wallet
 from tests.requires import need_chromium
 
@@ -97,7 +97,7 @@ def run(page: Page, ticks: int) -> None:
 def end(page: Page, job: str) -> None:
     """The job, and what it owes is settled."""
     page.goto(f"/jobs/{job}")
-    page.get_by_role("button", name="End job").click()
+    end_job(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
 
 

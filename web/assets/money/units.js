@@ -13,6 +13,25 @@ export function ada(lovelace) {
   return `${value < 0n ? "−" : ""}₳${group(digits.slice(0, -6))}.${part}`;
 }
 
+/**
+ * `₳1.668`: four digits at most, as people compare; the exact amount belongs in its title (ui/amounts.js).
+ * @param {Whole} lovelace
+ */
+export function about(lovelace) {
+  const value = BigInt(lovelace);
+  const whole = value < 0n ? -value : value;
+  const unit = 10n ** BigInt(Math.max(0, whole.toString().length - 4));
+  const rounded = ((whole + unit / 2n) / unit) * unit;
+  const text = ada(value < 0n ? -rounded : rounded);
+  return whole >= 1_000_000_000n ? text.replace(/\.00$/, "") : text;
+}
+
+/**
+ * Lovelace an hour of micro-lovelace a second, floored.
+ * @param {Whole} micro
+ */
+export const hourly = (micro) => (BigInt(micro) * 3600n) / 1_000_000n;
+
 /** @type {(whole: string) => string} */
 const group = (whole) => whole.replace(/\B(?=(\d{3})+$)/g, "\u202f");
 

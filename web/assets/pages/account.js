@@ -6,7 +6,7 @@ import { byId, hit, the } from "../ui/dom.js";
 import { chooseDoor, door } from "../chain/door.js";
 import { copy, make } from "../ui/live.js";
 import { left, living } from "../money/payer.js";
-import { ada } from "../money/units.js";
+import { amount } from "../ui/amounts.js";
 import * as vault from "../money/vault.js";
 
 /** @import { Reader } from "../ui/dom.js" */
@@ -57,11 +57,11 @@ async function keys(/** @type {string} */ account) {
   const books = (await vault.open()).filter((book) => book.account === account);
   const paying = books.filter(living);
   const kept = books.filter((book) => !living(book));
-  const fact = (/** @type {string} */ name, /** @type {string} */ value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+  const fact = (/** @type {string} */ name, /** @type {string | Node} */ value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
   byId("vault").replaceChildren(
     make("dl", { class: "facts" },
       fact("Channels it pays now", String(paying.length)),
       fact("Channels kept for later jobs", String(kept.length)),
-      fact("Left in those", ada(kept.reduce((sum, book) => sum + left(book), 0n)))),
+      fact("Left in those", amount(kept.reduce((sum, book) => sum + left(book), 0n)))),
     make("p", { class: "hint" }, "The session keys cannot be read by any script and never leave this browser. If its data is lost, the wallet can still close each channel from ", make("a", { href: "/channels" }, "Channels"), "."));
 }

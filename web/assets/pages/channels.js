@@ -7,7 +7,7 @@ import { left, living } from "../money/payer.js";
 import { hear, order } from "../paying/paying.js";
 import { Refused } from "../money/records.js";
 import { signedStep } from "../wallet/steps.js";
-import { ada, parseAda } from "../money/units.js";
+import { about, ada, parseAda } from "../money/units.js";
 import * as vault from "../money/vault.js";
 import { walletSaid } from "../wallet/wallet.js";
 
@@ -50,7 +50,7 @@ async function kept() {
   for (const book of await vault.open()) {
     const place = document.querySelector(`[data-left="${book.id}"]`);
     if (!place) continue;
-    const text = `${ada(left(book))} ${living(book) ? "beyond this job's ceiling" : "for your next job with this provider"}`;
+    const text = `${about(left(book))} ${living(book) ? "beyond this job's ceiling" : "for your next job with this provider"}`;
     if (place.textContent !== text) place.replaceChildren(make("span", {}, text));
     place.closest("[hidden]")?.removeAttribute("hidden");
   }

@@ -5,10 +5,11 @@ import { Chart, Line, Stick } from "../ui/charts.js";
 import { toHex } from "../crypto/bytes.js";
 import { newKey } from "../crypto/ed25519.js";
 import { byId, hit, the } from "../ui/dom.js";
-import { inWords, make, refresh, wrong } from "../ui/live.js";
+import { inWords, make, refresh, sure, wrong } from "../ui/live.js";
+import { followLog } from "./log.js";
 import { Quote } from "./quote.js";
 import { hear, order, payingFor } from "../paying/paying.js";
-import { ada, duration, owed, unitMs } from "../money/units.js";
+import { about, ada, duration, owed, unitMs } from "../money/units.js";
 import * as vault from "../money/vault.js";
 
 /**
@@ -17,7 +18,6 @@ import * as vault from "../money/vault.js";
  * @import { Said } from "../paying/orders.js"
  */
 
-const LOG_KEPT = 400_000;
 const LIVE = new Set(["STARTING", "RUNNING", "PAUSED", "ENDING"]);
 const page = byId("job");
 const job = page.dataset.job ?? "";
@@ -32,7 +32,7 @@ export async function start(/** @type {Reader} */ { magic }) {
   document.addEventListener("click", (event) => act(event, quote));
   hear(heard);
   earlier().catch(() => {}).finally(follow);
-  followLog();
+  followLog(job, page.dataset.logLease, Number(page.dataset.logEnd));
   showAway();
   if (["POSTED", "QUEUED", "QUOTED"].includes(state)) await quote.show();
   setInterval(() => look(quote), 2500); // what no event told: confirmations, a settlement after the end
@@ -89,10 +89,12 @@ function soon() {
   planned = setTimeout(() => refresh().catch(() => {}), 120);
 }
 
-/** @type {(id: string, text: string) => void} */
-const put = (id, text) => {
+/** @type {(id: string, text: string, title?: string) => void} */
+const put = (id, text, title = "") => {
   const el = document.getElementById(id);
-  if (el && el.textContent !== text) el.textContent = text;
+  if (!el) return;
+  if (el.textContent !== text) el.textContent = text;
+  if (title) el.title = title;
 };
 
 /** What the charts would show had this page been open from the start. */
@@ -126,15 +128,16 @@ async function receiptsOf() {
 function cost(at, lovelace) {
   const line = money.shown();
   line.add(at, lovelace);
-  put("cost-now", ada(lovelace));
-  put("cost-top", line.top ? `${ada(Math.round(line.top))} at the top` : "");
+  put("cost-now", about(lovelace), ada(lovelace));
+  put("cost-top", line.top ? `${about(Math.round(line.top))} at the top` : "");
   put("cost-span", line.span ? `${duration(line.span)} shown` : "");
 }
 
 function tick(/** @type {TickEvent} */ { tick: number, unit_ms, spent, owed: due, at_ms }) {
   ticks.shown().show(number);
   cost(at_ms, due ?? spent);
-  const texts = { spent: ada(spent), ticks: String(number), delivered: duration(unit_ms), "tick-now": String(number) };
+  put("spent", about(spent), ada(spent));
+  const texts = { ticks: String(number), delivered: duration(unit_ms), "tick-now": String(number) };
   for (const [id, text] of Object.entries(texts)) put(id, text);
 }
 
@@ -146,35 +149,6 @@ function sample(/** @type {Sample} */ { at_ms, util_permille, memory_mib, temper
   put("gpu-span", line.span ? `${duration(line.span)} shown` : "");
   const more = [memory_mib !== undefined && `${(memory_mib / 1024).toFixed(1)} GB`, temperature_c !== undefined && `${temperature_c} °C`];
   put("gpu-more", more.filter(Boolean).join(" · "));
-}
-
-async function followLog() {
-  const place = byId("log");
-  let lease = page.dataset.logLease;
-  let at = Number(page.dataset.logEnd);
-  for (let attempt = 0; ; attempt++) {
-    const query = new URLSearchParams({ follow: "true", from: String(at), ...(lease && { lease }) });
-    try {
-      for await (const [name, data] of events(`/v1/jobs/${job}/logs?${query}`)) {
-        attempt = 0;
-        if (name === "end") return;
-        lease = data.lease;
-        at = data.offset + new TextEncoder().encode(data.text).length;
-        append(place, data.text);
-      }
-    } catch {
-      // As above: the log is read on from where it stopped.
-    }
-    await pause(Math.min(5000, 300 * 2 ** attempt));
-  }
-}
-
-/** @type {(place: HTMLElement, text: string) => void} */
-function append(place, text) {
-  const atEnd = place.scrollHeight - place.scrollTop - place.clientHeight < 40;
-  place.append(text);
-  while ((place.textContent ?? "").length > LOG_KEPT && place.firstChild !== place.lastChild) place.firstChild?.remove();
-  if (atEnd) place.scrollTop = place.scrollHeight;
 }
 
 function heard(/** @type {Said} */ message) {
@@ -189,6 +163,7 @@ async function act(event, quote) {
   const button = hit(event, "button[data-action]");
   if (!(button instanceof HTMLButtonElement)) return;
   wrong("");
+  if (button.dataset.action === "stop" && !sure(button, "End job for good?")) return; // it cannot be undone
   button.disabled = true;
   try {
     await ACTIONS[button.dataset.action ?? ""]?.(button, quote);
@@ -245,7 +220,7 @@ async function showAway() {
   const amount = () => {
     const most = lease.cap - lease.approved;
     const wanted = owed(unitMs(Number(select.value), terms.units_milli), terms.rate_micro);
-    byId("ahead-amount").textContent = ada(wanted < most ? wanted : most);
+    put("ahead-amount", about(wanted < most ? wanted : most), ada(wanted < most ? wanted : most));
   };
   amount();
   select.onchange = amount;

@@ -10,7 +10,8 @@ import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
 import { named } from "../money/jobspec.js";
 import { FormFault, readForm } from "./spec.js";
-import { ada, duration, rate, short } from "../money/units.js";
+import { amount, price as perHour } from "../ui/amounts.js";
+import { about, ada, duration, rate, short } from "../money/units.js";
 import * as vault from "../money/vault.js";
 
 /**
@@ -22,6 +23,8 @@ import * as vault from "../money/vault.js";
 /** @typedef {{secrets: Secrets, files: Files}} Along */
 /** @typedef {{[image: string]: string | undefined}} Digests */
 
+const RESERVE_ABOUT = 1_670_000; // what a channel keeps, and what opening one costs: the quote says both exactly
+const FEE_ABOUT = 170_000;
 const SETTLE_MS = 350; // after the last key
 const CHANNELS_MOST = 100; // as many as a job may name
 
@@ -69,7 +72,7 @@ async function fillIn(form, along) {
   if (asked.get("provider")) form.provider.value = asked.get("provider");
   const model = asked.get("model");
   if (model) form.model.value = [...form.model.options].find((o) => o.value.includes(model))?.value ?? "";
-  for (const name of ["count", "vram", "region", "rate"]) if (asked.get(name)) form[name].value = asked.get(name);
+  for (const name of ["count", "vram", "region", "hourly"]) if (asked.get(name)) form[name].value = asked.get(name);
   if (asked.get("queue")) form.queue.checked = true;
   const again = asked.get("again");
   if (again) {
@@ -155,15 +158,17 @@ const simulated = () => make("span", { class: "badge simulated" }, "SIMULATED");
 function price(quote, spec) {
   const perSecond = (BigInt(quote.rate_micro) * BigInt(quote.units_milli)) / 1000n;
   return [
-    make("p", { class: "price" }, ada((perSecond * 3600n) / 1_000_000n), make("small", {}, `an hour: ${rate(quote.rate_micro)} × ${quote.units_milli / 1000} ${quote.resource === "gpu" ? "GPU" : "cores"}`)),
+    make("p", { class: "price" }, perHour(perSecond), make("small", {}, `${rate(quote.rate_micro)} × ${quote.units_milli / 1000} ${quote.resource === "gpu" ? "GPU" : "cores"}`)),
     make("dl", { class: "bill" },
       fact("Longest", duration(spec.policy.max_duration_ms)),
       fact("Device", quote.device.replaceAll("SIMULATED ", ""), " ", quote.simulated ? simulated() : ""),
       fact("Provider", make("a", { href: `/providers/${quote.provider}`, class: "key" }, short(quote.provider))),
-      make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, ada(quote.ceiling)))),
+      make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, amount(quote.ceiling))),
+      fact("Leaves your wallet now", amount(BigInt(quote.ceiling) + BigInt(RESERVE_ABOUT + FEE_ABOUT)), make("small", {}, ` about: with a reserve of ${about(RESERVE_ABOUT)} and a fee of ${about(FEE_ABOUT)}`)),
+      fact("Comes back", "the reserve, and what the job does not use")),
     quote.alternatives.length
       ? make("details", {}, make("summary", {}, "Why not another"), make("ul", {}, ...quote.alternatives.map((other) =>
-        make("li", {}, `${short(other.provider)} at ${rate(other.rate_micro)}: ${other.why}`))))
+        make("li", {}, short(other.provider), " at ", perHour(other.rate_micro), `: ${other.why}`))))
       : make("p", { class: "hint" }, "No other offer would do."),
   ];
 }
@@ -176,7 +181,7 @@ function reasons(/** @type {NoMatch} */ no) {
     make("ul", { class: "reasons", "aria-label": "What rules hosts out" }, ...Object.entries(no.reasons).map(([name, count]) =>
       make("li", {}, make("span", {}, (no.words[name] ?? name).replaceAll("_", " ").toLowerCase()), make("span", {}, `${count} of ${hosts(no.hosts)}`)))),
     no.relaxations.length ? make("h3", {}, "It would match with") : make("p", { class: "hint" }, "No single change would match a host that is listed now. The job can wait in the queue."),
-    make("ul", { class: "relax" }, ...no.relaxations.map((way) => make("li", {}, make("b", {}, way.change), make("span", {}, `${hosts(way.hosts)}, from ${rate(way.rate_micro_per_s)}`)))),
+    make("ul", { class: "relax" }, ...no.relaxations.map((way) => make("li", {}, make("b", {}, way.change), make("span", {}, `${hosts(way.hosts)}, from `, perHour(way.rate_micro_per_s))))),
   ];
 }
 

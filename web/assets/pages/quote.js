@@ -1,12 +1,13 @@
 // The quote on a job's page: what was checked, what it takes, and the one click that agrees to it.
 
 import { get, post } from "../net/api.js";
-import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, warmth } from "../wallet/agree.js";
+import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, Short, warmth } from "../wallet/agree.js";
 import { byId } from "../ui/dom.js";
 import { faultOf } from "../chain/judge.js";
 import { make, refresh, wrong } from "../ui/live.js";
 import { Refused } from "../money/records.js";
-import { ada, duration, parseAda, rate } from "../money/units.js";
+import { amount as money, price } from "../ui/amounts.js";
+import { about, duration, parseAda } from "../money/units.js";
 import * as vault from "../money/vault.js";
 import { walletSaid } from "../wallet/wallet.js";
 
@@ -14,14 +15,17 @@ import { walletSaid } from "../wallet/wallet.js";
  * @import { Agreed, Ready } from "../wallet/agree.js"
  * @import { Check } from "../chain/judge.js"
  * @import { JobView } from "../net/answers.js"
+ * @import { Terms } from "../money/records.js"
  * @import { Begun, Paying, Stored } from "../money/vault.js"
  * @typedef {Node | string} Text
  */
 
 const SETTLE_MS = 400; // after the last key
 
-/** @type {(name: string, value: Text, hint?: string, class_?: string) => HTMLElement} */
+/** @type {(name: string, value: Text, hint?: Text, class_?: string) => HTMLElement} */
 const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
+const most = (/** @type {Terms} */ terms) =>
+  line("The most this job can cost", money(terms.ceiling), make("span", {}, price(terms.rate_micro), `, for ${duration(terms.max_duration_ms)} at most`));
 /** @type {(check: Check) => HTMLElement} */
 const check = ({ ok, text, wrong: not }) => make("li", { class: ok ? "ok" : "no" }, ok ? text : not);
 
@@ -70,11 +74,33 @@ export class Quote {
 
   /** @param {unknown} error */
   refused(error) {
+    if (error instanceof Short) return this.short(error);
     this.body.replaceChildren(make("p", { class: "problem", role: "alert" }, error instanceof Refused ? error.message : walletSaid(error)));
     if (error instanceof Refused) return;
     this.body.append(make("p", { class: "actions" },
       make("button", { type: "button", onclick: () => this.show() }, "Try again"),
       make("a", { href: `/sign-in?to=/jobs/${this.job}`, class: "button plain" }, "Connect the wallet")));
+  }
+
+  /**
+   * What the wallet lacks, and for what.
+   * @param {Short} short
+   */
+  short({ holds, needs, ceiling, reserve, address }) {
+    const faucet = {
+      1: make("a", { href: "https://docs.cardano.org/cardano-testnets/tools/faucet", rel: "noreferrer" }, "Get test ADA from the faucet"),
+      2: make("a", { href: "https://docs.cardano.org/cardano-testnets/tools/faucet", rel: "noreferrer" }, "Get test ADA from the faucet"),
+      42: make("code", {}, `tally faucet ${address} '100 ADA'`),
+    }[this.magic];
+    this.body.replaceChildren(
+      make("p", { class: "problem", role: "alert", id: "short" }, "Your wallet has ", money(holds), ". This job needs ", money(needs), "."),
+      make("dl", { class: "bill" },
+        line("The most this job can cost", money(ceiling), "what it does not use comes back"),
+        line("Reserve", money(reserve), "comes back at the end"),
+        line("For the chain's fee and the change", money(needs - ceiling - reserve), "the change stays yours"),
+        line("Your wallet lacks", money(needs - holds), "", "total")),
+      make("p", { class: "hint" }, faucet ? "This is a test network: its ADA costs nothing. " : "Send ADA to your wallet, and look again. ", faucet ?? ""),
+      make("p", { class: "actions" }, make("button", { type: "button", onclick: () => this.show() }, "Look again")));
   }
 
   // ---- a channel that the wallet opens -------------------------------------------------------
@@ -105,11 +131,12 @@ export class Quote {
         ? make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:")
         : make("p", { class: "problem", role: "alert", id: "not-as-agreed" }, `The transaction that the market built is not the one that was agreed: ${faultOf(checked)}. Your wallet is not asked.`),
       make("dl", { class: "bill" },
-        line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
-        extra ? line("Put aside for later jobs", ada(extra), "pays nobody until you agree to a job") : "",
-        line("Reserve", ada(checked.reserve), "comes home at the end"),
-        line("Fee of the chain", ada(checked.fee)),
-        line("Leaves your wallet now", ada(checked.amount + checked.fee), `${ada(checked.amount)} of it into the channel`, "total")),
+        most(terms),
+        extra ? line("Put aside for later jobs", money(extra), "pays nobody until you agree to a job") : "",
+        line("Reserve", money(checked.reserve), "comes back at the end"),
+        line("Fee of the chain", money(checked.fee), "of this transaction; the one that ends the channel costs about as much, out of the channel"),
+        line("Leaves your wallet now", money(checked.amount + checked.fee), "all of it together", "total"),
+        line("Comes back at the end", money(checked.reserve + extra), "at least, less the fee of the last transaction; and what the job does not use")),
       make("ul", { class: "checks", "aria-label": "What was checked" },
         make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
     ];
@@ -157,12 +184,13 @@ export class Quote {
     this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm(agreed)));
     this.body.replaceChildren(
       make("p", { id: "warm" }, lacking
-        ? `You have an open channel to this provider. Your wallet adds ${ada(lacking)} to it: one signature.`
+        ? `You have an open channel to this provider. Your wallet adds ${about(lacking)} to it: one signature.`
         : "You have an open channel to this provider with enough in it. Your wallet is not asked."),
       make("dl", { class: "bill" },
-        line("The most this job can cost", ada(terms.ceiling), `${rate(terms.rate_micro)}, for ${duration(terms.max_duration_ms)} at most`),
-        line("Left in the channel", ada(left)),
-        line("Leaves your wallet now", ada(lacking), lacking ? "and the chain's fee" : "no transaction, no fee", "total")),
+        most(terms),
+        line("Left in the channel", money(left)),
+        line("Leaves your wallet now", money(lacking), lacking ? "and the chain's fee" : "no transaction, no fee", "total"),
+        line("Comes back", "what the job does not use", "with the rest of the channel, once it ends")),
       make("ul", { class: "checks", "aria-label": "What was checked" },
         make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"),
         make("li", { class: "ok" }, "the channel's key is in this browser, and its rules are those of the terms"),

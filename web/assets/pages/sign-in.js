@@ -26,7 +26,7 @@ function look(place, left, taken) {
   if (!found.length) {
     place.replaceChildren(make("div", { class: "card" },
       make("h2", {}, "No Cardano wallet in this browser"),
-      make("p", {}, "Install a wallet that speaks CIP-30 (most browser wallets of Cardano do), open it once, and look again."),
+      make("p", {}, "Any wallet that speaks CIP-30 will do, such as Eternl, Lace, Typhon, Vespr or Yoroi. Install one as an extension of this browser, open it once, and look again."),
       make("p", { class: "hint" }, "No wallet at all? ", make("code", {}, "tally wallet new"), " makes one on the command line, and a purse pays without any window."),
       make("p", { class: "actions" }, make("button", { type: "button", onclick: () => location.reload() }, "Look again"))));
     return;

@@ -97,6 +97,18 @@ function gpuOf(form) {
 }
 
 /**
+ * The most that one device, or core, may cost: ADA an hour as people say it, micro-lovelace a second as jobs do.
+ * @type {(form: HTMLFormElement) => number}
+ */
+function capOf(form) {
+  const text = form.hourly.value.trim();
+  if (!text) return 0;
+  const micro = Number((BigInt(parseAda(text) ?? 0) * 1_000_000n) / 3600n);
+  if (!micro || !Number.isSafeInteger(micro)) throw new FormFault("hourly", "the most that a device may cost is ADA an hour, such as 5 or 0.25");
+  return micro;
+}
+
+/**
  * The specification; FormFault names the first field that says something impossible. *along*: names of
  * secrets, and files by the hash of their bytes.
  * @param {HTMLFormElement} form
@@ -110,7 +122,7 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
   const duration = parseDuration(form.duration.value);
   if (!duration) throw new FormFault("duration", "the longest time is written as 90s, 15m, 6h or 2d");
   const image = imageOf(form);
-  const cap = form.rate.value.trim() ? whole(form, "rate", 1) * 1_000_000 : 0;
+  const cap = capOf(form);
   const cores = form.model.value === "-";
   return {
     version: 2,

@@ -166,10 +166,42 @@ export async function prepare(agreed, magic, extra = 0n, reserve = 0n) {
   const utxos = outputs ?? [];
   const amount = extra ? Number(BigInt(agreed.terms.ceiling) + reserve + extra) : 0;
   /** @type {Built} */
-  const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount });
+  const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount }).catch((error) => {
+    throw shortOf(error, agreed.terms, fromHex(address), magic === 764824073, extra);
+  });
   const wanted = { terms: agreed.terms, address: fromHex(address), own, mainnet: magic === 764824073, utxos: readUtxos(utxos), extra, ...at };
   return { api, cbor: made.cbor, extra, checked: judgeOpen(fromHex(made.cbor), wanted) };
 }
+
+/** The wallet holds too little for the opening transaction; all in lovelace. */
+export class Short extends Error {
+  /** @param {{holds: bigint, needs: bigint, ceiling: bigint, reserve: bigint, address: string}} told */
+  constructor({ holds, needs, ceiling, reserve, address }) {
+    super("the wallet holds too little for this job");
+    this.holds = holds;
+    this.needs = needs;
+    this.ceiling = ceiling;
+    this.reserve = reserve;
+    this.address = address;
+  }
+}
+
+/**
+ * What the market says is lacking, as the sum that a person reads; any other error as it is.
+ * @type {(error: unknown, terms: Terms, address: Bytes, mainnet: boolean, extra: bigint) => unknown}
+ */
+function shortOf(error, terms, address, mainnet, extra) {
+  const { holds, needs, address: shown } = error instanceof Problem && error.code === "FUNDS_SHORT" ? error.fields : {};
+  if (holds === undefined || needs === undefined) return error;
+  return new Short({ holds: BigInt(holds), needs: BigInt(needs), ceiling: BigInt(terms.ceiling) + extra, reserve: boundOf(terms, address, mainnet), address: String(shown) });
+}
+
+/**
+ * The most that a channel's reserve may come to.
+ * @type {(terms: Terms, address: Bytes, mainnet: boolean) => bigint}
+ */
+const boundOf = (terms, address, mainnet) =>
+  reserveOf(channelAddress(fromHex(ADA_SCRIPTS.stub), address, mainnet), terms, LOVELACE_PER_BYTE);
 
 /**
  * The open transaction judged: `{id, fee, amount, reserve, checks, ok}`.
@@ -179,7 +211,7 @@ export async function prepare(agreed, magic, extra = 0n, reserve = 0n) {
  */
 export function judgeOpen(bytes, { terms, address, own, mainnet, utxos, extra, slot, nowMs }) {
   const least = BigInt(terms.ceiling) + extra;
-  const bound = reserveOf(channelAddress(fromHex(ADA_SCRIPTS.stub), address, mainnet), terms, LOVELACE_PER_BYTE);
+  const bound = boundOf(terms, address, mainnet);
   const most = least + bound + 100_000n;
   /** @type {Step} */
   const wanted = { step: "open", mainnet, own, utxos, consts: terms, least, most, channel: null, slot, nowMs, references: new Map() };
