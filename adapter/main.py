@@ -24,8 +24,10 @@ from adapter.core.state import Limits, Own, State
 from adapter.core.workload import Runtime, isolations
 from adapter.daemon import metrics
 from adapter.daemon.daemon import Daemon, socket_link
+from adapter.daemon.earnings import Fees
 from adapter.daemon.ports import Chain, Parts
 from adapter.daemon.status import StatusSocket
+from adapter.daemon.till import Till
 from adapter.devices import mig
 from adapter.devices.inventory import Inventory, Place
 from adapter.devices.nvml.faults import NvmlFault
@@ -58,6 +60,8 @@ DISK_STEP_MIB: Final = 10_240
 CHAIN_WAIT_S: Final = 5.0
 EXIT_REFUSED: Final = 3
 EXIT_FAULT: Final = 4
+
+Started = Callable[[Daemon, Till], None]
 
 _log = structlog.get_logger("adapter")
 
@@ -154,7 +158,7 @@ def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
 
 
 def payout_address(config: Config, keys: Keys, magic: int) -> str:
-    """The owner's, checked against the network; on a devnet the hot key's own will do."""
+    """The owner's, checked against the network; on a devnet the fee key's own will do."""
     if not config.payout:
         if magic != DEVNET_MAGIC:
             raise ConfigRefused("payout: name the address at which you want to be paid")
@@ -165,8 +169,8 @@ def payout_address(config: Config, keys: Keys, magic: int) -> str:
 
 
 def fee_address(keys: Keys, magic: int) -> str:
-    """Where a little ADA must lie for the fees of Finish: the hot key's own address."""
-    address = addresses.key_address(keys.hot.key_hash, None, magic == MAINNET_MAGIC)
+    """Where a little ADA must lie for the fees of Finish: the fee key's own address."""
+    address = addresses.key_address(keys.fee.key_hash, None, magic == MAINNET_MAGIC)
     return addresses.to_text(address)
 
 
@@ -190,7 +194,7 @@ def make_offer(
         id=offer_id(keys.provider),
         provider=keys.provider,
         magic=magic,
-        adapter_vkh=keys.hot.key_hash,
+        adapter_vkh=keys.end.key_hash,
         payout=addresses.payout_hash(addresses.from_text(payout)),
         payout_address=payout,
         host=shown,
@@ -251,10 +255,9 @@ async def network(
 
 
 async def make_treasury(
-    config: Config, keys: Keys, daemon: Daemon, journal: Journal, payout: str,
-    end_cost: Callable[[int], None],
-) -> Chain:  # fmt: skip
-    """The treasury, once the chain answers; it tells *end_cost* what ending a channel costs.
+    config: Config, keys: Keys, daemon: Daemon, journal: Journal, payout: str, till: Till
+) -> Chain:
+    """The treasury, once the chain answers; *till* is told how the fee key stands.
 
     Its module is imported here and not above, in a thread: pycardano takes longer to import than
     all the rest of the adapter, and workloads that run are to be metered meanwhile.
@@ -263,14 +266,23 @@ async def make_treasury(
     chain = await connect_patiently(config, daemon.raise_alarm)
     if chain.magic != daemon.own.offer.magic:
         raise OtherNetwork(daemon.own.offer.magic, chain.magic)
+
+    def told(now: Fees) -> None:
+        before, till.fees = till.fees, now
+        if now.enough_for:
+            daemon.withdraw_alarms("FEES_SHORT", "FUNDS_SHORT")
+        if now.end_cost != before.end_cost:
+            daemon.offer_changed()
+
     return module.ChannelAgent(
-        chain, keys.hot, payout, journal, daemon.handle, daemon.channel, daemon.raise_alarm,
+        chain, keys.end, keys.fee, payout, journal, daemon.handle, daemon.channel,
+        daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
-        waited_for=daemon.waited_for, end_cost=end_cost, market=daemon.link,
+        waited_for=daemon.waited_for, told=told, payments=till.payments, market=daemon.link,
     )  # fmt: skip
 
 
-async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -> None:
+async def serve(config: Config, keys: Keys, started: Started) -> None:
     """Put the parts together and serve until cancelled."""
     journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
     state = await anyio.to_thread.run_sync(journal.load)
@@ -287,11 +299,14 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         config.reserve,
     )
 
-    end_costs = [0]  # lovelace, as the chain was last seen; 0 until it was
+    till = await anyio.to_thread.run_sync(
+        Till, journal, fee_address(keys, magic), magic, config.treasury
+    )
+    _log.info("fees are paid from", address=till.fees.address, fund=till.fund)
 
     def offer_now() -> Offer:
         host, wall_ms = inventory.take(), hands.clock.wall_ms()
-        return make_offer(config, keys, magic, payout, host, wall_ms, end_costs[-1])
+        return make_offer(config, keys, magic, payout, host, wall_ms, till.fees.end_cost)
 
     offer = await anyio.to_thread.run_sync(offer_now)
     parts = Parts(
@@ -310,14 +325,9 @@ async def serve(config: Config, keys: Keys, started: Callable[[Daemon], None]) -
         (config.folder / "runtime" / "outputs",), offer_now,
     )  # fmt: skip
 
-    def end_cost(lovelace: int) -> None:
-        if lovelace != end_costs[-1]:
-            end_costs[:] = [lovelace]
-            daemon.offer_changed()
-
-    chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout, end_cost))
+    chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout, till))
     try:
-        await _run(config, daemon, chain, fee_address(keys, magic), started)
+        await _run(config, daemon, chain, till, started)
     finally:
         daemon.close()
         if hands.nvml is not None:
@@ -328,19 +338,17 @@ def _limits(config: Config) -> Limits:
     return replace(config.limits, host_network=config.host_network)
 
 
-async def _run(
-    config: Config, daemon: Daemon, chain: Chain, fees_from: str, started: Callable[[Daemon], None]
-) -> None:
+async def _run(config: Config, daemon: Daemon, chain: Chain, till: Till, started: Started) -> None:
     def extra() -> dict[str, Any]:
-        return {"fee_address": fees_from, "chain_url": config.chain_url}
+        return {"chain_url": config.chain_url, **till.status(daemon.state)}
 
-    status = StatusSocket(daemon, config.status_path, extra)
-    server = metrics.serve(daemon, config.metrics_port)[0] if config.metrics_port else None
+    status = StatusSocket(daemon, config.status_path, extra, lambda: till.earnings(daemon.state))
+    server = metrics.serve(daemon, config.metrics_port, till)[0] if config.metrics_port else None
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(status.run)
             group.start_soon(_stop_on_signal, group.cancel_scope)
-            await daemon.run(chain, started=lambda: started(daemon))
+            await daemon.run(chain, started=lambda: started(daemon, till))
     finally:
         if server is not None:
             server.shutdown()
@@ -354,7 +362,7 @@ async def _stop_on_signal(scope: anyio.CancelScope) -> None:
             return
 
 
-def main(config: Config, started: Callable[[Daemon], None] = lambda _daemon: None) -> int:
+def main(config: Config, started: Started = lambda _daemon, _till: None) -> int:
     """Serve until asked to stop; the process's exit code."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

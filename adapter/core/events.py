@@ -83,7 +83,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """Whether the hot key can pay for a Finish: *short* says what is missing, empty if nothing."""
+    """Whether the fee key can pay for a Finish: *short* says what is missing, empty if nothing."""
 
     short: str = ""
 

@@ -286,7 +286,7 @@ class Debtor:
 class State:
     """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this
     process began to look at the chain; *sights*: what it saw since, each channel by itself;
-    *unable*: why the hot key cannot pay for a Finish, empty while it can or nobody looked yet;
+    *unable*: why the fee key cannot pay for a Finish, empty while it can or nobody looked yet;
     *debtors*: by consumer's key hash, see ``debt``.
     """
 

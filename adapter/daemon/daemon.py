@@ -212,6 +212,12 @@ class Daemon:
         _log.warning("alarm", code=code, cause=message)
         self.alarms.append((now, code, message))
 
+    def withdraw_alarms(self, *codes: str) -> None:
+        """What they said is over."""
+        kept = [one for one in self.alarms if one[1] not in codes]
+        self.alarms.clear()
+        self.alarms.extend(kept)
+
     def _drive(self, id_: str) -> None:
         driver = self._drivers.get(id_)
         if driver is not None:

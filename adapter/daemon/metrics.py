@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from adapter.daemon.daemon import Daemon
+from adapter.daemon.till import Till
 from marketplace.domain.metering.usage import usage
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.lease import LeaseState
@@ -22,8 +23,9 @@ from marketplace.domain.work.lease import LeaseState
 class AdapterCollector(Collector):
     """Looks at the daemon when it is asked; states are frozen values, so no lock is needed."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, till: Till | None = None) -> None:
         self._daemon = daemon
+        self._till = till
 
     def collect(self) -> Iterable[Metric]:
         """All families."""
@@ -92,9 +94,31 @@ class AdapterCollector(Collector):
             sum(c.starved for c in live),
         )  # fmt: skip
         yield _gauge(
-            "tally_adapter_fees_short", "1 while the hot key cannot pay for a Finish",
+            "tally_adapter_fees_short", "1 while the fee key cannot pay for a Finish",
             bool(state.unable),
         )  # fmt: skip
+        if self._till is not None:
+            yield from self._books(self._till)
+
+    def _books(self, till: Till) -> Iterable[Metric]:
+        total, fees = till.payments.total, till.fees
+        yield _gauge(
+            "tally_adapter_net_lovelace", "Lovelace claimed, less fees and bounties", total.net
+        )
+        yield _gauge(
+            "tally_adapter_fees_paid_lovelace", "Lovelace of chain fees that the fee key paid",
+            total.fees,
+        )  # fmt: skip
+        yield _gauge(
+            "tally_adapter_moved_lovelace", "Lovelace of the fee key's own that went to the payout",
+            total.moved,
+        )  # fmt: skip
+        if fees.lovelace is not None:
+            yield _gauge("tally_adapter_fee_key_lovelace", "What the fee key holds", fees.lovelace)
+            yield _gauge(
+                "tally_adapter_fee_key_ends", "For so many more ends the fee key's money is enough",
+                fees.enough_for,
+            )  # fmt: skip
 
     def _devices(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(
@@ -111,9 +135,9 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def serve(
-    daemon: Daemon, port: int, address: str = "127.0.0.1"
+    daemon: Daemon, port: int, till: Till | None = None, address: str = "127.0.0.1"
 ) -> tuple[TCPServer, threading.Thread]:
     """Serve ``/metrics`` in a thread; port 0 takes a free one (``server.server_port``)."""
     registry = CollectorRegistry()
-    registry.register(AdapterCollector(daemon))
+    registry.register(AdapterCollector(daemon, till))
     return start_http_server(port, address, registry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -38,7 +38,7 @@ class UnknownRequest(NotFound):
     """The adapter knows no such request."""
 
     code = "UNKNOWN_REQUEST"
-    remedy = "ask for status, drain or undrain"
+    remedy = "ask for status, earnings, drain or undrain"
 
 
 def sparkline(permille: list[int]) -> str:
@@ -97,7 +97,7 @@ def why_no_work(daemon: Daemon) -> list[str]:
         (not daemon.link.up, "the market cannot be reached, so nobody sees the offer"),
         (
             bool(state.unable),
-            f"the hot key cannot pay for settling, so no new lease is taken: {state.unable}",
+            f"the fee key cannot pay for settling, so no new lease is taken: {state.unable}",
         ),
         (state.draining, "the adapter drains: `tally adapter drain --off` takes work again"),
         (
@@ -111,7 +111,9 @@ def why_no_work(daemon: Daemon) -> list[str]:
         (not offer.host.gpus and not offer.core_rate, "neither GPUs nor cores are offered"),
     )
     reasons = [why for holds, why in checks if holds]
-    return reasons or ["nobody asked yet: `tally offers search --explain` shows how it compares"]
+    asked = bool(state.channels) or bool(state.past.keys)
+    idle = "no job asks for it now" if asked else "nobody asked yet"
+    return reasons or [f"{idle}: `tally offers search --explain` shows how it compares"]
 
 
 def _lease(daemon: Daemon, lease: Lease) -> dict[str, Any]:
@@ -153,11 +155,16 @@ class StatusSocket:
     """Answers one line with one JSON line."""
 
     def __init__(
-        self, daemon: Daemon, path: Path, extra: Callable[[], dict[str, Any]] | None = None
+        self,
+        daemon: Daemon,
+        path: Path,
+        extra: Callable[[], dict[str, Any]] | None = None,
+        earnings: Callable[[], Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         self._daemon = daemon
         self._path = path
         self._extra = extra
+        self._earnings = earnings
 
     async def run(self) -> None:
         """Until cancelled; a stale socket of a killed adapter is replaced."""
@@ -184,6 +191,8 @@ class StatusSocket:
             "drain": lambda: self._daemon.drain(True),
             "undrain": lambda: self._daemon.drain(False),
         }
+        if word == "earnings" and self._earnings is not None:
+            return await self._earnings()
         if word in actions:
             await actions[word]()
         elif word != "status":

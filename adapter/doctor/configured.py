@@ -23,6 +23,8 @@ def judge(config: Config) -> DoctorConfig:
     return DoctorConfig(
         state=config.folder,
         market=config.market,
+        chain_url=config.chain_url,
+        project_id=config.project_id,
         payout=config.payout or ("devnet" if config.simulate else ""),
         key=config.folder / "keys",
         docker_host=config.docker_host,

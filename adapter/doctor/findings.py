@@ -109,7 +109,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
         _E,
         "install util-linux: the process runtime drops privileges with setpriv",
     ),
-    "ALLOW_LIST_OPEN": (_I, "name the registries that you trust in images.allow"),
+    "ALLOW_LIST_OPEN": (_I, "name the registries that you trust in [limits] images"),
     # the host
     "NOT_ROOT": (_W, "run the adapter as root: rules, control groups and MIG need it"),
     "KERNEL_OLD": (_W, "update the kernel to 5.4 or later"),
@@ -127,6 +127,16 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "KEY_MISSING": (_I, "nothing: `tally adapter run` makes the metering key at its first start"),
     "KEY_EXPOSED": (_E, "chmod 600 the adapter's key file"),
     "PAYOUT_MISSING": (_E, "set payout to a Cardano address that you hold the key of elsewhere"),
+    "FEES_LOW": (
+        _E,
+        "send 20 ADA to that address from any wallet (devnet: `tally faucet ADDRESS '20 ADA'`):"
+        " under about 8 ADA no lease is taken",
+    ),
+    "END_KEY_FUNDED": (
+        _W,
+        "start the adapter: it moves that to the fee key by one transaction; fund the fee key only",
+    ),
+    "CHAIN_UNREACHABLE": (_E, "check chain_url and project_id: the chain's door does not answer"),
     "PAYOUT_KEY_PRESENT": (_W, "move the payout address's signing key off this machine"),
     "MARKET_UNSET": (_W, "set market to the market's address"),
     "MARKET_INSECURE": (_W, "use https:// or wss:// for a market that is not on this host"),

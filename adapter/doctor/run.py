@@ -24,7 +24,14 @@ from adapter.doctor.containers import (
 )
 from adapter.doctor.findings import Finding, Severity, found
 from adapter.doctor.gpu import check_devices, check_kernel_log, check_modules, check_quarantine
-from adapter.doctor.host import check_clock, check_kernel, check_keys, check_market, check_state
+from adapter.doctor.host import (
+    check_clock,
+    check_kernel,
+    check_keys,
+    check_market,
+    check_state,
+)
+from adapter.doctor.money import check_fees
 from adapter.doctor.world import World
 
 BUDGET_S: Final = 8.0
@@ -32,7 +39,7 @@ Check = Callable[[World], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     check_devices, check_kernel_log, check_modules, check_quarantine, check_docker,
     check_daemon_file, check_container, check_firewall, check_cgroups, check_sandbox,
-    check_allow_list, check_kernel, check_clock, check_state, check_keys, check_market,
+    check_allow_list, check_kernel, check_clock, check_state, check_keys, check_fees, check_market,
 )  # fmt: skip
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 

@@ -6,6 +6,7 @@ Each is a field, so that a test can provoke a finding exactly where it would ari
 from __future__ import annotations
 
 import email.utils
+import json
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ from typing import Any, cast
 from adapter.devices.nvml.nvml import Nvml
 from adapter.runtime.docker.door import connect
 from marketplace.domain.errors import Fault
+from marketplace.keystore import Keystore
 
 
 class ProbeFailed(Fault):
@@ -34,6 +36,8 @@ class DoctorConfig:
 
     state: Path = Path("/var/lib/tally")
     market: str = ""
+    chain_url: str = ""
+    project_id: str = ""
     payout: str = ""
     key: Path | None = None
     docker_host: str = ""
@@ -68,6 +72,27 @@ def market_time(url: str) -> float:
     if stamp is None:
         raise ProbeFailed("the answer has no Date")
     return email.utils.parsedate_to_datetime(stamp).timestamp()
+
+
+def ask_chain(config: DoctorConfig, path: str) -> Any:
+    """What the chain's door (Blockfrost's API) answers to *path*; None for 404."""
+    url = config.chain_url.rstrip("/") + path
+    asked = urllib.request.Request(url, headers={"project_id": config.project_id})
+    try:
+        with urllib.request.urlopen(asked, timeout=4) as answer:  # the owner's own configuration
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise ProbeFailed(f"status {error.code}") from error
+    except (OSError, ValueError) as error:
+        raise ProbeFailed(str(error)) from error
+
+
+def stored_keys(folder: Path) -> dict[str, bytes]:
+    """Public keys (32 bytes) by name; none where no keystore is yet."""
+    store = Keystore(folder)
+    return {one.name: one.verify_key for one in store.list()} if store.exists else {}
 
 
 def resolves(name: str) -> bool:
@@ -106,6 +131,8 @@ class World:
     nvml_deadline_s: float = 4.0
     docker: Callable[[str], tuple[Mapping[str, Any], Mapping[str, Any]]] = docker_facts
     market_time: Callable[[str], float] = market_time
+    chain: Callable[[DoctorConfig, str], Any] = ask_chain
+    keys: Callable[[Path], dict[str, bytes]] = stored_keys
     resolves: Callable[[str], bool] = resolves
     disk: Callable[[Path], tuple[int, int, int]] = disk
     uid: Callable[[], int] = os.geteuid

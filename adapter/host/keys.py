@@ -1,9 +1,11 @@
-"""The adapter's two keys, encrypted at rest by the keystore; no key of the payout among them.
+"""The adapter's three keys, encrypted at rest by the keystore; no key of the payout among them.
 
 * ``meter``: Ed25519, signs terms and receipts and opens the secrets that consumers sealed to it;
   its public key is the provider's name;
-* ``hot``: Ed25519, ends channels and pays their fees: stolen, it can end channels with an old
-  voucher and spend its own small balance, nothing more.
+* ``end``: Ed25519, ends channels, and holds no money, so that it may sign what others built:
+  stolen, it can end channels with an old voucher, nothing more. In the keystore it is ``hot``, as
+  it was named when it paid fees as well: open channels name its hash;
+* ``fee``: Ed25519, pays the fees of what the adapter sends: stolen, its small balance is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class Keys:
     """Private keys in memory; never printed."""
 
     meter: Signer
-    hot: Signer
+    end: Signer
+    fee: Signer
 
     @property
     def provider(self) -> str:
@@ -57,5 +60,6 @@ def load_keys(folder: Path, phrase: str | None = None) -> Keys:
     unlocked = store.unlock(secret)
     return Keys(
         meter=unlocked.load_or_create("meter"),
-        hot=unlocked.load_or_create("hot"),
+        end=unlocked.load_or_create("hot"),
+        fee=unlocked.load_or_create("fee"),
     )

@@ -9,6 +9,7 @@ voucher, and the messages that the market must get.  Either all of it happened o
 * ``vouchers``: only ever replaced by a greater one;
 * ``outbox``: messages until the market has acknowledged them;
 * ``transactions``: bytes and id of everything sent to the chain, stored before it is sent;
+* ``payments``: what each transaction in a block did to our money (:mod:`.payments`), kept for good;
 * ``spent``: session keys of channels that are forgotten;
 * ``debtors``: whose leases ended for want of payment.
 
@@ -69,6 +70,9 @@ CREATE TABLE IF NOT EXISTS transactions (
   n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
   purpose TEXT NOT NULL, state TEXT NOT NULL, height INTEGER
 );
+CREATE TABLE IF NOT EXISTS payments (
+  tx BLOB PRIMARY KEY, at_ms INTEGER NOT NULL, body BLOB NOT NULL
+) WITHOUT ROWID;
 """
 VERSION: Final = b"1"
 OLD_TRANSACTIONS: Final = 200
@@ -178,6 +182,12 @@ class Journal:
         found = self._db.execute("SELECT value FROM meta WHERE name='past'").fetchone()
         paid, claimed = (0, 0) if found is None else cbor2.loads(found[0])
         return Past(keys, paid, claimed)
+
+    def ended_leases(self) -> list[Lease]:
+        """Leases that are over and whose channels are still known, with what they came to."""
+        with self._lock, self._mapped("read ended leases"):
+            rows = self._db.execute("SELECT id, fixed, moving FROM leases WHERE ended=1").fetchall()
+        return [lease_from(id_, fixed, moving) for id_, fixed, moving in rows]
 
     def outbox(self) -> list[tuple[int, bytes]]:
         """Messages that the market has not acknowledged, oldest first."""
@@ -363,6 +373,23 @@ class Journal:
                 without,
             )
             return [StoredTx(*row) for row in rows]
+
+    # ---- payments -------------------------------------------------------------------------------
+
+    def payments(self) -> list[tuple[bytes, int, bytes]]:
+        """Every row: the transaction's id, its block's time, and the rest (:mod:`.payments`)."""
+        with self._lock, self._mapped("read payments"):
+            return list(self._db.execute("SELECT tx, at_ms, body FROM payments"))
+
+    def put_payment(self, tx: bytes, at_ms: int, body: bytes) -> None:
+        """Store or replace one; durable when this returns."""
+        with self._lock, self._mapped("store a payment"), self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO payments VALUES (?,?,?)", (tx, at_ms, body))
+
+    def drop_payment(self, tx: bytes) -> None:
+        """Take one out again."""
+        with self._lock, self._mapped("drop a payment"), self._transaction():
+            self._db.execute("DELETE FROM payments WHERE tx=?", (tx,))
 
     @contextmanager
     def _transaction(self) -> Generator[None]:

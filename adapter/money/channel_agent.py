@@ -16,10 +16,13 @@ from typing import Final
 import anyio
 import structlog
 
-from adapter.core.events import ChannelUnfit, Event, Expected, Purse, Settled, Sighted, Unread
+from adapter.core.events import ChannelUnfit, Event, Expected, Settled, Sighted, Unread
 from adapter.core.state import Channel, Rules
+from adapter.daemon.earnings import Fees
 from adapter.journal.journal import Journal
-from adapter.money.hot_key import short_of
+from adapter.journal.payments import Payments
+from adapter.money.accounts import Accounts
+from adapter.money.fee_key import FeeKey
 from adapter.money.journal_log import JournalLog
 from adapter.money.shared_ends import Door, SharedEnds
 from marketplace.chain.actions.session import Desk, claim, finish_channels
@@ -40,7 +43,6 @@ from marketplace.chain.errors import ChannelUnknown, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import in_flight
-from marketplace.chain.settlement.costs import finish_fee
 from marketplace.chain.settlement.next_step import UNREAD_LOOKS, Due, Policy, Why, alarms, next_step
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Fault, Halt, Refusal, TallyError
@@ -58,8 +60,6 @@ OPENING_S: Final = 5.0
 DEVNET_S: Final = 0.5
 """Between looks while somebody waits for a transaction: a block of mainnet takes 20 s on average.
 """
-PURSE_S: Final = 60.0
-"""Between looks at the hot key's money while it does."""
 RESCUED_AT_ONCE: Final = 8
 BATCH_WAIT_MS: Final = 900_000
 """An end waits so long for others' where the owner says nothing; on a devnet it does not."""
@@ -71,14 +71,18 @@ _log = structlog.get_logger("adapter.channels")
 
 
 class ChannelAgent:
-    """One per daemon.  *handle* is the daemon's door, *channel* reads its state, *waited_for* says
-    whether a signed lease waits for a channel's money; *end_cost* is told what ending a channel
-    alone costs now, in lovelace; *market* is offered ends, to be put together with others'."""
+    """One per daemon. *end* is the key that ends channels, *fee* the one that pays for what is
+    sent. *handle* is the daemon's door, *channel* reads its state, *waited_for* says whether a
+    signed lease waits for a channel's money; *told* hears what the fee key holds and what ending a
+    channel alone costs; *payments* are the books; *market* is offered ends, to be put together with
+    others'.
+    """
 
     def __init__(
         self,
         chain: ChainReader,
-        hot: Signer,
+        end: Signer,
+        fee: Signer,
         payout_address: str,
         journal: Journal,
         handle: Callable[[Event], Awaitable[None]],
@@ -89,14 +93,16 @@ class ChannelAgent:
         rules: Rules | None = None,
         draining: Callable[[], bool] = lambda: False,
         waited_for: Callable[[bytes], bool] = lambda _vk: False,
-        end_cost: Callable[[int], None] = lambda _lovelace: None,
+        told: Callable[[Fees], None] = lambda _fees: None,
+        payments: Payments | None = None,
         market: Door | None = None,
     ) -> None:
         payout = self._payout = addresses.from_text(payout_address)
-        self._payouts = {addresses.payout_hash(payout): payout}
-        self._hot = hot
+        bare = addresses.key_address(end.key_hash, None, chain.mainnet)  # a devnet's, of before
+        self._payouts = {addresses.payout_hash(a): a for a in (bare, payout)}
+        self._end = end
         self._log = JournalLog(journal)
-        self._desk = Desk(chain, Wallet(hot, chain.mainnet), asset, self._log)
+        self._desk = Desk(chain, Wallet(fee, chain.mainnet), asset, self._log)
         self._chain = chain
         self._finder = ChannelFinder(chain, self._desk.scripts, self._desk.unit)
         self._follower = Follower(chain, self._log)
@@ -116,18 +122,20 @@ class ChannelAgent:
         )
         self._draining = draining
         self._waited_for = waited_for
-        self._end_cost = end_cost
+        self._fees = FeeKey(self._desk, end, payout, handle, alarm, told)
+        ours = frozenset((bare, self._desk.wallet.address))
+        books = payments or Payments(journal)
+        self._accounts = Accounts(chain, books, payout, ours, self._desk.unit)
+        self._begun = False
         self._watched: set[bytes] = set()
         self._finishing: set[bytes] = set()
         self._origins: dict[bytes, OutRef] = {}
         self._alarmed: set[tuple[bytes, int]] = set()
         self._stir = anyio.Event()
         self._unread: dict[bytes, int] = {}  # looks in a row
-        self._short = ""
-        self._purse_due = 0.0
         self._signing = anyio.Lock()
         self._shared = SharedEnds(
-            chain, self._desk.scripts, asset, hot, self._log, market, self._signing, channel
+            chain, self._desk.scripts, asset, end, self._log, market, self._signing, channel
         )
         self._proposed: deque[wire.EndsProposed] = deque(maxlen=PROPOSALS)
         self._proposals = anyio.Event()
@@ -135,7 +143,7 @@ class ChannelAgent:
     @property
     def fee_address(self) -> str:
         """Where a little ADA must lie for the fees of Finish."""
-        return addresses.to_text(self._desk.wallet.address)
+        return self._fees.address
 
     def watch(self, session_vk: bytes) -> None:
         """Look at this channel now, and again and again."""
@@ -188,7 +196,7 @@ class ChannelAgent:
         ending = any(not self._shared.waits(vk) for vk in self._finishing)
         eager = (
             ending
-            or bool(self._short)
+            or bool(self._fees.short)
             or any(self._waited_for(vk) or self._urgent(self._channel(vk)) for vk in self._watched)
         )
         soon = DEVNET_S if self._chain.magic == DEVNET_MAGIC else OPENING_S
@@ -202,14 +210,18 @@ class ChannelAgent:
 
     async def look(self) -> None:
         """One pass over our transactions and every watched channel."""
-        await (
-            self._follower.look()
-        )  # a rolled-back Finish is sent again, its channel watched or not
-        await self._look_into_purse()
-        if not self._watched:
+        if not self._begun:
+            self._accounts.sent(await self._log.known())
+            self._begun = True
+        # A rolled-back Finish is sent again, its channel watched or not.
+        self._accounts.sent([change.record for change in await self._follower.look()])
+        await self._fees.look()
+        self._policy = replace(self._policy, end_cost=self._fees.end_cost)
+        if not (self._watched or self._accounts.waiting):
             return
-        height = (await self._chain.tip()).height
         snapshot = await self._chain.snapshot(self._desk.scripts)
+        await self._accounts.settle_up(snapshot)
+        height = snapshot.tip.height
         for session_vk in sorted(self._watched):
             known = self._channel(session_vk)
             if known is None or known.final:
@@ -229,25 +241,6 @@ class ChannelAgent:
                 await self._handle(Unread(session_vk, error.code, error.message))
                 await self._rescued(known, snapshot)
 
-    async def _look_into_purse(self) -> None:
-        """No new lease is taken while the hot key cannot pay for a Finish; it is taken again once
-        it can.
-        """
-        if not self._short and anyio.current_time() < self._purse_due:
-            return
-        snapshot, funds, _ = await self._desk.look()
-        if snapshot.deployment is not None and snapshot.rewards is not None:
-            cost = finish_fee(snapshot)
-            self._policy = replace(self._policy, end_cost=cost)
-            self._end_cost(cost)
-        short = short_of(snapshot, funds, self._hot.key_hash, self._payout)
-        self._purse_due = anyio.current_time() + PURSE_S
-        if short:
-            self._alarm("FEES_SHORT", f"no new leases: send ADA to {self.fee_address}: {short}")
-        if short != self._short:
-            self._short = short
-            await self._handle(Purse(f"send ADA to {self.fee_address}: {short}" if short else ""))
-
     async def _look_at(self, known: Channel, height: int, snapshot: Snapshot) -> None:
         vk = known.session_vk
         try:
@@ -255,6 +248,7 @@ class ChannelAgent:
         except ChannelUnknown as unknown:
             await self._missing(known, unknown)
             return
+        await self._account(view, snapshot)
         if isinstance(view, ChannelEnded):
             final = bool(view.height) and depth(height, view.height) >= FINAL_DEPTH
             await self._handle(Settled(vk, view.finished_by.hex(), view.claimed, final))
@@ -273,10 +267,19 @@ class ChannelAgent:
         if due.end:
             until = self._shared.offer(due, snapshot, self._policy)
             due = replace(due, batch_until_ms=until)
-            if next_step(due, snapshot, self._policy, self._hot.key_hash) is Why.BATCH:
+            if next_step(due, snapshot, self._policy, self._end.key_hash) is Why.BATCH:
                 return
         if due.end or due.unclaimed >= self._policy.least(due):
             await self._take_step(due, snapshot)
+
+    async def _account(self, view: ChannelView | ChannelEnded, snapshot: Snapshot) -> None:
+        """The books wait for a chain that does not tell all yet; serving and claiming do not."""
+        try:
+            await self._accounts.seen(view, snapshot)
+        except Halt:
+            raise
+        except Fault as fault:
+            _log.warning("not booked yet", code=fault.code, cause=fault.message)
 
     async def _find(self, known: Channel, height: int) -> ChannelView | ChannelEnded:
         """The channel behind its open transaction, whichever output of it it is."""
@@ -347,14 +350,14 @@ class ChannelAgent:
         async def send(at: ChannelView, waiting: Sequence[Utxo]) -> Sent | None:
             now = replace(due, view=at, owed=at.claimed + worth(at))
             busy = await in_flight(self._log)
-            step = next_step(now, snapshot, self._policy, self._hot.key_hash, busy)
+            step = next_step(now, snapshot, self._policy, self._end.key_hash, busy)
             if isinstance(step, Claim) and due.voucher is not None:
                 claims = [(at, due.voucher)]
                 return await claim(self._desk, claims, self._payouts, step.take_to, waiting)
             if isinstance(step, Finish) and (worth(at) or not waiting):
                 finishes = [(at, due.voucher)]
                 return await finish_channels(
-                    self._desk, finishes, self._payouts, self._hot, due.owed, waiting
+                    self._desk, finishes, self._payouts, self._end, due.owed, waiting
                 )
             return None  # what waits takes it; or a block tells the channel from its copies
 
@@ -428,7 +431,7 @@ class ChannelAgent:
                     raise
                 continue
             if done is not None:
-                self._purse_due = 0.0
+                self._fees.spent()
                 _log.info(
                     "sent", tx=done.sent.tx_id.hex(), fee=done.sent.fee, behind=len(ahead.spenders)
                 )

@@ -24,8 +24,14 @@ class JournalLog:
 
     async def pending(self) -> Sequence[TxRecord]:
         """Every record that is neither FINAL nor EXPIRED, oldest first."""
-        over = (TxState.FINAL.name, TxState.EXPIRED.name)
-        rows = await anyio.to_thread.run_sync(self._journal.transactions, over)
+        return await self._records((TxState.FINAL.name, TxState.EXPIRED.name))
+
+    async def known(self) -> Sequence[TxRecord]:
+        """Every record that the journal still has."""
+        return await self._records(())
+
+    async def _records(self, without: tuple[str, ...]) -> Sequence[TxRecord]:
+        rows = await anyio.to_thread.run_sync(self._journal.transactions, without)
         return [
             TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height) for row in rows
         ]

@@ -79,7 +79,7 @@ class SharedEnds:
         chain: ChainReader,
         scripts: Scripts,
         asset: str,
-        hot: Signer,
+        end: Signer,
         log: TransactionLog,
         market: Door | None,
         signing: anyio.Lock,
@@ -88,7 +88,7 @@ class SharedEnds:
         self._chain = chain
         self._scripts = scripts
         self._unit = unit_of(asset)
-        self._hot = hot
+        self._end = end
         self._log = log
         self._market = market
         self._signing = signing
@@ -124,7 +124,7 @@ class SharedEnds:
             return self._withdrawn(vk)
         since = self._since.setdefault(vk, now)
         until = batch_until_ms(due, snapshot, policy, since)
-        step = next_step(due, snapshot, policy, self._hot.key_hash)
+        step = next_step(due, snapshot, policy, self._end.key_hash)
         if now >= until or not isinstance(step, Finish):
             return self._withdrawn(vk)
         took = step.claim
@@ -174,12 +174,12 @@ class SharedEnds:
             mine = await self._standing(refs)
             until = min((o.until_ms for o in mine), default=0)
             known = Known(
-                self._hot.key_hash, {o.ending.utxo.ref: o.ending for o in mine}, resolved, snapshot,
+                self._end.key_hash, {o.ending.utxo.ref: o.ending for o in mine}, resolved, snapshot,
                 self._unit, snapshot.slot_at(until) if mine else None,
             )  # fmt: skip
             tx_id = check(asked.tx, known)
             await self._log.put(TxRecord(tx_id, asked.tx, CONSENT))
-            given = consent(asked.tx, known, self._hot)
+            given = consent(asked.tx, known, self._end)
         _log.info("ends_signed", tx=tx_id.hex(), channels=len(mine), inputs=len(refs))
         return wire.EndsSigned(asked.round, given.verify_key, given.signature)
 

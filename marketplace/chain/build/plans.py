@@ -271,5 +271,12 @@ def pay(snapshot: Snapshot, funds: Funds, outputs: Sequence[Out]) -> Draft:
     return assemble(snapshot, Plan(tuple(outputs), until=_until(snapshot, None)), funds)
 
 
+def sweep(snapshot: Snapshot, utxos: Sequence[Utxo], to: bytes) -> Draft:
+    """All of *utxos*, plain ones of one key, in one output at *to*; the fee comes out of them."""
+    inputs = tuple(sorted(utxos, key=lambda u: u.ref))
+    plan = Plan((), until=_until(snapshot, None))
+    return Draft(snapshot, plan, Funds(to, inputs, None), inputs, inputs, None, {})
+
+
 def _until(snapshot: Snapshot, until_ms: int | None) -> int:
     return snapshot.slot_at(snapshot.tip.time_ms + TTL_MS if until_ms is None else until_ms)

@@ -77,6 +77,11 @@ def until_of(tx: bytes) -> int | None:
     return None if until is None else want_int(until, "a transaction's last slot")
 
 
+def fee_of(tx: bytes) -> int:
+    """What it pays to the chain, in lovelace."""
+    return want_int(_body(tx).get(2), "a transaction's fee")
+
+
 def required_signers_of(tx: bytes) -> tuple[bytes, ...]:
     """Key hashes that scripts must see (body field 14)."""
     return tuple(want_bytes(h, 28, "a signer") for h in _plain(_body(tx).get(14, [])))

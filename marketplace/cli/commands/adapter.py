@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,6 @@ import anyio
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 
 from adapter.config import Config, load
 from adapter.daemon.status import ask
@@ -19,12 +19,12 @@ from adapter.devices.scrub import Quarantine
 from adapter.doctor.configured import examine
 from adapter.doctor.run import exit_code, report_json, support_bundle
 from adapter.main import main as run_adapter
+from marketplace.cli.commands.adapter_screen import earnings_screen, status_screen
 from marketplace.cli.commands.money.passphrase import change_passphrase
 from marketplace.cli.shared.options import Json
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
-from marketplace.domain.units import show_ada
 
 app = typer.Typer(
     help="The provider's side: doctor, run, status, drain.",
@@ -65,8 +65,13 @@ def run(
     )
     code = run_adapter(
         loaded,
-        lambda daemon: print_json(
-            {"provider": daemon.own.offer.provider, "offer": daemon.own.offer.id}
+        lambda daemon, till: print_json(
+            {
+                "provider": daemon.own.offer.provider,
+                "offer": daemon.own.offer.id,
+                "fee_address": till.fees.address,
+                "fund": till.fund,
+            }
         ),
     )
     sys.exit(code)
@@ -92,6 +97,8 @@ def doctor(
     loaded = _load(config, market=market, runtime=runtime, state=state)
     if not (market or config):
         loaded = replace(loaded, market="")  # the default address is nobody's choice
+    if not (config or os.environ.get("TALLY_CHAIN_URL")):
+        loaded = replace(loaded, chain_url="")
     findings = examine(loaded, quick=quick)
     if bundle is not None:
         texts = {"config": config.read_text()} if config is not None else {}
@@ -135,6 +142,16 @@ def status(
 
 
 @app.command()
+def earnings(config: ConfigFile = None, state: State = None, as_json: Json = False) -> None:
+    """What was claimed, what it cost and what is left: by day, by lease, by transaction."""
+    found = anyio.run(ask, _load(config, state=state).status_path, "earnings")
+    if as_json:
+        print_json(found)
+    else:
+        out.print(earnings_screen(found, out.width))
+
+
+@app.command()
 def drain(
     config: ConfigFile = None,
     state: State = None,
@@ -168,32 +185,4 @@ def release(
 
 
 def _screen(report: dict[str, Any]) -> Group:
-    """The status as one picture."""
-    leases = Table(title="Leases", title_justify="left", box=None, header_style="bold")
-    for column in ("lease", "state", "device", "rate", "last minute", "owed", "of at most"):
-        leases.add_column(column)
-    for one in report["leases"]:
-        state = one["state"] + (f" ({one['pause']})" if one["pause"] else "")
-        device = ", ".join(one["devices"]) or "cores"
-        leases.add_row(
-            one["id"], state, device, one["rate"], one["utilisation"],
-            show_ada(one["owed"]), show_ada(one["ceiling"]),
-        )  # fmt: skip
-    devices = Table(title="Devices", title_justify="left", box=None, header_style="bold")
-    for column in ("device", "health", "price", ""):
-        devices.add_column(column)
-    for one in report["devices"]:
-        mark = "SIMULATED" if one["simulated"] else ""
-        health = f"{one['health']} {one['note']}".strip()
-        devices.add_row(one["model"], health, one["rate"], mark)
-    devices.add_row("cores", "", report["core_rate"], "")
-    market = report["market"]
-    head = (
-        f"provider {report['provider'][:16]}…   market {market['url']} "
-        f"{'connected' if market['connected'] else 'NOT CONNECTED'}\n"
-        f"earned {show_ada(report['earned'])}   claimed {show_ada(report['claimed'])}   "
-        f"unclaimed {show_ada(report['unclaimed'])}"
-    )
-    why = "\n".join(report["why_no_work"])
-    alarms = "\n".join(f"{a['code']}: {a['message']}" for a in report["alarms"][-5:])
-    return Group(head, leases, devices, why, alarms)
+    return status_screen(report, out.width)

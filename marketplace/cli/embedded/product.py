@@ -42,7 +42,7 @@ from marketplace.domain.errors import Refusal
 LOCAL_IMAGE: Final = "tally/python:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which have no image
 _OPERATOR_ADA: Final = 200_000_000
-_HOT_ADA: Final = 50_000_000
+_FEE_ADA: Final = 50_000_000
 _LISTED_WITHIN_S: Final = 60
 _SERVES: Final = ("LISTED", "DRAINING")
 
@@ -265,19 +265,20 @@ class Embedded:
             return ""
 
     async def _fund_adapter(self, name: str) -> None:
-        """The hot key pays the fees of the channels that it finishes."""
+        """The fee key pays for the channels that the adapter ends alone."""
         chain = await connect(self.chain_url)
         keys = await anyio.to_thread.run_sync(self._keys, self.home / name / "keys")
-        address = Wallet(keys.hot, mainnet=False).address
+        address = Wallet(keys.fee, mainnet=False).address
         held = sum(u.lovelace for u in await chain.utxos(address))
-        if held < _HOT_ADA // 2:
-            await anyio.to_thread.run_sync(ask_faucet, self.chain_url, to_text(address), _HOT_ADA)
+        if held < _FEE_ADA // 2:
+            await anyio.to_thread.run_sync(ask_faucet, self.chain_url, to_text(address), _FEE_ADA)
 
     async def wallets(self) -> list[bytes]:
         """Every address that the faucet paid or that is paid here, the consumer's aside."""
         operator = await self.purse("operator")
-        hot = [Wallet(keys.hot, mainnet=False).address for keys in await self._adapter_keys()]
-        return [operator.wallet(mainnet=False).address, *hot]
+        adapters = await self._adapter_keys()
+        paid = [Wallet(k, mainnet=False).address for keys in adapters for k in (keys.end, keys.fee)]
+        return [operator.wallet(mainnet=False).address, *paid]
 
     async def _adapter_keys(self) -> list[Keys]:
         folders = sorted(self.home.glob("adapter*/keys"))

@@ -1,4 +1,4 @@
-"""An adapter whose hot key cannot pay for a Finish takes no new lease, says so, and takes them
+"""An adapter whose fee key cannot pay for a Finish takes no new lease, says so, and takes them
 again.
 """
 
@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cbor2
 import pytest
 
 from adapter.core.events import Purse
-from adapter.journal.journal import Journal
+from adapter.core.state import Rules
+from adapter.journal.journal import Journal, StoredTx
+from adapter.money.channel_agent import ChannelAgent
+from marketplace.chain.actions.unsigned_tx import items_of
 from marketplace.chain.encoding import address as addresses
-from tests.integration.adapter.test_treasury import Desk
-from tests.integration.support.chain import ADA, BY_HAND, Provider, World, run
+from tests.integration.adapter.test_treasury import Desk, signed
+from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 
 
 def test_it_says_so_and_takes_it_back_once_it_is_funded(tmp_path: Path) -> None:
@@ -23,7 +27,7 @@ def test_it_says_so_and_takes_it_back_once_it_is_funded(tmp_path: Path) -> None:
         live = (await world.open("consumer", provider, [20 * ADA]))[0]
         world.devnet.mint()
         desk = Desk(world, live, provider, Journal(tmp_path / "journal.db"))
-        hot = addresses.to_text(addresses.key_address(provider.adapter.key_hash, None, False))
+        fees = addresses.to_text(provider.fee_address)
 
         def said() -> list[bool]:
             return [bool(e.short) for e in desk.events if isinstance(e, Purse)]
@@ -31,12 +35,12 @@ def test_it_says_so_and_takes_it_back_once_it_is_funded(tmp_path: Path) -> None:
         await desk.treasury.look()
         await desk.treasury.look()
         assert said() == [True] and set(desk.alarms) == {"FEES_SHORT"}
-        assert hot in next(e.short for e in desk.events if isinstance(e, Purse))
-        world.devnet.faucet(hot, 3 * ADA)
+        assert fees in next(e.short for e in desk.events if isinstance(e, Purse))
+        world.devnet.faucet(fees, 3 * ADA)
         world.devnet.mint()
         await desk.treasury.look()
         assert said()[-1]  # not enough for the collateral
-        world.devnet.faucet(hot, 7 * ADA)
+        world.devnet.faucet(fees, 7 * ADA)
         await desk.treasury.look()
         assert said()[-1]  # in no block yet
         world.devnet.mint()
@@ -62,20 +66,18 @@ def test_what_the_rehearsal_finds_enough_pays_for_the_dearest_finish(tmp_path: P
         live = (await world.open("consumer", provider, [20 * ADA]))[0]
         world.devnet.mint()
         desk = Desk(world, live, provider, Journal(tmp_path / "journal.db"))
-        hot = addresses.to_text(addresses.key_address(provider.adapter.key_hash, None, False))
-        world.devnet.faucet(hot, 5 * ADA)
+        fees = addresses.to_text(provider.fee_address)
+        world.devnet.faucet(fees, 5 * ADA)
         for _ in range(30):
             await desk.treasury.look()
             if "FEES_SHORT" not in desk.alarms:
                 break
             desk.alarms.clear()
-            world.devnet.faucet(hot, ADA)
+            world.devnet.faucet(fees, ADA)
             world.devnet.mint()
-        held = await world.balance(addresses.from_text(hot))
+        held = await world.balance(addresses.from_text(fees))
         print(f"leases are taken from {held / ADA} ADA on")
         assert held <= 10 * ADA
-        from tests.integration.adapter.test_treasury import signed
-
         desk.channel = signed(desk.channel, live.voucher(1))
         desk.treasury.settle(desk.channel.session_vk)
         await desk.treasury.look()
@@ -83,3 +85,121 @@ def test_what_the_rehearsal_finds_enough_pays_for_the_dearest_finish(tmp_path: P
         assert (await world.ended(live)).claimed == 1
 
     run(body, block_ms=BY_HAND)
+
+
+def _bare(provider: Provider) -> bytes:
+    """Where money lay while one key ended channels and paid for it."""
+    return addresses.key_address(provider.adapter.key_hash, None, False)
+
+
+def _moves(journal: Journal) -> list[StoredTx]:
+    return [row for row in journal.transactions() if row.purpose == "move"]
+
+
+def test_money_of_before_moves_to_the_fee_key_by_one_transaction(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        desk, _live, provider, journal = await _old(world, tmp_path)
+        await desk.treasury.look()
+        await desk.treasury.look()
+        [moved] = _moves(journal)
+        assert "FEES_SHORT" not in desk.alarms  # what is on its way counts
+        world.devnet.mint()
+        fee = 15 * ADA - await world.balance(provider.fee_address)
+        assert await world.balance(_bare(provider)) == 0 and 150_000 < fee < 200_000
+        again = Desk(world, _live, provider, journal).treasury  # the adapter starts anew
+        await again.look()
+        assert _moves(journal)[0].id == moved.id and len(_moves(journal)) == 1
+
+    run(body, block_ms=BY_HAND)
+
+
+def test_what_costs_more_to_move_than_it_is_stays_and_keeps_nothing_from_working(
+    tmp_path: Path,
+) -> None:
+    """Anybody may send there: it costs the adapter nothing, and its fee key pays for none of it."""
+
+    async def body(world: World) -> None:
+        desk, live, provider, journal = await _old(world, tmp_path, lovelace=0)
+        for _ in range(2):
+            world.devnet.faucet(addresses.to_text(provider.fee_address), 10 * ADA)
+        world.devnet.faucet(addresses.to_text(_bare(provider)), 1_000_000)
+        world.devnet.mint()
+        await desk.treasury.look()
+        assert not _moves(journal) and not desk.alarms
+        desk.channel = signed(desk.channel, live.voucher(5 * ADA))
+        desk.treasury.settle(desk.channel.session_vk)
+        await desk.treasury.look()
+        world.devnet.mint()
+        assert (await world.ended(live)).claimed == 5 * ADA
+        assert await world.balance(_bare(provider)) == 1_000_000
+
+    run(body, block_ms=BY_HAND)
+
+
+def test_an_end_alone_is_paid_by_the_fee_key_and_signed_by_both(tmp_path: Path) -> None:
+    async def body(world: World) -> None:
+        desk, live, provider, journal = await _old(world, tmp_path, lovelace=0)
+        for _ in range(2):
+            world.devnet.faucet(addresses.to_text(provider.fee_address), 10 * ADA)
+        world.devnet.mint()
+        desk.channel = signed(desk.channel, live.voucher(5 * ADA))
+        desk.treasury.settle(desk.channel.session_vk)
+        await desk.treasury.look()
+        [sent] = [row for row in journal.transactions() if row.purpose == "finish"]
+        signers = {bytes(row[0]) for row in items_of(cbor2.loads(sent.body)[1][0])}
+        assert signers == {provider.adapter.verify_key, provider.fee.verify_key}
+        world.devnet.mint()
+        paid = 20 * ADA - await world.balance(provider.fee_address)
+        assert 220_000 < paid < 230_000  # docs/costs.md: finish, one channel
+        assert await world.balance(_bare(provider)) == 0
+
+    run(body, block_ms=BY_HAND)
+
+
+def test_a_channel_that_pays_the_key_of_before_still_ends_and_its_money_follows(
+    tmp_path: Path,
+) -> None:
+    """On a devnet an adapter without a payout was paid at the key that ended channels."""
+
+    class Before(Provider):
+        @property
+        def payout_address(self) -> bytes:
+            return _bare(self)
+
+    async def body(world: World) -> None:
+        desk, live, provider, _ = await _old(world, tmp_path, provider=Before("devnet"))
+        desk.treasury = ChannelAgent(
+            world.chain, provider.adapter, provider.fee, addresses.to_text(provider.fee_address),
+            Journal(tmp_path / "after.db"), desk.handle, lambda _vk: desk.channel,
+            lambda code, _text: desk.alarms.append(code), rules=Rules(watch_s=1),
+        )  # fmt: skip
+        desk.treasury.watch(desk.channel.session_vk)
+        await desk.treasury.look()
+        world.devnet.mint()
+        desk.channel = signed(desk.channel, live.voucher(5 * ADA))
+        desk.treasury.settle(desk.channel.session_vk)
+        await desk.treasury.look()
+        world.devnet.mint()
+        assert (await world.ended(live)).claimed == 5 * ADA
+        assert await world.balance(_bare(provider)) == 5 * ADA
+        await desk.treasury.look()  # its money was spent: it looks again at once
+        world.devnet.mint()
+        assert await world.balance(_bare(provider)) == 0
+
+    run(body, block_ms=BY_HAND)
+
+
+async def _old(
+    world: World, folder: Path, lovelace: int = 15 * ADA, provider: Provider | None = None
+) -> tuple[Desk, Live, Provider, Journal]:
+    """An adapter whose money lies at the key that ends channels, and a channel to it."""
+    whose = provider or Provider("old")
+    world.fund("consumer", 100 * ADA)
+    if lovelace:
+        for part in (lovelace - 5 * ADA, 5 * ADA):  # as one key kept it: change and collateral
+            world.devnet.faucet(addresses.to_text(_bare(whose)), part)
+    world.devnet.mint()
+    [live] = await world.open("consumer", whose, [20 * ADA])
+    world.devnet.mint()
+    journal = Journal(folder / "journal.db")
+    return Desk(world, live, whose, journal), live, whose, journal

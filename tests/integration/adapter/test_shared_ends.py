@@ -59,8 +59,8 @@ class Scene:
         """The adapter as it comes up over its journal."""
         desk = self.desk
         self.agent = ChannelAgent(
-            self.world.chain, self.provider.adapter, addresses.to_text(self.provider.payout_address),
-            self.journal, desk.handle, lambda _vk: desk.channel, lambda _code, _text: None,
+            self.world.chain, self.provider.adapter, self.provider.fee,
+            addresses.to_text(self.provider.payout_address), self.journal, desk.handle, lambda _vk: desk.channel, lambda _code, _text: None,
             rules=Rules(watch_s=1, batch_wait_ms=WAIT_MS), market=self.door,
         )  # fmt: skip
         self.agent.watch(desk.channel.session_vk)

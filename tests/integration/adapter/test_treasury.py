@@ -27,12 +27,14 @@ from tests.unit.support.adapter import core_job, offer, terms_for
 class Desk:
     """A treasury with one channel, and what it reported."""
 
-    def __init__(self, world: World, live: Live, provider: Provider, journal: Journal) -> None:
+    def __init__(
+        self, world: World, live: Live, provider: Provider, journal: Journal, fee_bps: int = 0
+    ) -> None:
         supply = offer(
             adapter_vkh=provider.adapter.key_hash,
             payout=provider.payout,
             close_period_ms=live.consts.close_period_ms,
-            fee_bps=0,
+            fee_bps=fee_bps,
         )
         self.terms: Terms = terms_for(
             supply, core_job(), session=live.session, consumer_vkh=live.consts.consumer_vkh
@@ -41,7 +43,7 @@ class Desk:
         self.events: list[Event] = []
         self.alarms: list[str] = []
         self.make: Callable[[ChainReader], ChannelAgent] = lambda chain: ChannelAgent(
-            chain, provider.adapter, addresses.to_text(provider.payout_address), journal,
+            chain, provider.adapter, provider.fee, addresses.to_text(provider.payout_address), journal,
             self.handle, lambda _vk: self.channel, lambda code, _text: self.alarms.append(code),
             rules=Rules(watch_s=1),
         )  # fmt: skip
@@ -76,9 +78,8 @@ async def opened(world: World, folder: Path, amount: int = 20 * ADA) -> tuple[De
     """A channel of *amount* to a funded provider."""
     provider = Provider("p")
     world.fund("consumer", 200 * ADA)
-    hot = addresses.key_address(provider.adapter.key_hash, None, False)
     for _ in range(2):
-        world.devnet.faucet(addresses.to_text(hot), 10 * ADA)  # pyright: ignore[reportUnknownMemberType]
+        world.devnet.faucet(addresses.to_text(provider.fee_address), 10 * ADA)  # pyright: ignore[reportUnknownMemberType]
     live = (await world.open("consumer", provider, [amount], close_period_ms=DAY_MS))[0]
     journal = Journal(folder / "journal.db")
     return Desk(world, live, provider, journal), live, provider

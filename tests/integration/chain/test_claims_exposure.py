@@ -90,7 +90,7 @@ async def serving(world: World, folder: Path, *, hidden: bool) -> tuple[Whole, S
     whole = Whole(world, live, Bench(own=Own(supply, ADAPTER, Limits(), RULES)))
     chain: ChainReader = HiddenMempool(world.chain) if hidden else world.chain  # pyright: ignore[reportAssignmentType]
     whole.treasury = ChannelAgent(
-        chain, provider.adapter, addresses.to_text(provider.payout_address),
+        chain, provider.adapter, provider.fee, addresses.to_text(provider.payout_address),
         Journal(folder / "whole.db"), whole.handle, lambda vk: whole.mind.state.channels.get(vk), whole.raised,
         rules=RULES,
     )  # fmt: skip

@@ -75,8 +75,8 @@ class Adapter:
         client = Client("adapter", self.signer, 42, "test", numbering, at)
         self.link = Link(url, client, self)
         self.agent = ChannelAgent(
-            self.world.chain, self.provider.adapter, addresses.to_text(self.provider.payout_address),
-            self.journal, self.handle, lambda _vk: self.channel, lambda _code, _text: None,
+            self.world.chain, self.provider.adapter, self.provider.fee,
+            addresses.to_text(self.provider.payout_address), self.journal, self.handle, lambda _vk: self.channel, lambda _code, _text: None,
             rules=Rules(watch_s=1, batch_wait_ms=WAIT_MS), market=self.link,
         )  # fmt: skip
 
@@ -164,9 +164,9 @@ async def scene(world: World, folder: Path, kinds: Sequence[type[Adapter]], **ru
     for n, kind in enumerate(kinds):
         (live,) = await world.open("consumer", Provider(f"p{n}"), [20 * ADA])
         adapters.append(kind(world, folder, f"p{n}", live))
-        hot = addresses.key_address(adapters[n].provider.adapter.key_hash, None, False)
+        fees = adapters[n].provider.fee_address
         for _ in range(2):
-            world.devnet.faucet(addresses.to_text(hot), 10 * ADA)
+            world.devnet.faucet(addresses.to_text(fees), 10 * ADA)
     ledger = ChainLedger(world.chain, world.desk("operator", MemoryLog()))
     settings = fast(settle_every_ms=10**8, **{"end_share": 150_000, **rules})
     db = f"sqlite:///{folder}/market.db"

@@ -53,12 +53,13 @@ from marketplace.domain.work.workload import ExitReason, WorkloadSpec, WorkloadS
 from tests.unit.support.adapter import ADAPTER, SESSION, core_job, offer, terms_for
 
 DEADLINE_S = 60
-HOT = Signer(b"\x21" * 32)
+END = Signer(b"\x21" * 32)
+FEE = Signer(b"\x23" * 32)
 
 
 def keys() -> Keys:
     """The adapter's keys."""
-    return Keys(ADAPTER, HOT)
+    return Keys(ADAPTER, END, FEE)
 
 
 # ---- the host --------------------------------------------------------------------------------------

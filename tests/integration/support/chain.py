@@ -39,13 +39,23 @@ def key(name: str) -> Signer:
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider: its adapter's hot key and a payout address with a stake part of its own."""
+    """A provider: its adapter's keys and a payout address with a stake part of its own."""
 
     name: str
 
     @property
     def adapter(self) -> Signer:
+        """The key that ends channels."""
         return key(f"adapter {self.name}")
+
+    @property
+    def fee(self) -> Signer:
+        """The key that pays for what the adapter sends."""
+        return key(f"fee {self.name}")
+
+    @property
+    def fee_address(self) -> bytes:
+        return addresses.key_address(self.fee.key_hash, None, False)
 
     @property
     def payout_address(self) -> bytes:

@@ -106,10 +106,9 @@ async def starving(
 ) -> tuple[Adapter, Spammer, Live, Provider]:
     """A channel in a block, its provider's treasury, and its consumer with money for spam."""
     provider = Provider("p")
-    hot = addresses.key_address(provider.adapter.key_hash, None, False)
     for _ in range(2):
         world.fund("consumer", 300 * ADA)
-        world.devnet.faucet(addresses.to_text(hot), 10 * ADA)  # pyright: ignore[reportUnknownMemberType]
+        world.devnet.faucet(addresses.to_text(provider.fee_address), 10 * ADA)  # pyright: ignore[reportUnknownMemberType]
         mint(world)
     [live] = await world.open("consumer", provider, [amount], close_period_ms=period_ms)
     mint(world)

@@ -22,6 +22,8 @@ from adapter.doctor.run import exit_code, redact, report_json, run_doctor, suppo
 from adapter.doctor.world import DoctorConfig, ProbeFailed, World
 from adapter.simulate.host import FaultKind, SimClock, SimHost, SimProcess
 from adapter.simulate.library import SimulatedNvml
+from marketplace.chain.encoding import address as addresses
+from marketplace.domain.canonical import blake2b_224
 
 PROVIDER_PAGE = Path(__file__).parents[3] / "docs" / "provider.md"
 INFO: dict[str, Any] = {
@@ -45,6 +47,13 @@ COMMANDS = {
 }
 
 
+KEYS = {"meter": b"\x01" * 32, "hot": b"\x02" * 32, "fee": b"\x03" * 32}
+BARE = {
+    name: addresses.to_text(addresses.key_address(blake2b_224(vk), None, False))
+    for name, vk in KEYS.items()
+}
+
+
 class Healthy:
     """A host on which the doctor finds nothing; a case breaks exactly one thing of it."""
 
@@ -63,6 +72,8 @@ class Healthy:
         self.skew = 0.0
         self.market_fault = ""
         self.known_names = True
+        self.chain_fault = ""
+        self.held = {"fee": 20_000_000, "hot": 0}
         self.free = (100_000, 900, 1000)
         self.uid = 0
         self.trial: Callable[[DoctorConfig], list[str]] = lambda _config: []
@@ -72,6 +83,7 @@ class Healthy:
         key.chmod(0o600)
         self.config = DoctorConfig(
             state=state, market="https://market.example", payout="addr1", key=key,
+            chain_url="https://chain.example",
             runtimes=("docker", "process"), allow=("ghcr.io/acme/*",),
         )  # fmt: skip
         uuid = self.sim.gpus[0].uuid
@@ -111,8 +123,18 @@ class Healthy:
                 raise ProbeFailed(self.market_fault)
             return time.time() + self.skew
 
+        def chain(_config: DoctorConfig, path: str) -> Any:
+            if self.chain_fault:
+                raise ProbeFailed(self.chain_fault)
+            if path == "/genesis":
+                return {"network_magic": 1}
+            lovelace = next(n for name, n in self.held.items() if path.endswith(BARE[name]))
+            return (
+                {"amount": [{"unit": "lovelace", "quantity": str(lovelace)}]} if lovelace else None
+            )
+
         return World(
-            config=self.config, root=self.root, command=command,
+            chain=chain, keys=lambda _folder: dict(KEYS), config=self.config, root=self.root, command=command,
             nvml=lambda: Nvml(self.library, self.deadline_s), docker=docker, market_time=market,
             resolves=lambda _name: self.known_names, disk=lambda _path: self.free,
             nvml_deadline_s=self.deadline_s, uid=lambda: self.uid, container=lambda config: self.trial(config),
@@ -297,6 +319,9 @@ CASES: dict[str, Callable[[Healthy], None]] = {
     "KEY_EXPOSED": _open_mode("etc/tally/adapter.key", 0o644),
     "PAYOUT_MISSING": _set(payout=""),
     "PAYOUT_KEY_PRESENT": _file("etc/tally/payment.skey", "{}"),
+    "FEES_LOW": _attribute("held", {"fee": 7_000_000, "hot": 0}),
+    "END_KEY_FUNDED": _attribute("held", {"fee": 20_000_000, "hot": 1_500_000}),
+    "CHAIN_UNREACHABLE": _attribute("chain_fault", "status 403"),
     "MARKET_UNSET": _set(market=""),
     "MARKET_INSECURE": _set(market="http://market.example"),
     "MARKET_UNRESOLVED": _attribute("known_names", False),

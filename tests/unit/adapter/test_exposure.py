@@ -126,7 +126,7 @@ def test_no_further_lease_on_a_starved_channel() -> None:
     assert [m.code for m in said] == ["CLAIM_STARVED"]
 
 
-def test_no_new_lease_while_the_hot_key_cannot_pay_for_a_finish() -> None:
+def test_no_new_lease_while_the_fee_key_cannot_pay_for_a_finish() -> None:
     it = Bench()
     it.do(Purse("send 2 ADA to addr"))
     it.propose(LONG)
@@ -137,7 +137,7 @@ def test_no_new_lease_while_the_hot_key_cannot_pay_for_a_finish() -> None:
     assert it.lease().state is LeaseState.OFFERED
 
 
-def test_a_running_lease_goes_on_while_the_hot_key_is_short() -> None:
+def test_a_running_lease_goes_on_while_the_fee_key_is_short() -> None:
     it = bench()
     it.do(Purse("send 2 ADA to addr"))
     assert served(it, 20) == 20

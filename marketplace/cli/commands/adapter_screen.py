@@ -1,0 +1,159 @@
+"""What ``tally adapter status`` and ``earnings`` show: fits a terminal of 80 columns by leaving
+columns out, the least needed first, and breaks no word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from marketplace.domain.units import show_ada
+
+GAP: Final = 2
+ALARMS: Final = 5
+
+
+def fitting(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int,
+    drop: Sequence[str],
+) -> Table | Text:  # fmt: skip
+    """*rows* as a table of at most *width*; columns of *drop* are left out in that order until it
+    fits. Without rows a line that says so.
+    """
+    if not rows:
+        return Text(f"{title}: none", style="dim")
+    kept = list(columns)
+    for name in ("", *drop):
+        kept = [one for one in kept if one != name]
+        at = [columns.index(one) for one in kept]
+        widths = [max(cell_len(columns[i]), *(cell_len(row[i]) for row in rows)) for i in at]
+        if sum(widths) + GAP * (len(widths) - 1) <= width:
+            break
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    at = [columns.index(one) for one in kept]
+    for name in kept:
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(row[i]) for i in at))
+    return table
+
+
+def status_screen(report: Mapping[str, Any], width: int) -> Group:
+    """The status as one picture."""
+    market = report["market"]
+    away = "NOT CONNECTED: you are not listed; it goes on trying"
+    head = [
+        f"provider {report['provider'][:16]}…",
+        f"market {market['url']} {'connected' if market['connected'] else away}",
+        *_money(report),
+        *_fees(report),
+    ]
+    names = {one["uuid"]: one["model"] for one in report["devices"]}
+    leases = [
+        (
+            one["id"][-8:], one["state"] + (f" ({one['pause']})" if one["pause"] else ""),
+            ", ".join(names.get(uuid, uuid) for uuid in one["devices"]) or "cores",
+            one["rate"], one["utilisation"], show_ada(one["owed"]), show_ada(one["ceiling"]),
+        )
+        for one in report["leases"]
+    ]  # fmt: skip
+    devices = [
+        (
+            one["model"], f"{one['health']} {one['note']}".strip(), one["rate"],
+            (one["lease"] or "")[-8:], "SIMULATED" if one["simulated"] else "",
+        )
+        for one in report["devices"]
+    ]  # fmt: skip
+    devices.append(("cores", "", report["core_rate"], "", ""))
+    why = [Text(line) for line in report["why_no_work"]]
+    alarms = [Text(f"{a['code']}: {a['message']}") for a in report["alarms"][-ALARMS:]]
+    return Group(
+        *(Text(line) for line in head),
+        fitting(
+            "Leases", ("lease", "state", "device", "rate", "last minute", "owed", "of at most"),
+            leases, width, ("last minute", "of at most", "rate", "device"),
+        ),
+        fitting(
+            "Devices", ("device", "health", "price", "lease", ""), devices, width,
+            ("lease", "health", ""),
+        ),
+        *why, *alarms,
+    )  # fmt: skip
+
+
+def _money(report: Mapping[str, Any]) -> list[str]:
+    earned = (
+        f"earned {show_ada(report['earned'])}   claimed {show_ada(report['claimed'])}   "
+        f"unclaimed {show_ada(report['unclaimed'])}"
+    )
+    money = report.get("money")
+    if money is None:
+        return [earned]
+    total, last = money["total"], money["last"]
+    lines = [earned, f"net {_net(total)}"]
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    lines += [f"today net {_net(one)}" for one in money["days"] if one["day"] == today]
+    if last:
+        lines.append(f"last payment {show_ada(last['claimed'])}, {_moment(last['at_ms'])}:")
+        lines.append(f"  {last['tx']}")
+    return [*lines, *(f"next: {line}" for line in money["next"])]
+
+
+def _net(one: Mapping[str, int]) -> str:
+    """``1.2 ADA = 1.5 claimed − 0.3 fees``; own money moved is nobody's loss."""
+    other = one["claimed"] - one["fees"] - one["net"]
+    net, claimed, fees = (show_ada(one[name]) for name in ("net", "claimed", "fees"))
+    said = f"{net} = {claimed} claimed − {fees} fees"
+    if other:
+        said += f" − {show_ada(other)} to settlers"
+    if one["moved"]:
+        said += f"; {show_ada(one['moved'])} of the fee key's own went to the payout"
+    return said
+
+
+def _fees(report: Mapping[str, Any]) -> list[str]:
+    fees = report.get("fees")
+    if fees is None:
+        return []
+    if fees["lovelace"] is None:
+        return [f"fee key {fees['address']}: not looked at yet"]
+    lines = [
+        f"fee key {fees['address']} holds {show_ada(fees['lovelace'])}: enough for"
+        f" {fees['enough_for']} more ends"
+    ]
+    return [*lines, f"fund it: {fees['fund']}"] if fees["low"] else lines
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def earnings_screen(found: Mapping[str, Any], width: int) -> Group:
+    """By day, by lease, and the latest transactions, with what they cost."""
+    sums = ("claimed", "fees", "moved", "net")
+    days = [(one["day"], *(show_ada(one[name]) for name in sums)) for one in found["days"]]
+    days.append(("all", *(show_ada(found["total"][name]) for name in sums)))
+    leases = [
+        (one["lease"][-8:], one["state"], show_ada(one["owed"]), show_ada(one["cost"]),
+         show_ada(one["net"]), "" if one["ended"] else "its channel is open")
+        for one in found["leases"]
+    ]  # fmt: skip
+    paid = [
+        (_moment(one["at_ms"]), one["purpose"], show_ada(one["net"]), one["tx"])
+        for one in found["payments"]
+    ]
+    return Group(
+        fitting("By day (UTC)", ("day", *sums), days, width, ("moved",)),
+        fitting(
+            "By lease", ("lease", "state", "owed", "cost so far", "net", ""), leases, width,
+            ("", "state"),
+        ),
+        fitting("Transactions", ("when", "what", "net", "transaction"), paid, width, ("when",)),
+        *(Text(f"next: {line}") for line in found["next"]),
+    )  # fmt: skip
