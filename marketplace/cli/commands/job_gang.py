@@ -15,7 +15,7 @@ from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, kept_text, 
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
-from marketplace.client.jobs.agreements import CheckedQuote
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.sdk.gang import Gang
 from marketplace.client.sdk.job import Job

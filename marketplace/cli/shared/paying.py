@@ -23,7 +23,7 @@ from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.tables import share_note
-from marketplace.client.jobs.agreements import CheckedQuote
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.job import Job

@@ -15,39 +15,31 @@ import anyio
 import anyio.to_thread
 
 from marketplace.chain.encoding.utxo import OutRef
-from marketplace.client.jobs import quotes
 from marketplace.client.jobs.channel_watch import ChannelWatch
+from marketplace.client.jobs.core import agreeing, quotes
+from marketplace.client.jobs.core.effects import (
+    Allow,
+    KeepBook,
+    KeepOpen,
+    OpenChannel,
+    Sign,
+    Step,
+    TellMarket,
+    TopUp,
+)
+from marketplace.client.jobs.core.quotes import CheckedQuote, Quote, QuoteRefused, Wanted
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import sealed
-from marketplace.client.jobs.quotes import Quote, QuoteRefused, Wanted
 from marketplace.client.net.http import Http
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
+from marketplace.domain.errors import Refusal
 from marketplace.domain.work.job import JobSpec
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class CheckedQuote:
-    """What is about to be agreed to: shown before anything is spent. Money in lovelace; *keep_ms*:
-    how long the channel stays open for further jobs.
-    """
-
-    job: str
-    quote: Quote
-    amount: int
-    reserve: int
-    spent: int
-    keep_ms: int = 0
-
-    @property
-    def fresh(self) -> bool:
-        """Whether a channel has to be opened (one transaction fee)."""
-        return self.quote.fresh
 
 
 Confirm = Callable[[CheckedQuote], Awaitable[bool]]
@@ -105,7 +97,10 @@ class Agreements:
         """Held from the look at a quote to its acceptance: of two jobs on one kept channel the
         second must count what the first one was promised.
         """
-        quote = Quote.read(view.get("quote"))
+        try:
+            quote = Quote.read(view.get("quote"))
+        except Refusal:
+            return anyio.Lock()  # nothing is agreed to that cannot be read
         if quote.fresh:
             return anyio.Lock()  # nobody else is promised anything of it
         return self._turns.setdefault(quote.terms.session_vk, anyio.Lock())
@@ -117,77 +112,70 @@ class Agreements:
         return signed is not None and signed.body == quote.signed.body
 
     async def _lacking(self, quote: Quote) -> int:
-        """What a reused channel has to be topped up by, so that it can pay the new ceiling: never
-        by more than that, whatever the provider states or the chain's door says that the channel
-        holds.
-        """
+        """What a reused channel has to be topped up by: see :func:`agreeing.lacking`."""
         held = self.payers.held(quote.terms.session_vk)
         if held is not None and held.book.capacity is None:
             await self.watch.confirm(held)  # taken over: the chain was not asked yet
-        if held is None or held.book.capacity is None:
-            return 0
-        open_ceilings = sum(
-            lease.cap - lease.approved
-            for name, lease in held.book.leases.items()
-            if name not in held.final and name != quote.terms.lease
-        )
-        last = held.book.last  # the provider counts what it stated, signed or not
-        stated = last.channel_owed if last is not None else 0
-        agreed = sum(lease.terms.ceiling for lease in held.book.leases.values())
-        used = max(held.book.spent, min(stated, agreed))
-        needed = used + open_ceilings + quote.terms.ceiling
-        return min(quote.terms.ceiling, max(0, needed - held.book.capacity))
+        return agreeing.lacking(held.book, held.final, quote.terms) if held is not None else 0
 
     async def accept(self, offered: CheckedQuote) -> ChannelPayer:
-        """Sign, fund, and tell the market. Repeatable: a channel that is open is not opened
-        again.
+        """Sign, fund, and tell the market, step by step as :mod:`agreeing` has them. Repeatable: a
+        channel that is open is not opened again.
         """
-        quote = offered.quote
-        terms = quote.terms
-        await self._cap_earlier(offered)
-        held = await self._book(quote, offered.amount)
-        signed = held.terms.get(terms.lease)
-        if signed is None:
-            signed = await held.agree(quote.signed, terms.ceiling)
-        if quote.fresh and not held.facts.open_tx:
-            ref = await self.till.open(terms, offered.amount)
-            await held.opened(ref.tx_id.hex(), ref.index, None)
-        elif not quote.fresh and offered.amount:
-            at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
-            capacity = await self.till.top_up(terms.session_vk, at, offered.amount, terms.asset)
-            await held.topped_up(offered.amount, capacity)
-        await held.keep_for(offered.keep_ms)
+        job = offered.job
+        frozen = agreeing.freezes(offered, self.channels.own(job))
+        for freeze in frozen:
+            await self._perform(offered, freeze)
+        elsewhere = (
+            0 if not frozen else await anyio.to_thread.run_sync(self.payers.spent_before, job)
+        )
+        budget = self._specs[job].price.budget
+        for step in agreeing.steps(offered, self.channels.own(job), budget, elsewhere):
+            await self._perform(offered, step)
+        return self._channel(offered.quote.terms.session_vk)
+
+    async def _perform(self, offered: CheckedQuote, step: Step) -> None:
+        quote, terms = offered.quote, offered.quote.terms
+        match step:
+            case Allow(session_vk, lease, more):
+                await self._channel(session_vk).cap(lease, more)
+            case KeepBook():
+                await self._book(quote, offered.amount)
+            case Sign(cap):
+                await self._channel(terms.session_vk).agree(quote.signed, cap)
+            case OpenChannel(amount):
+                ref = await self.till.open(terms, amount)
+                await self._channel(terms.session_vk).opened(ref.tx_id.hex(), ref.index, None)
+            case TopUp(amount):
+                held = self._channel(terms.session_vk)
+                at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+                capacity = await self.till.top_up(terms.session_vk, at, amount, terms.asset)
+                await held.topped_up(amount, capacity)
+            case KeepOpen(ms):
+                await self._channel(terms.session_vk).keep_for(ms)
+            case TellMarket():
+                await self._tell(offered)
+
+    def _channel(self, session_vk: bytes) -> ChannelPayer:
+        """A channel that the steps before made sure of; :class:`QuoteRefused` if this process let
+        go of it meanwhile.
+        """
+        held = self.payers.held(session_vk)
+        if held is None:
+            raise QuoteRefused("the channel is not held by this process any more")
+        return held
+
+    async def _tell(self, offered: CheckedQuote) -> None:
+        terms = offered.quote.terms
+        held = self._channel(terms.session_vk)
+        signed = held.terms[terms.lease]
         assert signed.session_signature is not None
         body = {
             "session_signature": signed.session_signature.hex(),
-            "channel_tx": held.facts.open_tx if quote.fresh else "",
+            "channel_tx": held.facts.open_tx if offered.fresh else "",
             "secrets": sealed(self._specs[offered.job].secrets, terms.adapter_vk),
         }
         await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
-        return held
-
-    async def _cap_earlier(self, offered: CheckedQuote) -> None:
-        """Earlier leases of the job get no more than the new ceiling leaves of the budget.
-
-        A provider that was given up may come back, or never have gone: what it then asks is not
-        signed beyond the budget, however long its lease is said to run.
-        """
-        terms = offered.quote.terms
-        earlier = [
-            (held, name)
-            for held in self.channels.of(offered.job)
-            for name, lease in held.book.leases.items()
-            if lease.terms.job == offered.job and name != terms.lease
-        ]
-        if not earlier:
-            return
-        spent = [await held.cap(name, 0) for held, name in earlier]
-        elsewhere = await anyio.to_thread.run_sync(self.payers.spent_before, offered.job)
-        left = self._specs[offered.job].price.budget - terms.ceiling - sum(spent) - elsewhere
-        if left < 0:
-            raise QuoteRefused("what was spent meanwhile and the ceiling exceed the budget")
-        last, name = earlier[-1]
-        await last.cap(name, left)
 
     async def _book(self, quote: Quote, amount: int) -> ChannelPayer:
         terms = quote.terms
@@ -205,9 +193,8 @@ class Agreements:
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))
 
-    async def decline(self, view: Json) -> None:
-        """The quote is not wanted: the job ends, nothing was paid."""
-        lease = str(view["quote"]["lease"])
+    async def decline(self, lease: str) -> None:
+        """The quote of *lease* is not wanted: the job ends, nothing was paid."""
         await self.http.post(f"/v1/leases/{lease}/decline", {}, f"decline-{lease}")
 
     def _spec(self, view: Json) -> JobSpec:

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import structlog
 
-from marketplace.chain.channels.finder import ChannelEnded
+from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChainFault, ChannelUnknown
+from marketplace.client.jobs.core import looking
 from marketplace.client.net.http import Http
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.decide import ClaimUnsigned
@@ -27,6 +28,7 @@ from marketplace.domain.money.voucher import Voucher
 
 log = structlog.get_logger("tally.client")
 Json = dict[str, Any]
+Shown = ChannelView | ChannelEnded
 
 
 @dataclass(frozen=True)
@@ -45,76 +47,104 @@ class ChannelWatch:
         A provider that answers no End is left: see
         :mod:`marketplace.client.wallet.unilateral_close`.
         """
-        facts = held.facts
-        if facts.state is ChannelStage.ENDED:
-            return True
-        asked = held.end_sent or facts.settled_tx  # a kept one is ended by its provider, in time
-        if not facts.open_tx or (held.book.capacity is not None and not asked):
-            return False
-        at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
         try:
-            if held.book.capacity is None:
-                await self._check(held, at)
-            found = await self.till.look(held.session_vk, at, facts.asset)
-            if not isinstance(found, ChannelEnded):
-                await leave(self.till, held, found, self.close_after_ms)
-                return False
+            for look in looking.due(picture(held)):
+                await self._look(held, look)
         except ChannelUnknown:
-            return False  # not in a block yet, or rolled back and sent again by its log
+            pass  # not in a block yet, or rolled back and sent again by its log
         except ChainFault as fault:
             log.info("chain_unread", why=fault.message)
-            return False
-        await held.ended(found.finished_by.hex())
-        return True
+        return held.facts.state is ChannelStage.ENDED
 
-    async def _check(self, held: ChannelPayer, at: OutRef) -> None:
-        """The channel is that of its terms, and what it can pay is known; else it is ended."""
-        facts, terms = held.facts, next(iter(held.terms.values())).terms
+    async def _look(self, held: ChannelPayer, look: looking.Look) -> None:
+        at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+        match look:
+            case looking.CheckTerms():
+                said = await self._checked(held, at)
+                for what in looking.seen(picture(held), said):
+                    await self._follow(held, what)
+            case looking.LookAtIt():
+                view = await self.till.look(held.session_vk, at, held.facts.asset)
+                for what in looking.seen(picture(held), _found(view)):
+                    await self._follow(held, what, view)
+
+    async def _checked(self, held: ChannelPayer, at: OutRef) -> looking.Fit | looking.Unfit:
+        terms = next(iter(held.terms.values())).terms
         try:
             capacity = await self.till.checked(terms, at)
             await second_output.alone(self.till, held)
-            await held.opened(facts.open_tx, facts.index, capacity)
         except ChannelUnfit as refusal:
-            if not held.end_sent:
-                log.error("channel_refused", channel=facts.session_vk.hex(), why=refusal.message)
+            return looking.Unfit(refusal.message)
+        return looking.Fit(capacity)
+
+    async def _follow(
+        self, held: ChannelPayer, what: looking.Consequence, view: Shown | None = None
+    ) -> None:
+        facts = held.facts
+        match what:
+            case looking.NoteCapacity(capacity):
+                await held.opened(facts.open_tx, facts.index, capacity)
+            case looking.AskForEnd(why):
+                log.error("channel_refused", channel=facts.session_vk.hex(), why=why)
                 await held.end()
+            case looking.LeaveAlone():
+                assert isinstance(view, ChannelView)
+                await leave(self.till, held, view, self.close_after_ms)
+            case looking.NoteEnded(tx):
+                await held.ended(tx)
 
     async def resume(self, held: ChannelPayer) -> None:
         """What a restarted payer does first with each channel: learn what it may have forgotten."""
-        if not held.facts.open_tx and held.terms:
-            await self._take_up(held)
+        for learn in looking.begun_again(picture(held)):
+            match learn:
+                case looking.TakeUpOpen():
+                    await self._take_up(held)
+                case looking.AskMarket():
+                    await self._ask_market(held)
+                case looking.LearnClaims():
+                    await self._learn_claims(held)
+
+    async def _ask_market(self, held: ChannelPayer) -> None:
         try:
             row = cast(Json, await self.http.get(f"/v1/channels/{held.session_vk.hex()}"))
             await held.catch_up(_voucher(held.session_vk, row.get("voucher")))
         except Refusal as refusal:
             log.info("channel_unread", code=refusal.code, why=refusal.message)
-        if held.facts.open_tx:
-            try:
-                await self._claims(held)
-            except (ChannelUnknown, ChainFault) as error:
-                log.info("channel_unseen", why=error.message)
 
-    async def _claims(self, held: ChannelPayer) -> None:
-        """What the chain shows that this key signed. A door's word on what was claimed is none of
-        its signatures: claimed beyond all of them, the chain is false or the key is somebody else's
-        too.
-        """
-        facts = held.facts
-        at = OutRef(bytes.fromhex(facts.open_tx), facts.index)
-        found = await self.till.look(held.session_vk, at, facts.asset)
-        if found.claimed > held.book.signed:
-            await held.catch_up(await self.till.shown(found))
-        if isinstance(found, ChannelEnded) and facts.state is not ChannelStage.ENDED:
-            await held.ended(found.finished_by.hex())
-        if found.claimed > held.book.signed:
-            await held.halt(
-                ClaimUnsigned(
-                    f"channel {held.session_vk.hex()[:16]}: {found.claimed} are claimed on the"
-                    f" chain, and no signature over more than {held.book.signed} is shown",
-                    claimed=found.claimed,
-                    signed=held.book.signed,
-                )
+    async def _learn_claims(self, held: ChannelPayer) -> None:
+        if not held.facts.open_tx:
+            return
+        at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+        try:
+            view = await self.till.look(held.session_vk, at, held.facts.asset)
+            todo, found = (
+                list(looking.claimed(picture(held), _found(view), read=False)),
+                _found(view),
             )
+            for what in todo:
+                if isinstance(what, looking.ReadClaim):
+                    await held.catch_up(await self.till.shown(view))
+                    todo += looking.claimed(picture(held), found, read=True)
+                else:
+                    await self._end_or_halt(held, what)
+        except (ChannelUnknown, ChainFault) as error:
+            log.info("channel_unseen", why=error.message)
+
+    async def _end_or_halt(
+        self, held: ChannelPayer, what: looking.NoteEnded | looking.Halt
+    ) -> None:
+        if isinstance(what, looking.NoteEnded):
+            await held.ended(what.tx)
+            return
+        signed = held.book.signed
+        await held.halt(
+            ClaimUnsigned(
+                f"channel {held.session_vk.hex()[:16]}: {what.claimed} are claimed on the"
+                f" chain, and no signature over more than {signed} is shown",
+                claimed=what.claimed,
+                signed=signed,
+            )
+        )
 
     async def _take_up(self, held: ChannelPayer) -> None:
         """The open transaction that a crash kept out of the book, if there is one."""
@@ -131,6 +161,25 @@ class ChannelWatch:
         else:
             if found is not None:
                 await held.opened(found.tx_id.hex(), found.index, None)
+
+
+def picture(held: ChannelPayer) -> looking.Picture:
+    """The channel as its book has it now."""
+    facts = held.facts
+    return looking.Picture(
+        state=facts.state,
+        open_tx=facts.open_tx,
+        has_terms=bool(held.terms),
+        checked=held.book.capacity is not None,
+        asked=held.end_sent,
+        settled=bool(facts.settled_tx),
+        signed=held.book.signed,
+    )
+
+
+def _found(view: Shown) -> looking.Found:
+    ended = view.finished_by.hex() if isinstance(view, ChannelEnded) else None
+    return looking.Found(view.claimed, ended)
 
 
 def _voucher(session_vk: bytes, value: object) -> Voucher | None:

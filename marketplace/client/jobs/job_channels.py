@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from marketplace.client.jobs.core.state import OwnChannel, OwnLease
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.payers import Payers
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -33,6 +34,10 @@ class JobChannels:
             and not held.end_sent
         ]
 
+    def own(self, job: str) -> tuple[OwnChannel, ...]:
+        """The channels of *job* as the own books have them now: what is decided from."""
+        return tuple(_own(held, job) for held in self.of(job))
+
     def spent(self, job: str) -> int:
         """What all leases of the job were approved for, on whichever channels."""
         return sum(
@@ -50,3 +55,19 @@ class JobChannels:
             if held.facts.keep_ms and held.facts.state is ChannelStage.OPEN and not held.end_sent
             and not held.book.stopped
         ]  # fmt: skip
+
+
+def _own(held: ChannelPayer, job: str) -> OwnChannel:
+    leases = tuple(
+        OwnLease(
+            lease=name,
+            ceiling=lease.terms.ceiling,
+            cap=lease.cap,
+            approved=lease.approved,
+            over=name in held.final,
+        )
+        for name, lease in held.book.leases.items()
+        if lease.terms.job == job
+    )
+    ended = held.facts.state is ChannelStage.ENDED
+    return OwnChannel(held.session_vk, held.facts.open_tx, ended, held.end_sent, leases)

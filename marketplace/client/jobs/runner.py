@@ -1,4 +1,4 @@
-"""Taking jobs from a file to a paid end: post, wait for the quote, follow, retry.
+"""Taking jobs from a file to a paid end: the shell that performs what :mod:`core.decide` says.
 
 Used by the SDK and by the payer daemon alike: :meth:`Runner.follow` needs nothing but the job's id
 and the books, so a daemon goes on where a client stopped. A retry signs the new quote by itself.
@@ -6,8 +6,9 @@ and the books, so a daemon goes on where a client stopped. A retry signs the new
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import anyio
@@ -15,10 +16,16 @@ import structlog
 
 from marketplace.client.jobs.agreements import Agreements
 from marketplace.client.jobs.channel_watch import ChannelWatch
+from marketplace.client.jobs.core import effects, inputs
+from marketplace.client.jobs.core.decide import decide
+from marketplace.client.jobs.core.effects import Effect, Look
+from marketplace.client.jobs.core.inputs import Input
+from marketplace.client.jobs.core.quotes import CheckedQuote, Quote, QuoteRefused
+from marketplace.client.jobs.core.stage import Stage
+from marketplace.client.jobs.core.state import State, restored
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import SecretMissing, secrets_here
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.quotes import Quote, QuoteRefused
 from marketplace.client.net.http import Http
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.payers import Payers
@@ -26,13 +33,16 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.errors import Refusal
+from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JobState
 
 log = structlog.get_logger("tally.client")
 Json = dict[str, Any]
+OnView = Callable[[Json], Awaitable[None]]
 QUOTE_WITHIN_S: Final = 120.0
-_FAST_S, _SLOW_S = 0.1, 0.5
-_GONE: Final = frozenset({"PROVIDER_LOST", "QUOTE_EXPIRED", "DECLINED"})
+_FAST_S: Final = 0.1
 
 
 class JobOver(Refusal):
@@ -40,6 +50,21 @@ class JobOver(Refusal):
 
     code = "JOB_OVER"
     remedy = "`tally job show` tells the story; `tally job quote` what would match now"
+
+
+@dataclass
+class Followed:
+    """One job in this process: where it stands, and the market's latest *view* of it."""
+
+    state: State
+    view: Json = field(default_factory=dict[str, Any])
+    on_view: OnView | None = None
+    pause_s: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Nothing more of it is to come home."""
+        return self.state.stage is Stage.OVER
 
 
 @dataclass
@@ -55,6 +80,7 @@ class Runner:
     channels: JobChannels = field(init=False)
     watch: ChannelWatch = field(init=False)
     agreements: Agreements = field(init=False)
+    _jobs: dict[str, Followed] = field(default_factory=dict[str, Followed])
     _busy: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
 
     def __post_init__(self) -> None:
@@ -71,24 +97,45 @@ class Runner:
         idempotent.
         """
         await self.upload(loaded)
-        await self.take_up_kept()
-        session = self.purse.new_session()
-        spares = [self.purse.new_session() for _ in range(loaded.spec.policy.retry_max)]
+        view: Json = {}
+        for effect in decide(State(), inputs.Wanted(), _now()).effects:
+            match effect:
+                case effects.TakeUpKept():
+                    await self.take_up_kept()
+                case effects.Post():
+                    view = await self._post(loaded.spec, key)
+                case _:
+                    raise TypeError(f"{type(effect).__name__} is no part of posting")
+        self.took(str(view["id"]), loaded.spec)
+        return view
+
+    async def _post(self, spec: JobSpec, key: str) -> Json:
+        sessions = [self.purse.new_session() for _ in range(1 + spec.policy.retry_max)]
+        first, *spares = [session.verify_key.hex() for session in sessions]
         body = {
-            "spec": loaded.spec.to_wire(),
-            "session_vk": session.verify_key.hex(),
-            "spares": [spare.verify_key.hex() for spare in spares],
+            "spec": spec.to_wire(),
+            "session_vk": first,
+            "spares": spares,
             "consumer_vkh": self.purse.signer.key_hash.hex(),
             "channels": [held.session_vk.hex() for held in self.channels.reusable()],
         }
         try:
-            job = cast(Json, await self.http.post("/v1/jobs", body, key))
+            return cast(Json, await self.http.post("/v1/jobs", body, key))
         except Refusal:
-            for unused in (session, *spares):
-                self.purse.forget_session(unused.verify_key)
+            self.not_posted(sessions)
             raise
-        self.agreements.know(str(job["id"]), loaded.spec)
-        return job
+
+    def took(self, job: str, spec: JobSpec, *, member: bool = False) -> None:
+        """The market took *job*, posted as *spec*: what it quotes has to be for this."""
+        self.agreements.know(job, spec)
+        posted = decide(State(), inputs.Posted(member), _now())
+        self._jobs[job] = Followed(posted.state)
+
+    def not_posted(self, sessions: list[Signer]) -> None:
+        """The market refused it: its keys are nobody's."""
+        if effects.ForgetKeys() in decide(State(), inputs.NotPosted(), _now()).effects:
+            for unused in sessions:
+                self.purse.forget_session(unused.verify_key)
 
     async def take_up_kept(self) -> None:
         """Hold the purse's own kept channels that no other process holds: a job is posted with
@@ -133,83 +180,165 @@ class Runner:
                     return view
                 await anyio.sleep(_FAST_S)
 
+    # ---- answering -------------------------------------------------------------------------
+
+    async def consider(self, view: Json) -> CheckedQuote:
+        """The quote of a job that was posted here, checked against the job; nothing is signed yet.
+
+        A refusal has declined it already. Held with :meth:`Agreements.turn` until the answer.
+        """
+        job = str(view["id"])
+        followed = self._jobs[job]
+        followed.view = view
+        await self._feed(job, _seen(view))
+        state = followed.state
+        if state.stage is not Stage.ASKED or state.offered is None:
+            raise QuoteRefused(f"{job}: its quote does not stand any more")
+        return state.offered
+
+    async def answer(self, offered: CheckedQuote, *, yes: bool) -> None:
+        """Agree to what :meth:`consider` showed, or decline it. A fault on the way leaves the quote
+        as it is: asking again is safe.
+        """
+        lease = offered.quote.terms.lease
+        await self._feed(offered.job, inputs.Answered(lease, yes))
+
     # ---- following -------------------------------------------------------------------------
 
-    async def follow(
-        self, job: str, on_view: Callable[[Json], Awaitable[None]] | None = None
-    ) -> Json:
+    async def follow(self, job: str, on_view: OnView | None = None) -> Json:
         """Until the job has ended: confirms its channels, signs retries, ends what is over."""
         lock = self._busy.setdefault(job, anyio.Lock())
         async with lock:
+            followed = self._jobs[job] = Followed(restored(), on_view=on_view)
             nudge = anyio.Event()
 
             async def heard(paid: Paid) -> None:
-                if paid.kind in ("stage", "final"):
+                if decide(followed.state, inputs.Heard(paid.kind), _now()).effects:
                     nudge.set()
 
             silence = self.payers.listen(heard)
             try:
                 while True:
                     nudge = anyio.Event()
-                    view = await self.view(job)
-                    if on_view is not None:
-                        await on_view(view)
-                    await self._step(job, view)
-                    if view["state"] == "ENDED":
-                        return view
+                    await self._feed(job, inputs.TimePassed())
+                    if followed.state.stage in (Stage.ENDING, Stage.OVER):
+                        return followed.view
                     # The payer's socket tells of every change; looking is for what it missed.
-                    with anyio.move_on_after(_pause(view)):
+                    with anyio.move_on_after(followed.pause_s):
                         await nudge.wait()
             finally:
                 silence()
 
-    async def _step(self, job: str, view: Json) -> None:
-        """One look: what the market wants, and what the chain shows of the job's channels."""
-        lease = str(view.get("lease") or "")
-        await self._bury(job, "" if view["state"] == "ENDED" else lease)
-        if view.get("needs") == "session_vk":
-            fresh = self.purse.new_session().verify_key.hex()
-            await self.http.post(f"/v1/jobs/{job}/resume", {"session_vk": fresh})
-        elif view["state"] == "QUOTED" and view.get("quote"):
-            await self._again(view)
-        for held in self.channels.of(job):
-            await self.watch.confirm(held)
-
-    async def _again(self, view: Json) -> None:
-        """A retry's quote, or one that a crash left half agreed: signed by rule, no question asked.
-
-        Only a job that has paid before, or whose terms this purse signed, is agreed to here.
-        """
-        quote = Quote.read(view["quote"])
-        if not self.agreements.begun(quote) and not self.channels.of(str(view["id"])):
-            return
-        try:
-            async with self.agreements.turn(view):
-                await self.agreements.accept(await self.agreements.examine(view))
-        except (QuoteRefused, SecretMissing) as refusal:
-            log.warning("retry_refused", job=view["id"], code=refusal.code, why=refusal.message)
-            await self.agreements.decline(view)
-
-    async def _bury(self, job: str, living: str) -> None:
-        """Leases of *job* that the market has given up: their last receipt will not come."""
-        for held in self.channels.of(job):
-            for name, lease in list(held.book.leases.items()):
-                if lease.terms.job != job or name == living or name in held.final:
-                    continue
-                row = cast(Json, await self.http.get(f"/v1/leases/{name}"))
-                if row.get("state") == "ENDED" or row.get("reason") in _GONE:
-                    await held.lease_over(name, lost=row.get("reason") == "PROVIDER_LOST")
-
     async def settled(self, job: str) -> list[ChannelPayer]:
         """The job's channels, once each that asked for its end has ended on chain."""
-        while True:
-            mine = [held for held in self.channels.of(job) if held.end_sent]
-            done = [await self.watch.confirm(held) for held in mine]
-            if all(done):
-                return mine
-            await anyio.sleep(_SLOW_S)
+        while (followed := self._jobs.get(job)) is not None and not followed.over:
+            if followed.state.stage is Stage.ENDING:
+                await self._feed(job, inputs.TimePassed())
+            if not followed.over:
+                await anyio.sleep(followed.pause_s or _FAST_S)
+        return [held for held in self.channels.of(job) if held.end_sent]
+
+    # ---- performing ------------------------------------------------------------------------
+
+    async def _feed(self, job: str, given: Input) -> None:
+        """Decide from the books as they are now, then perform, in order; answers are decided on at
+        once.
+        """
+        followed = self._jobs[job]
+        state = replace(followed.state, channels=self.channels.own(job))
+        outcome = decide(state, given, _now())
+        followed.state = outcome.state
+        for effect in outcome.effects:
+            answer = await self._perform(job, followed, effect)
+            if answer is not None:
+                await self._feed(job, answer)
+
+    async def _perform(self, job: str, followed: Followed, effect: Effect) -> Input | None:
+        match effect:
+            case Look():
+                await self._look(job, followed)
+            case effects.Examine(quote):
+                return await self._examine(followed, quote)
+            case effects.Agree(offered):
+                return await self._agree(followed, offered)
+            case effects.Decline(lease):
+                await self._decline(job, lease)
+            case effects.Report(refusal):
+                raise refusal
+            case effects.ResumeWithFreshKey():
+                fresh = self.purse.new_session().verify_key.hex()
+                await self.http.post(f"/v1/jobs/{job}/resume", {"session_vk": fresh})
+            case effects.LookAtLease(lease):
+                return await self._look_at_lease(lease)
+            case effects.Bury(lease, lost):
+                for held in self.channels.of(job):
+                    await held.lease_over(lease, lost=lost)
+            case effects.LookAtChannel(session_vk):
+                held = self.payers.held(session_vk)
+                if held is not None:
+                    await self.watch.confirm(held)
+                return inputs.ChannelLooked()
+            case effects.Wait(ms):
+                followed.pause_s = ms / 1000
+            case effects.Ask() | effects.TakeUpKept() | effects.Post() | effects.ForgetKeys():
+                pass  # whoever called :meth:`consider` or :meth:`post` does these
+        return None
+
+    async def _look(self, job: str, followed: Followed) -> None:
+        followed.view = await self.view(job)
+        if followed.on_view is not None:
+            await followed.on_view(followed.view)
+        async with self.agreements.turn(followed.view):
+            await self._feed(job, _seen(followed.view))
+
+    async def _examine(self, followed: Followed, quote: Quote) -> Input:
+        try:
+            return inputs.Checked(await self.agreements.examine(followed.view))
+        except Refusal as refusal:
+            return _unfit(followed, quote, refusal)
+
+    async def _agree(self, followed: Followed, offered: CheckedQuote) -> Input:
+        try:
+            await self.agreements.accept(offered)
+        except Refusal as refusal:
+            return _unfit(followed, offered.quote, refusal)
+        return inputs.Agreed(offered.quote.terms.lease)
+
+    async def _decline(self, job: str, lease: str) -> None:
+        try:
+            await self.agreements.decline(lease)
+        except Refusal as refusal:  # it has lapsed, or ended meanwhile
+            log.info("not_declined", job=job, code=refusal.code, why=refusal.message)
+
+    async def _look_at_lease(self, lease: str) -> Input:
+        row = cast(Json, await self.http.get(f"/v1/leases/{lease}"))
+        return inputs.LeaseSeen(lease, row.get("state") == "ENDED", str(row.get("reason") or ""))
 
 
-def _pause(view: Json) -> float:
-    """Seconds until the next look at a job."""
-    return 2.0 if view["state"] in ("RUNNING", "PAUSED") else _SLOW_S
+def _seen(view: Json) -> inputs.Viewed:
+    """The market's view as far as a decision needs it."""
+    known = str(view["state"]) in JobState.__members__
+    seen = inputs.Viewed(
+        state=JobState[str(view["state"])] if known else None,
+        lease=str(view.get("lease") or ""),
+        needs_key=view.get("needs") == "session_vk",
+    )
+    if seen.state is not JobState.QUOTED or not view.get("quote"):
+        return seen
+    try:
+        return replace(seen, quote=Quote.read(view["quote"]))
+    except Refusal as refusal:
+        return replace(seen, unreadable=refusal)
+
+
+def _unfit(followed: Followed, quote: Quote, refusal: Refusal) -> inputs.Unfit:
+    lease = quote.terms.lease
+    ours = isinstance(refusal, (QuoteRefused, SecretMissing))
+    if ours and not followed.state.asks:  # nobody else is told
+        log.warning("retry_refused", lease=lease, code=refusal.code, why=refusal.message)
+    return inputs.Unfit(lease, refusal, ours)
+
+
+def _now() -> int:
+    """Milliseconds UTC."""
+    return time.time_ns() // 1_000_000

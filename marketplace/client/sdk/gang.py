@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import anyio
 
-from marketplace.client.jobs.agreements import CheckedQuote
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.http import Http
@@ -63,16 +63,13 @@ async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> Json:
     try:
         gang = cast(Json, await runner.http.post("/v1/gangs", body, key))
     except Refusal:
-        for unused in sessions:
-            runner.purse.forget_session(unused.verify_key)
+        runner.not_posted(sessions)
         raise
     shown = cast("list[Json]", gang["members"])
     if len({str(view["id"]) for view in shown}) != len(members):
         raise Malformed(f"the market shows other members than the {len(members)} of this gang")
     for view, spec in zip(shown, members, strict=True):
-        runner.agreements.know(
-            str(view["id"]), spec
-        )  # its quote has to be for this, whatever the market shows
+        runner.took(str(view["id"]), spec, member=True)
     return gang
 
 
@@ -85,12 +82,12 @@ async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
     """
     try:
         views = [await runner.quoted(str(member["id"])) for member in gang["members"]]
-        offers = [await runner.agreements.examine(view) for view in views]
+        offers = [await runner.consider(view) for view in views]
         if confirm is not None and not await confirm(offers):
             await _stop(runner, gang)
             return False
         for offered in offers:
-            await runner.agreements.accept(offered)
+            await runner.answer(offered, yes=True)
     except Refusal:
         with anyio.CancelScope(shield=True):
             await _stop(runner, gang)

@@ -26,7 +26,8 @@ import httpx
 import structlog
 
 from marketplace.chain.errors import ChainFault
-from marketplace.client.jobs.agreements import CheckedQuote, Confirm
+from marketplace.client.jobs.agreements import Confirm
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
@@ -186,17 +187,16 @@ class Market(Reader):
         if view["state"] == "QUOTED":
             try:
                 async with runner.agreements.turn(view):
-                    offered = await runner.agreements.examine(view)
-                    if confirm is not None and not await confirm(offered):
-                        await runner.agreements.decline(view)
-                        raise QuoteDeclined(f"{posted['id']}: the quote was declined")
-                    await runner.agreements.accept(offered)
+                    offered = await runner.consider(view)
+                    yes = confirm is None or await confirm(offered)
+                    await runner.answer(offered, yes=yes)
+                if not yes:
+                    raise QuoteDeclined(f"{posted['id']}: the quote was declined")
                 runner.give_back_idle()
             except Fault:
                 raise  # the quote stands: accepting again is safe
-            except Refusal as refusal:
-                if not isinstance(refusal, QuoteDeclined):
-                    await self._let_go(view)
+            except Refusal:
+                self._let_go(str(posted["id"]))
                 raise
         return self.attach(str(posted["id"]))
 
@@ -218,18 +218,13 @@ class Market(Reader):
                 raise QuoteDeclined(f"{posted['id']}: the quotes were declined")
         except Refusal:
             for name in names:
-                if runner.channels.of(name):
-                    self.attach(name)  # its channel may be open: what is in it has to come home
+                self._let_go(name)
             raise
         return gang.Gang(str(posted["id"]), [self.attach(name) for name in names], self.http)
 
-    async def _let_go(self, view: Json) -> None:
-        try:
-            await self.runner.agreements.decline(view)
-        except Refusal as refusal:  # it has lapsed, or ended meanwhile
-            log.info("not_declined", code=refusal.code, why=refusal.message)
-        if self.runner.channels.of(str(view["id"])):
-            self.attach(str(view["id"]))  # its channel may be open: what is in it has to come home
+    def _let_go(self, name: str) -> None:
+        if self.runner.channels.of(name):
+            self.attach(name)  # its channel may be open: what is in it has to come home
 
     def attach(self, name: str) -> Job:
         """A job of this purse, followed by this process from now on: retries, ends, settlement."""

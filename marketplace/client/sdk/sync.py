@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from marketplace.client.jobs.agreements import CheckedQuote
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.sdk import job as handle
 from marketplace.client.sdk import market

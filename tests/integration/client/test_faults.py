@@ -203,8 +203,8 @@ def test_a_price_above_the_cap_is_never_signed(tmp_path: Path) -> None:
     """A market that ignores the job's cap: the quote's signed terms are what the client reads."""
 
     async def tell(world: World) -> None:
-        from marketplace.client.jobs import quotes
-        from marketplace.client.jobs.quotes import Quote, QuoteRefused, Wanted
+        from marketplace.client.jobs.core import quotes
+        from marketplace.client.jobs.core.quotes import Quote, QuoteRefused, Wanted
 
         async with Market(world.url, wallet=world.purse(), chain_url=world.served.url) as market:
             runner = market.runner
@@ -242,7 +242,7 @@ def test_a_price_above_the_cap_is_never_signed(tmp_path: Path) -> None:
                 assert "expired" in refused.message
             else:
                 raise AssertionError("expired")
-            await runner.agreements.decline(view)
+            await runner.agreements.decline(view["lease"])
 
     story(tmp_path, tell)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from marketplace.client.jobs.quotes import QuoteRefused
+from marketplace.client.jobs.core.quotes import QuoteRefused
 from marketplace.client.sdk.market import Market, QuoteDeclined
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Gang, Price

@@ -22,8 +22,7 @@ from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.outputs import Out
-from marketplace.client.jobs.agreements import CheckedQuote
-from marketplace.client.jobs.quotes import Quote
+from marketplace.client.jobs.core.quotes import CheckedQuote, Quote
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.payer.payers import Payers

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from marketplace.chain.encoding.utxo import OutRef
-from marketplace.client.jobs.quotes import QuoteRefused
+from marketplace.client.jobs.core.quotes import QuoteRefused
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.decide import approve_more
 from marketplace.client.payer.missed_receipts import HttpReceipts

@@ -9,8 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from marketplace.client.jobs.agreements import CheckedQuote
-from marketplace.client.jobs.quotes import QuoteRefused
+from marketplace.client.jobs.core.quotes import CheckedQuote, QuoteRefused
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.journal import ChannelFacts, Journal, channel_row
 from marketplace.client.payer.payers import Payers

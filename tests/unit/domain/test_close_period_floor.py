@@ -10,8 +10,8 @@ import pytest
 
 from adapter.core import admission
 from adapter.core.state import Limits, Own, State
-from marketplace.client.jobs import quotes
-from marketplace.client.jobs.quotes import Quote, QuoteRefused, Wanted
+from marketplace.client.jobs.core import quotes
+from marketplace.client.jobs.core.quotes import Quote, QuoteRefused, Wanted
 from marketplace.domain.money import terms as rules
 from marketplace.domain.money.terms import ClosePeriodShort, SignedTerms, check_close_period
 from marketplace.domain.protocol import wire

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from adapter.core.workload import isolations, runtime_for
-from marketplace.client.jobs import jobfiles, quotes
-from marketplace.client.jobs.quotes import Quote, QuoteRefused, Wanted
+from marketplace.client.jobs import jobfiles
+from marketplace.client.jobs.core import quotes
+from marketplace.client.jobs.core.quotes import Quote, QuoteRefused, Wanted
 from marketplace.domain.isolation import Isolation, IsolationRefused, want_isolation
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.jobfile import JobFileRefused

@@ -70,6 +70,25 @@ class Quote:
 
 
 @dataclass(frozen=True)
+class CheckedQuote:
+    """What is about to be agreed to: shown before anything is spent. Money in lovelace; *keep_ms*:
+    how long the channel stays open for further jobs.
+    """
+
+    job: str
+    quote: Quote
+    amount: int
+    reserve: int
+    spent: int
+    keep_ms: int = 0
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a channel has to be opened (one transaction fee)."""
+        return self.quote.fresh
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What the quote must agree with: the job as it was posted and by whom.
 

@@ -1,0 +1,1 @@
+"""What becomes of one job at its consumer, decided purely; the rooms around it perform."""
