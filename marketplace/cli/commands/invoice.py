@@ -20,7 +20,7 @@ from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
 from marketplace.domain.money.evidence import Evidence, evidence_to_json, read
-from marketplace.domain.money.invoice.bill import Invoice
+from marketplace.domain.money.invoice.bill import HopTotal, Invoice, RouteLine, Total
 from marketplace.domain.money.invoice.verify import reconcile
 from marketplace.domain.units import show_ada, show_duration, show_rate
 
@@ -128,13 +128,24 @@ def show(bill: Invoice, *, verified: bool) -> None:
             f"channel {name}…  owed {show_ada(total.owed)}, signed {show_ada(total.signed)}",
             markup=False,
         )
-        if total.claimed is not None and total.refunded is not None and total.held is not None:
-            home = "refunded" if total.ended else "still held"
-            rest = total.refunded if total.ended else total.held
-            out.print(
-                f"  ledger: claimed {show_ada(total.claimed)}, {home} {show_ada(rest)}",
-                markup=False,
-            )
+        _ledger(total)
+    for way in bill.routes:
+        out.print(_routed(way), markup=False)
+    for hop in bill.hops:
+        side = "to the router" if hop.into else "to the provider"
+        others = f", {show_ada(hop.blind)} of it for leases not shown here" if hop.blind else ""
+        out.print(
+            f"hop {hop.hop.hex()[:16]}… {side}  due {show_ada(hop.due)}{others}, signed"
+            f" {show_ada(hop.signed)}",
+            markup=False,
+        )
+        _ledger(hop)
+    if bill.withheld:
+        out.print(
+            f"signed for to the router and not seen to reach the provider:"
+            f" {show_ada(bill.withheld)}",
+            markup=False,
+        )
     if bill.ahead:
         out.print(
             f"signed ahead, not delivered, and nobody's due: {show_ada(bill.ahead)}", markup=False
@@ -149,17 +160,41 @@ def show(bill: Invoice, *, verified: bool) -> None:
                 markup=False,
             )
     verdict = _verdict(bill, verified=verified)
-    out.print(f"{verdict}: {show_ada(bill.owed)}", markup=False)
+    fee = f" and {show_ada(bill.route_fee)} for the router" if bill.routes else ""
+    out.print(f"{verdict}: {show_ada(bill.owed)}{fee}", markup=False)
+
+
+def _ledger(total: Total | HopTotal) -> None:
+    """What the ledger says of a channel or hop, if it was asked."""
+    if total.claimed is None or total.refunded is None or total.held is None:
+        return
+    home = "refunded" if total.ended else "still held"
+    rest = total.refunded if total.ended else total.held
+    out.print(f"  ledger: claimed {show_ada(total.claimed)}, {home} {show_ada(rest)}", markup=False)
+
+
+def _routed(way: RouteLine) -> str:
+    """How far a routed lease's money came, hop by hop, as far as it is shown."""
+    signed = [
+        f"{show_ada(amount)} signed to the {payee}"
+        for amount, payee in ((way.signed_in, "router"), (way.signed_out, "provider"))
+        if amount is not None
+    ]
+    paid = [] if way.paid is None else [f"{show_ada(way.paid)} paid by the provider's word"]
+    return (
+        f"lease {way.lease} over router {way.router.hex()[:16]}…: its fee {show_ada(way.fee)}"
+        f" ({way.route_bps} of 10000); {', '.join([*signed, *paid])}"
+    )
 
 
 def _verdict(bill: Invoice, *, verified: bool) -> str:
-    if not bill.channels:
+    if not bill.channels and not bill.hops:
         return "nothing was agreed, so nothing is owed"
     if not verified:
         return "every signature and every figure holds; --verify compares it with the ledger"
     if bill.reconciled:
         return "agrees with the ledger to the lovelace"
-    if any(total.ended is None for total in bill.channels):
+    if any(total.ended is None for total in (*bill.channels, *bill.hops)):
         return "holds; a channel was agreed and never opened"
     return "holds; a channel is not finished yet"
 

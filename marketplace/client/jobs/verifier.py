@@ -18,6 +18,7 @@ from marketplace.domain.money.evidence import ChannelEvidence, Evidence, LedgerF
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.refusals import ChannelDiffers, MoneyMissing
 from marketplace.domain.money.invoice.verify import read_signed
+from marketplace.domain.money.route.evidence import HopEvidence
 
 
 async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:
@@ -27,27 +28,26 @@ async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:
     describe.
     """
     signed = read_signed(evidence)
-    found = [
-        await facts(chain, channel, asset)
-        for channel, asset in zip(evidence.channels, signed.assets, strict=True)
-    ]
+    found = [None if ask is None else await facts(chain, *ask) for ask in signed.asked]
     return signed.bill(found)
 
 
 async def facts(
-    chain: ChainReader, channel: ChannelEvidence, asset: str = ""
+    chain: ChainReader, channel: ChannelEvidence | HopEvidence, asset: str = ""
 ) -> LedgerFacts | None:
     """What the ledger says of *channel*; :class:`ChannelDiffers` if its open is not there.
 
-    None for a channel that was agreed upon and never opened: nothing was delivered on it.
+    None for a channel that was agreed upon and never opened: nothing was delivered on it. A hop
+    that nothing was signed for may be unopened as well.
     """
     unit = bytes.fromhex(asset)
     named = f"channel {channel.session_vk.hex()[:16]}"
-    if not channel.open_tx and not channel.receipts and channel.voucher is None:
+    receipts = isinstance(channel, ChannelEvidence) and channel.receipts
+    if not channel.open_tx and not receipts and channel.voucher is None:
         return None
     if not channel.open_tx:
         raise ChannelDiffers(
-            f"{named}: it has receipts, and the evidence names no transaction that opened it",
+            f"{named}: it was paid over, and the evidence names no transaction that opened it",
             way="open", channel=channel.session_vk.hex(),
         )  # fmt: skip
     origin = OutRef(bytes.fromhex(channel.open_tx), channel.index)

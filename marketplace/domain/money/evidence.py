@@ -8,33 +8,35 @@ signature. What it refuses is :class:`EvidenceMalformed`; what it lets pass is j
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, cast
+from typing import Any
 
 from marketplace.domain import strictjson
 from marketplace.domain.canonical import want_int, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.channel import Consts
+from marketplace.domain.money.evidence_fields import (
+    EvidenceMalformed,
+    a_body,
+    a_list,
+    a_map,
+    a_signed,
+    a_voucher,
+    some_bytes,
+)
 from marketplace.domain.money.receipt import Receipt, SignedReceipt
+from marketplace.domain.money.route.evidence import (
+    HopEvidence,
+    RouteEvidence,
+    hop_json,
+    hop_of,
+    route_json,
+    route_of,
+)
+from marketplace.domain.money.route.terms import RoutedTerms, is_routed
 from marketplace.domain.money.terms import SignedTerms, Terms
-from marketplace.domain.money.voucher import MAX_CUMULATIVE, Voucher
-
-MOST_BODY: Final = 8192
-"""Bytes of signed terms or of a receipt."""
-_HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
-
-
-class EvidenceMalformed(Malformed):
-    """The text is not an invoice's evidence: no rule can be applied to it."""
-
-    code = "INVOICE_MALFORMED"
-    remedy = (
-        "fetch it again with `tally invoice JOB --save FILE`; docs/invoice.md states each field's"
-        " form"
-    )
-    rule: ClassVar[str] = "MALFORMED"
+from marketplace.domain.money.voucher import Voucher
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,14 @@ class LedgerFacts:
 
 @dataclass(frozen=True)
 class LeaseEvidence:
-    """One lease: the *channel* (a session key) that it is said to be on, and its signed terms."""
+    """One lease: the *channel* (a session key) that it is said to be on, and its signed terms.
+
+    A routed lease has a *route*; its channel is a chain of receipts alone, under its own key.
+    """
 
     channel: bytes
     signed: SignedTerms
+    route: RouteEvidence | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class Evidence:
     job: str
     leases: tuple[LeaseEvidence, ...]
     channels: tuple[ChannelEvidence, ...]
+    hops: tuple[HopEvidence, ...] = ()
 
 
 def read(text: str | bytes) -> Evidence:
@@ -110,6 +117,7 @@ def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
                 "terms": lease.signed.body.hex(),
                 "adapter_signature": lease.signed.adapter_signature.hex(),
                 "session_signature": (lease.signed.session_signature or b"").hex(),
+                **({"route": route_json(lease.route)} if lease.route else {}),
             }
             for lease in evidence.leases
         ],
@@ -133,19 +141,19 @@ def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
             }
             for channel in evidence.channels
         ],
+        **({"hops": [hop_json(hop) for hop in evidence.hops]} if evidence.hops else {}),
     }
 
 
 def evidence_from_json(value: object) -> Evidence:
     """The reverse, of what :func:`parse` gave; further keys are ignored."""
     try:
-        top = _map(value, "the evidence")
-        leases = _list(top, "leases")
-        channels = _list(top, "channels")
+        top = a_map(value, "the evidence")
         return Evidence(
             _job(top),
-            tuple(_lease(_map(x, f"leases[{i}]")) for i, x in enumerate(leases)),
-            tuple(_channel(_map(x, f"channels[{i}]")) for i, x in enumerate(channels)),
+            tuple(map(_lease, a_list(top, "leases"))),
+            tuple(map(_channel, a_list(top, "channels"))),
+            tuple(map(hop_of, a_list(top, "hops"))) if top.get("hops") is not None else (),
         )
     except EvidenceMalformed:
         raise
@@ -183,6 +191,8 @@ def told(evidence: Evidence, session_vk: bytes, lease: str = "") -> str:
 
 def _decoded(signed: SignedTerms) -> Terms | None:
     try:
+        if is_routed(signed.body):
+            return RoutedTerms.decode(signed.body).terms
         return signed.terms
     except Refusal:
         return None
@@ -203,64 +213,19 @@ def _job(top: Mapping[str, Any]) -> str:
 
 
 def _lease(row: Mapping[str, Any]) -> LeaseEvidence:
-    consumer = _bytes(row, "session_signature", 64, or_none=True)
+    consumer = some_bytes(row, "session_signature", 64, or_none=True)
     signed = SignedTerms(
-        _body(row, "terms"), _bytes(row, "adapter_signature", 64), consumer or None
+        a_body(row, "terms"), some_bytes(row, "adapter_signature", 64), consumer or None
     )
-    return LeaseEvidence(_bytes(row, "channel", 32), signed)
+    return LeaseEvidence(some_bytes(row, "channel", 32), signed, route_of(row.get("route")))
 
 
 def _channel(row: Mapping[str, Any]) -> ChannelEvidence:
-    session_vk = _bytes(row, "session_vk", 32)
-    receipts = [_map(x, f"receipts[{i}]") for i, x in enumerate(_list(row, "receipts"))]
+    session_vk = some_bytes(row, "session_vk", 32)
     return ChannelEvidence(
         session_vk=session_vk,
-        open_tx=_bytes(row, "open_tx", 32, or_none=True).hex(),
+        open_tx=some_bytes(row, "open_tx", 32, or_none=True).hex(),
         index=want_int(row.get("index", 0), "index", 0, 65_535),
-        receipts=tuple(
-            SignedReceipt(_body(r, "body"), _bytes(r, "signature", 64)) for r in receipts
-        ),
-        voucher=_voucher(row.get("voucher"), session_vk),
+        receipts=tuple(SignedReceipt(*a_signed(r, "receipt")) for r in a_list(row, "receipts")),
+        voucher=a_voucher(row.get("voucher"), session_vk),
     )
-
-
-def _voucher(value: object, session_vk: bytes) -> Voucher | None:
-    if value is None:
-        return None
-    row = _map(value, "voucher")
-    cumulative = want_int(row.get("cumulative"), "cumulative", 0, MAX_CUMULATIVE)
-    return Voucher(session_vk, cumulative, _bytes(row, "signature", 64))
-
-
-def _body(row: Mapping[str, Any], name: str) -> bytes:
-    found = _hex(row, name)
-    if not found or len(found) > MOST_BODY:
-        raise EvidenceMalformed(f"{name} is not 1 to {MOST_BODY} bytes")
-    return found
-
-
-def _bytes(row: Mapping[str, Any], name: str, length: int, *, or_none: bool = False) -> bytes:
-    found = _hex(row, name)
-    if len(found) != length and not (or_none and not found):
-        raise EvidenceMalformed(f"{name} is not {length} bytes")
-    return found
-
-
-def _hex(row: Mapping[str, Any], name: str) -> bytes:
-    value = row.get(name)
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
-        raise EvidenceMalformed(f"{name} is not lower-case hex")
-    return bytes.fromhex(value)
-
-
-def _map(value: object, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise EvidenceMalformed(f"{name} is not an object")
-    return cast("dict[str, Any]", value)
-
-
-def _list(row: Mapping[str, Any], name: str) -> list[object]:
-    value = row.get(name)
-    if not isinstance(value, list):
-        raise EvidenceMalformed(f"{name} is not a list")
-    return cast("list[object]", value)

@@ -13,7 +13,7 @@ from marketplace.domain.keys import verifies
 from marketplace.domain.money.channel import Consts
 from marketplace.domain.units import Resource, owed, unit_ms
 
-_TAG: Final = "tally/terms/v1"
+TAG: Final = "tally/terms/v1"
 MAX_FEE_BPS: Final = 100  # adapters refuse more: the bounty is a settler's pay, not a tax
 ADA: Final = ""
 PUBLIC_MAGICS: Final = (764824073, 1, 2)  # mainnet, preprod, preview
@@ -116,13 +116,17 @@ class Terms:
 
     def encode(self) -> bytes:
         """The canonical bytes that both sign."""
-        return canonical.encode([_TAG, *_values(self)])
+        return canonical.encode([TAG, *self.fields()])
+
+    def fields(self) -> tuple[object, ...]:
+        """Their values, in the order in which they are signed."""
+        return _values(self)
 
     @staticmethod
     def decode(data: bytes) -> Terms:
         """The reverse; :class:`Malformed` for anything else."""
         f: dict[str, Any] = dict(
-            zip(_FIELDS, canonical.decode_tagged(data, _TAG, len(_FIELDS)), strict=True)
+            zip(_FIELDS, canonical.decode_tagged(data, TAG, len(_FIELDS)), strict=True)
         )
         if f["resource"] not in ("gpu", "core"):
             raise Malformed("resource is gpu or core")

@@ -35,6 +35,7 @@ from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from tests.unit.support.invoice import Case, bend, small, whole
 from tests.unit.support.payer import terms
+from tests.unit.support.routed import beside_a_direct_channel, routed
 
 TWICE = 'a second "channels"'
 
@@ -134,6 +135,34 @@ def test_right_words_for_a_file_that_is_not_there_and_for_a_job_without_a_channe
     nothing = Case({"job": "job_1", "leases": [], "channels": []}, [])
     done = tally("invoice", kept(tmp_path, nothing), at=tmp_path)
     assert done.returncode == 0 and "nothing was agreed, so nothing is owed" in done.stdout
+
+
+def test_a_routed_bill_shows_both_hops_the_fee_and_what_a_router_kept(tmp_path: Path) -> None:
+    done = tally("invoice", kept(tmp_path, routed()), at=tmp_path)
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stderr
+    for part in (
+        "its fee 0.000020 ADA (50 of 10000); 0.004020 ADA signed to the router, 0.004000 ADA signed to",
+        "0.004000 ADA paid by the provider's word",
+        "to the router due 0.029799 ADA, 0.000777 ADA of it for leases not shown here",
+        "to the provider due 0.004001 ADA", "0.004000 ADA and 0.000020 ADA for the router",
+    ):  # fmt: skip
+        assert part in said, said
+    assert "not seen to reach" not in said
+    done = tally("invoice", kept(tmp_path, routed(out=False, paid=2000)), at=tmp_path)
+    said = " ".join(done.stdout.split())
+    assert "signed for to the router and not seen to reach the provider: 0.002000 ADA" in said, said
+    assert "delivered and not paid for: 0.002000 ADA" in said
+    done = tally("invoice", kept(tmp_path, routed()), "--json", at=tmp_path)
+    told = json.loads(done.stdout)
+    assert (told["route_fee"], told["withheld"], len(told["hops"])) == (20, 0, 2)
+
+
+def test_a_routed_bill_survives_being_saved(tmp_path: Path) -> None:
+    for case in (routed(), routed(out=False, paid=None), beside_a_direct_channel()):
+        done = tally("invoice", kept(tmp_path, case), "--save", "again.json", at=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((tmp_path / "again.json").read_text()) == case.evidence
 
 
 # --- what a market answers ------------------------------------------------------------------------

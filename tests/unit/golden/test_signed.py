@@ -7,14 +7,29 @@ from dataclasses import fields, replace
 
 from marketplace.domain import canonical
 from marketplace.domain.money.receipt import Receipt
+from marketplace.domain.money.route.leaves import Leaf, root
+from marketplace.domain.money.route.offer import RouterOffer
+from marketplace.domain.money.route.paid import Paid
+from marketplace.domain.money.route.route import Route, commit
+from marketplace.domain.money.route.statement import Statement
+from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Resources
 from marketplace.domain.work.workload import Egress, EgressMode
-from tests.unit.support.golden import golden, pinned
+from tests.unit.support.golden import filled, golden, pinned
 from tests.unit.support.pinned import JOB, OFFER, RECEIPT, TERMS
 
+BPS = {"route_bps": 133}
+HASHES = {"adapter_vkh": b"\x0d" * 28, "payout": b"\x0e" * 28}
+ROUTED: dict[str, RoutedTerms | Route | RouterOffer | Statement] = {
+    "routed terms": RoutedTerms(TERMS, bytes(range(32))),
+    "route": filled(Route, BPS),
+    "router": filled(RouterOffer, BPS | HASHES),
+    "statement": filled(Statement),
+}
+LEAVES = [Leaf(bytes([i]) * 32, 10**i) for i in range(1, 8)]
 LEAST = JobSpec("a name", "", ("true",), (Resources(),))
 
 
@@ -37,13 +52,27 @@ def versions(job: JobSpec) -> dict[str, JobSpec]:
 
 def test_terms_receipts_and_offers_keep_their_bytes() -> None:
     made = {"terms": TERMS.encode(), "receipt": RECEIPT.encode(),
-            "offer": canonical.encode(OFFER.to_wire())}  # fmt: skip
+            "offer": canonical.encode(OFFER.to_wire()),
+            **{name: one.encode() for name, one in ROUTED.items()}}  # fmt: skip
     readers: dict[str, Callable[[bytes], object]] = {
+        **{name: type(one).decode for name, one in ROUTED.items()},
         "terms": Terms.decode,
         "receipt": Receipt.decode,
         "offer": lambda data: Offer.from_wire(canonical.decode(data)),
     }
     pinned("signed.json", made, lambda name, data: readers[name](data))
+
+
+def test_what_else_is_hashed_or_signed_for_a_route_keeps_its_bytes() -> None:
+    """A commitment, a Paid, and the roots over 1 to 7 leaves."""
+    golden(
+        "routes.json",
+        {
+            "commit": commit(bytes(range(32)), bytes(32)).hex(),
+            "paid": Paid.message(bytes(range(32)), "lease_1", 123_456_789).hex(),
+            "roots": [root(LEAVES[: i + 1]).hex() for i in range(len(LEAVES))],
+        },
+    )
 
 
 def test_every_job_keeps_its_canonical_bytes() -> None:

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import cbor2
 
+from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.receipt import Lost
+from tests.unit.support import bending_routes
 from tests.unit.support.invoice import (
     KEYS,
     OTHER_SESSION,
@@ -314,12 +316,16 @@ BENDS: Final[tuple[Callable[[Random, Case], None], ...]] = (
 
 
 def bent(dice: Random) -> Case:
-    """Honest evidence after one hand; after two, now and then."""
-    case = honest(dice)
-    for hand in dice.choices(BENDS, k=dice.choice((1, 1, 1, 2))):
+    """Honest evidence, routed or not, after one hand; after two, now and then."""
+    over = dice.random() < 0.4
+    case = bending_routes.honest(dice) if over else honest(dice)
+    hands = [*BENDS, *bending_routes.BENDS] if over else BENDS
+    for hand in dice.choices(hands, k=dice.choice((1, 1, 1, 2))):
         if case.text is None:
             try:
                 hand(dice, case)
-            except (LookupError, TypeError, ValueError, AttributeError, cbor2.CBORError, EOFError):
+            except (
+                LookupError, TypeError, ValueError, AttributeError, cbor2.CBORError, EOFError, Malformed,
+            ):  # fmt: skip
                 continue  # the second hand found nothing left to take
     return replace(case)

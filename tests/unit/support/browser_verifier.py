@@ -23,9 +23,11 @@ for await (const line of createInterface({ input: process.stdin })) {
   let answer;
   try {
     const bill = await reconcile(readEvidence(text), ledger);
-    bill.channels = bill.channels.map(({ facts, ...total }) => ({ ...total,
+    const told = ({ facts, ...total }) => ({ ...total,
       claimed: facts?.claimed ?? null, refunded: facts?.refunded ?? null, held: facts?.held ?? null,
-      funded: facts?.funded ?? null, ended: facts?.ended ?? null }));
+      funded: facts?.funded ?? null, ended: facts?.ended ?? null });
+    bill.channels = bill.channels.map(told);
+    if (bill.hops) bill.hops = bill.hops.map(told);
     answer = { rule: "", way: "", bill };
   } catch (error) {
     answer = { rule: error.rule ?? "CRASH", way: error.way ?? String(error.stack), text: error.message };

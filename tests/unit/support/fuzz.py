@@ -28,11 +28,15 @@ from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.channel import Open
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import Lost, Receipt, SignedReceipt
+from marketplace.domain.money.route.offer import RouterOffer
+from marketplace.domain.money.route.route import Route
+from marketplace.domain.money.route.statement import Statement
+from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import codec, wire
 from tests.fakes import offer, seed, spec
-from tests.unit.support import payer
+from tests.unit.support import payer, routed
 from tests.unit.support import snapshot as chain
 from tests.unit.support.bytes import bombs
 
@@ -102,9 +106,27 @@ def _wallet() -> list[bytes]:
     ]  # fmt: skip
 
 
+def _routes() -> list[bytes]:
+    """What is signed for a routed lease."""
+    way = routed.journey("lease_1", routed.LEASE_1, 1000)
+    statement = routed.hop_row(routed.HOP_IN, [routed.BLIND], into=True)["statement"]
+    body = bytes.fromhex(statement["body"])
+    return [way.routed.encode(), way.route.encode(), routed.OFFER.encode(), body]
+
+
+def _route(raw: bytes) -> None:
+    """The one of four that its tag says; its hash is of exactly these bytes."""
+    for kind in (RoutedTerms, Route, RouterOffer, Statement):
+        with suppress(Refusal):
+            if kind.decode(raw).hash != canonical.blake2b_256(raw):
+                raise AssertionError(f"{kind.__name__} hashes to something else")
+            return
+    raise Malformed("none of the four took it")
+
+
 @cache
 def corpus(kind: str) -> tuple[bytes, ...]:
-    """Valid bytes of *kind*: frames, receipts, terms, vouchers or wallet."""
+    """Valid bytes of *kind*: frames, receipts, terms, vouchers, routes or wallet."""
     lost = (Lost("paused", 300), Lost("clock", 7))
     made: dict[str, Callable[[], list[bytes]]] = {
         "frames": lambda: [codec.to_bytes(m) for m in _messages()],
@@ -120,6 +142,7 @@ def corpus(kind: str) -> tuple[bytes, ...]:
             for cum in (0, 24, 2_000_000, 2**63 - 1)
             for kind in (Voucher.sign(payer.SESSION, cum), End.sign(payer.SESSION, cum))
         ],
+        "routes": _routes,
         "wallet": _wallet,
     }  # fmt: skip
     return tuple(made[kind]())
@@ -179,6 +202,7 @@ DOORS: Final = MappingProxyType[str, Callable[[bytes], object]](
         "receipts": lambda raw: Receipt.decode(raw).hash,
         "terms": lambda raw: Terms.decode(raw).hash,
         "vouchers": _voucher,
+        "routes": _route,
         "wallet": _any_of_wallet,
     }
 )

@@ -15,6 +15,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.evidence import LedgerFacts, read
 from marketplace.domain.money.invoice.verify import reconcile
+from tests.unit.support import golden_routes
 from tests.unit.support.invoice import (
     OTHER_SESSION,
     RECEIPT,
@@ -127,6 +128,7 @@ HOLD: dict[str, Make] = {
                    restate(e, 3, channel_owed=3505),
                    restate(e, 4, unit_ms_total=2050, lease_owed=4100))
     ),
+    **golden_routes.HOLD,
 }  # fmt: skip
 
 
@@ -608,6 +610,7 @@ def breaks() -> Iterator[tuple[str, str, Make]]:
     for row, cases in BREAK.items():
         for name, make in cases.items():
             yield row, name, make
+    yield from golden_routes.breaks()
 
 
 def vectors() -> list[dict[str, Any]]:

@@ -87,8 +87,14 @@ def signed_type(row: dict[str, str]) -> Callable[[Any], bool]:
 
 RECORDS: Final = {
     name: [(row[name], signed_type(row)) for row in table("#", name)]
-    for name in ("terms", "receipt")
+    for name in ("terms", "receipt", "route", "router", "statement")
 }
+_ROUTED = {int(row["#"]): row for row in table("#", "routed terms")}
+RECORDS["routed terms"] = [
+    *((_ROUTED[i]["routed terms"], signed_type(_ROUTED[i])) if i in _ROUTED else one
+      for i, one in enumerate(RECORDS["terms"])),
+    (_ROUTED[25]["routed terms"], signed_type(_ROUTED[25])),
+]  # fmt: skip
 OBJECTS: Final[dict[str, list[dict[str, str]]]] = {}
 for _row in table("object", "field"):
     OBJECTS.setdefault(_row["object"], []).append(_row)
@@ -217,7 +223,7 @@ class Bill:
         return True
 
     def i1_terms(self, row: Any) -> bool:
-        row["read"] = record("terms", row["terms"])
+        row["read"] = record("terms", row["terms"]) or record("routed terms", row["terms"])
         return row["read"] is not None
 
     def i1_adapter(self, row: Any) -> bool:
@@ -228,6 +234,180 @@ class Bill:
 
     def i1_twice(self, row: Any) -> bool:
         return row["read"]["lease"] not in [one["lease"] for one in self.terms]
+
+    def i11_route(self, row: Any) -> bool:
+        routed = "route" in row["read"]
+        row["way"] = record("route", row["route"]["body"]) if row["route"] else None
+        return (row["way"] is not None) if routed else row["route"] is None
+
+    def i11_router(self, row: Any) -> bool:
+        shown, way = row["route"], row["way"]
+        return not way or signs(way["router_vk"], shown["body"], shown["signature"])
+
+    def i11_hash(self, row: Any) -> bool:
+        return not row["way"] or row["read"]["route"] == blake(row["route"]["body"])
+
+    def i11_lease(self, row: Any) -> bool:
+        way, terms = row["way"], row["read"]
+        mine = (terms["magic"], terms["lease"], terms["session_vk"])
+        return not way or (way["magic"], way["lease"], way["lease_vk"]) == mine
+
+    def i11_consumer(self, row: Any) -> bool:
+        key = hashlib.blake2b(row["read"]["session_vk"], digest_size=28).digest()
+        return not row["way"] or row["read"]["consumer_vkh"] == key
+
+    def i11_pace(self, row: Any) -> bool:
+        return not row["way"] or row["read"]["tick_ms"] >= 4 * row["way"]["hop_ms"]
+
+    def i11_commit(self, row: Any) -> bool:
+        if not row["way"]:
+            return True
+        told = [(row["route"][k], row["way"][f"{k}_commit"]) for k in ("in", "out")]
+        shown = [(one, sealed) for one, sealed in told if one]
+        return bool(shown) and all(
+            blake(b"tally/commit/v1" + one["hop"] + one["salt"]) == sealed for one, sealed in shown
+        )
+
+    def i11_own(self, channel: Any) -> bool:
+        on = self.on(channel["session_vk"])
+        if not any("route" in one for one in on):
+            return True
+        return len(on) == 1 and not channel["open_tx"] and channel["voucher"] is None
+
+    def routed(self) -> list[Any]:
+        return [row for row in self.evidence["leases"] if row["way"]]
+
+    def naming(self, hop: Any, side: str) -> list[Any]:
+        named = ((row, row["route"][side]) for row in self.routed())
+        return [row for row, one in named if one and one["hop"] == hop["session_vk"]]
+
+    def i11_absent(self, row: Any) -> bool:
+        there = {hop["session_vk"] for hop in self.evidence["hops"] or []}
+        named = [row["route"][k] for k in ("in", "out")] if row["way"] else []
+        return all(one["hop"] in there for one in named if one)
+
+    def i11_twice(self, hop: Any) -> bool:
+        again = hop["session_vk"] in self.past
+        self.past.append(hop["session_vk"])
+        hop["side"] = "in" if hop["offer"] else "out"
+        hop["on"] = self.naming(hop, hop["side"])
+        return not again
+
+    def i11_bare(self, hop: Any) -> bool:
+        return bool(self.naming(hop, "in") or self.naming(hop, "out"))
+
+    def i11_side(self, hop: Any) -> bool:
+        return not self.naming(hop, "out" if hop["offer"] else "in")
+
+    def i11_offer(self, hop: Any) -> bool:
+        if not hop["offer"]:
+            return True
+        read = hop["asks"] = record("router", hop["offer"]["body"])
+        return read is not None and signs(
+            read["router_vk"], hop["offer"]["body"], hop["offer"]["signature"]
+        )
+
+    def i11_agree(self, hop: Any) -> bool:
+        if hop["offer"]:
+            asks = hop["asks"]
+            if any(asks["router_vk"] != row["way"]["router_vk"] for row in hop["on"]):
+                return False
+            if any(asks["magic"] != row["read"]["magic"] for row in hop["on"]):
+                return False
+        payee = () if hop["offer"] else ("adapter_vkh", "payout", "close_period_ms", "fee_bps")
+        same = ("magic", "asset", *payee)
+        found = {(row["way"]["router_vk"], *(row["read"][k] for k in same)) for row in hop["on"]}
+        return len(found) == 1
+
+    def i6_statement(self, hop: Any) -> bool:
+        read = hop["says"] = record("statement", hop["statement"]["body"])
+        return read is not None and read["session_vk"] == hop["session_vk"]
+
+    def i6_stated(self, hop: Any) -> bool:
+        said = hop["statement"]
+        return signs(hop["session_vk"], said["body"], said["signature"])
+
+    def i6_leaves(self, hop: Any) -> bool:
+        leaves, says = hop["leaves"], hop["says"]
+        sums = sum(one["amount"] for one in leaves)
+        if len({one["terms"] for one in leaves}) < len(leaves) or not leaves or sums > MAX:
+            return False
+        return (len(leaves), sums, tree(leaves)) == (says["count"], says["total"], says["root"])
+
+    def i6_leaf(self, hop: Any) -> bool:
+        held = {one["terms"] for one in hop["leaves"]}
+        if hop["offer"] and hop["leaves"][0]["terms"] != blake(hop["offer"]["body"]):
+            return False
+        shown = [(row, row["route"][hop["side"]]) for row in self.routed()]
+        return all(
+            (one["hop"] == hop["session_vk"]) == (blake(row["terms"]) in held)
+            for row, one in shown if one
+        )  # fmt: skip
+
+    def i6_total(self, hop: Any) -> bool:
+        return signed(hop) == hop["says"]["total"]
+
+    def i6_voucher(self, hop: Any) -> bool:
+        return self.i6_signature(hop)
+
+    def i12_paid(self, row: Any) -> bool:
+        paid, terms = row["route"] and row["route"]["paid"], row["read"]
+        if not paid:
+            return True
+        said = ["tally/paid/v1", terms["session_vk"], terms["lease"], paid["amount"]]
+        return signs(terms["adapter_vk"], cbor2.dumps(said, canonical=True), paid["signature"])
+
+    def i12_owed(self, row: Any) -> bool:
+        paid = row["route"] and row["route"]["paid"]
+        return not paid or paid["amount"] <= self.owed(row["read"]["session_vk"])
+
+    def most(self, hop: Any) -> dict[bytes, int]:
+        """What may be claimed of each leaf that is not blind."""
+        found = {blake(row["terms"]): self.share(row, hop["side"]) for row in hop["on"]}
+        if hop["offer"]:
+            found[blake(hop["offer"]["body"])] = hop["asks"]["hop_fee"]
+        return found
+
+    def share(self, row: Any, side: str) -> int:
+        owed = self.owed(row["read"]["session_vk"])
+        return owed + (fee(owed, row["way"]["route_bps"]) if side == "in" else 0)
+
+    def due(self, hop: Any) -> int:
+        most = self.most(hop)
+        return sum(
+            min(one["amount"], most.get(one["terms"], one["amount"])) for one in hop["leaves"]
+        )
+
+    def blind(self, hop: Any) -> int:
+        most = self.most(hop)
+        return sum(one["amount"] for one in hop["leaves"] if one["terms"] not in most)
+
+    def i11_ledger(self, pair: Any) -> bool:
+        hop, facts = pair
+        names = ("adapter_vkh", "payout", "close_period_ms", "fee_bps")
+        asks = {**hop["asks"], "fee_bps": 0} if hop["offer"] else hop["on"][0]["read"]
+        plain = [asks[k].hex() if isinstance(asks[k], bytes) else asks[k] for k in names]
+        vk, adapter, payout, _, close, bounty = facts["consts"]
+        mine = hop["session_vk"].hex()
+        return (facts["session_vk"], vk) == (mine, mine) and [
+            adapter,
+            payout,
+            close,
+            bounty,
+        ] == plain
+
+    def i7_hop_signed(self, pair: Any) -> bool:
+        return self.i7_signed(pair)
+
+    def i7_hop_due(self, pair: Any) -> bool:
+        return pair[1]["claimed"] <= self.due(pair[0])
+
+    def i7_hop_ended(self, pair: Any) -> bool:
+        least = self.due(pair[0]) - self.blind(pair[0])
+        return not pair[1]["ended"] or pair[1]["claimed"] >= least
+
+    def i8_hop_sum(self, pair: Any) -> bool:
+        return self.i8_sum(pair)
 
     def i10_job(self, _: Any) -> bool:
         return not self.terms or self.evidence["job"] in [one["job"] for one in self.terms]
@@ -358,10 +538,20 @@ class Bill:
             yield from self.evidence["leases"]
         elif what == "channel":
             yield from self.evidence["channels"]
-        elif what == "ledger":
-            for channel, facts in zip(self.evidence["channels"], self.ledger, strict=True):
-                if facts is not None:
-                    yield channel, facts
+        elif what == "hop":
+            yield from self.evidence["hops"] or []
+        elif what in ("ledger", "hop ledger"):
+            channels, hops = self.evidence["channels"], self.evidence["hops"] or []
+            pairs = list(zip([*channels, *hops], self.ledger, strict=True))
+            for part, facts in (
+                pairs[: len(channels)] if what == "ledger" else pairs[len(channels) :]
+            ):
+                plain = "leaves" in part or not self.on_hops(part)
+                if facts is not None and plain:
+                    yield part, facts
+
+    def on_hops(self, channel: Any) -> bool:
+        return any("route" in one for one in self.on(channel["session_vk"]))
 
     def says(self, ways: list[tuple[str, str]], item: Any) -> tuple[str, str] | None:
         for rule, way in ways:
@@ -373,6 +563,24 @@ class Bill:
             item["read"]["hash"] = blake(item["body"])
             self.heard.setdefault(item["of"]["session_vk"], []).append(item["read"])
         return None
+
+
+def fee(owed: int, bps: int) -> int:
+    return (owed * bps + 9999) // 10000
+
+
+def tree(leaves: list[dict[str, Any]]) -> bytes:
+    """RFC 6962's shape, by its own definition: split at the largest power of two below."""
+
+    def node(rows: list[dict[str, Any]]) -> tuple[bytes, int]:
+        if len(rows) == 1:
+            amount = rows[0]["amount"]
+            return blake(b"\0" + rows[0]["terms"] + amount.to_bytes(8, "big")), amount
+        at = 1 << ((len(rows) - 1).bit_length() - 1)
+        (a, x), (b, y) = node(rows[:at]), node(rows[at:])
+        return blake(b"\1" + a + x.to_bytes(8, "big") + b + y.to_bytes(8, "big")), x + y
+
+    return node(leaves)[0]
 
 
 def signed(channel: dict[str, Any]) -> int:
@@ -431,30 +639,68 @@ def total(bill: Bill) -> dict[str, Any]:
             for name in dict.fromkeys(r["lease"] for r in heard)
             if leases[name]["job"] == bill.evidence["job"]
         ]
+        if bill.on_hops(channel):
+            continue
         owed, paid = bill.owed(vk), signed(channel)
-        known = {
-            k: facts[k] if facts else None
-            for k in ("claimed", "refunded", "held", "funded", "ended")
-        }
         channels.append(
-            {
-                "channel": vk.hex(),
-                "owed": owed,
-                "signed": paid,
-                "ahead": max(paid - owed, 0),
-                **known,
-            }
+            {"channel": vk.hex(), "owed": owed, "signed": paid, "ahead": max(paid - owed, 0), **known(facts)}
+        )  # fmt: skip
+    hops = [
+        {
+            "hop": hop["session_vk"].hex(), "into": hop["side"] == "in", "due": bill.due(hop),
+            "blind": bill.blind(hop), "signed": signed(hop), "ahead": signed(hop) - bill.due(hop), **known(facts),
+        }
+        for hop, facts in zip(
+            bill.evidence["hops"] or [], ledger[len(bill.evidence["channels"]) :], strict=False
         )
+    ]  # fmt: skip
+    routes = [
+        route_line(bill, row) for row in bill.routed() if row["read"]["job"] == bill.evidence["job"]
+    ]
+    settled = all(
+        c["ended"] and c["claimed"] == min(c["signed"], c["owed"]) for c in channels
+    ) and all(h["ended"] and h["claimed"] == h["due"] and not h["blind"] for h in hops)
+    more = {
+        "route_fee": sum(one["fee"] for one in routes),
+        "withheld": sum(one["withheld"] for one in routes),
+        "routes": routes, "hops": hops,
+    }  # fmt: skip
     return {
         "job": bill.evidence["job"],
         "owed": sum(one["owed"] for one in lines),
-        "unsigned": sum(max(one["owed"] - one["signed"], 0) for one in channels),
-        "ahead": sum(one["ahead"] for one in channels),
-        "reconciled": bool(channels)
-        and all(c["ended"] and c["claimed"] == min(c["signed"], c["owed"]) for c in channels),
+        "unsigned": sum(max(one["owed"] - one["signed"], 0) for one in channels)
+        + sum(one["owed"] - one["reached"] for one in routes),
+        "ahead": sum(one["ahead"] for one in [*channels, *hops]),
+        "reconciled": bool(channels or hops) and settled,
         "lines": lines,
         "channels": channels,
+        **(more if hops else {}),
     }
+
+
+def known(facts: dict[str, Any] | None) -> dict[str, Any]:
+    names = ("claimed", "refunded", "held", "funded", "ended")
+    return {k: facts[k] if facts else None for k in names}
+
+
+def route_line(bill: Bill, row: Any) -> dict[str, Any]:
+    way, owed = row["way"], bill.owed(row["read"]["session_vk"])
+
+    def leaf(side: str) -> int | None:
+        for hop in bill.evidence["hops"]:
+            if row in hop["on"] and hop["side"] == side:
+                return next(x["amount"] for x in hop["leaves"] if x["terms"] == blake(row["terms"]))
+        return None
+
+    given, passed = leaf("in"), leaf("out")
+    paid = row["route"]["paid"]["amount"] if row["route"]["paid"] else None
+    reached = min(owed, max(paid or 0, passed or 0))
+    most = (given or 0) * 10000 // (10000 + way["route_bps"])
+    return {
+        "lease": row["read"]["lease"], "router": way["router_vk"].hex(), "route_bps": way["route_bps"],
+        "owed": owed, "fee": fee(owed, way["route_bps"]), "signed_in": given, "signed_out": passed,
+        "paid": paid, "reached": reached, "withheld": max(0, min(owed, most) - reached),
+    }  # fmt: skip
 
 
 def line(terms: dict[str, Any], heard: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import { Broken } from "../money/evidence.js";
  * @import { Bytes } from "../crypto/bytes.js"
  * @import { Moves, TxAnswer, Utxo } from "./descent.js"
  * @import { Stage } from "./lax.js"
- * @import { ChannelPart, Facts } from "../money/evidence.js"
+ * @import { ChannelPart, Facts, HopPart } from "../money/evidence.js"
  */
 
 /** @typedef {Stage & {ref: string, address: Bytes, text: string, lovelace: bigint, first: string}} Standing a channel as it stands */
@@ -212,7 +212,7 @@ export async function scriptsAt(url, refs) {
 
 /**
  * I2: what opened the channel is what the evidence names, at the channel's script.
- * @type {(outputs: Utxo[] | null, channel: ChannelPart, asset: string) => Utxo}
+ * @type {(outputs: Utxo[] | null, channel: ChannelPart | HopPart, asset: string) => Utxo}
  */
 function opened(outputs, { session_vk: id, open_tx: tx, index = 0 }, asset) {
   const first = outputs?.find((output) => output.index === Number(index));
@@ -226,16 +226,16 @@ function opened(outputs, { session_vk: id, open_tx: tx, index = 0 }, asset) {
  * while it may still be opened: nothing was delivered on it, or its job is not *over* and no block shows
  * its open. Broken for an open that is another's, Unread for one that cannot be followed.
  * @param {string} url
- * @param {ChannelPart} channel
+ * @param {ChannelPart | HopPart} channel
  * @param {string} asset
  * @param {boolean} over
  * @returns {Promise<Facts | null>}
  */
 export async function facts(url, channel, asset, over) {
-  const { session_vk: id, open_tx: openTx, receipts, voucher } = channel;
-  const delivered = receipts.length > 0 || Boolean(voucher);
+  const { session_vk: id, open_tx: openTx, voucher } = channel;
+  const delivered = ("receipts" in channel && channel.receipts.length > 0) || Boolean(voucher);
   if (!openTx && !delivered) return null;
-  if (!openTx) throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: it has receipts, and the evidence names no transaction that opened it`);
+  if (!openTx) throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: it was paid over, and the evidence names no transaction that opened it`);
   const outputs = await outputsIn(url, openTx);
   if (!outputs && !(over && delivered)) return null;
   const first = opened(outputs, channel, asset);

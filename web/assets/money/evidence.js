@@ -19,11 +19,27 @@ import { parse } from "../crypto/strictjson.js";
  * @property {{cumulative: Whole, signature: string} | null} [voucher]
  */
 
-/** @typedef {{session_signature: string, terms: string, adapter_signature: string, channel: string}} LeasePart */
+/** @typedef {{body: string, signature: string}} SignedPart */
+/** @typedef {{hop: string, salt: string}} OpeningPart */
+/** @typedef {SignedPart & {in?: OpeningPart | null, out?: OpeningPart | null, paid?: {amount: Whole, signature: string} | null}} RoutePart */
+/** @typedef {{session_signature: string, terms: string, adapter_signature: string, channel: string, route?: RoutePart | null}} LeasePart */
+/** @typedef {{terms: string, amount: Whole}} LeafPart */
+
+/**
+ * A hop of routed leases: into a router, where there is its *offer*, or out of it.
+ * @typedef {object} HopPart
+ * @property {string} session_vk
+ * @property {string} open_tx
+ * @property {Whole} [index]
+ * @property {SignedPart | null} [offer]
+ * @property {SignedPart} statement
+ * @property {LeafPart[]} leaves
+ * @property {{cumulative: Whole, signature: string} | null} [voucher]
+ */
 
 /**
  * What a bill is made of, all of it signed; further keys are none of this page's business.
- * @typedef {{job: string, state?: unknown, leases: LeasePart[], channels: ChannelPart[]}} Evidence
+ * @typedef {{job: string, state?: unknown, leases: LeasePart[], channels: ChannelPart[], hops?: HopPart[] | null}} Evidence
  */
 
 /**
@@ -110,6 +126,55 @@ function list(row, field) {
   return [...found.entries()].map(([i, one]) => [i, object(one, `${field}[${i}]`)]);
 }
 
+/** @type {(value: unknown) => boolean} */
+const there = (value) => value !== null && value !== undefined;
+
+/** @type {(value: unknown, field: string) => void} */
+function signedForm(value, field) {
+  const row = object(value, field);
+  hex(row, "body", isBody);
+  hex(row, "signature", oneOf(64));
+}
+
+/**
+ * Where a channel or hop is on the ledger, and its voucher.
+ * @type {(row: Fields) => void}
+ */
+function placeForm(row) {
+  hex(row, "open_tx", oneOf(0, 32));
+  if (row.index !== undefined) whole(row.index, 65_535n, "index");
+  if (!there(row.voucher)) return;
+  const given = object(row.voucher, "voucher");
+  whole(given.cumulative, MOST_INT, "cumulative");
+  hex(given, "signature", oneOf(64));
+}
+
+/** @type {(row: Fields) => void} */
+function routeForm(row) {
+  signedForm(row, "route");
+  for (const side of ["in", "out"].filter((one) => there(row[one]))) {
+    const opening = object(row[side], side);
+    hex(opening, "hop", oneOf(32));
+    hex(opening, "salt", oneOf(32));
+  }
+  if (!there(row.paid)) return;
+  const paid = object(row.paid, "paid");
+  whole(paid.amount, MOST_INT, "amount");
+  hex(paid, "signature", oneOf(64));
+}
+
+/** @type {(row: Fields) => void} */
+function hopForm(row) {
+  hex(row, "session_vk", oneOf(32));
+  placeForm(row);
+  if (there(row.offer)) signedForm(row.offer, "offer");
+  signedForm(row.statement, "statement");
+  for (const [, leaf] of list(row, "leaves")) {
+    hex(leaf, "terms", oneOf(32));
+    whole(leaf.amount, MOST_INT, "amount");
+  }
+}
+
 /**
  * *value* if every field of it is as the page says; further keys are ignored.
  * @param {unknown} value
@@ -124,6 +189,7 @@ export function form(value) {
     hex(row, "terms", isBody);
     hex(row, "adapter_signature", oneOf(64));
     hex(row, "channel", oneOf(32));
+    if (there(row.route)) routeForm(object(row.route, "route"));
   }
   for (const [, row] of list(top, "channels")) {
     hex(row, "session_vk", oneOf(32));
@@ -131,13 +197,9 @@ export function form(value) {
       hex(receipt, "body", isBody);
       hex(receipt, "signature", oneOf(64));
     }
-    hex(row, "open_tx", oneOf(0, 32));
-    if (row.index !== undefined) whole(row.index, 65_535n, "index");
-    if (row.voucher === null || row.voucher === undefined) continue;
-    const given = object(row.voucher, "voucher");
-    whole(given.cumulative, MOST_INT, "cumulative");
-    hex(given, "signature", oneOf(64));
+    placeForm(row);
   }
+  if (there(top.hops)) for (const [, row] of list(top, "hops")) hopForm(row);
   return /** @type {Evidence} */ (value); // each of its fields was just looked at
 }
 

@@ -48,6 +48,7 @@ import { owed, unitMs } from "./units.js";
  * @property {Bytes} devices
  * @property {Whole} expires_at_ms
  * @typedef {Consts & LeaseTerms} Terms
+ * @typedef {Terms & {route?: Bytes}} AnyTerms those of a routed lease have the hash of its route
  */
 
 /**
@@ -120,13 +121,13 @@ const RECEIPT = [
 /** @type {{[name: string]: number}} */
 const SIZES = {
   adapter_vk: 32, adapter_vkh: 28, payout: 28, session_vk: 32, consumer_vkh: 28, work: 32, devices: 32,
-  device: 32, readings: 32, previous: 32,
+  device: 32, readings: 32, previous: 32, route: 32, router_vk: 32, lease_vk: 32, in_commit: 32, out_commit: 32, root: 32,
 };
-const TEXTS = new Set(["lease", "job", "offer", "provider", "asset", "resource"]);
+const TEXTS = new Set(["lease", "job", "offer", "provider", "asset"]);
 /** @type {{[name: string]: bigint}} */
-const LEAST = { rate_micro: 1n, units_milli: 1n, ceiling: 1n, tick_ms: 1000n, seq: 1n };
+const LEAST = { rate_micro: 1n, units_milli: 1n, ceiling: 1n, tick_ms: 1000n, seq: 1n, reserve: 1n, n: 1n, count: 1n };
 /** @type {{[name: string]: bigint}} */
-const MOST = { tick_ms: 60_000n, fee_bps: 100n };
+const MOST = { tick_ms: 60_000n, fee_bps: 100n, route_bps: 200n };
 export const MOST_INT = 2n ** 63n - 1n;
 const ASSET = /^(?:[0-9a-f]{56}(?:[0-9a-f]{2}){0,32})?$/;
 
@@ -138,6 +139,16 @@ const isWhole = (v, least = 0n, most = MOST_INT) =>
 /** @type {(v: unknown) => boolean} */
 const isLost = (v) => Array.isArray(v) && v.length === 2 && isText(v[0], 40) && isWhole(v[1]);
 
+/** @type {(name: string, v: unknown, letters: number) => boolean} */
+function fitting(name, v, letters) {
+  if (name in SIZES) return v instanceof Uint8Array && v.length === SIZES[name];
+  if (name === "resource") return v === "gpu" || v === "core";
+  if (TEXTS.has(name)) return isText(v, letters);
+  if (name === "lost") return Array.isArray(v) && v.every(isLost);
+  if (name === "final") return typeof v === "boolean";
+  return isWhole(v, LEAST[name], MOST[name]);
+}
+
 /**
  * The fields after *tag* of canonical *bytes*, each of the type and within the limits of docs/invoice.md.
  * @param {Bytes} bytes
@@ -147,7 +158,7 @@ const isLost = (v) => Array.isArray(v) && v.length === 2 && isText(v[0], 40) && 
  * @param {number} letters
  * @returns {{[name: string]: unknown}}
  */
-function fields(bytes, tag, names, what, letters) {
+export function fields(bytes, tag, names, what, letters) {
   const value = decode(bytes);
   if (!same(encode(value), bytes)) throw new Refused("MALFORMED", `${what} are not canonical`);
   if (!Array.isArray(value) || value.length !== names.length + 1 || value[0] !== tag) {
@@ -155,15 +166,8 @@ function fields(bytes, tag, names, what, letters) {
   }
   const found = Object.fromEntries(names.map((name, i) => [name, value[i + 1]]));
   for (const [name, v] of Object.entries(found)) {
-    const fits =
-      name in SIZES ? v instanceof Uint8Array && v.length === SIZES[name]
-      : TEXTS.has(name) ? isText(v, letters)
-      : name === "lost" ? Array.isArray(v) && v.every(isLost)
-      : name === "final" ? typeof v === "boolean"
-      : isWhole(v, LEAST[name], MOST[name]);
-    if (!fits) throw new Refused("MALFORMED", `${name} of ${what} is malformed`);
+    if (!fitting(name, v, letters)) throw new Refused("MALFORMED", `${name} of ${what} is malformed`);
   }
-  if (found.resource !== "gpu" && found.resource !== "core") throw new Refused("MALFORMED", "resource is gpu or core");
   return found;
 }
 
@@ -174,6 +178,22 @@ function fields(bytes, tag, names, what, letters) {
 export function readTerms(bytes) {
   // Not checked by the compiler: `fields` has just checked every one of them.
   const terms = /** @type {Terms} */ (/** @type {unknown} */ (fields(bytes, "tally/terms/v1", TERMS, "terms", 200)));
+  if (!ASSET.test(terms.asset)) throw new Refused("MALFORMED", "asset is neither empty nor hex of a policy and a name");
+  return terms;
+}
+
+const ROUTED_TAG = "tally/terms/v2";
+
+/**
+ * The terms of *bytes*, direct or routed. Only a verifier asks: who signs knows the one form that it signs.
+ * @param {Bytes} bytes
+ * @returns {AnyTerms}
+ */
+export function readAnyTerms(bytes) {
+  const tag = concat(Uint8Array.of(0x60 | ROUTED_TAG.length), utf8(ROUTED_TAG));
+  if (!same(bytes.slice(2, 2 + tag.length), tag)) return readTerms(bytes);
+  // As for the terms.
+  const terms = /** @type {AnyTerms} */ (/** @type {unknown} */ (fields(bytes, ROUTED_TAG, [...TERMS, "route"], "terms", 200)));
   if (!ASSET.test(terms.asset)) throw new Refused("MALFORMED", "asset is neither empty nor hex of a policy and a name");
   return terms;
 }

@@ -6,13 +6,17 @@
 import { fromHex, messageOf, nth, toHex } from "../crypto/bytes.js";
 import { verifies } from "../crypto/ed25519.js";
 import { Broken, form, name } from "./evidence.js";
-import { chainFault, constsOf, readReceipt, readTerms, timeFault, voucherMessage } from "./records.js";
+import { compareHop, hopLine, isSettled, readHops, routeLine } from "./hops.js";
+import { chainFault, constsOf, readAnyTerms, readReceipt, timeFault, voucherMessage } from "./records.js";
+import { passageOf } from "./routes.js";
 
 /**
  * @import { Bytes } from "../crypto/bytes.js"
  * @import { ChannelPart, Evidence, Facts, ReceiptPart } from "./evidence.js"
  * @import { Whole } from "../crypto/cbor.js"
- * @import { Receipt, Resource, Terms } from "./records.js"
+ * @import { HopBook, HopLine, RouteLine } from "./hops.js"
+ * @import { AnyTerms, Receipt, Resource, Terms } from "./records.js"
+ * @import { Passage } from "./routes.js"
  */
 
 /**
@@ -24,6 +28,7 @@ import { chainFault, constsOf, readReceipt, readTerms, timeFault, voucherMessage
  * @property {Receipt | null} last
  * @property {Map<string, Receipt[]>} byLease
  * @property {number} read receipts so far
+ * @property {boolean} routed it is no channel of its own, but the receipts of a lease that hops pay for
  */
 
 /**
@@ -57,6 +62,10 @@ import { chainFault, constsOf, readReceipt, readTerms, timeFault, voucherMessage
  * @property {bigint} unsigned delivered, and not signed for
  * @property {bigint} ahead signed for beyond what was delivered: nobody's due
  * @property {boolean} reconciled
+ * @property {bigint} [route_fee] this and what follows: with routed leases only
+ * @property {bigint} [withheld] signed for to a router, and not seen to reach the provider
+ * @property {RouteLine[]} [routes]
+ * @property {HopLine[]} [hops]
  */
 
 
@@ -97,37 +106,48 @@ function told(evidence, vk, lease = "") {
 /**
  * The invoice of `{job, leases, channels}`; Broken names the rule.
  * @param {unknown} value
- * @param {(Facts | null)[]} ledger for each channel
+ * @param {(Facts | null)[]} ledger for each channel, then for each hop
  * @returns {Promise<Bill>}
  */
 export async function reconcile(value, ledger = []) {
   const evidence = form(value);
-  const agreed = await terms(evidence);
-  const books = pair(evidence, agreed);
+  const { agreed, passages } = await terms(evidence);
+  const books = pair(evidence, agreed, new Set(passages.map((one) => one.terms.lease)));
   for (const book of books) {
     for (const row of book.row.receipts) await take(book, row);
     await voucher(book);
   }
-  for (const [i, book] of books.entries()) compare(book, ledger[i] ?? null);
-  return bill(evidence.job, books, ledger);
+  const owed = new Map(books.flatMap((book) => [...book.terms.keys()].map((lease) => [lease, owedOn(book)])));
+  const owedOf = (/** @type {string} */ lease) => owed.get(lease) ?? 0n; // of routed leases: alone on their books
+  const hang = (/** @type {string} */ vk, lease = "") => told(evidence, vk, lease);
+  const hops = await readHops(evidence, passages, owedOf, hang);
+  for (const [i, book] of books.entries()) if (!book.routed) compare(book, ledger[i] ?? null);
+  const ofHops = ledger.slice(books.length);
+  for (const [i, hop] of hops.entries()) compareHop(hop, ofHops[i] ?? null, hang);
+  return bill(evidence.job, books, ledger, hops, passages.map((one) => [one, owedOf(one.terms.lease)]));
 }
 
 /**
- * I1 and I10: each row of `leases` in turn, then whether the job is among them.
- * @type {(evidence: Evidence) => Promise<Terms[]>}
+ * I1, I11 and I10: each row of `leases` in turn, then whether the job is among them.
+ * @type {(evidence: Evidence) => Promise<{agreed: Terms[], passages: Passage[]}>}
  */
 async function terms(evidence) {
-  /** @type {Map<string, Terms>} */
+  /** @type {Map<string, AnyTerms>} */
   const found = new Map();
+  /** @type {Passage[]} */
+  const passages = [];
   for (const [i, row] of evidence.leases.entries()) {
     const body = fromHex(row.terms);
-    const one = reading("I1", "terms", () => `${nameChannel(row.channel)}, lease in row ${i}, ${told(evidence, row.channel)}`, () => readTerms(body));
-    const need = (/** @type {string} */ way, /** @type {boolean} */ holds, /** @type {string} */ why) => {
-      if (!holds) throw new Broken("I1", way, `${nameChannel(row.channel)}, lease ${name(one.lease)}, ${told(evidence, row.channel, one.lease)}: ${why}`);
+    const one = reading("I1", "terms", () => `${nameChannel(row.channel)}, lease in row ${i}, ${told(evidence, row.channel)}`, () => readAnyTerms(body));
+    const need = (/** @type {string} */ way, /** @type {boolean} */ holds, /** @type {string} */ why, rule = "I1") => {
+      if (!holds) throw new Broken(rule, way, `${nameChannel(row.channel)}, lease ${name(one.lease)}, ${told(evidence, row.channel, one.lease)}: ${why}`);
     };
     need("adapter", await verifies(one.adapter_vk, body, fromHex(row.adapter_signature)), "the provider did not sign the terms");
     need("session", await verifies(one.session_vk, body, fromHex(row.session_signature)), "the session key did not sign the terms");
     need("twice", !found.has(one.lease), "the lease has two terms");
+    const { passage, fault } = await passageOf(one, body, row.route ?? null);
+    need(fault?.way ?? "", !fault, fault?.why ?? "", "I11");
+    if (passage) passages.push(passage);
     found.set(one.lease, one);
   }
   const all = [...found.values()];
@@ -135,7 +155,7 @@ async function terms(evidence) {
     const named = all.map((one) => `${name(one.lease)} (${nameChannel(toHex(one.session_vk))}, ${told(evidence, toHex(one.session_vk), one.lease)})`).join(", ");
     throw new Broken("I10", "job", `no lease is of job ${name(evidence.job)}: the terms of lease ${named} name another`);
   }
-  return all;
+  return { agreed: all, passages };
 }
 
 /**
@@ -155,15 +175,16 @@ function reading(rule, way, where, work) {
 }
 
 /**
- * I2, as far as no ledger is needed: each channel once, each lease on a channel that is here.
- * @type {(evidence: Evidence, agreed: Terms[]) => ChannelBook[]}
+ * I2, as far as no ledger is needed: each channel once, each lease on a channel that is here; a *routed* one on
+ * no channel that is more than its receipts (I11).
+ * @type {(evidence: Evidence, agreed: Terms[], routed: Set<string>) => ChannelBook[]}
  */
-function pair(evidence, agreed) {
+function pair(evidence, agreed, routed) {
   /** @type {Map<string, ChannelBook>} */
   const books = new Map();
   for (const row of evidence.channels) {
     /** @type {ChannelBook} */
-    const book = { row, evidence, terms: new Map(), last: null, byLease: new Map(), read: 0 };
+    const book = { row, evidence, terms: new Map(), last: null, byLease: new Map(), read: 0, routed: false };
     if (books.has(row.session_vk)) {
       for (const one of agreed) if (toHex(one.session_vk) === row.session_vk) book.terms.set(one.lease, one);
       refuse(book, "I2", "twice", "the channel stands twice in the evidence");
@@ -182,6 +203,9 @@ function pair(evidence, agreed) {
     if (!book.terms.size) refuse(book, "I2", "bare", "no terms name this channel");
     const rules = new Set([...book.terms.values()].map((one) => `${one.magic}/${one.asset}/${constsOf(one)}`));
     if (rules.size > 1) refuse(book, "I2", "agree", "its leases name different networks, assets or payouts");
+    book.routed = [...book.terms.keys()].some((lease) => routed.has(lease));
+    const bare = book.terms.size === 1 && !book.row.open_tx && !book.row.voucher;
+    if (book.routed && !bare) refuse(book, "I11", "own", "the key of a routed lease has another lease, a channel or a voucher");
   }
   return [...books.values()];
 }
@@ -273,24 +297,28 @@ function compare(book, facts) {
 
 // --- the bill ----------------------------------------------------------------------------------------
 
-/** @type {(job: string, books: ChannelBook[], ledger: (Facts | null)[]) => Bill} */
-function bill(job, books, ledger) {
+/** @type {(job: string, books: ChannelBook[], ledger: (Facts | null)[], hops: HopBook[], routed: [Passage, bigint][]) => Bill} */
+function bill(job, books, ledger, hops, routed) {
   const lines = books.flatMap((book) =>
     [...book.byLease].flatMap(([lease, found]) => {
       const one = book.terms.get(lease);
       return one?.job === job ? [line(one, found)] : [];
     }),
   );
-  const channels = books.map((book, i) => {
+  const channels = books.flatMap((book, i) => {
     const [signed, owed, facts] = [signedOn(book), owedOn(book), ledger[i] ?? null];
-    return { channel: book.row.session_vk, owed, signed, ahead: beyond(signed, owed), facts };
+    return book.routed ? [] : [{ channel: book.row.session_vk, owed, signed, ahead: beyond(signed, owed), facts }];
   });
+  const ways = routed.filter(([one]) => one.terms.job === job).map(([one, owed]) => routeLine(one, owed, hops));
+  const over = hops.map((hop, i) => hopLine(hop, ledger[books.length + i] ?? null));
+  const ended = channels.every(({ facts, signed, owed }) => facts?.ended && big(facts.claimed) === lesser(signed, owed));
   return {
     job, lines, channels,
     owed: sum(lines.map(({ owed }) => owed)),
-    unsigned: sum(channels.map(({ owed, signed }) => beyond(owed, signed))),
-    ahead: sum(channels.map(({ ahead }) => ahead)), // signed for beyond what was delivered: nobody's due
-    reconciled: channels.length > 0 && channels.every(({ facts, signed, owed }) => facts?.ended && big(facts.claimed) === lesser(signed, owed)),
+    unsigned: sum([...channels.map(({ owed, signed }) => beyond(owed, signed)), ...ways.map(({ owed, reached }) => owed - reached)]),
+    ahead: sum([...channels, ...over].map(({ ahead }) => ahead)), // signed for beyond what was delivered: nobody's due
+    reconciled: channels.length + over.length > 0 && ended && over.every(isSettled),
+    ...(over.length ? { route_fee: sum(ways.map(({ fee }) => fee)), withheld: sum(ways.map(({ withheld }) => withheld)), routes: ways, hops: over } : {}),
   };
 }
 

@@ -9,7 +9,7 @@ import { byId } from "../ui/dom.js";
 import { asked, Broken, readEvidence } from "../money/evidence.js";
 import { make } from "../ui/live.js";
 import { lackingIn } from "../money/ownbooks.js";
-import { readReceipt, readTerms } from "../money/records.js";
+import { readAnyTerms, readReceipt } from "../money/records.js";
 import { ada, duration, rate, short } from "../money/units.js";
 import { parse, write } from "../crypto/strictjson.js";
 import { all } from "../money/vault.js";
@@ -17,7 +17,7 @@ import { reconcile } from "../money/verify.js";
 
 /**
  * @import { Bytes } from "../crypto/bytes.js"
- * @import { ChannelPart, Evidence, Facts, LeasePart } from "../money/evidence.js"
+ * @import { ChannelPart, Evidence, Facts, HopPart, LeasePart } from "../money/evidence.js"
  * @import { Bill } from "../money/verify.js"
  */
 
@@ -33,6 +33,8 @@ const RULES = {
   I8: "what went in is what was claimed, came home and is still held",
   I9: "no more was used than there was time for",
   I10: "the terms are of this job",
+  I11: "a lease over a router has one route, and its hops are those of the route",
+  I12: "the provider was paid what it says",
   MALFORMED: "the evidence can be read in one way only",
 };
 const AGAIN_MS = 2500;
@@ -65,12 +67,13 @@ function leaseIn(read, body) {
 }
 
 /**
- * What a channel is paid in; as above.
- * @type {(evidence: Evidence, channel: ChannelPart) => string | null}
+ * What a channel or hop is paid in; as above.
+ * @type {(evidence: Evidence, channel: ChannelPart | HopPart) => string | null}
  */
 function assetOf(evidence, { session_vk }) {
+  const on = evidence.leases.find(({ channel, route }) => (route ? [route.in?.hop, route.out?.hop] : [channel]).includes(session_vk));
   try {
-    return readTerms(fromHex(evidence.leases.find((lease) => lease.channel === session_vk)?.terms)).asset;
+    return readAnyTerms(fromHex(on?.terms)).asset;
   } catch {
     return null;
   }
@@ -78,7 +81,7 @@ function assetOf(evidence, { session_vk }) {
 
 /** Terms of other jobs' leases whose receipts are in the same chain. */
 async function whole(/** @type {Evidence} */ evidence) {
-  const known = new Set(evidence.leases.map(({ terms }) => leaseIn(readTerms, terms)));
+  const known = new Set(evidence.leases.map(({ terms }) => leaseIn(readAnyTerms, terms)));
   const named = new Set(evidence.channels.flatMap((channel) => channel.receipts.map(({ body }) => leaseIn(readReceipt, body))));
   for (const lease of named) {
     if (lease !== null && !known.has(lease)) evidence.leases.push(await leaseOf(lease));
@@ -134,8 +137,8 @@ async function ask(evidence, url, over) {
   const ledger = [];
   /** @type {Broken | null} */
   let elsewhere = null;
-  for (const channel of evidence.channels) {
-    const asset = assetOf(evidence, channel);
+  for (const channel of [...evidence.channels, ...(evidence.hops ?? [])]) {
+    const asset = assetOf(evidence, channel); // of a routed lease's receipts none: the ledger does not know them
     try {
       ledger.push(url && asset !== null ? await facts(url, channel, asset, over) : null);
     } catch (error) {
@@ -186,17 +189,30 @@ function bill(/** @type {Bill} */ invoice) {
   const rows = [];
   for (const line of invoice.lines) {
     rows.push(row(`Lease ${short(line.lease, 14)}`, ada(line.owed), `${duration(line.unit_ms)} of ${line.resource === "gpu" ? "GPU" : "cores"} at ${rate(line.rate_micro)}, ${line.ticks} ticks`));
+    const way = invoice.routes?.find(({ lease }) => lease === line.lease);
+    if (way) rows.push(row("Router's fee", ada(way.fee), `${way.route_bps} of 10000; ${ada(way.reached)} have reached the provider`));
     rows.push(...line.lost.map(({ cause, ms }) => row(`Not billed: ${cause.replaceAll("_", " ")}`, ada(0), duration(ms))));
   }
-  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)));
-  for (const { facts: found, signed } of invoice.channels) {
-    total.append(fact("Signed for", ada(signed)));
-    if (found) total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
-  }
-  const parts = [total, make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Owed in all", ada(invoice.owed), "", "total")))];
+  const parts = [sums(invoice), make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Owed in all", ada(invoice.owed + (invoice.route_fee ?? 0n)), "", "total")))];
   if (invoice.ahead > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.ahead)} were signed ahead and not delivered: an allowance, none of which may be claimed.`));
+  if (invoice.withheld) parts.push(make("p", { class: "hint" }, `${ada(invoice.withheld)} were signed for to the router and are not seen to have reached the provider.`));
   if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
   place.replaceChildren(...parts);
+}
+
+/** What was owed, signed for, put in and came home, over each channel and hop. */
+function sums(/** @type {Bill} */ invoice) {
+  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)));
+  const own = (/** @type {Facts | null} */ found) => found && total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
+  for (const { facts: found, signed } of invoice.channels) {
+    total.append(fact("Signed for", ada(signed)));
+    own(found);
+  }
+  for (const { into, signed, facts: found } of invoice.hops ?? []) {
+    total.append(fact(into ? "Signed for, to the router" : "Signed by the router", ada(signed)));
+    if (into) own(found);
+  }
+  return total;
 }
 
 function offerToSave(/** @type {Evidence} */ evidence) {

@@ -60,37 +60,106 @@ class Total:
 
 
 @dataclass(frozen=True)
+class RouteLine:
+    """One routed lease: what it costs beyond *owed*, and how far its money came.
+
+    *signed_in*, *signed_out*: its leaf in each hop, the first with the router's *fee*; None where
+    that hop is not shown. *paid*: the provider's own word. *reached*: what the provider has by
+    either; *withheld*: what the consumer signed for beyond that, which the router did not pass on.
+    """
+
+    lease: str
+    router: bytes
+    route_bps: int
+    owed: int
+    fee: int
+    signed_in: int | None
+    signed_out: int | None
+    paid: int | None
+    reached: int
+    withheld: int
+
+
+@dataclass(frozen=True)
+class HopTotal:
+    """One hop, *into* the router or out of it: what may be claimed, and what was.
+
+    *due* is the most: *blind* lovelace of it are for leases that are not in the evidence.
+    """
+
+    hop: bytes
+    into: bool
+    due: int
+    blind: int
+    signed: int
+    ahead: int
+    claimed: int | None
+    refunded: int | None
+    held: int | None
+    funded: int | None
+    ended: bool | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it ended with exactly what was due, and nothing is left open."""
+        return bool(self.ended) and self.claimed == self.due and not self.blind
+
+
+@dataclass(frozen=True)
 class Invoice:
-    """A bill that holds: *owed* is this job's share of its channels."""
+    """A bill that holds: *owed* is this job's share of its channels.
+
+    *routes*: this job's routed leases; *hops*: the channels that pay for routed leases.
+    """
 
     job: str
     lines: tuple[Line, ...]
     channels: tuple[Total, ...]
+    routes: tuple[RouteLine, ...] = ()
+    hops: tuple[HopTotal, ...] = ()
 
     @property
     def owed(self) -> int:
-        """What the job cost."""
+        """What the job cost, routers' fees apart."""
         return sum(line.owed for line in self.lines)
+
+    @property
+    def route_fee(self) -> int:
+        """What routers are due for this job's leases, apart from a hop's own fee."""
+        return sum(one.fee for one in self.routes)
 
     @property
     def unsigned(self) -> int:
         """Delivered and never paid for: the provider's loss, two ticks a lease at most."""
-        return sum(max(total.owed - total.signed, 0) for total in self.channels)
+        direct = sum(max(total.owed - total.signed, 0) for total in self.channels)
+        return direct + sum(one.owed - one.reached for one in self.routes)
+
+    @property
+    def withheld(self) -> int:
+        """Signed for to a router, delivered, and not seen to reach the provider."""
+        return sum(one.withheld for one in self.routes)
 
     @property
     def ahead(self) -> int:
         """Signed for beyond what was delivered; none of it may be claimed."""
-        return sum(total.ahead for total in self.channels)
+        return sum(total.ahead for total in (*self.channels, *self.hops))
 
     @property
     def reconciled(self) -> bool:
-        """Whether every channel has ended on the ledger, with its due to the lovelace."""
-        return bool(self.channels) and all(
-            t.ended and t.claimed == min(t.signed, t.owed) for t in self.channels
+        """Whether every channel and hop has ended on the ledger, with its due to the lovelace."""
+        return bool(self.channels or self.hops) and (
+            all(t.ended and t.claimed == min(t.signed, t.owed) for t in self.channels)
+            and all(hop.settled for hop in self.hops)
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; bytes as hex."""
+        """For programs; bytes as hex. What only routed leases have is there only with them."""
+        routed = {
+            "route_fee": self.route_fee,
+            "withheld": self.withheld,
+            "routes": [_plain(one) for one in self.routes],
+            "hops": [_plain(hop) for hop in self.hops],
+        }
         return {
             "job": self.job,
             "owed": self.owed,
@@ -99,10 +168,11 @@ class Invoice:
             "reconciled": self.reconciled,
             "lines": [_plain(line) for line in self.lines],
             "channels": [_plain(total) for total in self.channels],
+            **(routed if self.hops else {}),
         }
 
 
-def _plain(value: Line | Total) -> dict[str, Any]:
+def _plain(value: Line | Total | RouteLine | HopTotal) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, part in vars(value).items():
         if isinstance(part, bytes):

@@ -16,10 +16,14 @@ from marketplace.domain.money.terms import Terms
 
 @dataclass
 class Book:
-    """One channel as it is read: its leases' terms, its receipts so far by lease."""
+    """One channel as it is read: its leases' terms, its receipts so far by lease.
+
+    *routed*: it is no channel of its own, but the receipts of a lease that hops pay for.
+    """
 
     evidence: ChannelEvidence
     whole: Evidence
+    routed: bool = False
     terms: dict[str, Terms] = field(default_factory=dict[str, Terms])
     last: Receipt | None = None
     by_lease: dict[str, list[Receipt]] = field(default_factory=dict[str, list[Receipt]])

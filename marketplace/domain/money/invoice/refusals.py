@@ -1,4 +1,4 @@
-"""Why a bill is refused: one class for each rule of ``docs/invoice.md``, I1 to I10."""
+"""Why a bill is refused: one class for each rule of ``docs/invoice.md``, I1 to I12."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class UsageDiffers(InvoiceRefused):
 
 
 class VoucherWrong(InvoiceRefused):
-    """I6: the consumer signed the voucher, for this channel."""
+    """I6: the consumer signed the voucher, for this channel; a hop's is what its leases sum up
+    to.
+    """
 
     code, rule = "INVOICE_VOUCHER", "I6"
 
@@ -83,3 +85,15 @@ class JobDiffers(InvoiceRefused):
 
     code, rule = "INVOICE_JOB", "I10"
     remedy = "fetch the invoice of the job that you mean; keep this evidence if a market gave it"
+
+
+class RouteDiffers(InvoiceRefused):
+    """I11: one lease, one route; its hops are those that the route commits to."""
+
+    code, rule = "INVOICE_ROUTE", "I11"
+
+
+class PaidWrong(InvoiceRefused):
+    """I12: the provider was paid what it says, and no more than it is owed."""
+
+    code, rule = "INVOICE_PAID", "I12"

@@ -18,21 +18,25 @@ from dataclasses import dataclass
 
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import verifies
-from marketplace.domain.money.evidence import Evidence, LedgerFacts, told
+from marketplace.domain.money.evidence import ChannelEvidence, Evidence, LedgerFacts, told
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.book import Book, channel_name, line_of, plain_name, total_of
-from marketplace.domain.money.invoice.ledger import compare
+from marketplace.domain.money.invoice.hops import HopBook, read_hops
+from marketplace.domain.money.invoice.ledger import compare, compare_hop
 from marketplace.domain.money.invoice.refusals import (
     ChainBroken,
     ChannelDiffers,
     InvoiceRefused,
     JobDiffers,
     ReceiptNotSigned,
+    RouteDiffers,
     TermsNotSigned,
     TimeExceeded,
     UsageDiffers,
     VoucherWrong,
 )
+from marketplace.domain.money.invoice.routed_bill import hop_total, route_line
+from marketplace.domain.money.invoice.routes import Passage, read_route
 from marketplace.domain.money.receipt import (
     ReceiptRefused,
     SignedReceipt,
@@ -40,6 +44,9 @@ from marketplace.domain.money.receipt import (
     check_terms,
     check_time,
 )
+from marketplace.domain.money.route.evidence import HopEvidence
+from marketplace.domain.money.route.route import RouteRefused
+from marketplace.domain.money.route.terms import RoutedTerms, is_routed
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import VoucherRefused
 
@@ -52,28 +59,52 @@ class Signed:
 
     job: str
     books: tuple[Book, ...]
+    hops: tuple[HopBook, ...] = ()
+    passages: tuple[Passage, ...] = ()
 
     def bill(self, ledger: Sequence[LedgerFacts | None] = ()) -> Invoice:
-        """The invoice; *ledger* has one entry for each channel, None where the chain was not
-        asked.
+        """The invoice; *ledger* has one entry for each channel, then one for each hop, None where
+        the chain was not asked.
         """
-        facts = [*ledger, *[None] * (len(self.books) - len(ledger))]
-        for book, found in zip(self.books, facts, strict=True):
-            if found is not None:
+        count = len(self.books)
+        facts = [*ledger, *[None] * (count + len(self.hops) - len(ledger))]
+        of_channels = list(zip(self.books, facts[:count], strict=True))
+        of_hops = list(zip(self.hops, facts[count:], strict=True))
+        for book, found in of_channels:
+            if found is not None and not book.routed:
                 compare(book, found)
+        for hop, found in of_hops:
+            if found is not None:
+                compare_hop(hop, found)
         lines = [
             line_of(terms, receipts)
             for book in self.books
             for lease, receipts in book.by_lease.items()
             if (terms := book.terms[lease]).job == self.job
         ]
-        totals = [total_of(book, found) for book, found in zip(self.books, facts, strict=True)]
-        return Invoice(self.job, tuple(lines), tuple(totals))
+        owed = _owed(self.books)
+        return Invoice(
+            job=self.job,
+            lines=tuple(lines),
+            channels=tuple(total_of(book, found) for book, found in of_channels if not book.routed),
+            routes=tuple(
+                route_line(one, owed[one.terms.lease], self.hops)
+                for one in self.passages
+                if one.terms.job == self.job
+            ),
+            hops=tuple(hop_total(hop, found) for hop, found in of_hops),
+        )
 
     @property
-    def assets(self) -> tuple[str, ...]:
-        """Each channel's asset, by its terms: "" for ADA, else hex of policy and name."""
-        return tuple(next(iter(book.terms.values())).asset for book in self.books)
+    def asked(self) -> tuple[tuple[ChannelEvidence | HopEvidence, str] | None, ...]:
+        """What to ask the ledger for, in the order of :meth:`bill`: a channel or hop with its asset
+        ("" for ADA, else hex of policy and name); None for receipts without a channel of their own.
+        """
+        channels = [
+            None if book.routed else (book.evidence, next(iter(book.terms.values())).asset)
+            for book in self.books
+        ]
+        return (*channels, *((hop.evidence, hop.members[0].terms.asset) for hop in self.hops))
 
 
 def reconcile(evidence: Evidence, ledger: Sequence[LedgerFacts | None] = ()) -> Invoice:
@@ -94,23 +125,30 @@ def asked(evidence: Evidence, job: str) -> Evidence:
 
 def read_signed(evidence: Evidence) -> Signed:
     """Every rule that needs no ledger, in the page's order."""
-    agreed = _terms(evidence)
-    books = _channels(evidence, agreed)
+    agreed, passages = _terms(evidence)
+    books = _channels(evidence, agreed, {one.terms.lease for one in passages})
     for book in books.values():
         for signed in book.evidence.receipts:
             _receipt(book, signed)
         _voucher(book)
-    return Signed(evidence.job, tuple(books.values()))
+    every = tuple(books.values())
+    return Signed(evidence.job, every, read_hops(evidence, passages, _owed(every)), passages)
 
 
-def _terms(evidence: Evidence) -> list[Terms]:
-    """I1 and I10: each row of ``leases`` in turn, then whether the job is among them."""
+def _owed(books: Sequence[Book]) -> dict[str, int]:
+    """What each routed lease owes by its last receipt, lovelace."""
+    return {lease: book.owed for book in books if book.routed for lease in book.terms}
+
+
+def _terms(evidence: Evidence) -> tuple[list[Terms], tuple[Passage, ...]]:
+    """I1, I11 and I10: each row of ``leases`` in turn, then whether the job is among them."""
     found: dict[str, Terms] = {}
+    passages: list[Passage] = []
     for row, one in enumerate(evidence.leases):
         at = f"{channel_name(one.channel)}, lease in row {row}, {told(evidence, one.channel)}"
         fields: dict[str, object] = {"channel": one.channel.hex(), "lease": ""}
         try:
-            terms = decode_terms(one.signed.body)
+            terms, routed = decode_terms(one.signed.body)
         except Refusal as error:
             raise TermsNotSigned(f"{at}: {error.message}", way="terms", **fields) from error
         fields["lease"] = terms.lease
@@ -118,6 +156,14 @@ def _terms(evidence: Evidence) -> list[Terms]:
             hang = told(evidence, one.channel, terms.lease)
             at = f"{channel_name(one.channel)}, lease {plain_name(terms.lease)}, {hang}"
             raise TermsNotSigned(f"{at}: {why}", way=way, **fields)
+        try:
+            passage = read_route(one, routed)
+        except RouteRefused as error:
+            hang = told(evidence, one.channel, terms.lease)
+            at = f"{channel_name(one.channel)}, lease {plain_name(terms.lease)}, {hang}"
+            way = str(error.fields["way"])
+            raise RouteDiffers(f"{at}: {error.message}", way=way, **fields) from error
+        passages += [passage] if passage else []
         found[terms.lease] = terms
     jobs = {terms.job for terms in found.values()}
     if found and evidence.job not in jobs:
@@ -131,15 +177,18 @@ def _terms(evidence: Evidence) -> list[Terms]:
             f" {', '.join(map(plain_name, sorted(jobs)))}",
             way="job", lease=", ".join(found), channel=evidence.leases[0].channel.hex(),
         )  # fmt: skip
-    return list(found.values())
+    return list(found.values()), tuple(passages)
 
 
-def decode_terms(body: bytes) -> Terms:
-    """The terms of *body*, each field within the page's limits; a :class:`Refusal` if not."""
-    terms = Terms.decode(body)
+def decode_terms(body: bytes) -> tuple[Terms, RoutedTerms | None]:
+    """The terms of *body*, direct or routed, each field within the page's limits; a
+    :class:`Refusal` if not.
+    """
+    routed = RoutedTerms.decode(body) if is_routed(body) else None
+    terms = Terms.decode(body) if routed is None else routed.terms
     if terms.asset and not re.fullmatch(r"[0-9a-f]{56}(?:[0-9a-f]{2}){0,32}", terms.asset):
         raise Malformed("asset is neither empty nor hex of a policy and a name")
-    return terms
+    return terms, routed
 
 
 def _unsigned(
@@ -153,9 +202,9 @@ def _unsigned(
         yield "twice", "the lease has two terms"
 
 
-def _channels(evidence: Evidence, agreed: list[Terms]) -> dict[bytes, Book]:
-    """I2, as far as no ledger is needed: each channel once, each lease on a channel that is
-    here.
+def _channels(evidence: Evidence, agreed: list[Terms], routed: set[str]) -> dict[bytes, Book]:
+    """I2, as far as no ledger is needed: each channel once, each lease on a channel that is here;
+    a *routed* one on no channel that is more than its receipts (I11).
     """
     books: dict[bytes, Book] = {}
     for channel in evidence.channels:
@@ -188,6 +237,10 @@ def _channels(evidence: Evidence, agreed: list[Terms]) -> dict[bytes, Book]:
             raise book.refuse(
                 ChannelDiffers, "agree", "its leases name different networks, assets or payouts"
             )
+        book.routed = not routed.isdisjoint(book.terms)
+        if book.routed and (len(book.terms) > 1 or book.evidence.open_tx or book.evidence.voucher):
+            why = "the key of a routed lease has another lease, a channel or a voucher"
+            raise book.refuse(RouteDiffers, "own", why)
     return books
 
 
