@@ -14,6 +14,7 @@ from marketplace.disk import private_folder
 if TYPE_CHECKING:
     from marketplace.chain.actions.session import Desk
     from marketplace.chain.node.blockfrost import ChainReader
+    from marketplace.client.wallet.chain_wallet import Till
 
 
 async def chain(url: str, project_id: str, submit_urls: Sequence[str] = ()) -> ChainReader:
@@ -43,3 +44,14 @@ async def desk(
     reader = await chain(url, project_id, submit_urls)
     log = FileLog(private_folder(home) / f"{name}.transactions")
     return Desk(reader, purse.wallet(mainnet=reader.mainnet), asset, log)
+
+
+async def till(
+    home: Path, name: str, url: str, project_id: str, submit_urls: Sequence[str] = ()
+) -> Till:
+    """A purse of key *name* at the chain at *url*: it spends one transaction at a time."""
+    from marketplace.client.wallet.chain_wallet import Till
+
+    configure_logs()
+    purse = Purse.load(private_folder(home), name=name)
+    return Till(purse, await chain(url, project_id, submit_urls))

@@ -101,6 +101,8 @@ class Loaded:
     final: set[str] = field(default_factory=set[str])
     end_sent: bool = False
     end_ms: int | None = None
+    heard_wall_ms: int = 0
+    """When it last heard or signed something, Unix ms; 0: never."""
 
 
 class Journal:
@@ -134,9 +136,12 @@ class Journal:
             raise disk.fault(error, "a channel cannot be locked", path) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)  # for people: who holds it
         except BlockingIOError as error:
             os.close(lock)
-            raise ChannelHeld(f"another payer holds channel {session_vk.hex()[:16]}") from error
+            by = f"process {holder(folder, session_vk) or 'unknown'}"
+            raise ChannelHeld(f"{by} signs for channel {session_vk.hex()[:16]}") from error
         except OSError as error:
             os.close(lock)
             raise disk.fault(error, "a channel cannot be locked", path) from error
@@ -155,6 +160,7 @@ class Journal:
         if self._rows is not None:
             self._rows.close()
             self._rows = None
+        os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
     def write(self, *rows: Mapping[str, Any]) -> None:
@@ -199,6 +205,24 @@ def channels_in(folder: Path) -> list[bytes]:
         with contextlib.suppress(ValueError):
             found.append(bytes.fromhex(path.stem))
     return found
+
+
+def holder(folder: Path, session_vk: bytes) -> int:
+    """The living process that says it has the lock of the channel's book; 0 if none does. For
+    people: the lock itself is not touched, so nobody is kept from taking it.
+    """
+    try:
+        said = (folder / f"{session_vk.hex()}.lock").read_text()
+    except FileNotFoundError:
+        return 0
+    if not said.isdigit():
+        return 0
+    with contextlib.suppress(PermissionError):  # it lives, and is somebody else's
+        try:
+            os.kill(int(said), 0)
+        except ProcessLookupError:
+            return 0
+    return int(said)
 
 
 def peek(folder: Path, session_vk: bytes) -> Loaded:
@@ -302,6 +326,8 @@ def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None
         except (KeyError, TypeError, ValueError, Malformed) as error:
             raise JournalDamaged(f"row {number}: {error}") from error
     heard_ms = max((Stamp.from_wire(r["at"]).mono_at(now) for r in rows if "at" in r), default=0)
+    stamps = (Stamp.from_wire(r["at"]).wall_ms for r in rows if "at" in r)
+    loaded.heard_wall_ms = max(stamps, default=0)
     for lease in list(loaded.book.leases.values()):
         # Whether a pause went on while nobody listened is not known: it counts as far as it was
         # seen.

@@ -36,7 +36,7 @@ from marketplace.chain.channels.finder import (
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import datum
 from marketplace.chain.encoding.utxo import OutRef, Utxo
-from marketplace.chain.errors import ChainFault, FundsShort, TxRefused
+from marketplace.chain.errors import ChainFault, ChannelUnknown, FundsShort, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.follow import Follower
 from marketplace.chain.node.submit import (
@@ -51,7 +51,7 @@ from marketplace.chain.settlement.next_step import Due, Policy, next_step
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.client.wallet import one_open
-from marketplace.client.wallet.one_open import OpenUnsure
+from marketplace.client.wallet.one_open import ChannelTwice, OpenUnsure
 from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.spending import inputs_gone, spending
 from marketplace.domain.errors import Malformed
@@ -121,7 +121,7 @@ class Till:
         transaction and did not answer has opened it: its bytes are in the log, and are sent until a
         block has them.
         """
-        async with self._turn():
+        async with self.turn():
             standing = await self._find_open(terms)
             if standing is not None:
                 return await self._again(standing)
@@ -147,7 +147,7 @@ class Till:
         return (await open_channels(desk, [opening])).refs[0]
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncGenerator[None]:
+    async def turn(self) -> AsyncGenerator[None]:
         """This purse's turn to spend: what a process of it logged, and died before it sent, is sent
         first, because its change is counted on.
         """
@@ -259,11 +259,13 @@ class Till:
         """Every unspent output at the address of this purse's channels that reads as one, by
         key.
         """
+        return await self._whose(self.desk(asset)).at(self.channels_address(asset))
+
+    def channels_address(self, asset: str = "") -> bytes:
+        """Where this purse's channels in *asset* lie."""
         desk = self.desk(asset)
-        at = addresses.channel_address(
-            desk.scripts.stub_hash, self._stake(desk), self.chain.mainnet
-        )
-        return await self._whose(desk).at(at)
+        stub, mainnet = desk.scripts.stub_hash, self.chain.mainnet
+        return addresses.channel_address(stub, self._stake(desk), mainnet)
 
     async def strays(
         self, session_vk: bytes, outputs: Sequence[Utxo], origin: OutRef, asset: str = ""
@@ -273,6 +275,18 @@ class Till:
         """
         ours = await self._whose(self.desk(asset)).ours(outputs, session_vk)
         return [one for one in ours if one != origin]
+
+    async def origin(self, session_vk: bytes, asset: str = "") -> OutRef:
+        """Where the channel of the key began that stands now and that this purse paid for;
+        :class:`~marketplace.chain.errors.ChannelUnknown`, :class:`ChannelTwice`.
+        """
+        found = (await self.outputs(asset)).get(session_vk, [])
+        ours = await self._whose(self.desk(asset)).ours(found, session_vk)
+        if len(ours) > 1:
+            raise ChannelTwice(one_open.two(list(ours)))
+        if not ours:
+            raise ChannelUnknown(f"no channel of {session_vk.hex()[:16]} at this purse's address")
+        return next(iter(ours))
 
     def _whose(self, desk: Desk) -> one_open.Whose:
         finder = ChannelFinder(self.chain, desk.scripts, desk.unit)
@@ -319,7 +333,7 @@ class Till:
         with anyio.move_on_after(_TOP_UP_S):
             while True:
                 view = await self._living(session_vk, origin, asset)
-                async with self._turn():
+                async with self.turn():
                     if await self._topped_up(desk, view, amount):
                         snapshot = await self.chain.snapshot(desk.scripts)
                         return channel_capacity(snapshot, at_depth(view, FINAL_DEPTH)).most + amount
@@ -344,7 +358,7 @@ class Till:
 
     async def close_view(self, view: ChannelView) -> bytes:
         """The same for a channel that was just looked at."""
-        async with self._turn():
+        async with self.turn():
             return await self._close_view(view)
 
     async def _close_view(self, view: ChannelView) -> bytes:
@@ -358,7 +372,7 @@ class Till:
         *voucher* promises and was never claimed, if *payout* is the address that the channel names,
         and sends the rest home.
         """
-        async with self._turn():
+        async with self.turn():
             return await self._leave(view, voucher, _paid_at(payout, view))
 
     async def _leave(
@@ -379,7 +393,7 @@ class Till:
 
     async def pay(self, to: bytes, lovelace: int) -> bytes:
         """A plain payment; the transaction's id."""
-        async with self._turn():
+        async with self.turn():
             return (await pay(self.desk(), [Out(to, lovelace)])).tx_id
 
     async def sweep(self, to: bytes) -> tuple[bytes, int]:

@@ -158,12 +158,12 @@ def test_a_command_that_says_nothing_keeps_for_ten_minutes_and_says_what_comes_h
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(provide)
             done = await shell.tally("job", "run", str(file), "--yes")
-        assert done.returncode == 0, done.stderr
-        (channel,) = opened(purse)
-        book = books.peek(purse.channels, channel)
-        assert book.facts is not None and book.facts.keep_ms == 600_000 and not book.end_sent
-        home = show_ada(book.facts.amount - book.book.signed)
-        last = done.stdout.splitlines()[-1]
-        assert last.endswith(f"; channel stays open for 10m, {home} come home then"), last
+            assert done.returncode == 0, done.stderr
+            (channel,) = opened(purse)
+            book = books.peek(purse.channels, channel)
+            assert book.facts is not None and book.facts.keep_ms == 600_000 and not book.end_sent
+            home = show_ada(book.facts.amount - book.book.signed)
+            last = done.stdout.splitlines()[-1]
+            assert last.endswith(f"; channel stays open for 10m, {home} come home then"), last
 
     story(tmp_path, tell)

@@ -1,7 +1,7 @@
 """``tally channel``: one's own money out, with a chain address alone and no market.
 
-A channel is named by its session key and the output that opened it (both are in the terms, in every
-invoice, and in `tally job show`).
+A channel is named by its session key; the output that opened it is read from its book, or found at
+the purse's own address. Both are in the terms, in every invoice, and in `tally channel list`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.datum import read_stage
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.cli.commands.money.channel_check import check
-from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
+from marketplace.cli.commands.money.channel_home import WITHIN, Within, close_all, list_own, sweep
+from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Where, Yes
 from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
+from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import out
-from marketplace.cli.shared.session import chain, desk
-from marketplace.client.wallet.purse import Purse
+from marketplace.cli.shared.session import chain, till
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel import Closing
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.units import parse_money, show_ada, show_duration
 
 if TYPE_CHECKING:
-    from marketplace.chain.actions.session import Desk
-    from marketplace.chain.build.wallet import Wallet
     from marketplace.chain.channels.finder import ChannelView
+    from marketplace.client.wallet.chain_wallet import Till
 
 app = typer.Typer(
     help="One's own money out, with a chain address alone.",
@@ -38,12 +37,18 @@ app = typer.Typer(
 )
 
 Session = Annotated[str, typer.Argument(help="The channel's session key, 64 hex digits.")]
-Origin = Annotated[str, typer.Option(help="The output that opened it: TRANSACTION#INDEX.")]
+Origin = Annotated[
+    str,
+    typer.Option(
+        help="The output that opened it, TRANSACTION#INDEX: only for a channel of another purse."
+    ),
+]
 KeyName = Annotated[str, typer.Option("--key", help="Which key of the keystore pays and signs.")]
 Asset = Annotated[str, typer.Option(help="Hex of policy and name; empty for ADA.")]
 
 
 app.command("check")(check)
+app.command("sweep")(sweep)
 
 
 class ChannelIsOver(Refusal):
@@ -62,19 +67,20 @@ def list_channels(
     key: Annotated[
         str, typer.Option("--key", help="Which key of the keystore is yours.")
     ] = "purse",
-    asset: Asset = "",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
     as_json: Json = False,
 ) -> None:
-    """Your channels, or every channel at ADDRESS: with your stake part in it, they are yours."""
+    """Your channels, by your books and the chain together; or every channel at ADDRESS: with your
+    stake part in it, they are yours.
+    """
+    if not address:
+        list_own(home, key, chain_url, project_id, as_json)
+        return
 
     async def look() -> list[dict[str, Any]]:
         reader = await chain(chain_url, project_id)
-        if address:
-            at = addresses.from_text(address)
-        else:
-            at = _own_address(Purse.load(home, name=key).wallet(mainnet=reader.mainnet), asset)
+        at = addresses.from_text(address)
         return [row for row in map(_row, await reader.utxos(at)) if row is not None]
 
     rows = anyio.run(look)
@@ -117,29 +123,31 @@ def _row(utxo: Utxo) -> dict[str, Any] | None:
     }
 
 
-def _own_address(wallet: Wallet, asset: str) -> bytes:
-    """Where a wallet's channels lie."""
-    from marketplace.chain.transaction.scripts import scripts_for
-
-    stake = Credential(wallet.stake) if wallet.stake else None
-    return addresses.channel_address(scripts_for(asset).stub_hash, stake, wallet.mainnet)
-
-
-async def _find(desk_: Desk, session: str, origin: str, asset: str) -> ChannelView:
-    from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder
-    from marketplace.chain.transaction.scripts import scripts_for, unit_of
+async def _find(till: Till, session: str, origin: str, asset: str) -> ChannelView:
+    from marketplace.chain.channels.finder import ChannelEnded
 
     try:
         session_vk = bytes.fromhex(session)
     except ValueError:
         raise Malformed("a session key is 64 hex digits") from None
-    finder = ChannelFinder(desk_.chain, scripts_for(asset), unit_of(asset))
-    view = await finder.find(session_vk, OutRef.parse(origin))
+    at = OutRef.parse(origin) if origin else await _origin(till, session_vk, asset)
+    view = await till.look(session_vk, at, asset)
     if isinstance(view, ChannelEnded):
         raise ChannelIsOver(
             f"it ended at block {view.height}: {view.claimed} claimed, {view.refunded} refunded"
         )
     return view
+
+
+async def _origin(till: Till, session_vk: bytes, asset: str) -> OutRef:
+    """By its book, else at the purse's own address."""
+    from marketplace.client.payer import journal
+
+    if session_vk in journal.channels_in(till.purse.channels):
+        facts = journal.peek(till.purse.channels, session_vk).facts
+        if facts is not None and facts.open_tx:
+            return OutRef(bytes.fromhex(facts.open_tx), facts.index)
+    return await till.origin(session_vk, asset)
 
 
 def _done(tx_id: bytes, fee: int, as_json: bool) -> None:
@@ -151,9 +159,18 @@ def _done(tx_id: bytes, fee: int, as_json: bool) -> None:
 
 @app.command()
 def close(
-    session: Session,
-    origin: Origin,
     home: Home,
+    session: Annotated[
+        str, typer.Argument(help="The channel's session key, 64 hex digits; or --all.")
+    ] = "",
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Every channel that is idle: its provider is asked, else it is closed."
+        ),
+    ] = False,
+    within: Within = WITHIN,
+    origin: Origin = "",
     key: KeyName = "purse",
     asset: Asset = "",
     chain_url: ChainUrl = "",
@@ -162,12 +179,18 @@ def close(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Start the close period of your channel; after it anybody may send the rest home."""
+    """Start the close period of your channel; after it anybody may send the rest home. With --all
+    each provider is asked to end its channel first, which costs you nothing.
+    """
+    if bool(session) == every:
+        raise UsageError("name one channel, or --all")
+    if every:
+        where = Where("", chain_url, project_id, home, tuple(submit_url or ()))
+        close_all(where, within, yes, as_json)
+        return
 
     async def act() -> None:
-        mine = await desk(
-            home, key, chain_url, project_id, asset=asset, submit_urls=submit_url or ()
-        )
+        mine = await till(home, key, chain_url, project_id, submit_url or ())
         view = await _find(mine, session, origin, asset)
         period = show_duration(view.consts.close_period_ms)
         confirm_spend(
@@ -177,7 +200,8 @@ def close(
         )
         from marketplace.chain.actions.session import close_channel
 
-        settled = await close_channel(mine, view)
+        async with mine.turn():
+            settled = await close_channel(mine.desk(asset), view)
         _done(settled.sent.tx_id, settled.sent.fee, as_json)
 
     anyio.run(act)
@@ -186,8 +210,8 @@ def close(
 @app.command()
 def finish(
     session: Session,
-    origin: Origin,
     home: Home,
+    origin: Origin = "",
     payout: Annotated[
         str, typer.Option(help="The provider's address; needed with a voucher.")
     ] = "",
@@ -203,16 +227,15 @@ def finish(
     """End a channel whose close period is over: the rest goes home, whoever asks."""
 
     async def act() -> None:
-        mine = await desk(
-            home, key, chain_url, project_id, asset=asset, submit_urls=submit_url or ()
-        )
+        mine = await till(home, key, chain_url, project_id, submit_url or ())
         view = await _find(mine, session, origin, asset)
         signed = _voucher(view.session_vk, voucher) if voucher else None
         payouts = {view.consts.payout: addresses.from_text(payout)} if payout else {}
         confirm_spend(f"Finish a channel that holds {show_ada(view.amount)}.", yes)
         from marketplace.chain.actions.session import finish_channels
 
-        settled = await finish_channels(mine, [(view, signed)], payouts)
+        async with mine.turn():
+            settled = await finish_channels(mine.desk(asset), [(view, signed)], payouts)
         _done(settled.sent.tx_id, settled.sent.fee, as_json)
 
     anyio.run(act)
@@ -222,8 +245,8 @@ def finish(
 def top_up_(
     session: Session,
     amount: Annotated[str, typer.Argument(help="Such as '5 ADA'.")],
-    origin: Origin,
     home: Home,
+    origin: Origin = "",
     key: KeyName = "purse",
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
@@ -234,7 +257,7 @@ def top_up_(
     """Put more into your channel."""
 
     async def act() -> None:
-        mine = await desk(home, key, chain_url, project_id, submit_urls=submit_url or ())
+        mine = await till(home, key, chain_url, project_id, submit_url or ())
         view = await _find(mine, session, origin, "")
         more = parse_money(amount)
         confirm_spend(
@@ -242,7 +265,8 @@ def top_up_(
         )
         from marketplace.chain.actions.session import top_up
 
-        settled = await top_up(mine, view, more)
+        async with mine.turn():
+            settled = await top_up(mine.desk(), view, more)
         _done(settled.sent.tx_id, settled.sent.fee, as_json)
 
     anyio.run(act)

@@ -8,10 +8,11 @@ import anyio
 import typer
 
 from marketplace.chain.encoding import address as addresses
+from marketplace.cli.commands.money.channel_home import glance, holdings, summary
 from marketplace.cli.commands.money.passphrase import change_passphrase
 from marketplace.cli.commands.money.wallet import Mainnet, describe, show_facts
 from marketplace.cli.shared.logs import configure_logs
-from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Yes
+from marketplace.cli.shared.options import ChainUrl, Home, Json, ProjectId, SubmitUrl, Where, Yes
 from marketplace.cli.shared.printing import confirm_spend, print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
@@ -95,34 +96,51 @@ def show(
     mainnet: Mainnet = False,
     as_json: Json = False,
 ) -> None:
-    """Address, balance, and the channels that its books know."""
+    """What is free, what is locked where and until when, and how it comes home; without a chain,
+    what its books say.
+    """
 
     def story() -> None:
         from marketplace.client.payer import journal
 
         purse = Purse.load(private_folder(home))
-        facts = describe(purse, mainnet, chain_url, project_id)
         channels = [
             _channel(purse, session_vk) for session_vk in journal.channels_in(purse.channels)
         ]
+        found, facts = None, describe(purse, mainnet, "", "")
+        if chain_url:
+            mine, found = anyio.run(holdings, Where("", chain_url, project_id, home))
+            facts = {"address": mine.address, "balance": found.free, "magic": mine.chain.magic}
+            facts |= summary(found)
+            living = {one.session_vk.hex(): one.to_json() for one in found.channels}
+            channels = [c | living.pop(str(c["session_vk"]), {}) for c in channels]
+            channels += living.values()
         if as_json:
             print_json({**facts, "channels": channels})
             return
-        show_facts(facts, as_json=False)
-        rows = [
-            (
-                c["session_vk"],
-                c["state"],
-                show_ada(int(str(c["signed"]))),
-                show_ada(int(str(c["amount"]))),
-                f"{c['open_tx']}#{c['index']}",
-            )
-            for c in channels
-        ]
-        columns = ("session key", "state", "signed", "paid in", "opened by")
-        print_table("channels", columns, rows, whole=("session key", "opened by"))
+        out.print(str(facts["address"]), markup=False)
+        if found is not None:
+            glance(found)
+        else:
+            _books(channels)
 
     guarded(story)
+
+
+def _books(channels: list[dict[str, object]]) -> None:
+    """By the books alone: no chain was asked."""
+    rows = [
+        (
+            c["session_vk"],
+            c["state"],
+            show_ada(int(str(c["signed"]))),
+            show_ada(int(str(c["amount"]))),
+            f"{c['open_tx']}#{c['index']}",
+        )
+        for c in channels
+    ]
+    columns = ("session key", "state", "signed", "paid in", "opened by")
+    print_table("channels", columns, rows, whole=("session key", "opened by"))
 
 
 def _channel(purse: Purse, session_vk: bytes) -> dict[str, object]:
