@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from marketplace.api.http.auth import PartsDep, Reader, public
 from marketplace.api.routes import account as account_routes
 from marketplace.api.routes import jobs as job_routes
 from marketplace.console import said
+from marketplace.console.bill_csv import bill_csv
 from marketplace.console.page import COOKIE, Viewer, page
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job_machine import JobState
@@ -71,6 +72,18 @@ async def invoice(request: Request, job_id: str, parts: PartsDep, who: Viewer) -
     view = await views.job_view(parts.market, mine)
     bill = await views.invoice_view(parts.market, mine)
     return page(request, "invoice", who, job=view, bill=bill)
+
+
+@router.get("/jobs/{job_id}/invoice.csv")
+async def invoice_csv(job_id: str, parts: PartsDep, who: Viewer) -> Response:
+    """The bill for a spreadsheet, as the market states it."""
+    mine = await owned_job(parts.market, who, job_id)
+    view = await views.job_view(parts.market, mine)
+    bill = await views.invoice_view(parts.market, mine)
+    return Response(
+        bill_csv(view, bill), media_type="text/csv",
+        headers={"Content-Disposition": f'attachment; filename="{job_id}.csv"'},
+    )  # fmt: skip
 
 
 @router.get("/channels")

@@ -128,7 +128,7 @@ class Guard:
 
 def install(app: FastAPI, parts: Parts) -> None:
     """Add the pages, after every route of the API."""
-    app.state.templates = environment(lambda: parts.market.now)
+    app.state.templates = environment(lambda: parts.market.now, lambda: parts.market.exchange)
     known = {"chain": "?"}
 
     async def chain_url() -> str:

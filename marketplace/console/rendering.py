@@ -21,6 +21,7 @@ from marketplace.domain.units import (
     show_duration,
 )
 from marketplace.domain.work.jobfile import nominal_least
+from marketplace.market.state.exchange import Exchange, worth
 
 _HERE: Final = Path(__file__).resolve().parents[1]
 
@@ -128,6 +129,19 @@ def memory(mib: int) -> str:
     return f"{sold[0]} GB" if sold else size(mib)
 
 
+_EXPLORERS: Final = {
+    764824073: "https://cardanoscan.io/transaction/",
+    1: "https://preprod.cardanoscan.io/transaction/",
+    2: "https://preview.cardanoscan.io/transaction/",
+}
+
+
+def explorer(tx: str, magic: int) -> str:
+    """Where a transaction of the network *magic* is shown to people; "" for a devnet's."""
+    whole = len(tx) == 64 and all(c in "0123456789abcdef" for c in tx)
+    return _EXPLORERS[magic] + tx if whole and magic in _EXPLORERS else ""
+
+
 def short(text: str, length: int = 10) -> str:
     """The beginning of a key or an id."""
     return text if len(text) <= length + 2 else f"{text[:length]}…"
@@ -170,9 +184,31 @@ def _pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def environment(now: Callable[[], int]) -> Environment:
-    """All templates; an undefined name is an error, everything is escaped. *now* in
-    milliseconds.
+def fiat(lovelace: int, exchange: Exchange | None) -> Markup:
+    """``≈ $2.11 · €1.95`` with its time in the title; nothing where no price is known."""
+    if exchange is None:
+        return Markup("")
+    signs = (("$", exchange.usd_micro), ("€", exchange.eur_micro))
+    text = " · ".join(f"{sign}{_other(worth(lovelace, micro))}" for sign, micro in signs if micro)
+    at = datetime.fromtimestamp(exchange.at_ms / 1000, UTC)
+    return Markup('<span class="fiat" title="at the price of {} UTC">≈ {}</span>').format(
+        f"{at:%Y-%m-%d %H:%M}", text
+    )
+
+
+def _other(micro: int) -> str:
+    """Two decimals from one unit on; below, four digits as of ADA."""
+    if micro >= MICRO or micro == 0:
+        whole, part = divmod((micro + 5_000) // 10_000, 100)
+        return f"{_group(whole)}.{part:02d}"
+    return exact(four_digits(micro)).lstrip("₳")
+
+
+def environment(
+    now: Callable[[], int], exchange: Callable[[], Exchange | None] = lambda: None
+) -> Environment:
+    """All templates; an undefined name is an error, everything is escaped. *now* in milliseconds;
+    *exchange*: what an ADA is worth, if that is known.
     """
     made = Environment(
         loader=FileSystemLoader(folder() / "templates"),
@@ -185,13 +221,26 @@ def environment(now: Callable[[], int]) -> Environment:
     def relative(ms: int) -> Markup:
         return when(ms, now())
 
+    def known() -> Exchange | None:
+        found = exchange()
+        return found if found is not None and found.fresh(now()) else None
+
+    def in_fiat(lovelace: int) -> Markup:
+        return fiat(lovelace, known())
+
+    def fiat_hourly(micro: int) -> Markup:
+        return fiat(hourly(micro), known())
+
     filters: dict[str, Callable[..., Any]] = {
         "ada": ada, "about": about, "exact": exact, "rate": rate, "hourly": an_hour,
-        "an_hour": plain_hour, "when": relative,
+        "an_hour": plain_hour, "fiat": in_fiat, "fiat_hourly": fiat_hourly, "when": relative,
         "clock": clock, "size": size, "memory": memory, "bytes": bytes_of, "short": short,
         "words": words, "duration": show_duration, "pretty": _pretty,
     }  # fmt: skip
     made.filters.update(filters)
-    functions: dict[str, Any] = {"per_cent": per_cent, "spark": spark, "why_ended": why_ended}
+    functions: dict[str, Any] = {
+        "per_cent": per_cent, "spark": spark, "why_ended": why_ended, "exchange": known,
+        "explorer": explorer,
+    }  # fmt: skip
     made.globals.update(functions)
     return made

@@ -47,6 +47,11 @@ def origins(url: str) -> tuple[str, ...]:
     return (origin, *(other for other in others if other != origin))
 
 
+def is_loopback(host: str) -> bool:
+    """Whether *host* is this very machine."""
+    return host in _LOOPBACK
+
+
 def host_of(origin: str) -> str:
     """What a person reads of *origin*: its host, and the port where it is not the usual one."""
     return origin.partition("://")[2]

@@ -105,6 +105,15 @@ def show_rate(rate_micro: int, resource: Resource = "gpu") -> str:
     return f"{text} lovelace per {'GPU' if resource == 'gpu' else 'core'}-second"
 
 
+def show_price(rate_micro: int, resource: Resource = "gpu") -> str:
+    """``4.68 ADA per GPU-hour (1300 lovelace per GPU-second)``: per hour with four digits, as
+    people compare it, and the exact rate of the terms.
+    """
+    text = show_ada(four_digits(hourly(rate_micro))).removesuffix(" ADA").rstrip("0").rstrip(".")
+    unit = "GPU" if resource == "gpu" else "core"
+    return f"{text} ADA per {unit}-hour ({show_rate(rate_micro, resource)})"
+
+
 def show_duration(ms: int) -> str:
     """``1h 2m 3s``, the two largest parts; ``850 ms`` below a second."""
     if ms < 1000:

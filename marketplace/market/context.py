@@ -17,6 +17,7 @@ from marketplace.market.base.records import Audit, Event, Gang, Job, Lease, Rece
 from marketplace.market.base.settings import Settings
 from marketplace.market.state.counted_channels import Paying
 from marketplace.market.state.directory import Directory
+from marketplace.market.state.exchange import Exchange
 from marketplace.market.state.looks import Looks
 from marketplace.market.state.open_quotes import OpenQuotes
 from marketplace.market.state.starts import Starts
@@ -75,6 +76,7 @@ class Market:
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
     looks: Looks = field(default_factory=Looks)
     starts: Starts = field(init=False)
+    exchange: Exchange | None = None  # what an ADA is worth elsewhere: shown, never charged by
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)

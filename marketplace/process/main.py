@@ -40,6 +40,7 @@ from marketplace.market.leases.adapters import Adapters
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, sweeps
+from marketplace.process import exchange
 from marketplace.process.app import build
 from marketplace.process.chain_supervisor import (
     MAINNET,
@@ -73,7 +74,8 @@ class Config:
     networks, with commas between; ``*`` is all). *internal_url*: where the market's other processes
     reach this one. *connect*: brings the chain (and its network's magic), also when it is away at
     the start; *ledger* is one that is there already. *hook_key*: 32 bytes that webhooks' secrets
-    are derived from; without it there are no webhooks.
+    are derived from; without it there are no webhooks. *price_url*: says what an ADA is worth
+    (``state.exchange``); none by default.
     """
 
     db: str
@@ -91,6 +93,7 @@ class Config:
     hook_key: bytes = field(default=b"", repr=False)
     on_ready: Callable[[str, int], None] | None = None
     console: bool = True
+    price_url: str = ""
 
 
 @dataclass
@@ -152,6 +155,9 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             await contender.turn(_monotonic())
             for every, work in _work(run, contender):
                 tasks.start_soon(_forever, every, work)
+            if config.price_url:
+                source = exchange.check(config.price_url)
+                tasks.start_soon(_forever, exchange.EVERY_S, lambda: exchange.look(market, source))
             tasks.start_soon(_on_matcher, run)
             tasks.start_soon(run.parts.hub.deliver)
             tasks.start_soon(run.parts.payers.deliver)

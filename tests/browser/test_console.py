@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import ask, choose_wallet
+from tests.browser.support.rental import ask, choose_wallet, lovelace
 from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
@@ -63,6 +63,20 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=90 * SECONDS)
     assert page.locator("#verdict .checks .ok").count() == 10
 
+    # D7: the network's fees are on the bill; W11: ids are copied, and a devnet has no explorer.
+    bill = page.locator("#bill .bill")
+    expect(bill).to_contain_text("Network fees")
+    compute, fees, total = (
+        lovelace(bill.locator("div", has_text=name).last.locator("dd").inner_text())
+        for name in ("Compute", "Network fees", "Total")
+    )
+    assert compute + fees == total and fees > 100_000
+    assert page.locator("main button.copy").count() >= 2
+    assert page.locator("main a[href*=cardanoscan]").count() == 0
+    with page.expect_download() as csv:
+        page.get_by_role("link", name="CSV").click()
+    assert f",{compute}," in csv.value.path().read_text()
+
     # The bill, the chain and the wallet agree.
     job = page.locator("#invoice").get_attribute("data-job")
     owed, fee = page.evaluate(
@@ -73,7 +87,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
         }""",
         job,
     )
-    assert owed > 0
+    assert owed > 0 and (owed, fee) == (compute, fees)
     until(lambda: wallet.lovelace() == 100_000_000 - owed - fee, "the refund in the wallet")
     assert wallet.asked == ["signData", "signTx"]
     assert console.said == []

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.support.axe import both_themes
 from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import ask, sign_in
+from tests.browser.support.rental import ask, lovelace, sign_in
 from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
@@ -28,9 +28,7 @@ def test_a_wallet_without_money_is_told_what_the_job_needs_and_for_what(
     expect(short).to_contain_text("Your wallet has ₳0.00. This job needs ₳", timeout=30 * SECONDS)
     rows = page.locator("#pay .bill dd .ada")
     assert rows.count() == 4
-    ceiling, reserve, rest, lacks = (
-        _lovelace(rows.nth(n).get_attribute("title")) for n in range(4)
-    )
+    ceiling, reserve, rest, lacks = (lovelace(rows.nth(n).get_attribute("title")) for n in range(4))
     assert ceiling > 0 and reserve > 1_000_000 and rest > 0 and ceiling + reserve + rest == lacks
     expect(page.locator("#pay")).to_contain_text("tally faucet addr_test1")
     assert both_themes(page) == []
@@ -44,11 +42,6 @@ def test_a_wallet_without_money_is_told_what_the_job_needs_and_for_what(
     expect(page.locator(".state-ended")).to_be_visible(timeout=30 * SECONDS)
     assert poor.asked == ["signData"]
     context.close()
-
-
-def _lovelace(text: str | None) -> int:
-    whole, _, part = (text or "").removeprefix("₳").replace("\u202f", "").partition(".")
-    return int(whole) * 1_000_000 + int(part.ljust(6, "0"))
 
 
 def test_signing_in_is_said_in_plain_words_and_the_market_page_asks_why(

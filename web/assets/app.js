@@ -1,8 +1,8 @@
 // Every page: theme, session, live parts, the payer, and the page's own module.
 
 import { token } from "./net/api.js";
-import { byId } from "./ui/dom.js";
-import { keepFresh, keepTimes, localTimes, reveal } from "./ui/live.js";
+import { byId, hit } from "./ui/dom.js";
+import { copy, keepFresh, keepTimes, localTimes, reveal } from "./ui/live.js";
 import { startPayer } from "./paying/paying.js";
 
 /** @import { Reader } from "./ui/dom.js" */
@@ -34,7 +34,15 @@ function theme() {
   });
 }
 
+function copies() {
+  document.addEventListener("click", (event) => {
+    const button = hit(event, "[data-copy]");
+    if (button) copy(button, button.dataset.copy ?? "").catch(() => { button.textContent = "Select it instead"; });
+  });
+}
+
 theme();
+copies();
 localTimes();
 keepTimes();
 const fresh = FRESH_MS[page];

@@ -18,6 +18,7 @@ from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
+from marketplace.cli.shared.tables import with_fees
 from marketplace.domain.errors import NotFound
 from marketplace.domain.money.evidence import Evidence, evidence_to_json, read
 from marketplace.domain.money.invoice.bill import HopTotal, Invoice, RouteLine, Total
@@ -74,16 +75,20 @@ def invoice(
             from marketplace.chain.node.blockfrost import connect
             from marketplace.client.jobs import verifier
 
-            bill = await verifier.verify(evidence, await connect(chain_url, project_id))
+            chain = await connect(chain_url, project_id)
+            bill = await verifier.verify(evidence, chain)
+            fees = await verifier.network_fees(evidence, chain)
         else:
-            bill = reconcile(evidence)
+            bill, fees = reconcile(evidence), None
         from marketplace.client.payer import own_books
 
         await anyio.to_thread.run_sync(own_books.compare, where.home / "channels", evidence)
         if as_json:
-            print_json({**bill.to_json(), "verified": verify})
+            total = None if fees is None else bill.owed + bill.route_fee + fees
+            more = {"network_fees": fees, "total": total, "verified": verify}
+            print_json({**bill.to_json(), **more})
         else:
-            show(bill, verified=verify)
+            show(bill, verified=verify, fees=fees)
 
     guarded(lambda: anyio.run(story))
 
@@ -98,8 +103,10 @@ async def _evidence(where: Where, job: str) -> Evidence:
         return await opened.job(job).evidence()
 
 
-def show(bill: Invoice, *, verified: bool) -> None:
-    """For people: one line a lease, one for each cause of lost time, one a channel."""
+def show(bill: Invoice, *, verified: bool, fees: int | None = None) -> None:
+    """For people: one line a lease, one for each cause of lost time, one a channel; *fees*: what
+    the network took of the consumer, None where no chain said so.
+    """
     rows: list[tuple[object, ...]] = []
     for line in bill.lines:
         unit = "GPU" if line.resource == "gpu" else "core"
@@ -160,8 +167,7 @@ def show(bill: Invoice, *, verified: bool) -> None:
                 markup=False,
             )
     verdict = _verdict(bill, verified=verified)
-    fee = f" and {show_ada(bill.route_fee)} for the router" if bill.routes else ""
-    out.print(f"{verdict}: {show_ada(bill.owed)}{fee}", markup=False)
+    out.print(f"{verdict}: {with_fees(bill.owed, fees, bill.route_fee)}", markup=False)
 
 
 def _ledger(total: Total | HopTotal) -> None:

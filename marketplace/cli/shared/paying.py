@@ -22,16 +22,17 @@ from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
-from marketplace.cli.shared.tables import share_note
+from marketplace.cli.shared.tables import share_note, with_fees
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.domain.errors import TallyError
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.units import show_ada, show_duration, show_rate
+from marketplace.domain.units import show_ada, show_duration, show_price
 
 SETTLE_S: Final = 90.0
 _LAST_WORDS_S: Final = 15.0
@@ -62,7 +63,7 @@ def offered_text(offered: CheckedQuote) -> str:
     simulated = "  SIMULATED device" if quote.simulated else ""
     lines = [
         f"provider   {terms.provider[:16]}…  {quote.device}{simulated}",
-        f"price      {show_rate(terms.rate_micro, terms.resource)} x {units(terms)}",
+        f"price      {show_price(terms.rate_micro, terms.resource)} x {units(terms)}",
         f"at most    {show_ada(terms.ceiling)} for up to {show_duration(terms.max_duration_ms)}",
     ]
     if note := share_note(terms.resource, terms.units_milli):
@@ -182,7 +183,9 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
                     bar.console.print(f"output {path}", markup=False)
             bar.update(screen.task, description="settling")
             settled = await job.settled(SETTLE_S)
-        _say(wish.as_json, _summary(job, screen, settled), _last_line(job, screen))
+        fees = await _fees(job)
+        summary = {**_summary(job, screen, settled), "network_fees": fees}
+        _say(wish.as_json, summary, _last_line(job, screen, fees))
         return code
 
 
@@ -240,11 +243,21 @@ def _summary(job: Job, screen: _Screen, settled: bool) -> dict[str, Any]:
     }
 
 
-def _last_line(job: Job, screen: _Screen) -> str:
+async def _fees(job: Job) -> int | None:
+    """What the network took; None where the chain or the market does not say: the job is over."""
+    try:
+        return await job.network_fees()
+    except TallyError as error:
+        err.print(f"the network fees are not known: {error.message}", markup=False)
+        return None
+
+
+def _last_line(job: Job, screen: _Screen, fees: int | None) -> str:
     view = job.view
     code = f" (exit code {job.exit_code})" if job.exit_code is not None else ""
-    of = f" of at most {show_ada(int(view['ceiling']))}" if view.get("ceiling") else ""
-    return f"{job.reason}{code}, {screen.ticks} ticks: {show_ada(job.spent)}{of}{kept_text([job])}"
+    of = f", of at most {show_ada(int(view['ceiling']))}" if view.get("ceiling") else ""
+    bill = with_fees(job.spent, fees)
+    return f"{job.reason}{code}, {screen.ticks} ticks: {bill}{of}{kept_text([job])}"
 
 
 def kept_text(jobs: Sequence[Job]) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from marketplace.cli.shared.printing import print_table, show
 from marketplace.cli.shared.screen import out
-from marketplace.domain.units import Resource, show_ada, show_rate
+from marketplace.domain.units import Resource, show_ada, show_price
 
 Json = dict[str, Any]
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
@@ -77,7 +77,7 @@ def _job_facts(view: Json) -> list[tuple[str, str]]:
 def _price(view: Json) -> str:
     rate = int(view.get("rate_micro") or 0)
     resource: Resource = "core" if view.get("resource") == "core" else "gpu"
-    return show_rate(rate, resource) if rate else ""
+    return show_price(rate, resource) if rate else ""
 
 
 def _spent(view: Json) -> str:
@@ -154,3 +154,16 @@ def _facts(title: str, facts: list[tuple[str, str]]) -> None:
             table.add_row(name, Text(value))
     out.print(Text(title, style="bold"))
     show(table)
+
+
+def with_fees(owed: int, fees: int | None, route_fee: int = 0) -> str:
+    """The bill as a sum: what was computed, a router's fee if there is one, what the network took,
+    and all of it.
+    """
+    parts = f"compute {show_ada(owed)}"
+    if route_fee:
+        parts += f" + router {show_ada(route_fee)}"
+    if fees is None:
+        return f"{parts}; a chain says the network fees"
+    whole = show_ada(owed + route_fee + fees)
+    return f"{parts} + network fees {show_ada(fees)} = {whole}"

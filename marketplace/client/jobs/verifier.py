@@ -8,7 +8,7 @@ file can run it.
 from __future__ import annotations
 
 from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder
-from marketplace.chain.encoding import datum
+from marketplace.chain.encoding import datum, txbytes
 from marketplace.chain.encoding.address import join
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChainFault, ChannelUnknown
@@ -30,6 +30,26 @@ async def verify(evidence: Evidence, chain: ChainReader) -> Invoice:
     signed = read_signed(evidence)
     found = [None if ask is None else await facts(chain, *ask) for ask in signed.asked]
     return signed.bill(found)
+
+
+async def network_fees(evidence: Evidence, chain: ChainReader) -> int | None:
+    """Lovelace that the ledger took for opening the channels whose first receipt is this job's, as
+    the transactions' own bytes say; None while one is in no block. A kept channel was opened, and
+    its fee was paid, by the job before; the provider pays for its end.
+    """
+    mine = {x.lease for lease in evidence.leases if (x := lease.signed.terms).job == evidence.job}
+    total = 0
+    for channel in evidence.channels:
+        first = channel.receipts[0].receipt.lease if channel.receipts else None
+        if not channel.open_tx or (first is not None and first not in mine):
+            continue
+        raw = await chain.transaction_bytes(bytes.fromhex(channel.open_tx))
+        if raw is None:
+            return None
+        if txbytes.split(raw).tx_id.hex() != channel.open_tx:
+            raise ChainFault("the chain's door answered another transaction than it was asked for")
+        total += int(txbytes.body_of(raw)[2])
+    return total
 
 
 async def facts(

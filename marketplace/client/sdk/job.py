@@ -231,6 +231,14 @@ class Job:
 
     # ---- its bill --------------------------------------------------------------------------
 
+    async def network_fees(self) -> int | None:
+        """Lovelace that the network took of the consumer for this job (`verifier.network_fees`);
+        None while no block says so.
+        """
+        from marketplace.client.jobs import verifier  # reads the chain: nothing else here does
+
+        return await verifier.network_fees(await self.evidence(), await self._chain())
+
     async def evidence(self) -> Evidence:
         """Terms, receipts and vouchers of every channel it ran on.
 

@@ -56,3 +56,9 @@ def pay(console: Console, keep: bool = True) -> None:
     expect(go).to_be_enabled(timeout=30 * SECONDS)
     go.click()
     expect(console.page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
+
+
+def lovelace(text: str | None) -> int:
+    """Of an exact amount as the pages show it."""
+    whole, _, part = (text or "").removeprefix("₳").replace("\u202f", "").partition(".")
+    return int(whole) * 1_000_000 + int(part.ljust(6, "0"))

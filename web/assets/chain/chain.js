@@ -1,11 +1,12 @@
 // What the ledger says of a channel, read by this browser from a Blockfrost-compatible face.
 
-import { nth, toHex } from "../crypto/bytes.js";
+import { fromHex, nth, toHex } from "../crypto/bytes.js";
 import { isLocked, landing, movesOf, outputsOf, Unread, unspentOf } from "./descent.js";
 import { headersFor } from "./door.js";
 import { readStage } from "./lax.js";
 import { constsOf } from "../money/records.js";
 import { ADA_SCRIPTS, SCRIPTS } from "./scripts.js";
+import { readTx } from "./transaction.js";
 import { Broken } from "../money/evidence.js";
 
 /**
@@ -66,6 +67,24 @@ async function movesIn(url, tx) {
 async function outputsIn(url, tx) {
   const answer = await utxosOf(url, tx);
   return answer && outputsOf(tx, answer);
+}
+
+/**
+ * What the ledger took for transaction *tx*, as its own bytes say; null if it is in no block, or is not plain.
+ * @param {string} url
+ * @param {string} tx
+ * @returns {Promise<bigint | null>}
+ */
+export async function feeOf(url, tx) {
+  /** @type {{cbor?: string} | null} */
+  const answer = await ask(url, `/txs/${tx}/cbor`);
+  if (!answer?.cbor || !/^(?:[0-9a-f]{2})+$/.test(answer.cbor)) return null;
+  try {
+    const { id, fee } = readTx(fromHex(answer.cbor));
+    return id === tx ? fee : null;
+  } catch {
+    return null; // with a script's data, or none of the era's plain forms: nobody says its fee
+  }
 }
 
 /** @type {(output: Utxo) => Stage | null} */

@@ -2,9 +2,9 @@
 
 import { dropToken, post } from "../net/api.js";
 import { messageOf } from "../crypto/bytes.js";
-import { byId, hit, the } from "../ui/dom.js";
+import { byId, the } from "../ui/dom.js";
 import { chooseDoor, door } from "../chain/door.js";
-import { copy, make } from "../ui/live.js";
+import { make } from "../ui/live.js";
 import { left, living } from "../money/payer.js";
 import { amount } from "../ui/amounts.js";
 import * as vault from "../money/vault.js";
@@ -12,10 +12,6 @@ import * as vault from "../money/vault.js";
 /** @import { Reader } from "../ui/dom.js" */
 
 export async function start(/** @type {Reader} */ { account }) {
-  document.addEventListener("click", (event) => {
-    const button = hit(event, "[data-copy]");
-    if (button) copy(button, button.dataset.copy ?? "").catch(() => {});
-  });
   const out = byId("sign-out");
   out.hidden = false;
   out.addEventListener("click", signOut);

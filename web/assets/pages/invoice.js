@@ -1,7 +1,7 @@
 // The invoice page verifies itself: signatures, hash chain, sums, and the ledger.
 
 import { getText, pause, token } from "../net/api.js";
-import { facts, Unreachable } from "../chain/chain.js";
+import { facts, feeOf, Unreachable } from "../chain/chain.js";
 import { Unread } from "../chain/descent.js";
 import { door } from "../chain/door.js";
 import { fromHex } from "../crypto/bytes.js";
@@ -41,6 +41,7 @@ const AGAIN_MS = 2500;
 const job = byId("invoice").dataset.job ?? "";
 
 export async function start() {
+  byId("print").onclick = () => print();
   if (!token()) return;
   for (;;) {
     const settled = await check().catch((error) => {
@@ -121,7 +122,7 @@ async function judged(evidence, url) {
   const lacking = lackingIn(evidence, await all());
   if (lacking.length) return incomplete(lacking);
   verdict(invoice, ledger, trouble);
-  bill(invoice);
+  bill(invoice, await networkFees(evidence, url));
   return invoice.reconciled || Boolean(trouble && over);
 }
 
@@ -149,6 +150,23 @@ async function ask(evidence, url, over) {
     }
   }
   return { ledger, elsewhere, trouble };
+}
+
+/**
+ * What the network took for opening the channels whose first receipt is this job's: a kept channel was opened, and its
+ * fee was paid, by the job before. Null where a fee cannot be read.
+ * @type {(evidence: Evidence, url: string) => Promise<bigint | null>}
+ */
+async function networkFees(evidence, url) {
+  const mine = new Set(evidence.leases.flatMap(({ terms }) => { const one = readTerms(fromHex(terms)); return one.job === job ? [one.lease] : []; }));
+  let sum = 0n;
+  for (const { open_tx: tx, receipts: [first] } of evidence.channels) {
+    if (!tx || (first && !mine.has(readReceipt(fromHex(first.body)).lease))) continue;
+    const fee = url ? await feeOf(url, tx).catch(() => null) : null;
+    if (fee === null) return null;
+    sum += fee;
+  }
+  return sum;
 }
 
 function broken(/** @type {Broken} */ error) {
@@ -182,7 +200,8 @@ const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("
 /** @type {(name: string, value: string, hint?: string, class_?: string) => HTMLElement} */
 const row = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
 
-function bill(/** @type {Bill} */ invoice) {
+/** @type {(invoice: Bill, fees: bigint | null) => void} */
+function bill(invoice, fees) {
   const place = byId("bill");
   place.hidden = false;
   /** @type {HTMLElement[]} */
@@ -193,7 +212,12 @@ function bill(/** @type {Bill} */ invoice) {
     if (way) rows.push(row("Router's fee", ada(way.fee), `${way.route_bps} of 10000; ${ada(way.reached)} have reached the provider`));
     rows.push(...line.lost.map(({ cause, ms }) => row(`Not billed: ${cause.replaceAll("_", " ")}`, ada(0), duration(ms))));
   }
-  const parts = [sums(invoice), make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Owed in all", ada(invoice.owed + (invoice.route_fee ?? 0n)), "", "total")))];
+  const routed = invoice.route_fee ?? 0n;
+  const whole = fees === null ? "—" : ada(invoice.owed + routed + fees);
+  const parts = [sums(invoice, fees === null ? "not known" : ada(fees), whole), make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Compute", ada(invoice.owed), "to the provider"),
+    routed ? row("Router", ada(routed), "its fee") : "",
+    row("Network fees", fees === null ? "not known" : ada(fees), fees === null ? "no chain says them" : "of opening the channel; the provider pays for its end"),
+    row("Total", whole, "", "total")))];
   if (invoice.ahead > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.ahead)} were signed ahead and not delivered: an allowance, none of which may be claimed.`));
   if (invoice.withheld) parts.push(make("p", { class: "hint" }, `${ada(invoice.withheld)} were signed for to the router and are not seen to have reached the provider.`));
   if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
@@ -201,8 +225,9 @@ function bill(/** @type {Bill} */ invoice) {
 }
 
 /** What was owed, signed for, put in and came home, over each channel and hop. */
-function sums(/** @type {Bill} */ invoice) {
-  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)));
+/** @type {(invoice: Bill, fees: string, whole: string) => HTMLElement} */
+function sums(invoice, fees, whole) {
+  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)), fact("Network fees", fees), fact("Total", whole));
   const own = (/** @type {Facts | null} */ found) => found && total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
   for (const { facts: found, signed } of invoice.channels) {
     total.append(fact("Signed for", ada(signed)));

@@ -10,7 +10,7 @@ import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
 import { named } from "../money/jobspec.js";
 import { FormFault, readForm } from "./spec.js";
-import { amount, price as perHour } from "../ui/amounts.js";
+import { amount, fiat, price as perHour } from "../ui/amounts.js";
 import { about, ada, duration, rate, short } from "../money/units.js";
 import * as vault from "../money/vault.js";
 
@@ -163,7 +163,7 @@ function price(quote, spec) {
       fact("Longest", duration(spec.policy.max_duration_ms)),
       fact("Device", quote.device.replaceAll("SIMULATED ", ""), " ", quote.simulated ? simulated() : ""),
       fact("Provider", make("a", { href: `/providers/${quote.provider}`, class: "key" }, short(quote.provider))),
-      make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, amount(quote.ceiling))),
+      make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, amount(quote.ceiling), " ", fiat(quote.ceiling))),
       fact("Leaves your wallet now", amount(BigInt(quote.ceiling) + BigInt(RESERVE_ABOUT + FEE_ABOUT)), make("small", {}, ` about: with a reserve of ${about(RESERVE_ABOUT)} and a fee of ${about(FEE_ABOUT)}`)),
       fact("Comes back", "the reserve, and what the job does not use")),
     quote.alternatives.length

@@ -6,7 +6,7 @@ import { byId } from "../ui/dom.js";
 import { faultOf } from "../chain/judge.js";
 import { make, refresh, wrong } from "../ui/live.js";
 import { Refused } from "../money/records.js";
-import { amount as money, price } from "../ui/amounts.js";
+import { amount as money, fiat, price } from "../ui/amounts.js";
 import { about, duration, parseAda } from "../money/units.js";
 import * as vault from "../money/vault.js";
 import { walletSaid } from "../wallet/wallet.js";
@@ -25,7 +25,7 @@ const SETTLE_MS = 400; // after the last key
 /** @type {(name: string, value: Text, hint?: Text, class_?: string) => HTMLElement} */
 const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
 const most = (/** @type {Terms} */ terms) =>
-  line("The most this job can cost", money(terms.ceiling), make("span", {}, price(terms.rate_micro), `, for ${duration(terms.max_duration_ms)} at most`));
+  line("The most this job can cost", make("span", {}, money(terms.ceiling), " ", fiat(terms.ceiling)), make("span", {}, price(terms.rate_micro), `, for ${duration(terms.max_duration_ms)} at most`));
 /** @type {(check: Check) => HTMLElement} */
 const check = ({ ok, text, wrong: not }) => make("li", { class: ok ? "ok" : "no" }, ok ? text : not);
 
@@ -134,9 +134,9 @@ export class Quote {
         most(terms),
         extra ? line("Put aside for later jobs", money(extra), "pays nobody until you agree to a job") : "",
         line("Reserve", money(checked.reserve), "comes back at the end"),
-        line("Fee of the chain", money(checked.fee), "of this transaction; the one that ends the channel costs about as much, out of the channel"),
+        line("Fee of the chain", money(checked.fee), "of this transaction; the one that ends the channel costs you nothing"),
         line("Leaves your wallet now", money(checked.amount + checked.fee), "all of it together", "total"),
-        line("Comes back at the end", money(checked.reserve + extra), "at least, less the fee of the last transaction; and what the job does not use")),
+        line("Comes back at the end", money(checked.reserve + extra), "and with it what the job does not use")),
       make("ul", { class: "checks", "aria-label": "What was checked" },
         make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
     ];

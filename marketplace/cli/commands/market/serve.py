@@ -33,6 +33,7 @@ from marketplace.disk import private_folder
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 from marketplace.market.base.settings import Settings
 from marketplace.passphrase import PassphraseMissing, passphrase
+from marketplace.process import exchange
 from marketplace.process.chain_supervisor import Connect
 from marketplace.process.main import Config, folder_of, serve
 from marketplace.store.migrate import migrate as migrate_database
@@ -75,6 +76,13 @@ EndShare = Annotated[
 ]
 EndBudget = Annotated[
     str, typer.Option(help="And for all of them in a day; 0 ADA: each provider ends its own.")
+]
+PriceUrl = Annotated[
+    str,
+    typer.Option(
+        envvar="TALLY_PRICE_URL",
+        help="Where the price of ADA is read, for the pages to show. None by default.",
+    ),
 ]
 HellosPerMinute = Annotated[
     int, typer.Option(min=1, help="Connections of adapters and payers from one address.")
@@ -140,6 +148,7 @@ def serve_(
     settle_every: Annotated[str, typer.Option(help="Time between two rounds of claims.")] = "30s",
     end_share: EndShare = "0.06 ADA",
     end_budget: EndBudget = "5 ADA",
+    price_url: PriceUrl = "",
 ) -> None:
     """Serve until Ctrl-C. Prints one JSON line with its address when it is ready."""
     database = database_of(db, home)
@@ -156,6 +165,7 @@ def serve_(
         )
         await serve(
             Config(
+                price_url=exchange.check(price_url) if price_url else "",
                 db=database,
                 blob_folder=folder_of(database, home),
                 host=host,

@@ -1,0 +1,78 @@
+"""What the network took for a job is read from the bytes of what opened its channels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import cbor2
+import pytest
+
+from marketplace.chain.encoding import txbytes
+from marketplace.chain.errors import ChainFault
+from marketplace.chain.node.blockfrost import ChainReader
+from marketplace.cli.shared.tables import with_fees
+from marketplace.client.jobs.verifier import network_fees
+from marketplace.domain.money.evidence import Evidence, read
+from tests.unit.support.invoice import whole
+
+
+def opening(fee: int) -> bytes:
+    return cbor2.dumps([{0: [], 1: [], 2: fee}, {}, True, None])
+
+
+class Chain:
+    """Shows *blocks*: transactions by id."""
+
+    def __init__(self, blocks: dict[str, bytes]) -> None:
+        self.blocks = blocks
+
+    async def transaction_bytes(self, tx_id: bytes) -> bytes | None:
+        return self.blocks.get(tx_id.hex())
+
+
+def asked(evidence: Evidence, blocks: dict[str, bytes]) -> int | None:
+    async def ask() -> int | None:
+        return await network_fees(evidence, cast(ChainReader, Chain(blocks)))
+
+    return anyio.run(ask)
+
+
+def case(*fees: int) -> tuple[Evidence, dict[str, bytes]]:
+    """The whole case, whose channels these transactions opened."""
+    evidence = read(whole().json().encode())
+    blocks = {txbytes.split(opening(fee)).tx_id.hex(): opening(fee) for fee in fees}
+    channels = tuple(
+        replace(channel, open_tx=tx)
+        for channel, tx in zip(evidence.channels, blocks, strict=True)
+    )  # fmt: skip
+    return replace(evidence, channels=channels), blocks
+
+
+def test_a_fee_counts_for_the_job_whose_receipt_is_the_channels_first() -> None:
+    evidence, blocks = case(174_433, 180_001)
+    jobs = {x.lease: x.job for lease in evidence.leases if (x := lease.signed.terms)}
+    mine = [c for c in evidence.channels if jobs[c.receipts[0].receipt.lease] == evidence.job]
+    assert mine, "the case has a channel that this job opened"
+    fees = {tx: int(txbytes.body_of(raw)[2]) for tx, raw in blocks.items()}
+    assert asked(evidence, blocks) == sum(fees[c.open_tx] for c in mine)
+    # For another job that only went on in these channels there was no fee.
+    assert asked(replace(evidence, job="job_elsewhere"), blocks) == 0
+
+
+def test_a_door_that_answers_another_transaction_is_not_believed() -> None:
+    evidence, blocks = case(174_433, 180_001)
+    lie = dict.fromkeys(blocks, opening(1))
+    with pytest.raises(ChainFault):
+        asked(evidence, lie)
+    assert asked(evidence, {}) is None
+
+
+def test_the_bill_is_a_sum() -> None:
+    said = with_fees(6_054, 174_433)
+    assert said == "compute 0.006054 ADA + network fees 0.174433 ADA = 0.180487 ADA"
+    assert "0.006054 ADA" in with_fees(6_054, None) and "=" not in with_fees(6_054, None)
+    whole_case: dict[str, Any] = json.loads(whole().json())
+    assert "network_fees" not in whole_case, "the evidence is pinned, and has no field for it"
