@@ -17,7 +17,7 @@ from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.domain.money.evidence import ChannelEvidence, Evidence, LedgerFacts
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.refusals import ChannelDiffers, MoneyMissing
-from marketplace.domain.money.invoice.verify import read_signed
+from marketplace.domain.money.invoice.verify import decode_terms, read_signed
 from marketplace.domain.money.route.evidence import HopEvidence
 
 
@@ -37,7 +37,8 @@ async def network_fees(evidence: Evidence, chain: ChainReader) -> int | None:
     the transactions' own bytes say; None while one is in no block. A kept channel was opened, and
     its fee was paid, by the job before; the provider pays for its end.
     """
-    mine = {x.lease for lease in evidence.leases if (x := lease.signed.terms).job == evidence.job}
+    agreed = [decode_terms(lease.signed.body)[0] for lease in evidence.leases]
+    mine = {terms.lease for terms in agreed if terms.job == evidence.job}
     total = 0
     for channel in evidence.channels:
         first = channel.receipts[0].receipt.lease if channel.receipts else None

@@ -129,7 +129,7 @@ def test_both_hops_of_a_routed_job_agree_with_the_ledger_to_the_lovelace(tmp_pat
         said = done.stdout
         assert done.returncode == 0 and "agrees with the ledger to the lovelace" in said, done
         # 2,000,000 and 1,999,999 owed (floor), half a per cent of each rounded up, and 25,000 once
-        assert "3.999999 ADA and 0.020000 ADA for the router" in said, said
+        assert "compute 3.999999 ADA + router 0.020000 ADA" in said, said
         assert "to the router  due 4.044999 ADA, signed 4.044999 ADA" in said, said
         assert "to the provider  due 3.999999 ADA, signed 3.999999 ADA" in said, said
         assert "ledger: claimed 4.044999 ADA, refunded 15.955001 ADA" in said, said

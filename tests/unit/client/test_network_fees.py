@@ -17,6 +17,7 @@ from marketplace.cli.shared.tables import with_fees
 from marketplace.client.jobs.verifier import network_fees
 from marketplace.domain.money.evidence import Evidence, read
 from tests.unit.support.invoice import whole
+from tests.unit.support.routed import beside_a_direct_channel, routed
 
 
 def opening(fee: int) -> bytes:
@@ -76,3 +77,13 @@ def test_the_bill_is_a_sum() -> None:
     assert "0.006054 ADA" in with_fees(6_054, None) and "=" not in with_fees(6_054, None)
     whole_case: dict[str, Any] = json.loads(whole().json())
     assert "network_fees" not in whole_case, "the evidence is pinned, and has no field for it"
+
+
+def test_a_routed_jobs_money_went_over_channels_of_the_routers() -> None:
+    """Their opening is no job's: they are kept. Its bill has the router's fee beside."""
+    routers = read(routed().json().encode())
+    assert asked(replace(routers, channels=()), {}) == 0
+    mixed = read(beside_a_direct_channel().json().encode())
+    direct = [c for c in mixed.channels if c.open_tx]
+    assert asked(replace(mixed, channels=tuple(direct)), {}) is None
+    assert with_fees(4000, 0, 20).endswith(" = 0.004020 ADA")

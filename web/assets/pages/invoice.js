@@ -158,7 +158,7 @@ async function ask(evidence, url, over) {
  * @type {(evidence: Evidence, url: string) => Promise<bigint | null>}
  */
 async function networkFees(evidence, url) {
-  const mine = new Set(evidence.leases.flatMap(({ terms }) => { const one = readTerms(fromHex(terms)); return one.job === job ? [one.lease] : []; }));
+  const mine = new Set(evidence.leases.flatMap(({ terms }) => { const one = readAnyTerms(fromHex(terms)); return one.job === job ? [one.lease] : []; }));
   let sum = 0n;
   for (const { open_tx: tx, receipts: [first] } of evidence.channels) {
     if (!tx || (first && !mine.has(readReceipt(fromHex(first.body)).lease))) continue;
@@ -213,21 +213,23 @@ function bill(invoice, fees) {
     rows.push(...line.lost.map(({ cause, ms }) => row(`Not billed: ${cause.replaceAll("_", " ")}`, ada(0), duration(ms))));
   }
   const routed = invoice.route_fee ?? 0n;
-  const whole = fees === null ? "—" : ada(invoice.owed + routed + fees);
-  const parts = [sums(invoice, fees === null ? "not known" : ada(fees), whole), make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Compute", ada(invoice.owed), "to the provider"),
+  const sum = fees === null ? "—" : ada(invoice.owed + routed + fees);
+  const parts = [sums(invoice, fees === null ? "not known" : ada(fees), sum), make("section", { class: "card" }, make("h2", {}, "Line by line"), make("dl", { class: "bill" }, ...rows, row("Compute", ada(invoice.owed), "to the provider"),
     routed ? row("Router", ada(routed), "its fee") : "",
     row("Network fees", fees === null ? "not known" : ada(fees), fees === null ? "no chain says them" : "of opening the channel; the provider pays for its end"),
-    row("Total", whole, "", "total")))];
+    row("Total", sum, "", "total")))];
   if (invoice.ahead > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.ahead)} were signed ahead and not delivered: an allowance, none of which may be claimed.`));
   if (invoice.withheld) parts.push(make("p", { class: "hint" }, `${ada(invoice.withheld)} were signed for to the router and are not seen to have reached the provider.`));
   if (invoice.unsigned > 0n) parts.push(make("p", { class: "hint" }, `${ada(invoice.unsigned)} were delivered and not paid for: the provider's loss.`));
   place.replaceChildren(...parts);
 }
 
-/** What was owed, signed for, put in and came home, over each channel and hop. */
-/** @type {(invoice: Bill, fees: string, whole: string) => HTMLElement} */
-function sums(invoice, fees, whole) {
-  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)), fact("Network fees", fees), fact("Total", whole));
+/**
+ * What was owed, signed for, put in and came home, over each channel and hop.
+ * @type {(invoice: Bill, fees: string, paid: string) => HTMLElement}
+ */
+function sums(invoice, fees, paid) {
+  const total = make("dl", { class: "tiles" }, fact("Owed", ada(invoice.owed)), fact("Network fees", fees), fact("Total", paid));
   const own = (/** @type {Facts | null} */ found) => found && total.append(fact("Put in", ada(found.funded)), fact(found.ended ? "Came home" : "Still in the channel", ada(found.ended ? found.refunded : found.held)));
   for (const { facts: found, signed } of invoice.channels) {
     total.append(fact("Signed for", ada(signed)));
