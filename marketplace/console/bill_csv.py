@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.invoice.verify import decode_terms
 from marketplace.domain.units import LOVELACE_PER_ADA
 
 HEAD: Final = (
@@ -41,12 +41,13 @@ def _lease(lease: Mapping[str, Any], bill: Mapping[str, Any]) -> tuple[Any, ...]
     receipts = [
         r for c in bill["channels"] for r in c["receipts"] if r["lease"] == lease["lease"]
     ]  # fmt: skip
-    rate = Terms.decode(bytes.fromhex(lease["terms"])).rate_micro
+    terms, routed = decode_terms(bytes.fromhex(lease["terms"]))
+    rate, what = terms.rate_micro, "lease, less its router's fee" if routed else "lease"
     if not receipts:
-        return ("lease", lease["lease"], lease["device"], "", "", 0, micro(rate), 0)
+        return (what, lease["lease"], lease["device"], "", "", 0, micro(rate), 0)
     first, last = receipts[0], receipts[-1]
     return (
-        "lease", lease["lease"], lease["device"], _time(first["at_ms"]), _time(last["at_ms"]),
+        what, lease["lease"], lease["device"], _time(first["at_ms"]), _time(last["at_ms"]),
         last["unit_ms"], micro(rate), last["lease_owed"],
     )  # fmt: skip
 
