@@ -56,10 +56,11 @@ def _operation(openapi: Json, method: str, path: str, operation: Json) -> dict[s
         for p in reading.parameters_of(operation)
     ]  # fmt: skip
     examples: list[tuple[str, str]] = []
-    for kind, model in reading.bodies_of(openapi, operation):
-        rows += _rows(model, "body")
+    for kind, name, model in reading.bodies_of(openapi, operation):
+        rows += _rows(model, "body") if name.endswith("Body") else []
         if model:
-            examples.append((f"body, {kind}", _pretty(reading.example_of(openapi, model))))
+            about = f"body, {kind}" + ("" if name.endswith("Body") else f", {name}")
+            examples.append((about, _pretty(reading.example_of(openapi, model))))
     for status, media in reading.examples_of(operation):
         examples.append((f"answer, {status}", _pretty(media)))
     once = any(p["name"] == "Idempotency-Key" for p in operation.get("parameters") or ())

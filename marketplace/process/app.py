@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import FastAPI, WebSocket
+from fastapi import Depends, FastAPI, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.openapi.utils import get_openapi
 from starlette.websockets import WebSocketDisconnect
 
 from marketplace.api.http import metrics, problems
 from marketplace.api.http.auth import Parts
 from marketplace.api.http.limits import Bodies, Crowd, client_of
+from marketplace.api.http.queries import known_names
+from marketplace.api.http.told import HEADER, LIMITS, Told
 from marketplace.api.routes import account, channels, gangs, jobs, leases, public
-from marketplace.api.schemas.jobs import STREAMED
+from marketplace.api.schemas import document
 from marketplace.domain.protocol.codec import MAX_FRAME
 from marketplace.gateway import port_streams
 from marketplace.hub.sockets import Closed, Hub
@@ -40,23 +39,24 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     app.add_middleware(
         Crowd, most=settings.open_per_address, per_minute=settings.requests_per_minute
     )
+    app.add_middleware(Told)
     if origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
             allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
-            expose_headers=["Location", "Retry-After", "X-Next-Offset", "X-Lease"],
+            expose_headers=["Location", "Retry-After", "X-Next-Offset", "X-Lease", HEADER, *LIMITS],
             max_age=600,
         )
+    app.include_router(public.health)  # whoever probes may add to the address what he likes
     for router in (
-        public.health, public.router, account.router, jobs.router, leases.router,
-        gangs.router, channels.router,
+        public.router, account.router, jobs.router, leases.router, gangs.router, channels.router,
     ):  # fmt: skip
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(known_names)])
     app.include_router(port_streams.router)
     _sockets(app, parts)
-    _document(app)
+    document.install(app, problems.Problem)
     return app
 
 
@@ -118,22 +118,3 @@ class Wire:
             await self.websocket.close()
         except (WebSocketDisconnect, RuntimeError):
             return
-
-
-def _document(app: FastAPI) -> None:
-    """OpenAPI with our problem details in place of the framework's own error shape."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(
-                title=app.title, version=app.version, summary=app.summary, routes=app.routes
-            )
-            parts = schema.setdefault("components", {}).setdefault("schemas", {})
-            parts.pop("HTTPValidationError", None)
-            parts.pop("ValidationError", None)
-            for model in (problems.Problem, *STREAMED):
-                parts[model.__name__] = model.model_json_schema()
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    app.openapi = openapi

@@ -47,9 +47,18 @@ def _operation(openapi: Json, method: str, path: str, operation: Json) -> str:
     for parameter in reading.parameters_of(operation):
         about = parameter.get("description") or ""
         lines.append(f"- `{parameter['name']}` ({parameter['in']}) {about}".rstrip())
-    for kind, model in reading.bodies_of(openapi, operation):
+    bodies = list(reading.bodies_of(openapi, operation))
+    for kind, name, model in bodies:
         fields = list(reading.fields_of(model))
-        lines += [_field(*field) for field in fields] or [f"- body: `{kind}`"]
+        if not name.endswith("Body"):
+            of = f" of [{name}](#shape-{name.lower()})" if name else ""
+            lines.append(f"- body: `{kind}`{of}")
+        elif len(bodies) > 1:
+            said = ", ".join(f"`{field[0]}`" for field in fields[:1])
+            lines.append(f"- body: `{kind}` with {said}")
+            lines += [f"  {_field(*field)}" for field in fields]
+        else:
+            lines += [_field(*field) for field in fields]
     if lines[-1]:
         lines.append("")
     told_of = [f"{code} {text}" for code, text in reading.answers_of(operation)]

@@ -37,7 +37,8 @@ SIGNS: Final = {
     "README.md": ["hello from a rented core 3", "COMPLETED"],
     "docs/developer.md": [
         '{"epochs": 3', "agrees with the ledger to the lovelace", "reconciled: True",
-        "Directory listing", "CANCELLED",
+        "Directory listing", "CANCELLED", '"job":{"version":1,"name":"hello"', '"matches":true',
+        "did you mean 'image'?",
     ],
     "docs/spo.md": ["per core-second", "at most"],
     "docs/provider.md": ["SIMULATED NVIDIA L4"],

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from marketplace.api.http.limits import Rates, client_of
@@ -58,42 +58,65 @@ def address_of(request: Request) -> str:
     return client_of(request.scope)
 
 
+def spend(request: Request, parts: Parts, name: str, per_minute: int, tokens: int = 1) -> None:
+    """RateLimited once *name* has asked so often within a minute; what is left is in the answer's
+    head either way."""
+    try:
+        parts.rates.spend(name, per_minute, tokens)
+    finally:
+        request.state.left = parts.rates.left(name, per_minute)
+
+
 def public(request: Request, parts: PartsDep) -> None:
     """Anybody, within the rate of one address."""
-    parts.rates.spend(f"ip:{address_of(request)}", parts.market.settings.requests_per_minute)
+    spend(request, parts, f"ip:{address_of(request)}", parts.market.settings.requests_per_minute)
 
 
 def login_rate(request: Request, parts: PartsDep) -> None:
     """Signing in costs the market a signature check, so its rate is lower."""
-    parts.rates.spend(f"login:{address_of(request)}", parts.market.settings.logins_per_minute)
+    spend(request, parts, f"login:{address_of(request)}", parts.market.settings.logins_per_minute)
 
 
-def allowed(verb: str, in_address: bool = False) -> Callable[..., Awaitable[Caller]]:
-    """A dependency: the caller, if it may do *verb*. *in_address*: for event streams, whose
-    credential a browser's EventSource can put nowhere but into the address (``?token=``); nobody
-    else's is looked for there, since addresses are kept in histories and logs.
-    """
+async def _caller(request: Request, parts: Parts, token: str, verb: str) -> Caller:
+    if not token:
+        public(request, parts)
+        raise Unauthenticated("this needs a sign-in token or an API key")
+    try:
+        who = await access.caller_of(parts.market, token)
+    except Unauthenticated:
+        public(request, parts)
+        raise
+    spend(request, parts, f"account:{who.account}", parts.market.settings.requests_per_minute)
+    who.may(verb)
+    return replace(who, address=address_of(request))
+
+
+def allowed(verb: str) -> Callable[..., Awaitable[Caller]]:
+    """A dependency: the caller, if it may do *verb*."""
 
     async def check(request: Request, parts: PartsDep, given: Given) -> Caller:
-        asked = request.query_params.get("token", "") if in_address else ""
-        token = given.credentials if given is not None else asked
-        if not token:
-            public(request, parts)
-            raise Unauthenticated("this needs a sign-in token or an API key")
-        try:
-            who = await access.caller_of(parts.market, token)
-        except Unauthenticated:
-            public(request, parts)
-            raise
-        parts.rates.spend(f"account:{who.account}", parts.market.settings.requests_per_minute)
-        who.may(verb)
-        return replace(who, address=address_of(request))
+        return await _caller(request, parts, given.credentials if given else "", verb)
 
     return check
 
 
+async def follower(
+    request: Request,
+    parts: PartsDep,
+    given: Given,
+    token: Annotated[
+        str, Query(max_length=200, description="the credential, for browsers' EventSource alone")
+    ] = "",
+) -> Caller:
+    """A reader of an event stream, whose credential a browser's EventSource can put nowhere but
+    into the address; nobody else's is looked for there, since addresses are kept in histories and
+    logs.
+    """
+    return await _caller(request, parts, given.credentials if given else token, "read")
+
+
 Reader = Annotated[Caller, Depends(allowed("read"))]
-Follower = Annotated[Caller, Depends(allowed("read", in_address=True))]
+Follower = Annotated[Caller, Depends(follower)]
 Worker = Annotated[Caller, Depends(allowed("jobs"))]
 Treasurer = Annotated[Caller, Depends(allowed("channels"))]
 Porter = Annotated[Caller, Depends(allowed("blobs"))]

@@ -36,9 +36,10 @@ Remember = Callable[[Answer], list[Record]]
 
 
 async def question_of(request: Request) -> str:
-    """A hash of method, path and body: what an idempotency key stands for."""
+    """A hash of method, path, query and body: what an idempotency key stands for."""
     body = await request.body()
-    head = f"{request.method} {request.url.path}\n".encode()
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    head = f"{request.method} {asked}\n".encode()
     return hashlib.sha256(head + body).hexdigest()
 
 

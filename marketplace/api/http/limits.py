@@ -5,6 +5,7 @@ spends.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from typing import Final
@@ -13,6 +14,7 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.http.problems import of
+from marketplace.api.http.told import Left
 from marketplace.domain.client_address import counted_as
 from marketplace.hub.pace import PER_SECOND, Pace
 from marketplace.market.base.errors import RateLimited, TooLarge
@@ -36,18 +38,25 @@ class Rates:
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def spend(self, name: str, per_minute: int) -> None:
+    def spend(self, name: str, per_minute: int, tokens: int = 1) -> None:
         """RateLimited once *name* has spent *per_minute* tokens within a minute."""
         now = time.monotonic()
         left, at = self._buckets.get(name, (float(per_minute), now))
         left = min(per_minute, left + (now - at) * per_minute / 60)
-        if left < 1:
-            wait = int((1 - left) * 60_000 / per_minute) + 1
+        if left < tokens:
+            wait = int((tokens - left) * 60_000 / per_minute) + 1
             raise RateLimited("too many requests", retry_after_ms=wait)
-        self._buckets[name] = (left - 1, now)
+        self._buckets[name] = (left - tokens, now)
         self._buckets.move_to_end(name)
         while len(self._buckets) > KEPT:
             self._buckets.popitem(last=False)
+
+    def left(self, name: str, per_minute: int) -> Left:
+        """What *name* may still spend."""
+        now = time.monotonic()
+        left, at = self._buckets.get(name, (float(per_minute), now))
+        left = min(per_minute, left + (now - at) * per_minute / 60)
+        return Left(per_minute, int(left), math.ceil((per_minute - left) * 60 / per_minute))
 
 
 class Bodies:

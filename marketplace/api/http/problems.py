@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from marketplace.api.http.told import HEADER, request_id
 from marketplace.api.schemas.shape import told
 from marketplace.chain.signin import SignInRefused
 from marketplace.domain.errors import (
@@ -51,6 +52,7 @@ _STATUS: Final[tuple[tuple[type[TallyError], int], ...]] = (
     (Malformed, 422),
     (Fault, 503),
 )
+_TELL: Final = "tell the market's operator the request's id"
 _CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 401: "UNAUTHENTICATED"}
 
 
@@ -65,6 +67,10 @@ class Problem(BaseModel):
     remedy: str = told(
         "what to do about it; may be empty",
         examples=["relax what `explain` names, or set policy.queue and wait"],
+    )
+    request_id: str = told(
+        "names this request in the market's log; in `Request-Id` too",
+        examples=["req_6f1c0d2b9a3e4f58"],
     )
     fields: dict[str, Any] = told(
         "plain facts of that code, e.g. `retry_after_ms` (ms), `explain` (as `Refused`) or `field`"
@@ -101,6 +107,7 @@ def problem(
         "detail": detail,
         "code": code,
         "remedy": remedy,
+        "request_id": request_id(),
         "fields": _plain(fields or {}),
     }
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
@@ -117,6 +124,8 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, TallyError)
         if isinstance(error, Fault):
             log.error("fault", error=error.line())
+        else:
+            log.debug("refused", code=error.code, message=error.message)
         return of(error)
 
     async def invalid(_: Request, error: Exception) -> JSONResponse:
@@ -134,6 +143,14 @@ def install(app: FastAPI) -> None:
         answer.headers.update(error.headers or {})
         return answer
 
+    async def broke(_: Request, __: Exception) -> JSONResponse:
+        # The server logs the exception itself; the caller is told nothing of it but where to look.
+        log.error("unexpected", what="the exception that follows")
+        answer = problem(500, "UNEXPECTED", "this market has a fault of its own", _TELL)
+        answer.headers[HEADER] = request_id()
+        return answer
+
+    app.add_exception_handler(Exception, broke)
     app.add_exception_handler(TallyError, refused)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, plain)

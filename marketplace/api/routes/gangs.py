@@ -10,11 +10,17 @@ from fastapi.responses import JSONResponse
 
 from marketplace.api.http.auth import Parts, PartsDep, Reader, Worker
 from marketplace.api.http.idempotency import OnceKey, answered, question_of
+from marketplace.api.http.jobforms import posted
 from marketplace.api.http.problems import EVERYWHERE, documented
-from marketplace.api.routes.jobs import QUOTE_WAIT_S, spec_of
+from marketplace.api.routes.jobs import QUOTE_WAIT_S
 from marketplace.api.schemas import jobs as shapes
 from marketplace.api.schemas.names import GangId
-from marketplace.api.schemas.requests import GangBody
+from marketplace.api.schemas.requests import (
+    GangBody,
+    GangFileBody,
+    GangKeys,
+    job_forms,
+)
 from marketplace.api.schemas.shape import Shape
 from marketplace.domain.errors import Conflict
 from marketplace.domain.work.job_machine import JobState
@@ -29,9 +35,10 @@ router = APIRouter(prefix="/v1", tags=["gangs"], responses=documented(*EVERYWHER
     status_code=201,
     summary="Post a gang: all members are matched, or none",
     response_model=shapes.Gang,
+    openapi_extra=job_forms(GangFileBody, GangBody, GangKeys),
 )
 async def post_gang(
-    request: Request, body: GangBody, parts: PartsDep, who: Worker, key: OnceKey = ""
+    request: Request, parts: PartsDep, who: Worker, key: OnceKey = ""
 ) -> JSONResponse:
     """Each member is a job of its own, to be signed and paid like any other; when one fails, all
     end.
@@ -39,10 +46,11 @@ async def post_gang(
     question = await question_of(request)
     known = await answered(parts, who, key, question)
     if known is None:
+        given = await posted(request, parts, who, GangKeys)
         asked = gangs.Posting(
-            spec=spec_of(body),
-            session_vks=tuple(bytes.fromhex(x) for x in body.session_vks),
-            consumer_vkh=bytes.fromhex(body.consumer_vkh),
+            spec=given.spec,
+            session_vks=tuple(bytes.fromhex(x) for x in given.beside.session_vks),
+            consumer_vkh=bytes.fromhex(given.beside.consumer_vkh or who.account),
             once=(key, question) if key else None,
         )
         try:

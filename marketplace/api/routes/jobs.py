@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 from marketplace.api.http import relay, streams
 from marketplace.api.http.auth import Follower, PartsDep, Reader, Worker
 from marketplace.api.http.idempotency import OnceKey, answered, question_of
+from marketplace.api.http.jobforms import posted
 from marketplace.api.http.paging import Cursor, Limit, page_of, place_in
 from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import jobs as shapes
@@ -18,15 +19,20 @@ from marketplace.api.schemas import money
 from marketplace.api.schemas.names import JobId, Sha256
 from marketplace.api.schemas.requests import (
     ExecBody,
+    FileBody,
     JobBody,
+    JobFileBody,
+    JobKeys,
+    Nothing,
     ReasonBody,
     ResumeBody,
     SpecBody,
+    job_forms,
 )
 from marketplace.api.schemas.shape import BYTES, Shape, stream_of, text_of
 from marketplace.domain.errors import Conflict, Malformed, NotFound, Unauthenticated
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work import jobfile
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import priority
 from marketplace.market.base.records import Event, Job, Lease, LogRecord, Output, ReceiptRecord
@@ -41,29 +47,34 @@ EVENT_STREAM: Final = stream_of(
 )
 
 
-def spec_of(body: SpecBody) -> JobSpec:
-    """The job, or Malformed."""
-    return JobSpec.from_wire(body.spec)
-
-
-@router.post("/quotes", summary="Price, ceiling and alternatives; nothing is reserved")
+@router.post(
+    "/quotes",
+    summary="Price, ceiling and alternatives; nothing is reserved",
+    openapi_extra=job_forms(FileBody, SpecBody, Nothing),
+)
 async def quote(
-    body: SpecBody, parts: PartsDep, who: Reader
+    request: Request, parts: PartsDep, who: Reader
 ) -> Annotated[dict[str, Any], Shape(shapes.JobDryRun, shapes.GangDryRun)]:
     """A dry run; of a gang each member's, all or none."""
-    spec = spec_of(body)
+    spec = (await posted(request, parts, who, Nothing)).spec
     if spec.gang is not None:
-        return await gangs.dry_run(parts.market, spec, who.account)
-    await priority.check(parts.market, spec, who.account)
-    return jobs.dry_run(parts.market, spec, who.account)
+        found = await gangs.dry_run(parts.market, spec, who.account)
+    else:
+        await priority.check(parts.market, spec, who.account)
+        found = jobs.dry_run(parts.market, spec, who.account)
+    return {**found, "job": jobfile.write(spec)}
 
 
-@router.post("/explain", summary="Whether the job fits now; if not, why, and what would")
+@router.post(
+    "/explain",
+    summary="Whether the job fits now; if not, why, and what would",
+    openapi_extra=job_forms(FileBody, SpecBody, Nothing),
+)
 async def explain(
-    body: SpecBody, parts: PartsDep, who: Reader
+    request: Request, parts: PartsDep, who: Reader
 ) -> Annotated[dict[str, Any], Shape(shapes.Explanation)]:
     """Counted reasons and the nearest relaxations with their price."""
-    spec = spec_of(body)
+    spec = (await posted(request, parts, who, Nothing)).spec
     if spec.gang is not None:
         return await gangs.explain(parts.market, spec, who.account)
     return jobs.explain(parts.market, spec, who.account)
@@ -74,20 +85,22 @@ async def explain(
     status_code=201,
     summary="Post a job: it is matched and quoted",
     response_model=shapes.Job,
+    openapi_extra=job_forms(JobFileBody, JobBody, JobKeys),
 )
 async def post_job(
-    request: Request, body: JobBody, parts: PartsDep, who: Worker, key: OnceKey = ""
+    request: Request, parts: PartsDep, who: Worker, key: OnceKey = ""
 ) -> JSONResponse:
     """Answers as soon as the quote is there, or after two seconds without one."""
     question = await question_of(request)
     known = await answered(parts, who, key, question)
     if known is None:
+        given = await posted(request, parts, who, JobKeys)
         asked = jobs.Posting(
-            spec=spec_of(body),
-            session_vk=bytes.fromhex(body.session_vk),
-            consumer_vkh=bytes.fromhex(body.consumer_vkh),
-            channels=tuple(bytes.fromhex(x) for x in body.channels),
-            spares=tuple(bytes.fromhex(x) for x in body.spares),
+            spec=given.spec,
+            session_vk=bytes.fromhex(given.beside.session_vk),
+            consumer_vkh=bytes.fromhex(given.beside.consumer_vkh or who.account),
+            channels=tuple(bytes.fromhex(x) for x in given.beside.channels),
+            spares=tuple(bytes.fromhex(x) for x in given.beside.spares),
             once=(key, question) if key else None,
         )
         try:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from marketplace.api.schemas.jobfile import JobFile
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.api.schemas.spec import Spec, SpecV1
 from marketplace.api.schemas.supply import Offer
@@ -47,6 +48,7 @@ class JobDryRun(MemberQuote):
     """What a job would cost now; nothing is reserved."""
 
     alternatives: list[Other] = told("the cheapest other offers")
+    job: JobFile = maybe("what was asked, as a job file says it; not within `Explanation`")
 
 
 class GangDryRun(Answer):
@@ -55,6 +57,7 @@ class GangDryRun(Answer):
     members: list[MemberQuote] = told("one for each member")
     ceiling: int = told("the most that all can cost, lovelace")
     offers: int = told("how many offers they would be on")
+    job: JobFile = maybe("what was asked, as a job file says it; not within `Explanation`")
 
 
 class Relaxation(Answer):
@@ -137,7 +140,8 @@ class Job(Answer):
     needs: str = told("what its consumer must bring: `session_vk`; empty: nothing")
     created_at_ms: int = told("ms since 1970, UTC")
     updated_at_ms: int = told("ms since 1970, UTC")
-    spec: Spec | SpecV1 = told("what is to be run, as it was posted")
+    spec: Spec | SpecV1 = told("what is to be run, as it is hashed into the terms")
+    job: JobFile = told("the same as a job file says it")
     lease: str = told("its current lease; empty: none")
     leases: list[str] = told("all it ever had, in order")
     provider: str = told("the key of the provider, hex; empty: none yet")

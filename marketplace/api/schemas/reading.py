@@ -33,13 +33,15 @@ def parameters_of(operation: Json) -> list[Json]:
     return [p for p in told if p["in"] != "path" and p["name"] != "Idempotency-Key"]
 
 
-def bodies_of(openapi: Json, operation: Json) -> Iterator[tuple[str, Json]]:
-    """Content type and model of each body that it takes; an empty model where it has no fields."""
+def bodies_of(openapi: Json, operation: Json) -> Iterator[tuple[str, str, Json]]:
+    """Content type, name and model of each body that it takes; without a name and fields where
+    the body is bytes."""
     content = cast(Json, cast(Json, operation.get("requestBody") or {}).get("content") or {})
     for kind, media in content.items():
         schema = cast(Json, media.get("schema") or {})
-        optional = [one for one in schema.get("anyOf", ()) if "$ref" in one]
-        yield kind, model_of(openapi, optional[0] if len(optional) == 1 else schema)
+        refs = [one for one in schema.get("anyOf", ()) if "$ref" in one]
+        for one in refs or [schema]:
+            yield kind, str(one.get("$ref", "")).rpartition("/")[2], model_of(openapi, one)
 
 
 def model_of(openapi: Json, schema: Json) -> Json:

@@ -6,10 +6,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from marketplace.api.schemas.jobfile import FILE, JobFile
 from marketplace.api.schemas.shape import Shape
 from marketplace.api.schemas.spec import Spec
 from marketplace.domain.errors import Malformed
 
+Json = dict[str, Any]
 HEX32: Final = "4f" * 32
 HEX28: Final = "1c" * 28
 SPEC: Final[dict[str, Any]] = {
@@ -45,11 +47,11 @@ SPEC: Final[dict[str, Any]] = {
 }
 Key32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", examples=[HEX32])]
 Lovelace = Annotated[int, Field(ge=0, le=2**53, examples=[10_000_000])]
-Vkh = Annotated[str, Field(pattern="^[0-9a-f]{56}$", examples=[HEX28])]
+Vkh = Annotated[str, Field(pattern="^([0-9a-f]{56})?$", examples=[HEX28])]
 ADDRESS: Final = "addr_test1vz0ng9klp2ql4jhfcyvghz5uj09aa2yu4n8s9mrhcy7w0ugsayf6e"
 Address = Annotated[str, Field(min_length=10, max_length=250, examples=[ADDRESS])]
 Utxos = Annotated[list[Annotated[str, Field(max_length=20_000)]], Field(max_length=500)]
-_CONSUMER: Final = "hash of the account's own payment key, hex"
+_CONSUMER: Final = "hash of the account's own payment key, hex; empty: the account itself"
 _KEY: Final = "a fresh session key, hex"
 _WALLET: Final = "the wallet's address, Bech32 or hex as CIP-30 gives it"
 _UTXOS: Final = "the wallet's outputs, hex of their CBOR as CIP-30 gives them; none: the chain's"
@@ -61,19 +63,15 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class SpecBody(Body):
-    """A job, as ``JobSpec.to_wire()`` writes it."""
-
-    spec: Annotated[dict[str, Any], Shape(Spec)] = Field(
-        examples=[SPEC], description="as a job file says it; `JobSpec.from_wire` is what judges it"
-    )
+class Nothing(Body):
+    """Nothing is said beside the job."""
 
 
-class JobBody(SpecBody):
-    """A job and the keys by which its channel can be named."""
+class JobKeys(Body):
+    """The keys by which a job's channel can be named."""
 
     session_vk: Key32 = Field(description=_KEY)
-    consumer_vkh: Vkh = Field(description=_CONSUMER)
+    consumer_vkh: Vkh = Field(default="", description=_CONSUMER)
     channels: list[Key32] = Field(
         default_factory=list[Key32],
         max_length=100,
@@ -86,13 +84,63 @@ class JobBody(SpecBody):
     )
 
 
-class GangBody(SpecBody):
-    """A job with a gang, and a fresh session key for each member."""
+class GangKeys(Body):
+    """A fresh session key for each member of a gang."""
 
     session_vks: list[Key32] = Field(
         min_length=2, max_length=64, description="one fresh session key for each member, hex"
     )
-    consumer_vkh: Vkh = Field(description=_CONSUMER)
+    consumer_vkh: Vkh = Field(default="", description=_CONSUMER)
+
+
+class SpecBody(Body):
+    """A job by its compact form, as ``JobSpec.to_wire()`` writes it."""
+
+    spec: Annotated[dict[str, Any], Shape(Spec)] = Field(
+        examples=[SPEC], description="the form that is hashed and signed for: units resolved"
+    )
+
+
+class JobBody(JobKeys, SpecBody):
+    """A job by its compact form, and the keys by which its channel can be named."""
+
+
+class GangBody(GangKeys, SpecBody):
+    """A gang by its compact form, and its members' keys."""
+
+
+class FileBody(Body):
+    """A job by its job file."""
+
+    job: Annotated[dict[str, Any], Shape(JobFile)] = Field(
+        examples=[FILE], description="as docs/jobs.md says it"
+    )
+
+
+class JobFileBody(JobKeys, FileBody):
+    """A job by its job file, and the keys by which its channel can be named."""
+
+
+class GangFileBody(GangKeys, FileBody):
+    """A gang by its job file, and its members' keys."""
+
+
+def job_forms(by_file: type[FileBody], by_spec: type[SpecBody], beside: type[Body]) -> Json:
+    """OpenAPI's entry for a body that is a job in any of its forms (``http.jobforms``), and for
+    what is in the query where the body is the file itself."""
+    names = [model.__name__ for model in (by_file, by_spec, JobFile)]
+    refs = [{"$ref": f"#/components/schemas/{name}"} for name in names]
+    content = {
+        "application/json": {"schema": {"anyOf": refs}},
+        "application/yaml": {"schema": refs[-1]},
+    }
+    schema = beside.model_json_schema()
+    query = [
+        {"name": name, "in": "query", "required": False, "schema": about,
+         "description": about["description"] + "; where the body is the job file itself"}
+        for name, about in schema.get("properties", {}).items()
+    ]  # fmt: skip
+    return {"requestBody": {"required": True, "content": content}, "parameters": query}
 
 
 class SignBody(Body):
@@ -257,3 +305,9 @@ def unhex(text: str, name: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError as error:
         raise Malformed(f"{name} is not hex") from error
+
+
+POSTED: Final[tuple[type[BaseModel], ...]] = (
+    FileBody, SpecBody, JobFileBody, JobBody, GangFileBody, GangBody, JobFile,
+)  # fmt: skip
+"""Bodies that the routes read by themselves: the document has them of this list."""

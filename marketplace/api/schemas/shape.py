@@ -39,9 +39,9 @@ def told(text: str, **more: Any) -> Any:
     return Field(description=text, **more)
 
 
-def maybe(text: str) -> Any:
+def maybe(text: str, **more: Any) -> Any:
     """A field that is absent where it says nothing; the document names no default for it."""
-    return Field(default=None, description=text, json_schema_extra=_no_default)
+    return Field(default=None, description=text, json_schema_extra=_no_default, **more)
 
 
 def _no_default(schema: dict[str, Any]) -> None:

@@ -184,16 +184,17 @@ class Reader:
         """*job* with its image's digest;
         :class:`~marketplace.client.jobs.images.ImageNotPinned`.
         """
-        from marketplace.client.jobs import images
+        from marketplace.client.jobs.images import ImageNotPinned, digest_of
+        from marketplace.domain.work import image_names
 
         spec, name = job.spec, job.spec.image
         if not spec.placement.isolation.takes_image:
             return job  # the host's own programs run: nothing is pulled
-        if (known := images.pinned(name)) is not None:
+        if (known := image_names.pinned(name)) is not None:
             return replace(job, spec=replace(spec, image=known))
-        if not images.is_local(name):
-            return replace(job, spec=replace(spec, image=await images.digest_of(name)))
-        digest = images.announced(name, await self.offers())
+        if not image_names.is_local(name):
+            return replace(job, spec=replace(spec, image=await digest_of(name)))
+        digest = image_names.announced(name, await self.offers())
         if not digest:
-            raise images.ImageNotPinned(f"{name}: no provider here announces this local image")
-        return replace(job, spec=images.on_offers_with(spec, digest))
+            raise ImageNotPinned(f"{name}: no provider here announces this local image")
+        return replace(job, spec=image_names.on_offers_with(spec, digest))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work import jobfile
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import (
     Channel,
@@ -88,6 +89,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "created_at_ms": job.created_ms,
         "updated_at_ms": job.updated_ms,
         "spec": job.spec,
+        "job": jobfile.write(job.parsed),
         "lease": job.lease,
         "leases": leases,
         "provider": job.provider or (shown.provider if shown else ""),

@@ -79,7 +79,7 @@ async def market(
     settings: Settings = FAST,
     served: Mapping[str, Any] = MappingProxyType({}),
     console: bool = False,
-    seen: set[Answered] | None = None,
+    seen: dict[Answered, bytes] | None = None,
     **more: Any,
 ):
     """(url, running) of a market process inside this one, whose every answer is what its document

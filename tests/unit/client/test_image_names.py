@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marketplace.client.jobs import images
-from marketplace.client.jobs.images import Reference
+from marketplace.client.jobs.images import challenge
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.work import image_names as images
+from marketplace.domain.work.image_names import Reference
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Placement, Range, Resources
 
@@ -97,9 +98,9 @@ def test_only_the_tag_local_is_asked_of_providers() -> None:
 
 def test_challenges_of_registries() -> None:
     header = 'Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:library/python:pull"'
-    assert images.challenge(header) == {
+    assert challenge(header) == {
         "realm": "https://auth.docker.io/token",
         "service": "registry.docker.io",
         "scope": "repository:library/python:pull",
     }
-    assert images.challenge('Basic realm="x"') == {} == images.challenge("")
+    assert challenge('Basic realm="x"') == {} == challenge("")

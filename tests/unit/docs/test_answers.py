@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import jsonschema_rs
 import pytest
 
 from marketplace.process import reference
@@ -75,3 +76,23 @@ def test_every_body_is_typed_and_every_refusal_a_problem(name: str, operation: J
             if kind == "application/json":
                 shown = schema.get("anyOf", [schema])
                 assert all("$ref" in one or one.get("type") == "null" for one in shown), name
+
+
+def test_every_answer_of_json_has_an_example_that_is_one() -> None:
+    bare: list[str] = []
+    for name, operation in OPERATIONS:
+        for status, answer in operation["responses"].items():
+            media = answer.get("content", {}).get("application/json")
+            if status >= "300" or media is None:
+                continue
+            if "example" not in media:
+                bare.append(f"{name} {status}")
+                continue
+            whole = {**media["schema"], "components": DOCUMENT["components"]}
+            judge = jsonschema_rs.Draft202012Validator(whole)
+            if not judge.is_valid(media["example"]):
+                bare.append(f"{name} {status}: not as its shape says")
+    assert not bare, (
+        bare, "run TALLY_WRITE_GOLDEN=1 pytest tests/integration/market/test_every_answer.py, then"
+        " TALLY_WRITE_GOLDEN=1 pytest tests/unit/docs/test_api_page.py"
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """Job files: strict, with the line of every problem and the nearest known name.
 
-``parse(root_node, name) -> JobFile``; the tree comes from ``client/jobfiles.py`` (YAML and JSON).
+``parse(root_node, name) -> JobFile``; the tree comes from ``marketplace/jobtext.py`` (YAML and
+JSON). ``write(spec)`` is the way back.
 """
 
 from marketplace.domain.work.jobfile.nodes import (
@@ -23,6 +24,8 @@ from marketplace.domain.work.jobfile.nodes import (
     WrongType,
 )
 from marketplace.domain.work.jobfile.parse import JobFile, Source, nominal_least, parse
+from marketplace.domain.work.jobfile.values import Section
+from marketplace.domain.work.jobfile.write import write
 
 __all__ = [
     "MAX_BYTES",
@@ -40,10 +43,12 @@ __all__ = [
     "Problem",
     "Scalar",
     "ScalarKind",
+    "Section",
     "Source",
     "Table",
     "UnknownKey",
     "WrongType",
     "nominal_least",
     "parse",
+    "write",
 ]

@@ -1,7 +1,7 @@
 """A job file as a tree that remembers where everything stood, and what can be wrong with it.
 
-The domain knows no YAML: whoever reads the text (``client/jobfiles.py``, the market for JSON) hands
-over this tree. Lines and columns count from 1.
+The domain knows no YAML: whoever reads the text (``marketplace/jobtext.py``) hands over this tree.
+Lines and columns count from 1.
 
 * JobFileRefused       a job file that does not say what it must; ``problems`` lists them all
     x JobSyntax          not YAML or JSON, or more of it than a job needs

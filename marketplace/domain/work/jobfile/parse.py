@@ -100,8 +100,11 @@ class JobFile:
         return replace(self.draft, files=tuple(files))
 
 
-def parse(root: Node, name: str = "") -> JobFile:
-    """The job of a file's *root* node; :class:`JobFileRefused` lists everything that is wrong."""
+def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = None) -> JobFile:
+    """The job of a file's *root* node; :class:`JobFileRefused` lists everything that is wrong.
+
+    *also* notes what whoever takes the file asks of it beyond this vocabulary.
+    """
     notes = Notes()
     if not isinstance(root, Table):
         notes.add(WrongType, root, "", f"a job file is a map with {', '.join(TOP)}")
@@ -133,6 +136,8 @@ def parse(root: Node, name: str = "") -> JobFile:
     _gang_rules(top)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
+    if also is not None:
+        also(top)
     notes.refuse(name)
     return JobFile(draft(), sources)
 
