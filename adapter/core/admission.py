@@ -14,6 +14,7 @@ from adapter.core import debt, registries
 from adapter.core.state import Now, Own, State
 from adapter.core.workload import runtime_for
 from marketplace.domain.errors import Refusal
+from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import Terms, close_period_floor
 from marketplace.domain.protocol import wire
@@ -201,18 +202,19 @@ def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
 def _device_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterator[Rule]:
     """Each device is priced, healthy and free."""
     offer = own.offer
-    if terms.resource == "core":
-        yield offer.core_rate > 0, "CORES_NOT_OFFERED", "cores are not rented alone here"
-        yield terms.rate_micro >= offer.core_rate, "PRICE_BELOW", f"a core is {offer.core_rate}"
+    if not KINDS[terms.resource].devices:
+        rate = offer.rate(terms.resource)
+        yield rate > 0, "CORES_NOT_OFFERED", "cores are not rented alone here"
+        yield terms.rate_micro >= rate, "PRICE_BELOW", f"a {KINDS[terms.resource].word} is {rate}"
         return
     for uuid in grant.gpus:
         gpu = offer.host.gpu(uuid)
         if gpu is None:
             yield False, "DEVICES_UNKNOWN", f"{uuid} is gone"
             return
-        rate = offer.gpu_rates.get(gpu.model)
-        yield rate is not None, "PRICE_MISSING", f"{gpu.model} has no price"
-        yield terms.rate_micro >= (rate or 0), "PRICE_BELOW", f"{gpu.model} is {rate} now"
+        rate = offer.rate(terms.resource, gpu.model)
+        yield rate > 0, "PRICE_MISSING", f"{gpu.model} has no price"
+        yield terms.rate_micro >= rate, "PRICE_BELOW", f"{gpu.model} is {rate} now"
         yield gpu.rentable, "DEVICE_UNHEALTHY", f"{uuid}: {gpu.health.value} {gpu.health_note}"
         yield _free(state, terms, gpu, grant.share), "DEVICE_BUSY", f"{uuid} is taken"
 

@@ -12,6 +12,7 @@ from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, St
 from adapter.core.state import Channel, Lease, PauseCause
 from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
 from adapter.core.wish import WORKLOAD, Wish, WishEvent
+from marketplace.domain.metering.kinds import CORE, GPU
 from marketplace.domain.metering.meter import Meter
 from marketplace.domain.metering.reading import Cause, Phase
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -48,8 +49,8 @@ def wish(lease: Lease, event: WishEvent) -> Lease:
 def new_meters(grant: Grant) -> tuple[Meter, ...]:
     """Fresh accounts: one for each device, or one for the cores."""
     if not grant.gpus:
-        return (Meter("core", CORES, grant.cpu_milli),)
-    return tuple(Meter("gpu", uuid, grant.share) for uuid in grant.gpus)
+        return (Meter(CORE.name, CORES, grant.cpu_milli),)
+    return tuple(Meter(GPU.name, uuid, grant.share) for uuid in grant.gpus)
 
 
 # ---- beginning -----------------------------------------------------------------------------------

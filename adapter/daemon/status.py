@@ -18,9 +18,9 @@ import anyio.abc
 from adapter.core.state import Channel, Lease
 from adapter.daemon.daemon import Daemon
 from marketplace.domain.errors import Fault, NotFound
+from marketplace.domain.metering.kinds import CORE, GPU, show_rate
 from marketplace.domain.metering.usage import usage
 from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.units import show_rate
 from marketplace.domain.work.lease import LeaseState
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -68,12 +68,12 @@ def report(daemon: Daemon, balance: Callable[[], dict[str, Any]] | None = None) 
                 "health": gpu.health.value,
                 "note": gpu.health_note,
                 "simulated": gpu.simulated,
-                "rate": show_rate(own.offer.gpu_rates.get(gpu.model, 0)),
+                "rate": show_rate(own.offer.rate(GPU.name, gpu.model), GPU.name),
                 "lease": next((x.id for x in state.leases.values() if gpu.uuid in x.devices), None),
             }
             for gpu in own.offer.host.gpus
         ],
-        "core_rate": show_rate(own.offer.core_rate, "core"),
+        "core_rate": show_rate(own.offer.rate(CORE.name), CORE.name),
         "earned": state.earned,
         "claimed": state.claimed,
         "unclaimed": sum(c.unclaimed for c in channels if c.stage is not ChannelStage.ENDED),

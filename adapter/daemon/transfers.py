@@ -218,7 +218,7 @@ class Transfers:
         except (OSError, TimeoutError) as failed:
             error = str(failed)[:200] or "no answer"
         finally:
-            self._streams.pop(key, None)
+            self._let_go(key)
             incoming.close()
         self._link.send(wire.StreamClosed(*key, error))
 
@@ -257,11 +257,14 @@ class Transfers:
         except anyio.WouldBlock:
             self.stream_closed(wire.StreamClosed(*key, "too slow"))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._streams.pop(key, None)
+            self._let_go(key)
 
     def stream_closed(self, message: wire.StreamClosed) -> None:
         """The other side hung up."""
-        stream = self._streams.pop((message.lease, message.stream_id), None)
+        self._let_go((message.lease, message.stream_id))
+
+    def _let_go(self, key: tuple[str, str]) -> None:
+        stream = self._streams.pop(key, None)
         if stream is not None:
             stream.close()
 

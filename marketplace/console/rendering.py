@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from marketplace.console.said import why_ended
+from marketplace.domain.metering.kinds import show_units
 from marketplace.domain.units import (
     LOVELACE_PER_ADA,
     MICRO,
@@ -59,12 +60,12 @@ def rate(micro: int) -> str:
 
 
 def an_hour(micro: int) -> Markup:
-    """The same rate as ADA an hour, exact in its title."""
+    """A rate as ADA an hour, exact in its title."""
     return ada(hourly(micro)) + " an hour"
 
 
 def plain_hour(micro: int) -> str:
-    """The same for where a title cannot be."""
+    """A rate as ADA an hour, where a title cannot be."""
     return f"{about(hourly(micro))} an hour"
 
 
@@ -233,7 +234,8 @@ def environment(
 
     filters: dict[str, Callable[..., Any]] = {
         "ada": ada, "about": about, "exact": exact, "rate": rate, "hourly": an_hour,
-        "an_hour": plain_hour, "fiat": in_fiat, "fiat_hourly": fiat_hourly, "when": relative,
+        "an_hour": plain_hour, "fiat": in_fiat, "fiat_hourly": fiat_hourly,
+        "units": show_units, "when": relative,
         "clock": clock, "size": size, "memory": memory, "bytes": bytes_of, "short": short,
         "words": words, "duration": show_duration, "pretty": _pretty,
     }  # fmt: skip

@@ -8,11 +8,10 @@ per-mille of a device.
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final
 
 from marketplace.domain.errors import Malformed
 
-Resource = Literal["gpu", "core"]
 LOVELACE_PER_ADA: Final = 1_000_000
 MICRO: Final = 1_000_000
 SECONDS_AN_HOUR: Final = 3600
@@ -96,22 +95,6 @@ def show_ada(lovelace: int) -> str:
     sign = "-" if lovelace < 0 else ""
     whole, part = divmod(abs(lovelace), LOVELACE_PER_ADA)
     return f"{sign}{whole}.{part:06d} ADA"
-
-
-def show_rate(rate_micro: int, resource: Resource = "gpu") -> str:
-    """``1900 lovelace per GPU-second``; exact, without trailing zeros."""
-    whole, part = divmod(rate_micro, MICRO)
-    text = f"{whole}.{part:06d}".rstrip("0").rstrip(".")
-    return f"{text} lovelace per {'GPU' if resource == 'gpu' else 'core'}-second"
-
-
-def show_price(rate_micro: int, resource: Resource = "gpu") -> str:
-    """``4.68 ADA per GPU-hour (1300 lovelace per GPU-second)``: per hour with four digits, as
-    people compare it, and the exact rate of the terms.
-    """
-    text = show_ada(four_digits(hourly(rate_micro))).removesuffix(" ADA").rstrip("0").rstrip(".")
-    unit = "GPU" if resource == "gpu" else "core"
-    return f"{text} ADA per {unit}-hour ({show_rate(rate_micro, resource)})"
 
 
 def show_duration(ms: int) -> str:

@@ -29,6 +29,7 @@ class Tunnel:
         self._hub.streams[self._id] = Stream(self._send, self._lease, self._provider)
         if not self._hub.tell(self._provider, wire.StreamOpened(self._lease, self._id, self._port)):
             self._hub.streams.pop(self._id, None)
+            self._close()
             raise Offline("the provider is not connected to this market process")
         return self
 
@@ -40,6 +41,9 @@ class Tunnel:
     ) -> None:
         if self._hub.streams.pop(self._id, None) is not None:
             self._hub.tell(self._provider, wire.StreamClosed(self._lease, self._id, ""))
+        self._close()
+
+    def _close(self) -> None:
         self._send.close()
         self._receive.close()
 

@@ -248,6 +248,10 @@ class Hub:
     async def _converse(self, connection: Connection) -> None:
         send, receive = anyio.create_memory_object_stream[bytes](QUEUE)
         connection.outgoing = send
+        with send, receive:
+            await self._both_ways(connection, receive)
+
+    async def _both_ways(self, connection: Connection, receive: Any) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._write, connection, receive, tasks.cancel_scope)
             try:
@@ -261,8 +265,6 @@ class Hub:
                 log.warning("connection", role=self.role, error=refused.line())
                 await self._reject(connection.socket, refused)
             tasks.cancel_scope.cancel()
-        send.close()
-        receive.close()
 
     async def _write(self, connection: Connection, frames: Any, scope: anyio.CancelScope) -> None:
         try:

@@ -22,14 +22,14 @@ def test_the_demo_reconciles() -> None:
             assert await demo.ended(PATIENCE_S) == 0, str(demo)
         said = demo.last
         assert said["reconciled"] is True, str(demo)
-        by_kind = {job["kind"]: job for job in said["jobs"]}
-        assert sorted(by_kind) == ["cpu", "gpu"]
-        cpu, gpu = by_kind["cpu"], by_kind["gpu"]
-        assert cpu["core_ms"] > 0 and cpu["gpu_ms"] == 0 and cpu["simulated"] is False
-        assert gpu["gpu_ms"] > 0 and gpu["core_ms"] == 0 and gpu["simulated"] is True
+        by_kind = {job["resource"]: job for job in said["jobs"]}
+        assert sorted(by_kind) == ["core", "gpu"]
+        cpu, gpu = by_kind["core"], by_kind["gpu"]
+        assert cpu["unit_ms"] > 0 and cpu["simulated"] is False
+        assert gpu["unit_ms"] > 0 and gpu["simulated"] is True
         assert "SIMULATED" in gpu["device"]
         for job in said["jobs"]:
-            held = job["gpu_ms"] + job["core_ms"]
+            held = job["unit_ms"]
             assert job["owed"] == held * job["rate_micro"] // 10**9 > 0
             assert job["ticks"] >= 1
             assert held <= (job["docker_ms"] + 1000) * job["units_milli"] // 1000

@@ -15,6 +15,7 @@ from marketplace.api.schemas import supply
 from marketplace.api.schemas.names import OfferId, ProviderVk
 from marketplace.api.schemas.shape import Shape, text_of
 from marketplace.domain.errors import Fault, NotFound
+from marketplace.domain.metering.kinds import CORE, GPU
 from marketplace.domain.supply.grant import model_matches
 from marketplace.domain.supply.lines import CORES, fitting, lines
 from marketplace.domain.supply.offer import OfferState
@@ -227,7 +228,7 @@ async def devices(parts: PartsDep) -> Annotated[dict[str, Any], Shape(supply.Mod
             simulated = any(g.simulated for g in line.devices)
             row = rows.setdefault(
                 line.model,
-                {"model": line.model, "resource": "gpu" if line.devices else "core",
+                {"model": line.model, "resource": (GPU if line.devices else CORE).name,
                  "vram_mib": line.vram_mib, "count": 0, "free": 0, "simulated": simulated,
                  "rate_micro_min": rate, "rate_micro_max": rate},
             )  # fmt: skip

@@ -10,8 +10,8 @@ from marketplace.api.schemas.jobfile import JobFile
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.api.schemas.spec import Spec, SpecV1
 from marketplace.api.schemas.supply import Offer
+from marketplace.domain.metering.kinds import Resource
 from marketplace.domain.money.transaction import TxState
-from marketplace.domain.units import Resource
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 

@@ -6,9 +6,9 @@ from typing import Literal
 
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.domain.isolation import Isolation
+from marketplace.domain.metering.kinds import Resource
 from marketplace.domain.supply.hardware import Health, Sharing
 from marketplace.domain.supply.offer import OfferState
-from marketplace.domain.units import Resource
 
 
 class Alive(Answer):

@@ -20,10 +20,11 @@ from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import with_fees
 from marketplace.domain.errors import NotFound
+from marketplace.domain.metering.kinds import KINDS, show_rate
 from marketplace.domain.money.evidence import Evidence, evidence_to_json, read
 from marketplace.domain.money.invoice.bill import HopTotal, Invoice, RouteLine, Total
 from marketplace.domain.money.invoice.verify import reconcile
-from marketplace.domain.units import show_ada, show_duration, show_rate
+from marketplace.domain.units import show_ada, show_duration
 
 JOB = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What an id looks like; anything else names a file."""
@@ -109,12 +110,11 @@ def show(bill: Invoice, *, verified: bool, fees: int | None = None) -> None:
     """
     rows: list[tuple[object, ...]] = []
     for line in bill.lines:
-        unit = "GPU" if line.resource == "gpu" else "core"
         rows.append(
             (
                 line.lease,
                 _clock(line.started_wall_ms),
-                f"{line.unit_ms} {unit}-ms in {line.ticks} ticks",
+                f"{line.unit_ms} {KINDS[line.resource].word}-ms in {line.ticks} ticks",
                 show_rate(line.rate_micro, line.resource),
                 show_ada(line.owed),
             )

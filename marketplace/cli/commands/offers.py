@@ -21,8 +21,9 @@ from marketplace.cli.shared.tables import device_text
 from marketplace.client.net.http import Http
 from marketplace.domain.errors import Malformed
 from marketplace.domain.isolation import want_isolation
+from marketplace.domain.metering.kinds import CORE, GPU, KINDS, show_rate
 from marketplace.domain.supply.grant import model_matches
-from marketplace.domain.units import Resource, parse_rate_micro, parse_size_mib, show_rate
+from marketplace.domain.units import parse_rate_micro, parse_size_mib
 from marketplace.domain.work.jobfile import nominal_least
 from marketplace.domain.work.jobfile.nodes import nearest
 
@@ -141,7 +142,7 @@ def rows_of(offer: Row) -> list[Row]:
         row = kinds.setdefault(
             (str(gpu["model"]), int(gpu["vram_mib"])),
             {
-                **base, "resource": "gpu", "model": gpu["model"], "vram_mib": gpu["vram_mib"],
+                **base, "resource": GPU.name, "model": gpu["model"], "vram_mib": gpu["vram_mib"],
                 "count": 0, "free": 0, "rate_micro": gpu.get("rate_micro", 0),
                 "simulated": bool(gpu.get("simulated")),
             },
@@ -152,7 +153,7 @@ def rows_of(offer: Row) -> list[Row]:
     if offer.get("core_rate_micro"):
         found.append(
             {
-                **base, "resource": "core",
+                **base, "resource": CORE.name,
                 "model": cast(Row, offer.get("cpu") or {}).get("model", "CPU"), "vram_mib": 0,
                 "count": 0, "free": 0, "rate_micro": offer["core_rate_micro"], "simulated": False,
             }
@@ -202,10 +203,9 @@ def search(
 
 
 def _cells(row: Row) -> tuple[object, ...]:
-    resource: Resource = "core" if row["resource"] == "core" else "gpu"
     free = (
         f"{row['free']} of {row['count']}"
-        if resource == "gpu"
+        if KINDS[row["resource"]].devices
         else f"{row['cpu_milli'] // 1000} cores"
     )
     memory = f"{row['vram_mib']} MiB" if row["vram_mib"] else f"{row['memory_mib']} MiB"
@@ -213,7 +213,7 @@ def _cells(row: Row) -> tuple[object, ...]:
         device_text(row["model"], row["simulated"]),
         memory,
         free,
-        show_rate(int(row["rate_micro"]), resource).replace("lovelace ", ""),
+        show_rate(int(row["rate_micro"]), row["resource"]).replace("lovelace ", ""),
         row["region"],
         row["provider"][:16],
     )

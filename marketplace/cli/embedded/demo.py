@@ -35,6 +35,7 @@ from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.isolation import Isolation
+from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.metering.reading import Cause
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.invoice.bill import Invoice, Line
@@ -182,21 +183,19 @@ async def _account(job: Job, story: Story, say: Any) -> None:
     story.transactions += [str(tx["id"]) for tx in view.get("transactions", [])]
     for line in invoice.lines:
         story.jobs.append(_shown(line, view))
-        unit = "GPU" if line.resource == "gpu" else "core"
         mark = "  [yellow]SIMULATED[/]" if view.get("simulated") else ""
         say(
             f"[bold]{view['name']}[/] {view.get('reason')}  {line.unit_ms / 1000:.3f}"
-            f" {unit}-seconds, {line.ticks} ticks, {line.owed} lovelace{mark}"
+            f" {KINDS[line.resource].word}-seconds, {line.ticks} ticks, {line.owed} lovelace{mark}"
         )
 
 
 def _shown(line: Line, view: dict[str, Any]) -> dict[str, Any]:
     return {
-        "kind": "gpu" if line.resource == "gpu" else "cpu",
+        "resource": line.resource,
         "device": view.get("device"),
         "simulated": bool(view.get("simulated")),
-        "gpu_ms": line.unit_ms if line.resource == "gpu" else 0,
-        "core_ms": line.unit_ms if line.resource == "core" else 0,
+        "unit_ms": line.unit_ms,
         "rate_micro": line.rate_micro,
         "owed": line.owed,
         "ticks": line.ticks,
@@ -217,7 +216,7 @@ async def _against_docker(story: Story, containers: Containers) -> None:
         if docker_ms is None:
             continue  # the process runtime: its own times are the only ones
         job["docker_ms"] = docker_ms
-        held = (job["gpu_ms"] or job["core_ms"]) + job["lost_ms"] * job["units_milli"] // 1000
+        held = job["unit_ms"] + job["lost_ms"] * job["units_milli"] // 1000
         most = job["units_milli"]  # a second, in unit-milliseconds
         if abs(docker_ms * job["units_milli"] // 1000 - held) > most:
             story.refused.append(f"{job['lease']}: metered {held}, Docker says {docker_ms} ms")

@@ -30,9 +30,9 @@ from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.errors import TallyError
+from marketplace.domain.metering.kinds import show_price, show_units
 from marketplace.domain.money.keep import KEEP
-from marketplace.domain.money.terms import Terms
-from marketplace.domain.units import show_ada, show_duration, show_price
+from marketplace.domain.units import show_ada, show_duration
 
 SETTLE_S: Final = 90.0
 _LAST_WORDS_S: Final = 15.0
@@ -63,7 +63,8 @@ def offered_text(offered: CheckedQuote) -> str:
     simulated = "  SIMULATED device" if quote.simulated else ""
     lines = [
         f"provider   {terms.provider[:16]}…  {quote.device}{simulated}",
-        f"price      {show_price(terms.rate_micro, terms.resource)} x {units(terms)}",
+        f"price      {show_price(terms.rate_micro, terms.resource)} x"
+        f" {show_units(terms.units_milli, terms.resource)}",
         f"at most    {show_ada(terms.ceiling)} for up to {show_duration(terms.max_duration_ms)}",
     ]
     if note := share_note(terms.resource, terms.units_milli):
@@ -86,14 +87,6 @@ def offered_text(offered: CheckedQuote) -> str:
             f"before     {show_ada(offered.spent)} on another provider, within the same budget"
         )
     return "\n".join(lines)
-
-
-def units(terms: Terms) -> str:
-    """``2 GPUs``, ``0.5 GPU``, ``1.5 cores``: what the rate is multiplied by."""
-    whole, part = divmod(terms.units_milli, 1000)
-    amount = f"{whole}.{part:03d}".rstrip("0").rstrip(".")
-    word = "GPU" if terms.resource == "gpu" else "core"
-    return f"{amount} {word}{'' if terms.units_milli == 1000 or amount.startswith('0') else 's'}"
 
 
 def progress() -> Progress:

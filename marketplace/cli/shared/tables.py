@@ -10,7 +10,8 @@ from rich.text import Text
 
 from marketplace.cli.shared.printing import print_table, show
 from marketplace.cli.shared.screen import out
-from marketplace.domain.units import Resource, show_ada, show_price
+from marketplace.domain.metering.kinds import KINDS, show_price
+from marketplace.domain.units import show_ada
 
 Json = dict[str, Any]
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
@@ -76,8 +77,7 @@ def _job_facts(view: Json) -> list[tuple[str, str]]:
 
 def _price(view: Json) -> str:
     rate = int(view.get("rate_micro") or 0)
-    resource: Resource = "core" if view.get("resource") == "core" else "gpu"
-    return show_price(rate, resource) if rate else ""
+    return show_price(rate, str(view.get("resource"))) if rate else ""
 
 
 def _spent(view: Json) -> str:
@@ -89,9 +89,10 @@ def _spent(view: Json) -> str:
 
 
 def _delivered(view: Json) -> str:
-    unit = "core" if view.get("resource") == "core" else "GPU"
     ms = int(view.get("unit_ms") or 0)
-    return f"{ms} {unit}-ms in {view.get('ticks')} ticks" if ms else ""
+    if not ms:
+        return ""
+    return f"{ms} {KINDS[str(view.get('resource'))].word}-ms in {view.get('ticks')} ticks"
 
 
 def _explained(explain: object) -> str:
@@ -110,7 +111,7 @@ def _next(view: Json) -> str:
 
 def share_note(resource: str, units_milli: int) -> str:
     """What a part of a device is worth; nothing for whole ones and for cores."""
-    if resource != "gpu" or not 0 < units_milli < 1000:
+    if resource not in KINDS or not KINDS[resource].devices or not 0 < units_milli < 1000:
         return ""
     return "is billed and nothing enforces it: only jobs of your own run beside it"
 

@@ -7,10 +7,10 @@ from typing import cast
 
 from marketplace.domain.canonical import want_int
 from marketplace.domain.errors import Malformed
+from marketplace.domain.metering.kinds import want_resource
 from marketplace.domain.metering.merkle import MerkleLog
 from marketplace.domain.metering.meter import Meter, Summary
 from marketplace.domain.metering.reading import Cause, Evidence, Phase, Reading
-from marketplace.domain.units import Resource
 
 
 class MeterMalformed(Malformed):
@@ -64,7 +64,7 @@ def meter_from_wire(wire: Mapping[str, object]) -> Meter:
         s = [want_int(value, "summary") for value in (*row_of[:5], *row_of[6:])]
         row = cast("list[object] | None", wire["last"])
         return Meter(
-            resource=_resource(wire["resource"]),
+            resource=want_resource(wire["resource"]),
             device=cast("str", wire["device"]),
             weight=cast("int", wire["weight"]),
             billed_ns=cast("int", wire["billed_ns"]),
@@ -77,14 +77,6 @@ def meter_from_wire(wire: Mapping[str, object]) -> Meter:
         )
     except (KeyError, ValueError, TypeError, IndexError, Malformed) as error:
         raise MeterMalformed(f"not a meter: {error}") from error
-
-
-def _resource(value: object) -> Resource:
-    if value == "gpu":
-        return "gpu"
-    if value == "core":
-        return "core"
-    raise MeterMalformed(f"{value!r} is not a resource")
 
 
 def _reading_from(row: list[object]) -> Reading:

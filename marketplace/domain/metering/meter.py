@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from marketplace.domain.metering.kinds import KINDS, Resource
 from marketplace.domain.metering.merkle import MerkleLog
 from marketplace.domain.metering.reading import (
     NS_PER_MS,
@@ -27,7 +28,7 @@ from marketplace.domain.metering.reading import (
     Reading,
     reading_fault,
 )
-from marketplace.domain.units import WHOLE, Resource
+from marketplace.domain.units import WHOLE
 
 BRIDGE_NS: Final = 5 * NS_PER_S
 """A missed poll up to this long needs no proof of continuity."""
@@ -55,7 +56,7 @@ class Summary:
 class Meter:
     """The account of one device of one workload, or of its cores.
 
-    *weight* is the device's share (per-mille) for a "gpu", milli-cores held for a "core".
+    *weight* is the share (per-mille) of a device, else the thousandths of a unit that are held.
 
     *billed_ns* is delivered time before the weight; *lost_ns* is what was not billed, by cause.
     *latched* is a fault that only a new workload clears.
@@ -105,16 +106,13 @@ def _discontinuity(resource: Resource, before: Reading, now: Reading) -> Cause |
         return Cause.IDENTITY
     if elapsed - (now.mono_ns - before.mono_ns) > SLEEP_NS:
         return Cause.SUSPENDED
-    old, new = _counter(resource, before), _counter(resource, now)
+    counter = KINDS[resource].counter
+    old, new = counter(before.evidence), counter(now.evidence)
     if old is not None and new is not None and new < old:
-        return Cause.ENERGY_RESET if resource == "gpu" else Cause.UNPROVEN
+        return KINDS[resource].fell
     if elapsed > BRIDGE_NS and (old is None or (new is None and now.phase is not Phase.EXITED)):
         return Cause.UNPROVEN
     return None
-
-
-def _counter(resource: Resource, reading: Reading) -> int | None:
-    return reading.evidence.energy_mj if resource == "gpu" else reading.evidence.cpu_ns
 
 
 def _verdict(meter: Meter, before: Reading, now: Reading) -> Cause | None:

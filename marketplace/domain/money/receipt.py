@@ -14,8 +14,9 @@ from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
+from marketplace.domain.metering.kinds import Resource, want_resource
 from marketplace.domain.money.terms import Terms
-from marketplace.domain.units import Resource, owed, unit_ms
+from marketplace.domain.units import owed, unit_ms
 
 _TAG: Final = "tally/receipt/v1"
 GENESIS: Final = bytes(32)
@@ -78,12 +79,8 @@ class Receipt:
     def decode(data: bytes) -> Receipt:
         """The reverse of :meth:`encode`; :class:`Malformed` for anything else."""
         f = canonical.decode_tagged(data, _TAG, 15)
-        if (
-            f[7] not in ("gpu", "core")
-            or not isinstance(f[14], bool)
-            or not isinstance(f[11], list)
-        ):
-            raise Malformed("a receipt's resource, lost time or final mark is not one")
+        if not isinstance(f[14], bool) or not isinstance(f[11], list):
+            raise Malformed("a receipt's lost time or final mark is not one")
         lost = tuple(
             Lost(want_text(c, "cause", 40), want_int(ms, "lost ms"))
             for c, ms in (want_list(x, 2, "lost") for x in cast(list[object], f[11]))
@@ -96,7 +93,7 @@ class Receipt:
             t1_ms=want_int(f[4], "t1_ms"),
             wall_ms=want_int(f[5], "wall_ms"),
             device=want_bytes(f[6], 32, "device"),
-            resource=f[7],
+            resource=want_resource(f[7]),
             unit_ms_total=want_int(f[8], "unit_ms_total"),
             lease_owed=want_int(f[9], "lease_owed"),
             channel_owed=want_int(f[10], "channel_owed"),

@@ -10,8 +10,9 @@ from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import verifies
+from marketplace.domain.metering.kinds import Resource, want_resource
 from marketplace.domain.money.channel import Consts
-from marketplace.domain.units import Resource, owed, unit_ms
+from marketplace.domain.units import owed, unit_ms
 
 TAG: Final = "tally/terms/v1"
 MAX_FEE_BPS: Final = 100  # adapters refuse more: the bounty is a settler's pay, not a tax
@@ -128,8 +129,7 @@ class Terms:
         f: dict[str, Any] = dict(
             zip(_FIELDS, canonical.decode_tagged(data, TAG, len(_FIELDS)), strict=True)
         )
-        if f["resource"] not in ("gpu", "core"):
-            raise Malformed("resource is gpu or core")
+        want_resource(f["resource"])
         for name in ("lease", "job", "offer", "provider", "asset"):
             want_text(f[name], name, 200)
         for name, length in _BYTES.items():

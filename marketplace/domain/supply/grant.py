@@ -13,9 +13,10 @@ from math import comb
 from typing import Final
 
 from marketplace.domain import canonical
+from marketplace.domain.metering.kinds import CORE, GPU, Resource
 from marketplace.domain.money.terms import Terms, TermsRefused
 from marketplace.domain.supply.hardware import Gpu, HostHardware
-from marketplace.domain.units import WHOLE, Resource
+from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import GpuNeed
 
@@ -37,7 +38,7 @@ class Grant:
     @property
     def resource(self) -> Resource:
         """What is billed: the devices if there are any, else the cores."""
-        return "gpu" if self.gpus else "core"
+        return GPU.name if self.gpus else CORE.name
 
     @property
     def units_milli(self) -> int:

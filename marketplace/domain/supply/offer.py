@@ -22,6 +22,7 @@ from marketplace.domain.canonical import (
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.isolation import Isolation, want_isolation
 from marketplace.domain.machine import Machine
+from marketplace.domain.metering.kinds import KINDS, Resource
 from marketplace.domain.money.terms import MAX_FEE_BPS
 from marketplace.domain.supply.hardware import HostHardware
 from marketplace.domain.work.job import VERSION
@@ -147,6 +148,14 @@ class Offer:
     job_version: int = VERSION
     keep_most_ms: int = 0
     minimum: int = 0
+
+    def rate(self, resource: Resource, model: str = "") -> int:
+        """What a unit of *resource* costs a second, in micro-lovelace (of a device: its *model*'s);
+        0: it is not rented.
+        """
+        kind = KINDS[resource]
+        rates: Any = getattr(self, kind.rates)
+        return int(rates.get(model, 0) if kind.devices else rates)
 
     def __post_init__(self) -> None:
         simulated = any(gpu.simulated for gpu in self.host.gpus)

@@ -16,6 +16,7 @@ from marketplace.domain.canonical import (
 )
 from marketplace.domain.errors import Malformed
 from marketplace.domain.isolation import Isolation, want_isolation
+from marketplace.domain.metering.kinds import KINDS, Resource
 
 UNLIMITED: Final = 2**53
 MOST_MEMBERS: Final = 64
@@ -197,6 +198,10 @@ class Price:
     max_gpu_rate: int = 0
     max_core_rate: int = 0
     budget: int = 10_000_000
+
+    def cap(self, resource: Resource) -> int:
+        """The most that a unit of *resource* may cost a second, in micro-lovelace; 0: no cap."""
+        return int(getattr(self, KINDS[resource].cap))
 
     def to_wire(self) -> dict[str, Any]:
         """Every field."""

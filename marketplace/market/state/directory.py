@@ -14,11 +14,12 @@ from functools import cache
 from typing import Any, Final
 
 from marketplace.domain.isolation import Isolation
+from marketplace.domain.metering.kinds import Resource
 from marketplace.domain.money.terms import close_period_floor
 from marketplace.domain.supply.grant import Grant, model_matches, of_block
 from marketplace.domain.supply.hardware import Gpu as Device
 from marketplace.domain.supply.offer import Offer, OfferState
-from marketplace.domain.units import WHOLE, Resource
+from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import UNLIMITED, Resources
 from marketplace.domain.work.workload import EgressMode
@@ -394,8 +395,8 @@ class Directory:
             if len(blocks) == 1 or _answers(placed.request, plain):
                 devices = [listed.slots[s] for s in placed.gpus]
                 grant = of_block(spec, block, tuple(d.uuid for d in devices))
-                rates = [listed.offer.gpu_rates[d.model] for d in devices]
-                rate = max(rates) if rates else listed.offer.core_rate
+                models = {d.model for d in devices} or {""}
+                rate = max(listed.offer.rate(grant.resource, model) for model in models)
                 return Match(listed.offer, grant, block, placed, rate)
         raise RuntimeError(f"a placement on {placed.host} answers none of the job's blocks")
 

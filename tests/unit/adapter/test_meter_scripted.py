@@ -73,7 +73,7 @@ def test_ten_minutes_are_metered_within_a_thousandth(rig: Rig) -> None:
     meter = bench.meters[0]
     assert abs(meter.delivered_ms - 600_000) <= 600
     assert off_by_ms(meter, bench.started, bench.clock.wall_ms()) == 0
-    assert usage(bench.meters).gpu_ms == meter.delivered_ms
+    assert usage(bench.meters).unit_ms("gpu") == meter.delivered_ms
 
 
 FAULTS = {

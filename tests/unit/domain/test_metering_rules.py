@@ -237,7 +237,7 @@ def test_a_leases_usage_sums_its_devices() -> None:
     first = run(reading(0), reading(4))
     second = replace(run(reading(0), reading(2), reading(4, fault=Cause.NVML_GONE)), device="GPU-0")
     total = usage([first, second])
-    assert total.gpu_ms == 6000
+    assert total.unit_ms("gpu") == 6000
     assert total.unit_ms("gpu") == 6000
     assert total.lost_ms == ((Cause.NVML_GONE, 2000),)
     assert total.util_permille == 500

@@ -25,7 +25,7 @@ def test_a_block_holds_its_own_transactions_once(tip: int, height: int, blocks: 
 
 @pytest.mark.parametrize(
     ("state", "blocks", "dead"),
-    itertools.product(FOLLOWED, (0, 1, FINAL_DEPTH - 1, FINAL_DEPTH), (False, True)),
+    list(itertools.product(FOLLOWED, (0, 1, FINAL_DEPTH - 1, FINAL_DEPTH), (False, True))),
 )
 def test_every_look_is_a_way_through_the_table(state: TxState, blocks: int, dead: bool) -> None:
     at = state

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from marketplace.domain import units
 from marketplace.domain.errors import Malformed
+from marketplace.domain.metering import kinds
 from marketplace.domain.money.keep import KEEP, KEEP_MS, read_keep
 
 
@@ -40,7 +41,7 @@ def test_size(text: str, mib: int) -> None:
 def test_rates() -> None:
     assert units.parse_rate_micro("1900.5 lovelace") == 1_900_500_000
     assert units.parse_rate_micro("0.002 ADA") == 2_000_000_000
-    assert units.show_rate(1_900_500_000) == "1900.5 lovelace per GPU-second"
+    assert kinds.show_rate(1_900_500_000, "gpu") == "1900.5 lovelace per GPU-second"
 
 
 def test_one_gpu_second_costs_its_rate() -> None:

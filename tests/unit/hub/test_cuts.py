@@ -59,6 +59,13 @@ class Line:
     async def close(self) -> None:
         self.send_hub.close()
 
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.send_hub.close()
+        self.to_hub.close()
+
     def say(self, message: wire.Message) -> None:
         self.send_hub.send_nowait(self.client.send(message))
 
@@ -87,8 +94,12 @@ def test_what_was_being_handled_when_the_line_broke_is_done() -> None:
     async def story() -> None:
         rig = Rig()
         client = Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16), AT)
+        with Line(client) as first, Line(client) as second:
+            await told(rig, client, first, second)
+        assert rig.done == ["lease_1", "lease_2"]
+
+    async def told(rig: Rig, client: Client, first: Line, second: Line) -> None:
         async with anyio.create_task_group() as tasks:
-            first = Line(client)
             first.send_hub.send_nowait(client.connected())
             tasks.start_soon(rig.hub.serve, first)
             await until(lambda: ADAPTER.verify_key in rig.hub.live)
@@ -97,7 +108,6 @@ def test_what_was_being_handled_when_the_line_broke_is_done() -> None:
             first.broken = True
             rig.hub.tell(ADAPTER.verify_key, note(9))  # the writer finds the line broken
             await anyio.lowlevel.checkpoint()
-            second = Line(client)
             second.send_hub.send_nowait(client.connected())
             tasks.start_soon(rig.hub.serve, second)
             for _ in range(50):
@@ -107,7 +117,6 @@ def test_what_was_being_handled_when_the_line_broke_is_done() -> None:
             second.say(note(2))
             await until(lambda: "lease_2" in rig.done)
             tasks.cancel_scope.cancel()
-        assert rig.done == ["lease_1", "lease_2"]
 
     anyio.run(story)
 
@@ -117,20 +126,20 @@ def test_a_message_of_an_unknown_kind_is_acknowledged_and_the_next_is_handled() 
         rig = Rig()
         rig.leave.set()
         client = Client("adapter", ADAPTER, 42, "test", Numbering(b"s" * 16), AT)
-        async with anyio.create_task_group() as tasks:
-            line = Line(client)
-            line.send_hub.send_nowait(client.connected())
-            tasks.start_soon(rig.hub.serve, line)
-            await until(lambda: client.phase.name == "OPEN")
-            for seq, payload in (
-                (1, cbor2.dumps([codec.VERSION, "Later", {"x": 1}])),
-                (2, codec.to_bytes(note(2))),
-            ):
-                client.numbering.sent = seq
-                client.numbering.unacked.append((seq, payload))
-                line.send_hub.send_nowait(codec.to_bytes(wire.Data(seq, payload)))
-            await until(lambda: not client.numbering.unacked)
-            tasks.cancel_scope.cancel()
+        with Line(client) as line:
+            async with anyio.create_task_group() as tasks:
+                line.send_hub.send_nowait(client.connected())
+                tasks.start_soon(rig.hub.serve, line)
+                await until(lambda: client.phase.name == "OPEN")
+                for seq, payload in (
+                    (1, cbor2.dumps([codec.VERSION, "Later", {"x": 1}])),
+                    (2, codec.to_bytes(note(2))),
+                ):
+                    client.numbering.sent = seq
+                    client.numbering.unacked.append((seq, payload))
+                    line.send_hub.send_nowait(codec.to_bytes(wire.Data(seq, payload)))
+                await until(lambda: not client.numbering.unacked)
+                tasks.cancel_scope.cancel()
         assert rig.done == ["lease_2"]
 
     anyio.run(story)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from marketplace.domain.metering import kinds
 from tests.requires import need_node
 from tests.unit.support.payer import ADAPTER, Paper, signed_terms, terms
 
@@ -80,3 +81,18 @@ def test_an_amount_that_no_number_holds_to_the_lovelace_is_no_amount() -> None:
     asked = ["9007199254.740991", "9007199254.740992", "999999999999.999999", "2.5"]
     program = f'const {{ parseAda }} = await import("{ASSETS}/money/units.js"); return given.map(parseAda);'
     assert page(program, asked) == [2**53 - 1, None, None, 2_500_000]
+
+
+def test_the_page_knows_the_kinds_of_resources_that_we_know_and_says_them_alike() -> None:
+    shown = page(
+        f"""const {{ KINDS, units }} = await import("{ASSETS}/money/kinds.js");
+        return {{ kinds: KINDS, words: given.map(([units_milli, kind]) => units(units_milli, kind)) }};""",
+        asked := [
+            (milli, name) for name in kinds.KINDS for milli in (125, 500, 1000, 1500, 64_000)
+        ],
+    )
+    assert shown["kinds"] == {
+        name: {"word": k.word, "words": k.words, "devices": k.devices, "cap": k.cap}
+        for name, k in kinds.KINDS.items()
+    }
+    assert shown["words"] == [kinds.show_units(*one) for one in asked]

@@ -6,13 +6,14 @@ import { concat, fromHex, same, utf8 } from "../crypto/bytes.js";
 import { decode, encode } from "../crypto/cbor.js";
 import { verifies } from "../crypto/ed25519.js";
 import { named } from "./jobspec.js";
+import { isResource, KINDS } from "./kinds.js";
 import { owed, unitMs } from "./units.js";
 
 /**
  * @import { Bytes } from "../crypto/bytes.js"
  * @import { Whole } from "../crypto/cbor.js"
  * @import { JobSpec, PostedSpec } from "./jobspec.js"
- * @typedef {"gpu" | "core"} Resource
+ * @import { Resource } from "./kinds.js"
  */
 
 /**
@@ -142,7 +143,7 @@ const isLost = (v) => Array.isArray(v) && v.length === 2 && isText(v[0], 40) && 
 /** @type {(name: string, v: unknown, letters: number) => boolean} */
 function fitting(name, v, letters) {
   if (name in SIZES) return v instanceof Uint8Array && v.length === SIZES[name];
-  if (name === "resource") return v === "gpu" || v === "core";
+  if (name === "resource") return isResource(v);
   if (TEXTS.has(name)) return isText(v, letters);
   if (name === "lost") return Array.isArray(v) && v.every(isLost);
   if (name === "final") return typeof v === "boolean";
@@ -246,7 +247,8 @@ export const brokenRule = (receipt, before, leaseBefore, rateMicro) =>
   chainFault(receipt, before, leaseBefore, rateMicro)?.why ?? null;
 
 /**
- * The same (rule I4) with the page's word for it: `{way, why}` or null.
+ * Rule I4: how *receipt* does not follow the one before it on its channel and on its lease, in the page's word and
+ * in a sentence: `{way, why}`, or null if it does.
  * @type {(receipt: Receipt, before: Receipt | null, leaseBefore: Receipt | null, rateMicro: Whole) => Fault | null}
  */
 export function chainFault(receipt, before, leaseBefore, rateMicro) {
@@ -329,7 +331,7 @@ export const closeFloor = (magic) => ([764824073, 1, 2].includes(Number(magic)) 
  */
 export function quoteFault(terms, wanted, nowMs) {
   const spec = named(wanted.spec);
-  const cap = terms.resource === "gpu" ? spec.price.max_gpu_rate : spec.price.max_core_rate;
+  const cap = spec.price[KINDS[terms.resource].cap];
   const place = spec.placement;
   const allowed = !place.providers.length || place.providers.includes(terms.provider);
   /** @type {[boolean, string][]} */
@@ -357,7 +359,7 @@ export function quoteFault(terms, wanted, nowMs) {
 /** @type {(terms: Terms, spec: JobSpec) => boolean} */
 function unitsFit(terms, spec) {
   return spec.resources.some(({ cpu, gpu }) => {
-    if (terms.resource === "core") return !gpu && terms.units_milli <= Math.max(cpu.least, 10);
+    if (!KINDS[terms.resource].devices) return !gpu && terms.units_milli <= Math.max(cpu.least, 10);
     if (!gpu) return false;
     const { least, most = Infinity } = gpu.count;
     const [units, each] = [BigInt(terms.units_milli), BigInt(gpu.share)];

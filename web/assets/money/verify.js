@@ -15,7 +15,8 @@ import { passageOf } from "./routes.js";
  * @import { ChannelPart, Evidence, Facts, ReceiptPart } from "./evidence.js"
  * @import { Whole } from "../crypto/cbor.js"
  * @import { HopBook, HopLine, RouteLine } from "./hops.js"
- * @import { AnyTerms, Receipt, Resource, Terms } from "./records.js"
+ * @import { Resource } from "./kinds.js"
+ * @import { AnyTerms, Receipt, Terms } from "./records.js"
  * @import { Passage } from "./routes.js"
  */
 

@@ -55,7 +55,7 @@
  * @typedef {object} Estimate what a job would cost now
  * @property {number} rate_micro
  * @property {number} units_milli
- * @property {string} resource
+ * @property {import("../money/kinds.js").Resource} resource
  * @property {string} device
  * @property {boolean} simulated
  * @property {string} provider

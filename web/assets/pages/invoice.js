@@ -8,6 +8,7 @@ import { fromHex } from "../crypto/bytes.js";
 import { byId } from "../ui/dom.js";
 import { asked, Broken, readEvidence } from "../money/evidence.js";
 import { make } from "../ui/live.js";
+import { KINDS } from "../money/kinds.js";
 import { lackingIn } from "../money/ownbooks.js";
 import { readAnyTerms, readReceipt } from "../money/records.js";
 import { ada, duration, rate, short } from "../money/units.js";
@@ -207,7 +208,7 @@ function bill(invoice, fees) {
   /** @type {HTMLElement[]} */
   const rows = [];
   for (const line of invoice.lines) {
-    rows.push(row(`Lease ${short(line.lease, 14)}`, ada(line.owed), `${duration(line.unit_ms)} of ${line.resource === "gpu" ? "GPU" : "cores"} at ${rate(line.rate_micro)}, ${line.ticks} ticks`));
+    rows.push(row(`Lease ${short(line.lease, 14)}`, ada(line.owed), `${duration(line.unit_ms)} of ${KINDS[line.resource].word} time at ${rate(line.rate_micro)}, ${line.ticks} ticks`));
     const way = invoice.routes?.find(({ lease }) => lease === line.lease);
     if (way) rows.push(row("Router's fee", ada(way.fee), `${way.route_bps} of 10000; ${ada(way.reached)} have reached the provider`));
     rows.push(...line.lost.map(({ cause, ms }) => row(`Not billed: ${cause.replaceAll("_", " ")}`, ada(0), duration(ms))));

@@ -9,6 +9,7 @@ import { byId, control, the } from "../ui/dom.js";
 import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
 import { named } from "../money/jobspec.js";
+import { units } from "../money/kinds.js";
 import { FormFault, readForm } from "./spec.js";
 import { amount, fiat, price as perHour } from "../ui/amounts.js";
 import { about, ada, duration, rate, short } from "../money/units.js";
@@ -158,7 +159,7 @@ const simulated = () => make("span", { class: "badge simulated" }, "SIMULATED");
 function price(quote, spec) {
   const perSecond = (BigInt(quote.rate_micro) * BigInt(quote.units_milli)) / 1000n;
   return [
-    make("p", { class: "price" }, perHour(perSecond), make("small", {}, `${rate(quote.rate_micro)} × ${quote.units_milli / 1000} ${quote.resource === "gpu" ? "GPU" : "cores"}`)),
+    make("p", { class: "price" }, perHour(perSecond), make("small", {}, `${rate(quote.rate_micro)} × ${units(quote.units_milli, quote.resource)}`)),
     make("dl", { class: "bill" },
       fact("Longest", duration(spec.policy.max_duration_ms)),
       fact("Device", quote.device.replaceAll("SIMULATED ", ""), " ", quote.simulated ? simulated() : ""),

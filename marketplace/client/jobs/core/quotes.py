@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from marketplace.domain.canonical import want_int, want_text
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
@@ -107,7 +108,7 @@ class Wanted:
 def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
     """:class:`QuoteRefused` names the first term that is not what was asked. *now_ms* is UTC."""
     terms, spec = quote.terms, wanted.spec
-    cap = spec.price.max_gpu_rate if terms.resource == "gpu" else spec.price.max_core_rate
+    cap = spec.price.cap(terms.resource)
     rules = (
         (terms.job == wanted.job, "it is for another job"),
         (terms.magic == wanted.magic, "it is for another network"),
@@ -141,7 +142,7 @@ def _units_fit(terms: Terms, spec: JobSpec) -> bool:
     """Some resource block asks for what the terms bill."""
     for block in spec.resources:
         gpu = block.gpu
-        if terms.resource == "gpu":
+        if KINDS[terms.resource].devices:
             if gpu is None:
                 continue
             count, rest = divmod(terms.units_milli, gpu.share)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from marketplace.domain.units import Resource
+from marketplace.domain.metering.kinds import Resource
 
 
 @dataclass(frozen=True)
