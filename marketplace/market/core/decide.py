@@ -84,7 +84,7 @@ def _before_start(
         case Signed():
             return starting.signed(job, lease, asked, now)
         case TurnCame():
-            return starting.turn_came(job, lease)
+            return starting.turn_came(job, lease, now)
         case TurnMissed():
             return starting.turn_missed(job, lease, now)
         case Passed():

@@ -128,11 +128,11 @@ def _in_line(lease: Lease) -> bool:
     return lease.state is LeaseState.FUNDED and lease.stage == WAITS
 
 
-def turn_came(job: Job, lease: Lease) -> Outcome:
-    """What waited to be started is handed to its adapter."""
+def turn_came(job: Job, lease: Lease, now: int) -> Outcome:
+    """What waited to be started is handed to its adapter, whose time to start it begins now."""
     if not _in_line(lease):
         return Outcome(job, lease)
-    lease = replace(lease, stage="")
+    job, lease = replace(job, updated_ms=now), replace(lease, stage="")
     return Outcome(job, lease, (Tell(lease.provider, lease_signed(lease)),))
 
 
@@ -148,7 +148,7 @@ def turn_missed(job: Job, lease: Lease, now: int) -> Outcome:
 def passed(job: Job, lease: Lease, asked: Passed, now: int) -> Outcome:
     """What time alone brings about: a proposal that nobody answered goes elsewhere, a quote that
     nobody signed ends its job (its session key may be on chain already), what nobody starts has
-    failed.
+    failed. A provider that was not told to start is not blamed: its lease has missed its turn.
     """
     match lease.state:
         case LeaseState.PROPOSED if lease.created_ms < now - asked.rules.propose_ttl_ms:
@@ -168,6 +168,8 @@ def passed(job: Job, lease: Lease, asked: Passed, now: int) -> Outcome:
             changed_ms = job.updated_ms if job.lease == lease.id else 0
             if max(lease.created_ms, changed_ms) >= latest:
                 return Outcome(job, lease)
+            if _in_line(lease):
+                return turn_missed(job, lease, now)
             reason, why = EndReason.START_FAILED, "the provider did not start it in time"
             out = ending.finished(job, lease, reason, why, None, 0, now)
             return out.and_then(_cancelled(lease, reason), Remember(Lapse.NEVER_STARTED))

@@ -263,6 +263,24 @@ def test_what_waits_for_its_turn_is_told_to_nobody_until_it_comes() -> None:
     ]
 
 
+def test_a_provider_that_was_not_told_is_not_blamed_for_what_lapses() -> None:
+    job, lease = quoted()
+    out = after(job, lease, signature(lease, waits=True))
+    assert after(out.job, out.lease, LATER, now=NOW + 5) == Outcome(out.job, out.lease)
+    late = after(out.job, out.lease, LATER, now=NOW + 6)
+    assert late == after(out.job, out.lease, TurnMissed(), now=NOW + 6)
+    assert late.job.reason == "QUOTE_EXPIRED" and not of(late, Remember)
+
+
+def test_a_start_is_due_from_when_its_provider_was_told() -> None:
+    job, lease = quoted()
+    waits = after(job, lease, signature(lease, waits=True))
+    job, lease = leased(after(waits.job, waits.lease, TurnCame(), now=NOW + 100))
+    assert after(job, lease, LATER, now=NOW + 105) == Outcome(job, lease)
+    out = after(job, lease, LATER, now=NOW + 106)
+    assert out.job.reason == "START_FAILED" and of(out, Remember) == [Remember(Lapse.NEVER_STARTED)]
+
+
 def test_the_secrets_are_dropped_at_the_start() -> None:
     _, lease = running(secrets=("x",))
     assert lease.secrets == {}
