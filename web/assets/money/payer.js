@@ -34,6 +34,7 @@ import { owed, unitMs } from "./units.js";
  * @property {number | null} pausedAt
  * @property {number} paused for how long, in pauses that are over
  * @property {number | null} ended
+ * @property {number} [aheadMs] to sign ahead for with the first answer: it runs on when the page is closed
  * @property {boolean} [over] it will have no further receipt
  */
 
@@ -78,11 +79,11 @@ export const newBook = (fields) => ({
 });
 
 /**
- * A lease whose terms were signed; *cap* is the most to approve.
- * @type {(terms: Bytes, adapterSignature: Bytes, cap: bigint) => PaidLease}
+ * A lease whose terms were signed; *cap* is the most to approve, *aheadMs* what to sign ahead for at once.
+ * @type {(terms: Bytes, adapterSignature: Bytes, cap: bigint, aheadMs?: number) => PaidLease}
  */
-export const newLease = (terms, adapterSignature, cap) => ({
-  terms, adapterSignature, cap, since: null, approved: 0n, last: null, pausedAt: null, paused: 0, ended: null, served: 0n,
+export const newLease = (terms, adapterSignature, cap, aheadMs = 0) => ({
+  aheadMs, terms, adapterSignature, cap, since: null, approved: 0n, last: null, pausedAt: null, paused: 0, ended: null, served: 0n,
 });
 
 /** @type {(book: Pick<Book, "leases">) => bigint} */
@@ -249,7 +250,7 @@ export function ahead(book, leaseId, ms) {
   const terms = readTerms(lease.terms);
   const more = owed(unitMs(ms, terms.units_milli), terms.rate_micro);
   const approved = least(lease.cap, lease.approved + more, book.capacity - (spent(book) - lease.approved));
-  const leases = { ...book.leases, [leaseId]: { ...lease, approved: most(approved, lease.approved) } };
+  const leases = { ...book.leases, [leaseId]: { ...lease, aheadMs: 0, approved: most(approved, lease.approved) } };
   const signed = most(book.signed, spent({ leases }));
   return { book: { ...book, leases, signed }, sign: signed };
 }

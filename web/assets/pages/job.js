@@ -153,7 +153,7 @@ function sample(/** @type {Sample} */ { at_ms, util_permille, memory_mib, temper
 
 function heard(/** @type {Said} */ message) {
   if (message.what === "end" || (message.what === "stage" && message.job === job)) soon();
-  if (message.what === "paying") showAway();
+  if (message.what === "paying" || message.what === "ahead") showAway();
 }
 
 // ---- acting --------------------------------------------------------------------------------
@@ -216,6 +216,10 @@ async function showAway() {
   section.hidden = !paid || ["ENDED", "ENDING"].includes(state);
   if (!paid || section.hidden) return;
   const { book, lease, terms } = paid;
+  const all = lease.approved >= lease.cap || Boolean(lease.aheadMs);
+  byId("away-more").hidden = all;
+  byId("away-all").hidden = !all;
+  put("away-all", lease.aheadMs ? "With its first receipt it is signed for up to its end: wait for the first tick." : `It is signed for up to its end, at most ${about(lease.cap)}: this page may be closed.`);
   const select = the("ahead-for", HTMLSelectElement);
   const amount = () => {
     const most = lease.cap - lease.approved;

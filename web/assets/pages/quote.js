@@ -41,6 +41,7 @@ export class Quote {
     this.magic = magic;
     this.onPaid = onPaid;
     this.agreedAlready = false;
+    this.ahead = false;
     this.keepMs = 0;
     this.section = byId("pay");
     this.body = byId("pay-body");
@@ -116,12 +117,12 @@ export class Quote {
       place.replaceChildren(...this.opening(agreed, given));
       this.button.disabled = !given.checked.ok;
     };
-    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(agreed, now, this.keepMs)));
+    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(this.withAhead(agreed), now, this.keepMs)));
     set(ready);
     this.body.replaceChildren(place, this.keeping(agreed, async (extra) => {
       this.button.disabled = true;
       set(await prepare(agreed, this.magic, extra, reserve));
-    }), this.actions(agreed));
+    }), this.leaving(agreed), this.actions(agreed));
   }
 
   /** @type {(agreed: Agreed, ready: Ready) => Text[]} */
@@ -181,7 +182,7 @@ export class Quote {
   warm(agreed) {
     const { terms, warm } = agreed;
     const { left, lacking } = warmth(warm, terms);
-    this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm(agreed)));
+    this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm({ ...this.withAhead(agreed), warm })));
     this.body.replaceChildren(
       make("p", { id: "warm" }, lacking
         ? `You have an open channel to this provider. Your wallet adds ${about(lacking)} to it: one signature.`
@@ -195,10 +196,27 @@ export class Quote {
         make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"),
         make("li", { class: "ok" }, "the channel's key is in this browser, and its rules are those of the terms"),
         make("li", { class: lacking ? "no" : "ok" }, lacking ? "the channel holds less than the ceiling: it is topped up first" : "the channel holds the ceiling")),
-      this.actions(agreed));
+      this.leaving(agreed), this.actions(agreed));
   }
 
   // ---- both ----------------------------------------------------------------------------------
+
+  /**
+   * The choice to sign ahead for the whole job, with what is then at risk: an allowance (docs/decisions/0051, 0141).
+   * @param {Agreed} agreed
+   */
+  leaving({ terms }) {
+    const box = make("input", { type: "checkbox", name: "ahead", checked: this.ahead, onchange: () => { this.ahead = box.checked; } });
+    return make("div", {},
+      make("label", { class: "check" }, box, "Let it run on when I close this page: sign ahead for the whole job"),
+      make("p", { class: "hint" }, "With its first receipt this browser signs an allowance of all ", money(terms.ceiling),
+        ". What is delivered of it is due, and the rest comes home. The risk: a dishonest provider could take all of it from the script, delivered or not, and the invoice would then prove it; and if the provider is lost, the job goes on elsewhere only with what its budget holds beyond that. Otherwise two ticks are at risk, and a closed page pauses the job and soon ends it."));
+  }
+
+  /** @type {(agreed: Agreed) => Agreed} */
+  withAhead(agreed) {
+    return { ...agreed, aheadMs: this.ahead ? Number(agreed.terms.max_duration_ms) : 0 };
+  }
 
   /**
    * The button that agrees, and what it does.

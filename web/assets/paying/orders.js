@@ -10,7 +10,7 @@
  * have no receipt. `cap`: earlier leases of a job get no more than *most* together. `twice`: the key has a second
  * output.
  * @typedef {{do: "watch" | "finish" | "twice", id: string} |
- *   {do: "lease", id: string, lease: string, terms: Bytes, adapterSignature: Bytes, cap: bigint} |
+ *   {do: "lease", id: string, lease: string, terms: Bytes, adapterSignature: Bytes, cap: bigint, aheadMs: number} |
  *   {do: "over", id: string, lease: string} |
  *   {do: "cap", job: string, lease: string, most: bigint} |
  *   {do: "topped", id: string, amount: number | bigint} |

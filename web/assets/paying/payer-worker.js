@@ -78,7 +78,7 @@ async function order(said) {
   if (!book) return;
   switch (said.do) {
     case "lease":
-      return agree(book, said.lease, payer.newLease(said.terms, said.adapterSignature, said.cap));
+      return agree(book, said.lease, payer.newLease(said.terms, said.adapterSignature, said.cap, said.aheadMs));
     case "over":
       return giveUp(book, said.lease);
     case "finish":
@@ -287,9 +287,10 @@ async function reply(book, note, body) {
   await keep(book);
   // A tick in which nothing was delivered is answered too: the market then asks no more.
   await voucher(book, given.lease, book.signed);
-  const { job, approved } = leaseIn(book, given.lease);
+  const { job, approved, aheadMs } = leaseIn(book, given.lease);
   say({ what: "tick", id: book.id, lease: given.lease, job, seq: given.seq, unitMs: given.unit_ms_total, approved, signed: book.signed });
   if (note) say({ what: "note", id: book.id, code: note.code, kept: note.kept });
+  if (aheadMs && !given.final) await signAhead(book, given.lease, aheadMs); // it delivers: now the page may be closed
   if (payer.over(book)) await idle(book);
   if (given.final) count();
 }

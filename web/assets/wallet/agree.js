@@ -44,6 +44,7 @@ import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wa
  * @property {Paying | null} warm the book, if the channel is open already
  * @property {{[name: string]: string}} secrets
  * @property {Bytes} adapterSignature
+ * @property {number} [aheadMs] to sign ahead for once it delivers, so that the page may be closed
  * @property {number} keepMs how long a channel that it opens stays open once it is idle; 0: it ends with its job
  */
 
@@ -245,7 +246,7 @@ async function open(agreed, ready, keepMs) {
   if (held?.state === "OPEN") throw new Refused("OPENED", "another page of this browser has opened this channel: load the page again");
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", `the transaction is not the one that was agreed: ${faultOf(ready.checked)}. Nothing was signed`);
   const { mine, terms, body, adapterSignature } = agreed;
-  const lease = newLease(body, adapterSignature, await finalCap(agreed));
+  const lease = newLease(body, adapterSignature, await finalCap(agreed), agreed.aheadMs);
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
   const secrets = await sealed(agreed);
@@ -283,7 +284,7 @@ export async function acceptWarm(agreed) {
     await order({ do: "topped", id: mine.id, amount: more });
   } else await stillAlone(mine);
   /** @type {Order} */
-  const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap };
+  const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap, aheadMs: agreed.aheadMs ?? 0 };
   await order(addition); // before the market hears of it: its receipts are expected now
   const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
   try {
