@@ -25,7 +25,7 @@ def run(arguments: list[str] | None = None) -> int:
     given = vars(parser.parse_args(arguments))
     path = given.pop("config")
     try:
-        return main(load(path, given))
+        return main(load(path, given), reread=lambda: load(path, given))
     except Refusal as refusal:
         print(refusal.line(), file=sys.stderr)  # noqa: T201  the command line's own voice
         return 3

@@ -47,10 +47,24 @@ from marketplace.domain.units import (
 
 
 class ConfigRefused(Refusal):
-    """The configuration does not read, or says something impossible."""
+    """The configuration does not read, or says something impossible; *problems*: all that is wrong,
+    one line each.
+    """
 
     code = "CONFIG_REFUSED"
     remedy = "correct the key that is named; docs/provider.md lists them all"
+
+    def __init__(self, *problems: str) -> None:
+        many = f"{len(problems)} problems:\n  " + "\n  ".join(problems)
+        super().__init__(problems[0] if len(problems) == 1 else many)
+        self.problems = problems
+
+
+class ConfigMissing(ConfigRefused):
+    """There is no such file, or it cannot be read."""
+
+    code = "CONFIG_MISSING"
+    remedy = "name the file with --config; docs/provider.md has one to begin with"
 
 
 @dataclass(frozen=True)
@@ -123,6 +137,7 @@ _LIMIT_TIMES: Final = (
     "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
     "linger", "keep_channel", "keep", "stop_grace", "max_lease",
 )  # fmt: skip
+_SECTIONS: Final = (("prices",), ("reserve",), ("limits",), ("treasury",))
 _ENVIRONMENT: Final = {
     "TALLY_MARKET": "market",
     "TALLY_CHAIN_URL": "chain_url",
@@ -171,26 +186,58 @@ def check(config: Config) -> Config:
         ),
         (config.treasury.claim_above > 0, "treasury.claim_above is above zero"),
     )
-    for holds, why in rules:
-        if not holds:
-            raise ConfigRefused(why)
+    wrong = [why for holds, why in rules if not holds]
+    if wrong:
+        raise ConfigRefused(*wrong)
     return config
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text()
+    except OSError as error:
+        raise ConfigMissing(f"{path}: {error.strerror or error}") from error
+    try:
         if path.suffix in (".yaml", ".yml"):
             found: Any = yaml.safe_load(text) or {}
         else:
             found = tomllib.loads(text)
-    except (OSError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
         raise ConfigRefused(f"{path}: {error}") from error
     return _map(found, str(path))
 
 
 def parse(data: Mapping[str, Any]) -> Config:
-    """The configuration that a file's content means."""
+    """The configuration that a file's content means; :class:`ConfigRefused` names all that is wrong
+    with it.
+    """
+    wrong = [no for name, value in data.items() for no in _wrong((name,), value)]
+    if wrong:
+        raise ConfigRefused(*dict.fromkeys(wrong))
+    return _parse(data)
+
+
+def _wrong(path: tuple[str, ...], value: object) -> list[str]:
+    """What is wrong at one place and below it. Each key is read as if it stood alone, and each
+    table of a list: reading stops at the first mistake, and an owner wants to know them all.
+    """
+    if isinstance(value, dict) and path in _SECTIONS:
+        inner = cast(dict[str, Any], value).items()
+        return [no for name, one in inner for no in _wrong((*path, name), one)]
+    if isinstance(value, list) and any(isinstance(one, dict) for one in cast(list[Any], value)):
+        parts: list[Any] = [[one] for one in cast(list[Any], value)]
+    else:
+        parts = [value]
+    found: list[str] = []
+    for part in parts:
+        try:
+            check(_parse({path[0]: {path[1]: part}} if path[1:] else {path[0]: part}))
+        except ConfigRefused as refused:
+            found += refused.problems
+    return found
+
+
+def _parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
         "maintenance",

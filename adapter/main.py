@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from socketserver import TCPServer
 from typing import Any, Final
 
 import anyio
@@ -26,6 +27,7 @@ from adapter.daemon import metrics
 from adapter.daemon.daemon import Daemon, socket_link
 from adapter.daemon.earnings import Fees
 from adapter.daemon.ports import Chain, Parts
+from adapter.daemon.reload import Settings
 from adapter.daemon.status import StatusSocket
 from adapter.daemon.till import Till
 from adapter.devices import mig
@@ -35,6 +37,7 @@ from adapter.devices.nvml.nvml import Nvml
 from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
 from adapter.host.clock import Clock, HostClock
 from adapter.host.keys import Keys, load_keys
+from adapter.host.single import only_one
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
@@ -51,7 +54,7 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import MAINNET_MAGIC, ChainReader
 from marketplace.chain.node.blockfrost import connect as connect_chain
-from marketplace.domain.errors import Refusal, TallyError
+from marketplace.domain.errors import Malformed, Refusal, TallyError
 from marketplace.domain.money.terms import check_close_period
 from marketplace.domain.supply.hardware import HostHardware
 from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, offer_id
@@ -74,6 +77,13 @@ class OtherNetwork(ConfigRefused):
 
     def __init__(self, known: int, found: int) -> None:
         super().__init__(f"chain_url: this state is of network {known}, the chain there is {found}")
+
+
+class MetricsPortTaken(ConfigRefused):
+    """The port for Prometheus is not free."""
+
+    code = "METRICS_PORT_TAKEN"
+    remedy = "set metrics_port to a free port, or to 0 for none"
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,11 @@ def payout_address(config: Config, keys: Keys, magic: int) -> str:
         if magic != DEVNET_MAGIC:
             raise ConfigRefused("payout: name the address at which you want to be paid")
         return fee_address(keys, magic)
-    if addresses.is_mainnet(addresses.from_text(config.payout)) is not (magic == MAINNET_MAGIC):
+    try:
+        address = addresses.from_text(config.payout)
+    except Malformed as error:
+        raise ConfigRefused(f"payout: {error.message}") from error
+    if addresses.is_mainnet(address) is not (magic == MAINNET_MAGIC):
         raise ConfigRefused(f"payout: {config.payout[:20]}… belongs to another network")
     return config.payout
 
@@ -282,8 +296,9 @@ async def make_treasury(
     )  # fmt: skip
 
 
-async def serve(config: Config, keys: Keys, started: Started) -> None:
+async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     """Put the parts together and serve until cancelled."""
+    config = settings.now
     journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
     state = await anyio.to_thread.run_sync(journal.load)
     magic = await network(journal, state, lambda: connect_patiently(config))
@@ -306,7 +321,7 @@ async def serve(config: Config, keys: Keys, started: Started) -> None:
 
     def offer_now() -> Offer:
         host, wall_ms = inventory.take(), hands.clock.wall_ms()
-        return make_offer(config, keys, magic, payout, host, wall_ms, till.fees.end_cost)
+        return make_offer(settings.now, keys, magic, payout, host, wall_ms, till.fees.end_cost)
 
     offer = await anyio.to_thread.run_sync(offer_now)
     parts = Parts(
@@ -325,9 +340,16 @@ async def serve(config: Config, keys: Keys, started: Started) -> None:
         (config.folder / "runtime" / "outputs",), offer_now,
     )  # fmt: skip
 
+    def changed() -> None:
+        for name in settings.now.prices.unmatched(daemon.own.offer.host.gpus):
+            daemon.raise_alarm("PRICE_UNMATCHED", f"no device matches the price {name!r}")
+        daemon.offer_changed()
+
+    settings.changed = changed
+    changed()
     chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout, till))
     try:
-        await _run(config, daemon, chain, till, started)
+        await _run(settings, daemon, chain, till, started)
     finally:
         daemon.close()
         if hands.nvml is not None:
@@ -338,20 +360,35 @@ def _limits(config: Config) -> Limits:
     return replace(config.limits, host_network=config.host_network)
 
 
-async def _run(config: Config, daemon: Daemon, chain: Chain, till: Till, started: Started) -> None:
+async def _run(
+    settings: Settings, daemon: Daemon, chain: Chain, till: Till, started: Started
+) -> None:
+    config = settings.now
+
     def extra() -> dict[str, Any]:
         return {"chain_url": config.chain_url, **till.status(daemon.state)}
 
-    status = StatusSocket(daemon, config.status_path, extra, lambda: till.earnings(daemon.state))
-    server = metrics.serve(daemon, config.metrics_port, till)[0] if config.metrics_port else None
+    status = StatusSocket(
+        daemon, config.status_path, extra,
+        earnings=lambda: till.earnings(daemon.state), reload=settings.reload,
+    )  # fmt: skip
+    server = _metrics(daemon, config.metrics_port, till) if config.metrics_port else None
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(status.run)
             group.start_soon(_stop_on_signal, group.cancel_scope)
+            group.start_soon(_reload_on_signal, settings, daemon)
             await daemon.run(chain, started=lambda: started(daemon, till))
     finally:
         if server is not None:
             server.shutdown()
+
+
+def _metrics(daemon: Daemon, port: int, till: Till) -> TCPServer:
+    try:
+        return metrics.serve(daemon, port, till)[0]
+    except OSError as error:
+        raise MetricsPortTaken(f"metrics_port {port}: {error.strerror}") from error
 
 
 async def _stop_on_signal(scope: anyio.CancelScope) -> None:
@@ -362,8 +399,26 @@ async def _stop_on_signal(scope: anyio.CancelScope) -> None:
             return
 
 
-def main(config: Config, started: Started = lambda _daemon, _till: None) -> int:
-    """Serve until asked to stop; the process's exit code."""
+async def _reload_on_signal(settings: Settings, daemon: Daemon) -> None:
+    """SIGHUP: what may change while leases run is read again; what is wrong changes nothing."""
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
+            try:
+                done = await anyio.to_thread.run_sync(settings.reload)
+            except Refusal as refused:
+                daemon.raise_alarm(refused.code, f"not reloaded: {refused.message}")
+                continue
+            _log.info("reloaded", **done)
+
+
+def main(
+    config: Config,
+    started: Started = lambda _daemon, _till: None,
+    reread: Callable[[], Config] | None = None,
+) -> int:
+    """Serve until asked to stop; the process's exit code. *reread*: the configuration again, from
+    where *config* came.
+    """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -371,7 +426,9 @@ def main(config: Config, started: Started = lambda _daemon, _till: None) -> int:
     try:
         folder = config.folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        anyio.run(serve, config, load_keys(folder / "keys"), started)
+        with only_one(folder):
+            settings = Settings(config, reread)
+            anyio.run(serve, settings, load_keys(folder / "keys"), started)
     except TallyError as error:
         return _report(error)
     except OSError as error:

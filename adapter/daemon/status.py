@@ -14,10 +14,11 @@ from typing import Any, Final, cast
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from adapter.core.state import Channel, Lease
 from adapter.daemon.daemon import Daemon
-from marketplace.domain.errors import Fault, NotFound
+from marketplace.domain.errors import Fault, NotFound, Refusal
 from marketplace.domain.metering.kinds import CORE, GPU, show_rate
 from marketplace.domain.metering.usage import usage
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -38,7 +39,14 @@ class UnknownRequest(NotFound):
     """The adapter knows no such request."""
 
     code = "UNKNOWN_REQUEST"
-    remedy = "ask for status, earnings, drain or undrain"
+    remedy = "ask for status, earnings, reload, drain or undrain"
+
+
+class ReloadRefused(Refusal):
+    """The adapter does not take the configuration; it goes on with what it has."""
+
+    code = "RELOAD_REFUSED"
+    remedy = "correct what is named, and reload again; the adapter goes on as before"
 
 
 def sparkline(permille: list[int]) -> str:
@@ -160,11 +168,13 @@ class StatusSocket:
         path: Path,
         extra: Callable[[], dict[str, Any]] | None = None,
         earnings: Callable[[], Awaitable[dict[str, Any]]] | None = None,
+        reload: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         self._daemon = daemon
         self._path = path
         self._extra = extra
         self._earnings = earnings
+        self._reload = reload
 
     async def run(self) -> None:
         """Until cancelled; a stale socket of a killed adapter is replaced."""
@@ -193,6 +203,11 @@ class StatusSocket:
         }
         if word == "earnings" and self._earnings is not None:
             return await self._earnings()
+        if word == "reload" and self._reload is not None:
+            try:
+                return await anyio.to_thread.run_sync(self._reload)
+            except Refusal as refused:
+                return {"error": refused.code, "message": refused.message}
         if word in actions:
             await actions[word]()
         elif word != "status":
@@ -212,6 +227,8 @@ async def ask(path: Path, word: str = "status") -> dict[str, Any]:
         answer = cast(dict[str, Any], json.loads(data))
     except (OSError, TimeoutError, anyio.EndOfStream, ValueError) as error:
         raise AdapterSilent(f"no adapter answers at {path}: {error}") from error
-    if "error" in answer:
+    if answer.get("error") == UnknownRequest.code:
         raise UnknownRequest(str(answer.get("message")))
+    if "error" in answer:
+        raise ReloadRefused(f"{answer['error']}: {answer.get('message')}")
     return answer

@@ -57,6 +57,13 @@ class Prices:
             rates[gpu.model] = max(1, self._listed(gpu) * factor // WHOLE)
         return rates
 
+    def unmatched(self, gpus: Iterable[Gpu]) -> list[str]:
+        """Names of *models* that no device of the host has: misspelt, or of a device that is
+        away.
+        """
+        models = [gpu.model.lower() for gpu in gpus]
+        return [name for name in self.models if not any(name.lower() in m for m in models)]
+
     def core(self, wall_ms: int) -> int:
         """Micro-lovelace per core-second; 0 = not offered."""
         listed = CORE_RATE_MICRO if self.core_rate is None else self.core_rate

@@ -30,6 +30,7 @@ def judge(config: Config) -> DoctorConfig:
         docker_host=config.docker_host,
         runtimes=_RUNTIMES[config.runtime],
         allow=config.limits.images or ("*",),
+        priced=tuple(config.prices.models),
         gpu_request="legacy" if config.simulate else config.gpu_request,
     )
 

@@ -40,6 +40,10 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "GPU_THROTTLED": (_W, "check power supply and cooling: the hardware is slowing itself down"),
     "GPU_QUARANTINED": (_W, "reset the device, then `tally adapter release DEVICE`"),
     "MIG_EMPTY": (_W, "give the device a slice plan, or switch MIG off: it offers nothing now"),
+    "PRICE_UNMATCHED": (
+        _W,
+        "correct the name in [prices]: core, or a part of a model's name; it prices nothing now",
+    ),
     "ENERGY_UNSUPPORTED": (
         _I,
         "nothing: long meter gaps on this model cannot be proven and are free",
@@ -137,6 +141,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
         "start the adapter: it moves that to the fee key by one transaction; fund the fee key only",
     ),
     "CHAIN_UNREACHABLE": (_E, "check chain_url and project_id: the chain's door does not answer"),
+    "PAYOUT_UNREADABLE": (_E, "set payout to a whole Cardano address, addr1… or addr_test1…"),
     "PAYOUT_KEY_PRESENT": (_W, "move the payout address's signing key off this machine"),
     "MARKET_UNSET": (_W, "set market to the market's address"),
     "MARKET_INSECURE": (_W, "use https:// or wss:// for a market that is not on this host"),

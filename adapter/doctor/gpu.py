@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from typing import Any, Final, cast
@@ -10,6 +11,7 @@ import yaml
 
 from adapter.devices.nvml.faults import DeviceLost, NvmlAbsent, NvmlHung
 from adapter.devices.nvml.nvml import Nvml
+from adapter.devices.prices import Prices
 from adapter.devices.scrub import Quarantine
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import World
@@ -35,6 +37,12 @@ def check_devices(world: World) -> Iterator[Finding]:
             yield from _device(nvml, gpu)
         for uuid in nvml.mig_without_slices():
             yield found("MIG_EMPTY", f"{uuid} has MIG on and no slice")
+        for name in Prices(dict.fromkeys(world.config.priced, 1)).unmatched(gpus):
+            near = difflib.get_close_matches(
+                name, ("core", "schedule", *(g.model for g in gpus)), 1
+            )
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            yield found("PRICE_UNMATCHED", f"no device matches the price {name!r}{hint}")
         yield from _files(world, gpus)
         yield from _toolkit(world, gpus)
         yield from _cdi(world, gpus)

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import ProbeFailed, World
+from marketplace.chain.encoding import address as addresses
+from marketplace.domain.errors import Malformed
 
 LEAST_DISK_MIB: Final = 5 * 1024
 LEAST_MEMORY_KIB: Final = 1 << 20
@@ -92,6 +94,11 @@ def check_keys(world: World) -> Iterator[Finding]:
             yield found("KEY_EXPOSED", f"{key} has mode {stat.S_IMODE(key.stat().st_mode):o}")
     if not world.config.payout:
         yield found("PAYOUT_MISSING", "no payout address is configured")
+    elif world.config.payout != "devnet":
+        try:
+            addresses.from_text(world.config.payout)
+        except Malformed as error:
+            yield found("PAYOUT_UNREADABLE", f"payout: {error.message}")
     for folder in (world.config.state, world.path("/etc/tally")):
         for path in sorted(folder.glob("*.skey")) if folder.is_dir() else ():
             if re.search(r"pay(ment|out)", path.name):

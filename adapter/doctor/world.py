@@ -43,6 +43,7 @@ class DoctorConfig:
     docker_host: str = ""
     runtimes: tuple[str, ...] = ("docker",)
     allow: tuple[str, ...] = ()
+    priced: tuple[str, ...] = ()
     gpu_request: str = "cdi"
     expect_gpu: bool = True
     try_container: bool = True

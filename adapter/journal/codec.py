@@ -28,7 +28,17 @@ class JournalFault(Halt):
     """The journal cannot be read or written, or does not say what it must."""
 
     code = "JOURNAL_FAULT"
-    remedy = "stop the adapter; check the disk; restore the state folder from its last good copy"
+    remedy = (
+        "stop the adapter, check the disk, keep the file; an older copy knows fewer vouchers, so it"
+        " loses money: use one only where the file itself is lost"
+    )
+
+
+class JournalHeld(JournalFault):
+    """Another process has the journal open."""
+
+    code = "JOURNAL_HELD"
+    remedy = "another adapter or program has this journal open: stop that one; restore nothing"
 
 
 def lease_fixed(lease: Lease) -> bytes:

@@ -35,6 +35,7 @@ from adapter.core.events import Outcome, Send
 from adapter.core.state import Channel, Debtor, Lease, Past, State
 from adapter.journal.codec import (
     JournalFault,
+    JournalHeld,
     channel_from,
     channel_row,
     lease_fixed,
@@ -411,6 +412,8 @@ class Journal:
         except sqlite3.Error as error:
             kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # an extended one's primary code
             text = f"could not {what}: {self._path}: {error}"
+            if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise JournalHeld(text) from error
             if kind == sqlite3.SQLITE_FULL:
                 raise DiskFull(text) from error
             if kind == sqlite3.SQLITE_IOERR:

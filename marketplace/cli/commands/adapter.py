@@ -13,7 +13,9 @@ import typer
 from rich.console import Group
 from rich.live import Live
 
-from adapter.config import Config, load
+from adapter.config import Config, ConfigRefused, load
+from adapter.daemon.reprice import read_prices
+from adapter.daemon.reprice import reprice as write_prices
 from adapter.daemon.status import ask
 from adapter.devices.scrub import Quarantine
 from adapter.doctor.configured import examine
@@ -53,18 +55,12 @@ def run(
     state: State = None,
 ) -> None:
     """Offer this machine until Ctrl-C; workloads live on and are taken over by the next run."""
-    loaded = _load(
-        config,
-        market=market,
-        chain_url=chain_url,
-        project_id=project_id,
-        payout=payout,
-        simulate=simulate,
-        runtime=runtime,
-        state=state,
-    )
+    options = {
+        "market": market, "chain_url": chain_url, "project_id": project_id, "payout": payout,
+        "simulate": simulate, "runtime": runtime, "state": state,
+    }  # fmt: skip
     code = run_adapter(
-        loaded,
+        load(config, options),
         lambda daemon, till: print_json(
             {
                 "provider": daemon.own.offer.provider,
@@ -73,6 +69,7 @@ def run(
                 "fund": till.fund,
             }
         ),
+        lambda: load(config, options),
     )
     sys.exit(code)
 
@@ -149,6 +146,46 @@ def earnings(config: ConfigFile = None, state: State = None, as_json: Json = Fal
         print_json(found)
     else:
         out.print(earnings_screen(found, out.width))
+
+
+@app.command("reload")
+def reload_(config: ConfigFile = None, state: State = None, as_json: Json = False) -> None:
+    """Read the configuration again: prices, minimum, labels, region and maintenance change at once,
+    leases that run keep their price; the rest is named and needs a restart.
+    """
+    _told(anyio.run(ask, _load(config, state=state).status_path, "reload"), as_json)
+
+
+@app.command()
+def reprice(
+    prices: Annotated[list[str], typer.Argument(help="core=5, or 'RTX 4090=220 lovelace'.")],
+    config: ConfigFile = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """New prices: into the configuration file's [prices], and at once into the running adapter's
+    offer. Leases that run keep their price.
+    """
+    if config is None:
+        raise ConfigRefused("name the file with --config: prices are kept there")
+    path = _load(config, state=state).status_path
+    anyio.run(ask, path)  # nothing is written for an adapter that does not run
+    write_prices(config, read_prices(prices))
+    _told(anyio.run(ask, path, "reload"), as_json)
+
+
+def _told(done: dict[str, Any], as_json: bool) -> None:
+    """What a reload changed."""
+    if as_json:
+        print_json(done)
+        return
+    out.print(f"changed: {', '.join(done['applied']) or 'nothing'}", markup=False)
+    if done["core"]:
+        out.print(f"  core: {done['core']}", markup=False)
+    for name, rate in done["prices"].items():
+        out.print(f"  {name}: {rate}", markup=False)
+    if done["restart"]:
+        out.print(f"needs a restart: {', '.join(done['restart'])}", markup=False)
 
 
 @app.command()

@@ -14,8 +14,17 @@ from pathlib import Path
 import anyio
 import pytest
 
+from adapter.config import load
 from adapter.daemon import metrics
-from adapter.daemon.status import AdapterSilent, StatusSocket, UnknownRequest, ask, sparkline
+from adapter.daemon.reload import Settings
+from adapter.daemon.status import (
+    AdapterSilent,
+    ReloadRefused,
+    StatusSocket,
+    UnknownRequest,
+    ask,
+    sparkline,
+)
 from adapter.daemon.transfers import PART
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.protocol import wire
@@ -91,6 +100,46 @@ async def test_status_drain_and_metrics(tmp_path: Path) -> None:
             group.cancel_scope.cancel()
     with pytest.raises(AdapterSilent):
         await ask(path)
+
+
+async def test_a_price_that_is_reloaded_is_in_the_next_offer_and_in_no_running_lease(
+    tmp_path: Path,
+) -> None:
+    world, ledger, market = World(), Ledger(), FakeMarket()
+    file = tmp_path / "adapter.toml"
+    file.write_text('[prices]\ncore = "6 lovelace"\n')
+    settings = Settings(load(file, {}, {}), lambda: load(file, {}, {}))
+    async with market_socket(market) as url:
+        daemon = make_daemon(
+            world, tmp_path, url,
+            make_offer=lambda: replace(
+                host_offer(), core_rate=settings.now.prices.core_rate or 0
+            ),
+        )  # fmt: skip
+        settings.changed = daemon.offer_changed
+        path = tmp_path / "a.sock"
+        async with running(daemon, ledger), anyio.create_task_group() as group:
+            socket = StatusSocket(daemon, path, reload=settings.reload)
+            group.start_soon(socket.run)
+            await market.wait(lambda: market.of(wire.LeasesHeld) and path.exists())
+            await market.lease(host_offer())
+            await market.wait(lambda: len(market.receipts()) >= 1, "receipts")
+            before = (await ask(path))["leases"][0]["rate"]
+            file.write_text('[prices]\ncore = "5 lovelace"\n')
+            assert (await ask(path, "reload"))["applied"] == ["prices"]
+            await market.wait(
+                lambda: any(
+                    isinstance(m, wire.OfferPosted) and m.offer.core_rate == 5_000_000
+                    for m in market.heard
+                ),
+                "the new price",
+            )
+            assert (await ask(path))["leases"][0]["rate"] == before
+            file.write_text('[prices]\ncore = "much"\n')
+            with pytest.raises(ReloadRefused, match="CONFIG_REFUSED"):
+                await ask(path, "reload")
+            assert settings.now.prices.core_rate == 5_000_000
+            group.cancel_scope.cancel()
 
 
 def test_a_sparkline_has_a_character_a_second() -> None:

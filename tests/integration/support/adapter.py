@@ -421,6 +421,7 @@ def make_daemon(
     limits: Limits | None = None,
     journal: Journal | None = None,
     runtime: HostRuntime | None = None,
+    make_offer: Callable[[], Offer] = host_offer,
 ) -> Daemon:
     """An adapter on *world* with its journal in *folder*."""
     runtime = runtime or HostRuntime(world)
@@ -434,7 +435,7 @@ def make_daemon(
     )
     own = Own(host_offer(), ADAPTER, limits or Limits())
     session = next(_sessions).to_bytes(16, "big")
-    return Daemon(parts, own, keys(), socket_link(url, own, session), (), host_offer)
+    return Daemon(parts, own, keys(), socket_link(url, own, session), (), make_offer)
 
 
 @asynccontextmanager

@@ -82,7 +82,7 @@ class Healthy:
         key = self.file("etc/tally/adapter.key", "x")
         key.chmod(0o600)
         self.config = DoctorConfig(
-            state=state, market="https://market.example", payout="addr1", key=key,
+            state=state, market="https://market.example", payout=BARE["meter"], key=key,
             chain_url="https://chain.example",
             runtimes=("docker", "process"), allow=("ghcr.io/acme/*",),
         )  # fmt: skip
@@ -318,7 +318,9 @@ CASES: dict[str, Callable[[Healthy], None]] = {
     "KEY_MISSING": _gone("etc/tally/adapter.key"),
     "KEY_EXPOSED": _open_mode("etc/tally/adapter.key", 0o644),
     "PAYOUT_MISSING": _set(payout=""),
+    "PAYOUT_UNREADABLE": _set(payout="addr1nonsense"),
     "PAYOUT_KEY_PRESENT": _file("etc/tally/payment.skey", "{}"),
+    "PRICE_UNMATCHED": _set(priced=("corre", "h100")),
     "FEES_LOW": _attribute("held", {"fee": 7_000_000, "hot": 0}),
     "END_KEY_FUNDED": _attribute("held", {"fee": 20_000_000, "hot": 1_500_000}),
     "CHAIN_UNREACHABLE": _attribute("chain_fault", "status 403"),
