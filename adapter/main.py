@@ -55,6 +55,7 @@ from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import MAINNET_MAGIC, ChainReader
 from marketplace.chain.node.blockfrost import connect as connect_chain
 from marketplace.domain.errors import Malformed, Refusal, TallyError
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import check_close_period
 from marketplace.domain.supply.hardware import HostHardware
 from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, offer_id
@@ -409,6 +410,31 @@ async def _reload_on_signal(settings: Settings, daemon: Daemon) -> None:
                 daemon.raise_alarm(refused.code, f"not reloaded: {refused.message}")
                 continue
             _log.info("reloaded", **done)
+
+
+async def _withdraw(config: Config, keys: Keys, to: str) -> tuple[str, int]:
+    module = await anyio.to_thread.run_sync(importlib.import_module, "adapter.money.withdraw")
+    journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
+    try:
+        state = await anyio.to_thread.run_sync(journal.load)
+        chain = await connect_chain(config.chain_url, config.project_id)
+        address = addresses.from_text(to)
+        if addresses.is_mainnet(address) is not chain.mainnet:
+            raise ConfigRefused(f"{to[:20]}… belongs to another network")
+        still = sum(channel.stage is not ChannelStage.ENDED for channel in state.channels.values())
+        desk = module.desk_of(chain, keys.fee, journal)
+        sent, lovelace = await module.withdraw(desk, address, still)
+        return sent.tx_id.hex(), lovelace
+    finally:
+        journal.close()
+
+
+def withdraw_fees(config: Config, to: str) -> tuple[str, int]:
+    """All of the fee key's money to the address *to*, while no adapter runs and no channel is open:
+    the transaction's id, and the lovelace that arrives.
+    """
+    with only_one(config.folder):
+        return anyio.run(_withdraw, config, load_keys(config.folder / "keys"), to)
 
 
 def main(

@@ -9,7 +9,7 @@
 #     -v /var/lib/tally:/var/lib/tally \                 # the same path inside and out: it is bind-mounted
 #     -v /run/lock:/run/lock \                           # one lock for every adapter on the host
 #     -v /sys/fs/cgroup:/sys/fs/cgroup \
-#     -v /etc/tally:/etc/tally:ro \
+#     -v /etc/tally:/etc/tally:ro -e TALLY_PASSPHRASE_FILE=/etc/tally/passphrase \
 #     --device nvidia.com/gpu=all \                      # leave out on a host without GPUs
 #     tally-adapter
 # Access to the Docker socket is root on the host: this container is a package, not a boundary.
@@ -32,6 +32,6 @@ RUN apt-get update \
 COPY --from=build /opt/tally /opt/tally
 ENV PATH=/opt/tally/bin:$PATH PYTHONUNBUFFERED=1
 VOLUME ["/var/lib/tally"]
-HEALTHCHECK --interval=60s --timeout=15s CMD ["tally", "adapter", "status", "--json"]
+HEALTHCHECK --interval=60s --timeout=15s CMD ["tally", "adapter", "status", "--state", "/var/lib/tally", "--json"]
 ENTRYPOINT ["tally", "adapter"]
-CMD ["run", "--config", "/etc/tally/adapter.yaml"]
+CMD ["run", "--config", "/etc/tally/adapter.toml", "--state", "/var/lib/tally"]

@@ -124,7 +124,10 @@ class Link:
             try:
                 await self._once()
             except (OSError, WebSocketException, TimeoutError) as error:
-                _log.info("market unreachable", url=self.url, cause=str(error)[:200])
+                _log.warning(
+                    "not listed: the market is unreachable, it goes on trying",
+                    url=self.url, cause=str(error)[:200],
+                )  # fmt: skip
             except MarketOlder:
                 continue
             except Refusal as refusal:

@@ -21,12 +21,14 @@ from adapter.devices.scrub import Quarantine
 from adapter.doctor.configured import examine
 from adapter.doctor.run import exit_code, report_json, support_bundle
 from adapter.main import main as run_adapter
+from adapter.main import withdraw_fees
 from marketplace.cli.commands.adapter_screen import earnings_screen, status_screen
 from marketplace.cli.commands.money.passphrase import change_passphrase
 from marketplace.cli.shared.options import Json
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import NotFound
+from marketplace.domain.units import show_ada
 
 app = typer.Typer(
     help="The provider's side: doctor, run, status, drain.",
@@ -198,6 +200,20 @@ def drain(
     path = _load(config, state=state).status_path
     anyio.run(ask, path, "undrain" if off else "drain")
     out.print("takes work again" if off else "drains: running leases go on, nothing new is taken")
+
+
+@app.command()
+def withdraw(
+    address: Annotated[str, typer.Argument(help="Where the fee key's ADA goes.")],
+    config: ConfigFile = None,
+    state: State = None,
+    chain_url: Annotated[str, typer.Option(envvar="TALLY_CHAIN_URL")] = "",
+    project_id: Annotated[str, typer.Option(envvar="TALLY_PROJECT_ID")] = "",
+) -> None:
+    """Send the fee key's ADA home, once the adapter has stopped for good and no channel is open."""
+    loaded = _load(config, state=state, chain_url=chain_url, project_id=project_id)
+    tx, lovelace = withdraw_fees(loaded, address)
+    out.print(f"{show_ada(lovelace)} go to {address}: {tx}", markup=False)
 
 
 @app.command()

@@ -13,8 +13,10 @@ from adapter.core.events import Purse
 from adapter.core.state import Rules
 from adapter.journal.journal import Journal, StoredTx
 from adapter.money.channel_agent import ChannelAgent
+from adapter.money.withdraw import ChannelsOpen, desk_of, withdraw
 from marketplace.chain.actions.unsigned_tx import items_of
 from marketplace.chain.encoding import address as addresses
+from marketplace.chain.errors import FundsShort
 from tests.integration.adapter.test_treasury import Desk, signed
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 
@@ -203,3 +205,25 @@ async def _old(
     world.devnet.mint()
     journal = Journal(folder / "journal.db")
     return Desk(world, live, whose, journal), live, whose, journal
+
+
+def test_an_owner_who_stops_takes_the_fees_home_but_not_from_under_open_channels(
+    tmp_path: Path,
+) -> None:
+    async def body(world: World) -> None:
+        provider, home = Provider("leaver"), world.wallet("home").address
+        for _ in range(2):
+            world.devnet.faucet(addresses.to_text(provider.fee_address), 5 * ADA)
+        world.devnet.mint()
+        desk = desk_of(world.chain, provider.fee, Journal(tmp_path / "journal.db"))
+        with pytest.raises(ChannelsOpen):
+            await withdraw(desk, home, 1)
+        assert await world.balance(provider.fee_address) == 10 * ADA
+        sent, arrives = await withdraw(desk, home, 0)
+        with pytest.raises(FundsShort):
+            await withdraw(desk, home, 0)  # all of it is on its way
+        world.devnet.mint()
+        assert await world.balance(provider.fee_address) == 0
+        assert await world.balance(home) == arrives == 10 * ADA - sent.fee
+
+    run(body, block_ms=BY_HAND)

@@ -1,0 +1,42 @@
+"""The fee key's money, home: for an owner who stops for good; no adapter runs meanwhile."""
+
+from __future__ import annotations
+
+from adapter.journal.journal import Journal
+from adapter.money.journal_log import JournalLog
+from marketplace.chain.actions.session import Desk
+from marketplace.chain.build import plans
+from marketplace.chain.build.wallet import Wallet
+from marketplace.chain.errors import FundsShort
+from marketplace.chain.node.blockfrost import ChainReader
+from marketplace.chain.node.submit import Sent
+from marketplace.domain.errors import Refusal
+from marketplace.domain.keys import Signer
+
+
+class ChannelsOpen(Refusal):
+    """Channels still have to be ended, and the fee key pays for that."""
+
+    code = "CHANNELS_OPEN"
+    remedy = "run the adapter with `tally adapter drain` until its status shows no channel"
+
+
+def desk_of(chain: ChainReader, fee: Signer, journal: Journal) -> Desk:
+    """What pays from the fee key, its transactions in the adapter's journal."""
+    return Desk(chain, Wallet(fee, chain.mainnet), "", JournalLog(journal))
+
+
+async def withdraw(desk: Desk, to: bytes, open_channels: int) -> tuple[Sent, int]:
+    """All that the desk's wallet holds, its collateral included, to the address *to* in one
+    transaction; what was sent, and the lovelace that arrives.
+    """
+    if open_channels:
+        raise ChannelsOpen(f"{open_channels} channels are not over yet")
+    funds, _ = await desk.funds()
+    every = [*funds.spendable, *([funds.collateral] if funds.kept_apart else [])]
+    utxos = [utxo for utxo in every if utxo is not None]
+    if not utxos:
+        raise FundsShort("the fee key holds nothing", missing=0)
+    unsigned = plans.sweep(await desk.chain.snapshot(desk.scripts), utxos, to).finish()
+    sent = await desk.send(unsigned, "withdraw")
+    return sent, sum(u.lovelace for u in utxos) - sent.fee
