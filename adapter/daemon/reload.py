@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from adapter.config import Config
-from marketplace.domain.units import show_rate
+from marketplace.domain.metering.kinds import CORE, GPU, show_rate
 
 LIVE: Final = ("prices", "minimum", "labels", "region", "windows")
 
@@ -45,6 +45,6 @@ class Settings:
         return {
             "applied": applied,
             "restart": [name for name in differs if name not in LIVE],
-            "core": None if prices.core_rate is None else show_rate(prices.core_rate, "core"),
-            "prices": {name: show_rate(rate) for name, rate in prices.models.items()},
+            "core": None if prices.core_rate is None else show_rate(prices.core_rate, CORE.name),
+            "prices": {name: show_rate(rate, GPU.name) for name, rate in prices.models.items()},
         }
