@@ -126,6 +126,7 @@ class Config:
         return self.folder / "adapter.sock"
 
 
+MOST_ALLOWANCE: Final = 3_000_000
 _TIMES: Final = ("tick", "grace", "pause_limit", "close_period")
 _PLAIN: Final[Mapping[str, type]] = {
     "market": str, "chain_url": str, "project_id": str, "payout": str, "region": str, "host": str,
@@ -185,6 +186,11 @@ def check(config: Config) -> Config:
             ),
         ),
         (config.treasury.claim_above > 0, "treasury.claim_above is above zero"),
+        (
+            0 <= config.treasury.allowance <= MOST_ALLOWANCE,
+            "treasury.allowance is 0 ADA (a block is waited for) to 3 ADA, what one block is good"
+            " for",
+        ),
     )
     wrong = [why for holds, why in rules if not holds]
     if wrong:
@@ -328,10 +334,9 @@ def _limits(data: Mapping[str, Any]) -> Limits:
 
 
 def _treasury(data: Mapping[str, Any]) -> Rules:
-    _known(data, ("watch", "claim_above", "claim_drained", "claim_wait", "batch_wait"), "treasury.")
-    values: dict[str, Any] = {
-        k: _said(parse_money, data[k], k) for k in ("claim_above", "claim_drained") if k in data
-    }
+    money = ("claim_above", "claim_drained", "allowance")
+    _known(data, (*money, "watch", "claim_wait", "batch_wait"), "treasury.")
+    values: dict[str, Any] = {k: _said(parse_money, data[k], k) for k in money if k in data}
     if "watch" in data:
         values["watch_s"] = min(30_000, _time(data["watch"], "watch")) / 1000
     if "claim_wait" in data:

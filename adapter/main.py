@@ -229,6 +229,7 @@ def make_offer(
         windows=tuple(w for w in config.windows if w.end_ms > wall_ms),
         keep_most_ms=config.limits.keep_channel_ms,
         minimum=minimum,
+        allowance=0 if config.asset else config.treasury.allowance,
     )
 
 

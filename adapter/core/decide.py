@@ -18,6 +18,7 @@ from adapter.core import lifecycle
 from adapter.core.answers.chain import expected, settled, sighted, unfit, unread
 from adapter.core.answers.host import measured
 from adapter.core.answers.market import heard, link_down, link_up
+from adapter.core.answers.opening import not_taken, taken, void
 from adapter.core.answers.time import passed
 from adapter.core.draft import Draft
 from adapter.core.events import (
@@ -35,6 +36,9 @@ from adapter.core.events import (
     LinkUp,
     Logged,
     Measured,
+    OpenNotTaken,
+    OpenTaken,
+    OpenVoid,
     Outcome,
     Passed,
     Preparing,
@@ -74,6 +78,8 @@ def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
             unread(draft, event)
         case Expected():
             expected(draft, event)
+        case OpenTaken() | OpenNotTaken() | OpenVoid():
+            _of_open(draft, event)
         case ChannelUnfit():
             unfit(draft, event)
         case Settled():
@@ -127,6 +133,16 @@ def wake(state: State, now: Now) -> State:
         state, leases=leases, channels=channels, offline_since_ms=now.boot_ms,
         awake_ms=now.boot_ms, sights={},
     )  # fmt: skip
+
+
+def _of_open(draft: Draft, event: OpenTaken | OpenNotTaken | OpenVoid) -> None:
+    match event:
+        case OpenTaken():
+            taken(draft, event)
+        case OpenNotTaken():
+            not_taken(draft, event)
+        case OpenVoid():
+            void(draft, event)
 
 
 def _of_lease(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adapter.core.state import State
 from adapter.core.workload import Handle, Status
@@ -58,6 +58,34 @@ class Expected:
     """The transaction that opens the channel waits for its block, as our own chain door shows."""
 
     session_vk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTaken:
+    """The handed open transaction passed every check and our own door took it. *capacity*: the most
+    that the channel will be able to pay; *marks*: see ``state.Young``.
+    """
+
+    session_vk: bytes
+    capacity: int
+    marks: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenNotTaken:
+    """It did not: its lease begins once a block holds the channel."""
+
+    session_vk: bytes
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVoid:
+    """An open on which was served can be in no block any more."""
+
+    session_vk: bytes
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +201,9 @@ class Passed:
 
 
 Event = (
-    Heard | LinkUp | LinkDown | Sighted | Unread | Expected | ChannelUnfit | Settled | Preparing
-    | Started | Failed | Measured | Exited | Collected | Removed | Logged | Drain | Passed | Purse
+    Heard | LinkUp | LinkDown | Sighted | Unread | Expected | OpenTaken | OpenNotTaken | OpenVoid
+    | ChannelUnfit | Settled | Preparing | Started | Failed | Measured | Exited | Collected
+    | Removed | Logged | Drain | Passed | Purse
 )  # fmt: skip
 
 # ---- what is done then -------------------------------------------------------------------------
@@ -204,6 +233,14 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Examine:
+    """Judge the open transaction *tx* that was handed over for this channel, and send it."""
+
+    session_vk: bytes
+    tx: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """Take what the greatest voucher gives and finish the channel."""
 
@@ -218,7 +255,7 @@ class Alarm:
     message: str
 
 
-Effect = Send | Drive | Watch | Settle | Alarm
+Effect = Send | Drive | Watch | Examine | Settle | Alarm
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> No
         return
     if lease.state is not LeaseState.ENDING:
         lease = step(lease, LeaseEvent.STOP)
-    hard = reason in (EndReason.UNPAID, EndReason.CHANNEL_CLOSING)
+    hard = reason in (EndReason.UNPAID, EndReason.CHANNEL_CLOSING, EndReason.CHANNEL_REFUSED)
     lease = replace(wish(lease, WishEvent.STOP), pause=None, hard=hard)
     draft.progress(lease.id, "STOPPING", reason=reason.value, message=message or None)
     draft.drive(draft.put(lease))

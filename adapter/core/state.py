@@ -47,6 +47,40 @@ class PauseCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Young:
+    """A channel that was served before a block held it: see ``before_block``.
+
+    *allowance*: lovelace that may be served at depth 0; *marks*: whose money it is, and by which
+    transactions it came; *in_block*: a block holds its open transaction now, *was_in_block*: one
+    did once; *void_wall_ms*: when none could any more (0: one can).
+    """
+
+    allowance: int
+    marks: frozenset[bytes]
+    in_block: bool = False
+    was_in_block: bool = False
+    void_wall_ms: int = 0
+
+    @property
+    def void(self) -> bool:
+        """True once no block can hold it any more."""
+        return self.void_wall_ms > 0
+
+    @property
+    def waits(self) -> bool:
+        """True while its block may come."""
+        return not self.in_block and not self.void
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What was served on an open that no block ever held, and when that was known."""
+
+    wall_ms: int
+    lovelace: int
+
+
+@dataclass(frozen=True, slots=True)
 class Channel:
     """A channel that pays this adapter.
 
@@ -57,7 +91,8 @@ class Channel:
     ever paid; *final*: its end lies too deep for a rollback, which was first seen at
     *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did not),
     *exposed_due*: what was due then, *starved*: it did not come on chain in time; *keep_ms*: how
-    long its consumer ordered it to be kept while it is idle (0: it said nothing).
+    long its consumer ordered it to be kept while it is idle (0: it said nothing); *young*: what it
+    was trusted with before a block held it, None where that was nothing.
     """
 
     session_vk: bytes
@@ -82,6 +117,7 @@ class Channel:
     starved: bool = False
     expected: bool = False
     keep_ms: int = 0
+    young: Young | None = None
 
     @property
     def owed(self) -> int:
@@ -229,7 +265,8 @@ class Rules:
     while the channel goes on; *claim_drained*: the same while the adapter drains or the channel
     closes; *claim_wait_ms*: how long more than that may be due without coming on chain;
     *batch_wait_ms*: how long an end waits to be put together with others' (0: not at all; None: as
-    long as is usual on the network).
+    long as is usual on the network); *allowance*: the most that is served on a channel before a
+    block holds it (0: nothing), which sets what ``before_block`` bounds besides.
     """
 
     watch_s: float = 20.0
@@ -237,6 +274,7 @@ class Rules:
     claim_drained: int = 3_000_000
     claim_wait_ms: int = 240_000
     batch_wait_ms: int | None = None
+    allowance: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +325,7 @@ class State:
     """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this
     process began to look at the chain; *sights*: what it saw since, each channel by itself;
     *unable*: why the fee key cannot pay for a Finish, empty while it can or nobody looked yet;
-    *debtors*: by consumer's key hash, see ``debt``.
+    *debtors*: by consumer's key hash, see ``debt``; *losses*: of opens, see ``before_block``.
     """
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
@@ -299,6 +337,7 @@ class State:
     past: Past = Past()
     unable: str = ""
     debtors: Mapping[bytes, Debtor] = field(default_factory=dict[bytes, Debtor])
+    losses: tuple[Loss, ...] = ()
 
     @property
     def earned(self) -> int:

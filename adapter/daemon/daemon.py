@@ -30,6 +30,7 @@ from adapter.core.events import (
     Drive,
     Effect,
     Event,
+    Examine,
     Exited,
     Heard,
     LinkDown,
@@ -196,6 +197,9 @@ class Daemon:
             case Watch(session_vk):
                 if self._chain is not None:
                     self._chain.watch(session_vk)
+            case Examine(session_vk, tx):
+                if self._chain is not None:
+                    self._chain.examine(session_vk, tx)
             case Settle(session_vk):
                 if self._chain is not None:
                     self._chain.settle(session_vk)

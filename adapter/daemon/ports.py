@@ -54,6 +54,10 @@ class Chain(Protocol):
         """Look at this channel now, and again and again."""
         ...
 
+    def examine(self, session_vk: bytes, tx: bytes) -> None:
+        """Judge the open transaction that was handed over for this channel, and send it."""
+        ...
+
     def settle(self, session_vk: bytes) -> None:
         """Finish this channel; repeat until the chain shows it."""
         ...

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import cbor2
 
-from adapter.core.state import Channel, Lease, PauseCause
+from adapter.core.state import Channel, Lease, PauseCause, Young
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle
 from marketplace.domain.errors import Halt, Malformed
@@ -128,8 +128,10 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
 
 def channel_row(channel: Channel) -> bytes:
     """A channel without its voucher, which has a table of its own."""
+    young = {} if channel.young is None else {"young": _young_row(channel.young)}
     return cbor2.dumps(
         {
+            **young,  # of a channel that was not served before its block the row is as it was
             "terms": channel.terms,
             "origin": channel.origin,
             "stage": channel.stage.value,
@@ -158,17 +160,23 @@ def channel_from(session_vk: bytes, row: bytes, voucher: Voucher | None) -> Chan
     """The reverse."""
     try:
         m = cast(dict[str, Any], cbor2.loads(row))
-        last, stage = m.pop("last"), m.pop("stage")
+        last, stage, young = m.pop("last"), m.pop("stage"), m.pop("young", None)
         return Channel(
             session_vk=session_vk,
             stage=ChannelStage(stage),
             last=None if last is None else Receipt.decode(last),
             leases=tuple(m.pop("leases")),
             voucher=voucher,
+            young=None if young is None else Young(young[0], frozenset(young[1]), *young[2:]),
             **m,
         )
     except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:
         raise JournalFault(f"channel {session_vk.hex()[:16]} does not read: {error}") from error
+
+
+def _young_row(young: Young) -> list[object]:
+    marks = sorted(young.marks)
+    return [young.allowance, marks, young.in_block, young.was_in_block, young.void_wall_ms]
 
 
 def _handle_row(h: Handle) -> list[object]:

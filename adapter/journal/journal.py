@@ -11,7 +11,8 @@ voucher, and the messages that the market must get.  Either all of it happened o
 * ``transactions``: bytes and id of everything sent to the chain, stored before it is sent;
 * ``payments``: what each transaction in a block did to our money (:mod:`.payments`), kept for good;
 * ``spent``: session keys of channels that are forgotten;
-* ``debtors``: whose leases ended for want of payment.
+* ``debtors``: whose leases ended for want of payment;
+* ``losses``: what was served on opens that no block ever held.
 
 What is over is dropped in the transaction that forgets it: a lease that never came to a channel,
 and a finished channel with its voucher, its leases and their ticks.  The pages that this frees go
@@ -32,7 +33,7 @@ from typing import Any, Final
 import cbor2
 
 from adapter.core.events import Outcome, Send
-from adapter.core.state import Channel, Debtor, Lease, Past, State
+from adapter.core.state import Channel, Debtor, Lease, Loss, Past, State
 from adapter.journal.codec import (
     JournalFault,
     JournalHeld,
@@ -67,6 +68,7 @@ CREATE TABLE IF NOT EXISTS spent (session_vk BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS debtors (
   consumer BLOB PRIMARY KEY, strikes INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS losses (wall_ms INTEGER NOT NULL, lovelace INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS transactions (
   n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
   purpose TEXT NOT NULL, state TEXT NOT NULL, height INTEGER
@@ -125,6 +127,7 @@ class Journal:
         self._draining = False
         self._past: Past = Past()
         self._debtors: Mapping[bytes, Debtor] = {}
+        self._losses: tuple[Loss, ...] = ()
 
     def _shrinkable(self) -> None:
         """Let the file give back what it no longer needs; one of an older adapter is rewritten
@@ -163,13 +166,15 @@ class Journal:
                 vkh: Debtor(strikes, at)
                 for vkh, strikes, at in self._db.execute("SELECT * FROM debtors")
             }
+            lost = self._db.execute("SELECT wall_ms, lovelace FROM losses ORDER BY rowid")
+            self._losses = tuple(Loss(at, lovelace) for at, lovelace in lost)
         for lease in self._leases.values():
             if lease.last is not None and not self._has(lease.id, lease.last.seq):
                 raise JournalFault(f"lease {lease.id}: its last tick is not in the journal")
         self._draining = drain is not None and drain[0] == b"1"
         return State(
             dict(self._leases), dict(self._channels), draining=self._draining, past=self._past,
-            debtors=self._debtors,
+            debtors=self._debtors, losses=self._losses,
         )  # fmt: skip
 
     def _drop_strays(self) -> None:
@@ -246,6 +251,10 @@ class Journal:
                 self._db.execute("DELETE FROM debtors")
                 rows = [(vkh, one.strikes, one.at_wall_ms) for vkh, one in state.debtors.items()]
                 self._db.executemany("INSERT INTO debtors VALUES (?,?,?)", rows)
+            if state.losses is not self._losses:
+                self._db.execute("DELETE FROM losses")
+                lost = [(one.wall_ms, one.lovelace) for one in state.losses]
+                self._db.executemany("INSERT INTO losses VALUES (?,?)", lost)
             if state.draining is not self._draining:
                 flag = b"1" if state.draining else b"0"
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('draining', ?)", (flag,))
@@ -254,7 +263,7 @@ class Journal:
         self._tails = {k: v for k, v in tails.items() if k in state.leases}
         self._fixed = {k: v for k, v in self._fixed.items() if k in state.leases}
         self._draining, self._past = state.draining, state.past
-        self._debtors = state.debtors
+        self._debtors, self._losses = state.debtors, state.losses
         if forgotten:
             self._shrink()
         return numbers
@@ -374,6 +383,14 @@ class Journal:
                 without,
             )
             return [StoredTx(*row) for row in rows]
+
+    def transaction(self, id_: bytes) -> StoredTx | None:
+        """One of them by its id."""
+        with self._lock, self._mapped("read a transaction"):
+            row = self._db.execute(
+                "SELECT id, body, purpose, state, height FROM transactions WHERE id=?", (id_,)
+            ).fetchone()
+        return None if row is None else StoredTx(*row)
 
     # ---- payments -------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from marketplace.chain.encoding import datum, txbytes
 from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.node.answers import Moves
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.submit import CONSENT, TxRecord
+from marketplace.chain.node.submit import FOREIGN, TxRecord
 from marketplace.chain.transaction.snapshot import Snapshot
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.transaction import FINAL_DEPTH
@@ -52,7 +52,7 @@ class Accounts:
     def sent(self, records: Iterable[TxRecord]) -> None:
         """Our own transactions, to be booked once a block is seen to hold them."""
         for record in records:
-            if record.purpose != CONSENT and record.height is not None:
+            if record.purpose not in FOREIGN and record.height is not None:
                 self._sent[record.tx_id] = record
 
     async def seen(self, at: ChannelView | ChannelEnded, snapshot: Snapshot) -> None:

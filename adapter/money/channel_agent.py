@@ -23,6 +23,7 @@ from adapter.journal.journal import Journal
 from adapter.journal.payments import Payments
 from adapter.money.accounts import Accounts
 from adapter.money.fee_key import FeeKey
+from adapter.money.handed_opens import HandedOpens
 from adapter.money.journal_log import JournalLog
 from adapter.money.shared_ends import Door, SharedEnds
 from marketplace.chain.actions.session import Desk, claim, finish_channels
@@ -137,6 +138,7 @@ class ChannelAgent:
         self._shared = SharedEnds(
             chain, self._desk.scripts, asset, end, self._log, market, self._signing, channel
         )
+        self._handed = HandedOpens(chain, self._desk.scripts, self._log, channel, handle)
         self._proposed: deque[wire.EndsProposed] = deque(maxlen=PROPOSALS)
         self._proposals = anyio.Event()
 
@@ -149,6 +151,10 @@ class ChannelAgent:
         """Look at this channel now, and again and again."""
         self._watched.add(session_vk)
         self._stir.set()
+
+    def examine(self, session_vk: bytes, tx: bytes) -> None:
+        """Judge the open transaction that was handed over for this channel, and send it."""
+        self._handed.hand(session_vk, tx)
 
     def settle(self, session_vk: bytes) -> None:
         """Finish this channel; repeated until the chain shows it."""
@@ -169,6 +175,7 @@ class ChannelAgent:
         """Watch until cancelled; the chain's failures are waited out."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._answer)
+            group.start_soon(self._handed.run)
             await self._watch()
 
     async def _answer(self) -> None:
@@ -206,7 +213,8 @@ class ChannelAgent:
         """Whether a block is waited for: to see the channel open, or a claim land."""
         if known is None or known.stage is ChannelStage.ENDED:
             return False
-        return known.stage is ChannelStage.OPENING or known.unclaimed >= self._rules.claim_above
+        waits = known.stage is ChannelStage.OPENING or (known.young and known.young.waits)
+        return bool(waits) or known.unclaimed >= self._rules.claim_above
 
     async def look(self) -> None:
         """One pass over our transactions and every watched channel."""
@@ -302,8 +310,13 @@ class ChannelAgent:
         if known.stage is ChannelStage.OPENING and not known.expected:
             if await self._chain.waits(bytes.fromhex(known.origin)):
                 await self._handle(Expected(known.session_vk))
-        if known.stage is ChannelStage.OPEN and known.limit:
+        young = known.young
+        gone = known.limit > 0 if young is None else young.in_block
+        if known.stage is ChannelStage.OPEN and gone:
             self._alarm(unknown.code, f"{unknown.message} (rolled back?)")
+        if young is not None:
+            await self._handed.missing(known)
+        elif known.stage is ChannelStage.OPEN and gone:
             await self._handle(
                 Sighted(known.session_vk, known.stage, known.claimed, known.capacity, 0)
             )

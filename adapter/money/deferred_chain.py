@@ -29,6 +29,11 @@ class DeferredChain:
         else:
             self._watched[session_vk] = None
 
+    def examine(self, session_vk: bytes, tx: bytes) -> None:
+        """While there is no chain nothing can be judged: its lease waits for a block."""
+        if self._made is not None:
+            self._made.examine(session_vk, tx)
+
     def settle(self, session_vk: bytes) -> None:
         """Finish this channel; repeated until the chain shows it."""
         if self._made is not None:

@@ -22,6 +22,13 @@ class JournalLog:
         row = StoredTx(record.tx_id, record.cbor, record.purpose, record.state.name, record.height)
         await anyio.to_thread.run_sync(self._journal.put_transaction, row)
 
+    async def find(self, tx_id: bytes) -> TxRecord | None:
+        """The record of one transaction, over or not."""
+        row = await anyio.to_thread.run_sync(self._journal.transaction, tx_id)
+        if row is None:
+            return None
+        return TxRecord(row.id, row.body, row.purpose, TxState[row.state], row.height)
+
     async def pending(self) -> Sequence[TxRecord]:
         """Every record that is neither FINAL nor EXPIRED, oldest first."""
         return await self._records((TxState.FINAL.name, TxState.EXPIRED.name))

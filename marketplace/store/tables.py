@@ -187,6 +187,7 @@ class LeaseRow(SQLModel, table=True):
     session_signature: bytes
     channel_tx: str
     secrets: dict[str, str] = _json()
+    open_tx: bytes
     reason: str
     message: str
     stage: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adapter.core import exposure, lifecycle
+from adapter.core import before_block, exposure, lifecycle
 from adapter.core.answers.funding import fund
 from adapter.core.draft import Draft
 from adapter.core.events import (
@@ -34,9 +34,10 @@ def sighted(draft: Draft, event: Sighted) -> None:
         stage=after(channel.stage, event.stage),
         claimed=event.claimed,
         capacity=event.capacity,
-        limit=event.limit,
+        limit=before_block.limit(channel, event.limit),
         expire_at_wall_ms=event.expire_at_wall_ms,
     )
+    seen = before_block.seen(seen, event.limit)
     seen = exposure.follow(seen, draft.own.rules, draft.now.boot_ms)
     if seen != channel:
         draft.put_channel(seen)

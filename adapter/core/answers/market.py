@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from adapter.core import lifecycle
 from adapter.core.admission import Declined, check
+from adapter.core.answers import opening
 from adapter.core.answers.chain import tell_settled
 from adapter.core.answers.funding import fund
 from adapter.core.draft import Draft
@@ -111,6 +112,8 @@ def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
         return
     channel = replace(channel, leases=(*channel.leases, lease.id), idle_since_wall_ms=0)
     lifecycle.watch(draft, channel)
+    if message.open_tx and channel.stage is ChannelStage.OPENING:
+        opening.handed(draft, lease, message.open_tx)
     if channel.stage is ChannelStage.OPEN:
         fund(draft, lease, channel)
     elif channel.stage is not ChannelStage.OPENING:

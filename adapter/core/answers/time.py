@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import debt, exposure, lifecycle
+from adapter.core import before_block, debt, exposure, lifecycle
 from adapter.core.answers.funding import await_money
 from adapter.core.draft import Draft
 from adapter.core.state import (
@@ -69,6 +69,9 @@ def _over_for_good(draft: Draft, channel: Channel) -> bool:
     now, limits = draft.now.wall_ms, draft.own.limits
     if channel.stage is ChannelStage.OPENING:  # nobody opened it: nothing was served on it
         return channel.last is None and now - channel.idle_since_wall_ms >= limits.linger_ms
+    young = channel.young
+    if young is not None and young.void and not channel.settled_tx:
+        return now - young.void_wall_ms >= limits.linger_ms
     return channel.final and now - channel.final_wall_ms >= limits.keep_ms
 
 
@@ -91,6 +94,10 @@ def _age(draft: Draft, lease: Lease) -> None:
             why = "the transaction that opened the channel is gone, and did not come back"
             lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
             return
+        if _blockless(draft, lease):
+            why = "OPEN_LATE: the allowance before the first block is used, and no block came"
+            lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
+            return
         if exposure.given_up(draft.state, lease, now):
             why = "no claim of what is due came on chain, for too long"
             lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
@@ -102,6 +109,13 @@ def _age(draft: Draft, lease: Lease) -> None:
             lifecycle.stop(draft, lease, EndReason.PROVIDER_LOST, why)
             return
     lifecycle.close_if_done(draft, lease)
+
+
+def _blockless(draft: Draft, lease: Lease) -> bool:
+    """Frozen for so long over an open that no block holds, that its devices are given free."""
+    frozen_ms = lease.frozen_ms - lease.paused_ms
+    late = before_block.given_up(draft.channel_of(lease), frozen_ms)
+    return late and lease.pause is PauseCause.DEPTH
 
 
 def _abandoned(draft: Draft, lease: Lease) -> bool:

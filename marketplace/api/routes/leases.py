@@ -47,7 +47,8 @@ async def sign_lease(
         secrets = {n: unhex(v, f"secrets.{n}") for n, v in body.secrets.items()}
         signature = bytes.fromhex(body.session_signature)
         lease = await jobs.sign(
-            parts.market, who, lease_id, signature, body.channel_tx, secrets,
+            parts.market, who, lease_id, signature, body.channel_tx, unhex(body.open_tx, "open_tx"),
+            secrets,
             lambda signed: remember(views.lease_view(signed)),
         )  # fmt: skip
         return views.lease_view(lease)

@@ -41,6 +41,10 @@ class MemberQuote(Answer):
     minimum: int = told(
         "the least that a job on a new channel must be able to cost there, lovelace; 0: any does"
     )
+    allowance: int = told(
+        "the most that is served there on a new channel before a block holds it, lovelace; 0: a"
+        " block is waited for"
+    )
     tick_ms: int = told("time between two receipts, ms")
 
 

@@ -157,6 +157,13 @@ class SignBody(Body):
         examples=["7a" * 32],
         description="the transaction that opens the channel, hex; empty for one that is reused",
     )
+    open_tx: str = Field(
+        default="",
+        max_length=8192,
+        pattern="^([0-9a-f]{2})*$",
+        description="its signed bytes, hex, for a provider that serves before the first block;"
+        " relayed as they are",
+    )
     secrets: dict[str, str] = Field(
         default_factory=dict[str, str],
         description="by name, sealed to the provider's key, hex",

@@ -94,6 +94,9 @@ class Offer(Answer):
     minimum: int = told(
         "the least that a job on a new channel must be able to cost, lovelace; 0: it serves all"
     )
+    allowance: int = told(
+        "the most that is served on a new channel before a block holds it, lovelace; 0: nothing"
+    )
     payout_address: str = told("where the provider is paid, Bech32")
     cpu: Processor = told("its CPU")
     memory_mib: int = told("memory, MiB")

@@ -19,7 +19,7 @@ from marketplace.chain.channels.finder import ChannelView
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import (
-    CONSENT,
+    FOREIGN,
     OPEN,
     MemoryLog,
     Sent,
@@ -79,10 +79,10 @@ class Desk:
 
     async def _in_no_block(self) -> list[TxRecord]:
         """Our transactions that may still be included: of all others the chain itself tells. What
-        we only consented to is its sender's, and may never be sent.
+        we only consented to, or were handed, is somebody else's, and may never be included.
         """
         pending = await self.log.pending() if self.log is not None else ()
-        pending = [r for r in pending if r.purpose != CONSENT]
+        pending = [r for r in pending if r.purpose not in FOREIGN]
         if not pending:
             return []
         tip = await self.chain.tip()

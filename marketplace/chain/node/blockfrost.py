@@ -277,11 +277,11 @@ class ChainReader:
             raise ChainFault("evaluate: the answer has another shape")
         return cast(dict[str, Any], found)
 
-    async def submit(self, tx: bytes) -> bytes:
+    async def submit(self, tx: bytes, *, strictly: bool = False) -> bytes:
         """Send, through every door that is configured; the transaction's id.
 
-        One door that takes it is enough. :class:`TxRefused` with the ledger's own reason, as the
-        door says that is read from.
+        One door that takes it is enough, unless *strictly* the one that is read from must.
+        :class:`TxRefused` with the ledger's own reason, as the door says that is read from.
         """
         said: list[bytes | TallyError] = []
         taken = 0
@@ -303,7 +303,7 @@ class ChainReader:
         answer = said[0]
         if isinstance(answer, bytes):
             return answer
-        if not taken:
+        if strictly or not taken:
             raise answer
         _log.warning("submit_door", door="chain_url", cause=answer.message[:200])
         return txbytes.split(tx).tx_id

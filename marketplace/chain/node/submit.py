@@ -33,6 +33,11 @@ OPEN: Final = "open"
 CONSENT: Final = "consent"
 """The purpose of one that somebody else built and sends, and that we gave our signature to: kept
 without signatures, followed, and never sent by us."""
+HANDED: Final = "handed"
+"""The purpose of one that its payer signed and handed over, and that we send too: followed, and its
+outputs are none of ours to spend."""
+FOREIGN: Final = (CONSENT, HANDED)
+"""Purposes of transactions that are somebody else's."""
 _log = structlog.get_logger(__name__)
 
 

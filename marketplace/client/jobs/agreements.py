@@ -175,6 +175,9 @@ class Agreements:
             "channel_tx": held.facts.open_tx if offered.fresh else "",
             "secrets": sealed(self._specs[offered.job].secrets, terms.adapter_vk),
         }
+        if offered.fresh and offered.quote.allowance:
+            open_tx = await self.till.open_bytes(bytes.fromhex(held.facts.open_tx))
+            body |= {"open_tx": open_tx.hex()} if open_tx else {}
         await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
 
     async def _book(self, quote: Quote, amount: int) -> ChannelPayer:

@@ -14,6 +14,7 @@ from typing import Final
 
 import anyio
 
+from marketplace.chain.actions.handed_open import MOST_BYTES
 from marketplace.chain.actions.session import (
     Desk,
     close_channel,
@@ -140,6 +141,14 @@ class Till:
                         raise
                     return sent
         raise OpenUnsure(f"what this purse was to pay with was taken {_CONFLICTS} times")
+
+    async def open_bytes(self, tx_id: bytes) -> bytes:
+        """An open of ours that waits for its block, as it was signed, to be handed to its provider;
+        empty for one that is included or over, or too long for anybody to take.
+        """
+        known = [r for r in await self.log.pending() if r.tx_id == tx_id]
+        waits = [r.cbor for r in known if r.state in (TxState.BUILT, TxState.SUBMITTED)]
+        return waits[0] if waits and len(waits[0]) <= MOST_BYTES else b""
 
     async def _open_anew(self, terms: Terms, amount: int) -> OutRef:
         desk = self.desk(terms.asset)

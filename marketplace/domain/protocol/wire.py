@@ -208,13 +208,14 @@ class LeaseProposed(Message):
 @dataclass(frozen=True)
 class LeaseSigned(Message):
     """Both signed. *channel_tx* is the open transaction (hex id), *secrets* sealed to the
-    adapter.
+    adapter; *open_tx* its bytes, where the payer handed them over to be served before a block.
     """
 
     lease: str
     terms: SignedTerms
     channel_tx: str
     secrets: dict[str, bytes]
+    open_tx: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class Offer:
     *adapter_vkh*, *payout*: as in the terms; *egress*: a job that asks may connect out;
     *job_version*: the newest form of a job that its adapter reads; *keep_most_ms*: the longest that
     an idle channel is kept open for its consumer (0: none is, its consumer ends it); *minimum*: the
-    least, of the asset's smallest unit, that a job must be able to cost on a channel of its own.
+    least, of the asset's smallest unit, that a job must be able to cost on a channel of its own;
+    *allowance*: the most, in lovelace, that is served on a channel before a block holds it.
     """
 
     id: str
@@ -148,6 +149,7 @@ class Offer:
     job_version: int = VERSION
     keep_most_ms: int = 0
     minimum: int = 0
+    allowance: int = 0
 
     def rate(self, resource: Resource, model: str = "") -> int:
         """What a unit of *resource* costs a second, in micro-lovelace (of a device: its *model*'s);
@@ -167,6 +169,7 @@ class Offer:
             (0 <= self.fee_bps <= MAX_FEE_BPS, f"fee_bps is at most {MAX_FEE_BPS}"),
             (1000 <= self.tick_ms <= 60_000, "a tick lasts 1 to 60 s"),
             (self.minimum >= 0, "a minimum is ≥ 0"),
+            (self.allowance >= 0, "an allowance is ≥ 0"),
             (self.core_rate >= 0 and all(r > 0 for r in self.gpu_rates.values()), "a rate is ≤ 0"),
         )
         for holds, why in rules:
@@ -202,6 +205,7 @@ class Offer:
             "keep_most_ms": self.keep_most_ms,
             # Left out where there is none: offers of before keep their bytes.
             **({"minimum": self.minimum} if self.minimum else {}),
+            **({"allowance": self.allowance} if self.allowance else {}),
         }
 
     @staticmethod
@@ -240,6 +244,7 @@ class Offer:
                 job_version=want_int(w.get("job_version", 1), "job_version", 1),
                 keep_most_ms=want_int(w.get("keep_most_ms", 0), "keep_most_ms"),
                 minimum=want_int(w.get("minimum", 0), "minimum"),
+                allowance=want_int(w.get("allowance", 0), "allowance"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None

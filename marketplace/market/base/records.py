@@ -213,6 +213,7 @@ class Lease(Record):
     session_signature: bytes = b""
     channel_tx: str = ""
     secrets: dict[str, str] = field(default_factory=dict[str, str])  # sealed, hex; dropped at start
+    open_tx: bytes = b""  # as its payer handed it over; dropped once its adapter is told
     reason: str = ""
     message: str = ""
     stage: str = ""

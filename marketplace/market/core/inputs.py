@@ -100,7 +100,8 @@ class Declined:
 @dataclass(frozen=True, slots=True)
 class Signed:
     """The consumer signed.  *waits*: its account starts one lease after the other; *payout_address*
-    is where the channel pays the provider; *secrets* are sealed for the adapter.
+    is where the channel pays the provider; *secrets* are sealed for the adapter, and *open_tx*, if
+    there is one, is for it too: it is relayed as it came.
     """
 
     session_signature: bytes
@@ -108,6 +109,7 @@ class Signed:
     secrets: Mapping[str, bytes]
     payout_address: str = ""
     waits: bool = False
+    open_tx: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

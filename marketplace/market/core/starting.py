@@ -101,6 +101,7 @@ def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
         channel_tx=asked.channel_tx,
         secrets={name: sealed.hex() for name, sealed in asked.secrets.items()},
         stage=WAITS if asked.waits else lease.stage,
+        open_tx=b"" if lease.reused else asked.open_tx,
     )
     state, key = JOB.step(job.state, JobEvent.SIGN), job.session_vk if lease.reused else b""
     out = Outcome(
@@ -108,7 +109,7 @@ def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
     )
     if not lease.reused:
         out = out.and_then(Keep(_channel(lease, asked.payout_address, now)))
-    return out if asked.waits else out.and_then(Tell(lease.provider, lease_signed(lease)))
+    return out if asked.waits else _told(out, lease)
 
 
 def _channel(lease: Lease, payout_address: str, now: int) -> Channel:
@@ -121,7 +122,13 @@ def _channel(lease: Lease, payout_address: str, now: int) -> Channel:
 def lease_signed(lease: Lease) -> wire.LeaseSigned:
     """The message that lets the adapter start."""
     secrets = {name: bytes.fromhex(sealed) for name, sealed in lease.secrets.items()}
-    return wire.LeaseSigned(lease.id, lease.signed, lease.channel_tx, secrets)
+    return wire.LeaseSigned(lease.id, lease.signed, lease.channel_tx, secrets, lease.open_tx)
+
+
+def _told(out: Outcome, lease: Lease) -> Outcome:
+    """Its adapter is told to start: what was only relayed is not kept."""
+    kept = replace(out, lease=replace(lease, open_tx=b""))
+    return kept.and_then(Tell(lease.provider, lease_signed(lease)))
 
 
 def _in_line(lease: Lease) -> bool:
@@ -133,7 +140,7 @@ def turn_came(job: Job, lease: Lease, now: int) -> Outcome:
     if not _in_line(lease):
         return Outcome(job, lease)
     job, lease = replace(job, updated_ms=now), replace(lease, stage="")
-    return Outcome(job, lease, (Tell(lease.provider, lease_signed(lease)),))
+    return _told(Outcome(job, lease), lease)
 
 
 def turn_missed(job: Job, lease: Lease, now: int) -> Outcome:

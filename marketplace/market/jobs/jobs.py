@@ -201,6 +201,7 @@ async def sign(
     lease_id: str,
     session_signature: bytes,
     channel_tx: str,
+    open_tx: bytes,
     secrets: dict[str, bytes],
     remember: Callable[[Lease], list[Record]] = lambda _: [],
 ) -> Lease:
@@ -221,7 +222,7 @@ async def sign(
         note = audit(market, who, "lease.sign", lease.id, {**agreed, "tx": channel_tx})
         return Change(puts=[note, *(remember(out.lease) if out.lease is not None else [])])
 
-    asked = Signed(session_signature, channel_tx, secrets, payout, waits)
+    asked = Signed(session_signature, channel_tx, secrets, payout, waits, open_tx)
     await change_lease(market, lease_id, asked, extra)
     if waits:
         await standing.turns(market, lease.account)
@@ -289,6 +290,7 @@ def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
         "ceiling": min(spec.price.budget, longest),
         "fee_bps": found.offer.fee_bps,
         "minimum": found.offer.minimum,
+        "allowance": found.offer.allowance,
         "tick_ms": found.offer.tick_ms,
     }
 

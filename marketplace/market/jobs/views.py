@@ -218,6 +218,7 @@ def offer_view(record: OfferRecord, free: dict[str, int] | None = None) -> dict[
         "tick_ms": offer.tick_ms,
         "keep_most_ms": offer.keep_most_ms,
         "minimum": offer.minimum,
+        "allowance": offer.allowance,
         "close_period_ms": offer.close_period_ms,
         "payout_address": offer.payout_address,
         "cpu": {"model": host.cpu.model, "cores": host.cpu.cores, "milli": host.cpu.milli},

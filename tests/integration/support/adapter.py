@@ -223,6 +223,9 @@ class LedgerEye:
         self.wanted.add(session_vk)
         self.stir.set()
 
+    def examine(self, session_vk: bytes, tx: bytes) -> None:
+        raise AssertionError("nothing was handed over")
+
     def settle(self, session_vk: bytes) -> None:
         self.finishing.add(session_vk)
         self.stir.set()

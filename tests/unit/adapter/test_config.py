@@ -36,6 +36,7 @@ resume_window = "15m"
 watch = "10s"
 claim_above = "5 ADA"
 batch_wait = "5m"
+allowance = "0.2 ADA"
 [[maintenance]]
 start = "2027-01-10T02:00:00Z"
 end = 2027-01-10T05:00:00Z
@@ -60,6 +61,7 @@ def test_a_file_says_what_it_means(tmp_path: Path) -> None:
     assert config.limits.resume_window_ms == 900_000
     assert (config.treasury.watch_s, config.treasury.claim_above) == (10, 5_000_000)
     assert config.treasury.batch_wait_ms == 300_000
+    assert config.treasury.allowance == 200_000
     start = 1_799_546_400_000
     assert config.windows == (Window(start, start + 3 * 3_600_000, "new power supply"),)
 
@@ -100,6 +102,7 @@ def test_without_a_file_everything_has_a_default() -> None:
         ("[[maintenance]]\nstart = 'soon'\nend = 'later'", "ISO 8601"),
         ("[[maintenance]]\nstart = '2027-01-02T00:00'\nend = '2027-01-01T00:00'", "before"),
         ("[treasury]\nbatch_wait = '1h'", "batch_wait"),
+        ("[treasury]\nallowance = '4 ADA'", "allowance is 0 ADA"),
         ("reserve = 5", "reserve is not a table"),
         ("this is no toml", "adapter.toml"),
     ],

@@ -38,6 +38,9 @@ class Noted:
     def watch(self, session_vk: bytes) -> None:
         self.asked.append(("watch", session_vk))
 
+    def examine(self, session_vk: bytes, tx: bytes) -> None:
+        self.asked.append(("examine", session_vk))
+
     def settle(self, session_vk: bytes) -> None:
         self.asked.append(("settle", session_vk))
 

@@ -31,7 +31,8 @@ class QuoteRefused(Refusal):
 class Quote:
     """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened;
     *payout* is the address that the terms' payout is said to be the hash of, to be compared before
-    use; *keep_most_ms*: the longest that the provider keeps an idle channel open.
+    use; *keep_most_ms*: the longest that the provider keeps an idle channel open; *allowance*: the
+    most, in lovelace, that it serves on a new one before a block holds it.
     """
 
     signed: SignedTerms
@@ -42,6 +43,7 @@ class Quote:
     why: Mapping[str, Any]
     payout: str = ""
     keep_most_ms: int = 0
+    allowance: int = 0
 
     @staticmethod
     def read(value: object) -> Quote:
@@ -67,6 +69,7 @@ class Quote:
             why=cast("dict[str, Any]", row.get("why") or {}),
             payout=str(offer.get("payout_address") or ""),
             keep_most_ms=want_int(offer.get("keep_most_ms", 0), "keep_most_ms"),
+            allowance=want_int(offer.get("allowance", 0), "allowance"),
         )
 
 
