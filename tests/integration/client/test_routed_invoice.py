@@ -15,7 +15,6 @@ import anyio
 from marketplace.chain.actions.session import claim, finish_channels
 from marketplace.domain.money.route.fee import with_fee
 from marketplace.domain.money.route.leaves import Leaf
-from marketplace.domain.money.route.offer import SignedRouterOffer
 from marketplace.domain.money.route.route import commit
 from marketplace.domain.money.voucher import Voucher
 from tests.integration.support.chain import ADA, Live, Provider, World, run
@@ -73,8 +72,7 @@ def hop_row(live: Live, leaves: list[Leaf], *, into: bool) -> dict[str, Any]:
     row = paper.hop_row(live.session, leaves, into=into)
     row |= {"open_tx": live.ref.tx_id.hex(), "index": live.ref.index}
     if into:
-        offer = SignedRouterOffer.sign(OFFER, paper.ROUTER)
-        row["offer"] = {"body": offer.body.hex(), "signature": offer.signature.hex()}
+        row["offer"] = paper.signed(OFFER.encode())
     return row
 
 

@@ -125,7 +125,7 @@ def test_replay_nothing_that_is_signed_passes_for_anything_else() -> None:
 
 
 def signed(route: Route) -> SignedRoute:
-    return SignedRoute.sign(route, ROUTER)
+    return SignedRoute(route.encode(), ROUTER.sign(route.encode()))
 
 
 CHANGES = {

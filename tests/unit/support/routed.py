@@ -11,7 +11,7 @@ from typing import Any, Final
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.route.leaves import Leaf
-from marketplace.domain.money.route.offer import RouterOffer, SignedRouterOffer
+from marketplace.domain.money.route.offer import RouterOffer
 from marketplace.domain.money.route.paid import Paid
 from marketplace.domain.money.route.route import Route, commit
 from marketplace.domain.money.route.statement import FIRST, Statement
@@ -88,6 +88,11 @@ class Journey:
         }  # fmt: skip
 
 
+def signed(body: bytes) -> dict[str, str]:
+    """What the router signs, as evidence has it."""
+    return {"body": body.hex(), "signature": ROUTER.sign(body).hex()}
+
+
 def opening(hop: Signer, salt: bytes) -> dict[str, str]:
     return {"hop": hop.verify_key.hex(), "salt": salt.hex()}
 
@@ -108,10 +113,9 @@ def journey(lease: str, key: Signer, *ticks: int, bps: int = BPS, **more: Any) -
 
 def hop_row(key: Signer, leaves: list[Leaf], *, into: bool) -> dict[str, Any]:
     """A row of ``hops``: its third statement."""
-    offer = SignedRouterOffer.sign(OFFER, ROUTER)
     row = {
         "session_vk": key.verify_key.hex(), "open_tx": ("ef" if into else "fe") * 32, "index": 0,
-        "offer": {"body": offer.body.hex(), "signature": offer.signature.hex()} if into else None,
+        "offer": signed(OFFER.encode()) if into else None,
         "leaves": [{"terms": one.terms.hex(), "amount": one.amount} for one in leaves],
     }  # fmt: skip
     state(row, previous=b"\x33" * 32)

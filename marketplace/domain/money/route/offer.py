@@ -8,7 +8,7 @@ from typing import Final
 from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int
 from marketplace.domain.errors import Refusal
-from marketplace.domain.keys import Signer, verifies
+from marketplace.domain.keys import verifies
 from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.route.fee import MAX_ROUTE_BPS
 
@@ -83,12 +83,6 @@ class SignedRouterOffer:
 
     body: bytes
     signature: bytes
-
-    @staticmethod
-    def sign(offer: RouterOffer, router: Signer) -> SignedRouterOffer:
-        """By the router's own key."""
-        body = offer.encode()
-        return SignedRouterOffer(body, router.sign(body))
 
     def verify(self) -> RouterOffer:
         """The offer, if the router that it names signed exactly these bytes."""

@@ -12,7 +12,7 @@ from typing import Final
 from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes, want_int, want_text
 from marketplace.domain.errors import Refusal
-from marketplace.domain.keys import Signer, verifies
+from marketplace.domain.keys import verifies
 from marketplace.domain.money.route.fee import MAX_ROUTE_BPS
 from marketplace.domain.money.route.terms import RoutedTerms
 
@@ -88,12 +88,6 @@ class SignedRoute:
 
     body: bytes
     signature: bytes
-
-    @staticmethod
-    def sign(route: Route, router: Signer) -> SignedRoute:
-        """By the router's own key."""
-        body = route.encode()
-        return SignedRoute(body, router.sign(body))
 
     def verify(self) -> Route:
         """The route, if the router that it names signed exactly these bytes."""
