@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from marketplace.api.http.auth import PartsDep, Reader, public
 from marketplace.api.routes import account as account_routes
 from marketplace.api.routes import jobs as job_routes
-from marketplace.console import said
+from marketplace.console import said, series
 from marketplace.console.bill_csv import bill_csv
 from marketplace.console.page import COOKIE, Viewer, page
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -101,8 +101,12 @@ async def account(request: Request, parts: PartsDep, who: Viewer) -> HTMLRespons
     found = await parts.market.store.find(Channel, account=who.account, limit=1000)
     open_now = [c for c in found if c.state != ChannelStage.ENDED and not c.settled_tx]
     jobs_now = await job_routes.list_jobs(parts, who, cursor="", limit=5, state="")
+    market = parts.market
+    owed = await series.owed_now(market, account=who.account)
+    leases = await series.since(market, account=who.account)
+    days = series.by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in leases], market.now)
     return page(
-        request, "account", who, channels=len(open_now), all_channels=len(found),
+        request, "account", who, channels=len(open_now), all_channels=len(found), days=days,
         jobs=jobs_now["items"],
     )  # fmt: skip
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from marketplace.api.http.auth import PartsDep, public
 from marketplace.api.routes import public as market_routes
+from marketplace.console import series
 from marketplace.console.page import MaybeViewer, page
 from marketplace.console.rendering import per_hour, per_second
 from marketplace.domain.isolation import Isolation
@@ -17,15 +17,12 @@ from marketplace.domain.supply.grant import model_matches
 from marketplace.domain.supply.lines import CORES
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import nominal_least
-from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Range, Resources
 from marketplace.market.base.records import Lease
 from marketplace.market.jobs import jobs
 
-DAYS_SHOWN: Final = 14
-_DAY_MS: Final = 86_400_000
+_PRICES_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
-_RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
 
 Hourly = Annotated[str, Query(max_length=14, pattern=r"^\d{0,7}([.,]\d{0,6})?$")]
 """The most that a device may cost, ADA an hour."""
@@ -166,34 +163,28 @@ async def provider(
 ) -> HTMLResponse:
     """Earnings, leases, the health of its devices, and why it lost requests."""
     view = await market_routes.provider(provider, parts)
-    market, now = parts.market, parts.market.now
+    market = parts.market
     leases = await market.store.find(Lease, provider=provider, order=("-id",), limit=25)
-    # What a lease owes is written into it at its end; until then its last receipt says it.
-    running = await market.store.find(Lease, provider=provider, state=_RUNNING, limit=1000)
-    owed = {x.id: r.lease_owed for x in running if (r := await market.last_receipt(x.id))}
+    owed = await series.owed_now(market, provider=provider)
     # What others rent is theirs: only what a public price list would show.
     rows = [
         {"state": x.state.name, "reason": x.reason, "device": x.device, "rate_micro": x.rate_micro,
          "owed": owed.get(x.id, x.owed), "created_at_ms": x.created_ms, "simulated": x.simulated}
         for x in leases
     ]  # fmt: skip
-    since = await market.store.find(
-        Lease, provider=provider, created_ms__ge=now - DAYS_SHOWN * _DAY_MS, limit=20_000
-    )
-    days = _by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in since], now)
+    recent = await series.since(market, provider=provider)
+    days = series.by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in recent], market.now)
     return page(
         request, "provider", who, provider=view, leases=rows, days=days, due=sum(owed.values())
     )
 
 
-def _by_day(earned: list[tuple[int, int]], now: int) -> list[dict[str, Any]]:
-    """Lovelace of (when a lease began, what it owes) for each of the last days, the oldest
-    first.
-    """
-    today = datetime.fromtimestamp(now / 1000, UTC).date()
-    days = {today - timedelta(days=n): 0 for n in reversed(range(DAYS_SHOWN))}
-    for at_ms, owed in earned:
-        day = datetime.fromtimestamp(at_ms / 1000, UTC).date()
-        if day in days:
-            days[day] += owed
-    return [{"name": f"{day:%d %b}", "owed": owed} for day, owed in days.items()]
+@router.get("/prices")
+async def prices(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
+    """What was agreed for each model, day by day; reckoned once a minute for all readers."""
+    market, state = parts.market, request.app.state
+    kept = cast("tuple[int, list[dict[str, Any]]] | None", getattr(state, "prices", None))
+    if kept is None or market.now - kept[0] > _PRICES_MS:
+        kept = (market.now, series.prices(await series.since(market), market.now))
+        state.prices = kept
+    return page(request, "prices", who, found=kept[1])

@@ -16,7 +16,7 @@ from tests.browser.support.wallet import Wallet
 pytestmark = pytest.mark.browser
 GOLDEN = Path(__file__).parents[1] / "golden" / "invoices.json"
 PUBLIC = (
-    "/", "/offers", "/offers?vram=500", "/providers", "/explain", "/explain?count=8&rate=3",
+    "/", "/prices", "/offers", "/offers?model=cores", "/offers?vram=500", "/providers", "/explain", "/explain?count=8&rate=3",
     "/sign-in", "/jobs/new", "/nothing-here",
 )  # fmt: skip
 
@@ -25,10 +25,16 @@ def test_public_pages_are_accessible_and_quiet(running: Product, console: Consol
     page = console.page
     offer = page.request.get("/v1/offers").json()["items"][0]
     found: list[str] = []
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     for path in (*PUBLIC, f"/offers/{offer['id']}", f"/providers/{offer['provider']}"):
         page.goto(path)
         found += both_themes(page)
     assert found == []
+    # No request leaves the origin, of whatever page.
+    assert len(asked) > 20
+    own = (running.market, "data:")
+    assert [url for url in asked if not url.startswith(own)] == []
     # The page that is not there answers 404, which the browser reports: nothing else may be.
     assert [said for said in console.said if "nothing-here" not in said] == []
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import anyio
 import httpx
 
+from marketplace.console.rendering import exact
+from marketplace.console.series import DAYS_SHOWN
 from marketplace.domain.keys import Signer
 from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working
 from tests.integration.market.test_spine import body, quoted, sign, state
@@ -60,5 +62,12 @@ def test_buttons_go_with_what_can_still_be_done(tmp_path: Path) -> None:
                 await state(client, view["id"], "ENDED")
                 left, page = await _buttons(client)
                 assert left == [] and ("settling" in page or ">ended<" in page)
+                # Pictures: the own spend of today, and what was agreed for cores.
+                spent = (await client.get(f"/v1/jobs/{view['id']}")).json()["spent"]
+                account = (await client.get("/account")).text
+                assert spent > 0 and f": {exact(spent)}</title>" in account
+                prices = (await client.get("/prices")).text
+                assert "Price of cores" in prices and "₳0.018 an hour</title>" in prices
+                assert prices.count("no lease</title>") == DAYS_SHOWN - 1
 
     anyio.run(run)

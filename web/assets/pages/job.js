@@ -21,7 +21,8 @@ import * as vault from "../money/vault.js";
 const LIVE = new Set(["STARTING", "RUNNING", "PAUSED", "ENDING"]);
 const page = byId("job");
 const job = page.dataset.job ?? "";
-const money = new Chart("cost", (svg) => new Line(svg));
+const ceiling = Number(page.dataset.ceiling ?? 0);
+const money = new Chart("cost", (svg) => new Line(svg, { most: ceiling })); // against the most that it can cost
 const use = new Chart("gpu", (svg) => new Line(svg, { most: 1000 }));
 const ticks = new Chart("ticks", (svg) => new Stick(svg));
 let state = page.dataset.state ?? "";
@@ -129,7 +130,7 @@ function cost(at, lovelace) {
   const line = money.shown();
   line.add(at, lovelace);
   put("cost-now", about(lovelace), ada(lovelace));
-  put("cost-top", line.top ? `${about(Math.round(line.top))} at the top` : "");
+  put("cost-top", line.top ? `${about(Math.round(line.top))}${ceiling ? ", the most it can cost," : ""} at the top` : "");
   put("cost-span", line.span ? `${duration(line.span)} shown` : "");
 }
 
