@@ -19,13 +19,13 @@ DAY_MS: Final = 86_400_000
 RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
 
 
-async def owed_now(market: Market, **whose: object) -> dict[str, int]:
+async def owed_now(market: Market, **whose: Any) -> dict[str, int]:
     """What each running lease owes so far: until its end, its last receipt says it."""
     running = await market.store.find(Lease, state=RUNNING, limit=1000, **whose)
     return {x.id: r.lease_owed for x in running if (r := await market.last_receipt(x.id))}
 
 
-async def since(market: Market, **whose: object) -> list[Lease]:
+async def since(market: Market, **whose: Any) -> list[Lease]:
     """Leases of the days that are shown; the newest of them, where there are very many."""
     begun = market.now - DAYS_SHOWN * DAY_MS
     return await market.store.find(
