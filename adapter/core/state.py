@@ -297,7 +297,7 @@ class Past:
     claimed: int = 0
 
     def plus(self, channel: Channel) -> Past:
-        """The same with *channel* forgotten."""
+        """What is remembered once *channel* is forgotten too."""
         keys = self.keys | {channel.session_vk}
         return Past(keys, self.paid + channel.paid, self.claimed + channel.claimed)
 
@@ -356,23 +356,23 @@ class State:
         return self.sights.get(session_vk, Sight(self.awake_ms))
 
     def with_sight(self, session_vk: bytes, sight: Sight) -> State:
-        """The same with *sight* put in its place."""
+        """This state with *sight* of the channel put in its place."""
         return replace(self, sights={**self.sights, session_vk: sight})
 
     def with_lease(self, lease: Lease) -> State:
-        """The same with *lease* put in its place."""
+        """This state with *lease* put in its place."""
         return replace(self, leases={**self.leases, lease.id: lease})
 
     def with_channel(self, channel: Channel) -> State:
-        """The same with *channel* put in its place."""
+        """This state with *channel* put in its place."""
         return replace(self, channels={**self.channels, channel.session_vk: channel})
 
     def without(self, lease: str) -> State:
-        """The same without that lease."""
+        """This state without that lease."""
         return replace(self, leases={k: v for k, v in self.leases.items() if k != lease})
 
     def without_channel(self, session_vk: bytes, past: Past) -> State:
-        """The same without that channel; *past* is what is left of it."""
+        """This state without that channel; *past* is what is left of it."""
         left = {vk: one for vk, one in self.channels.items() if vk != session_vk}
         sights = {vk: one for vk, one in self.sights.items() if vk != session_vk}
         return replace(self, channels=left, sights=sights, past=past)

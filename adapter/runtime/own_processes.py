@@ -19,15 +19,16 @@ _SHIMS: list[subprocess.Popen[bytes]] = []
 
 def launch_shim(folder: Path, plan: Mapping[str, object]) -> None:
     """A double fork by ``start_new_session``: the shim is nobody's child to reap in a hurry."""
-    shim = subprocess.Popen(
-        [sys.executable, "-m", "adapter.runtime.shim", str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "shim.log").open("wb"),
-        start_new_session=True,
-        cwd="/",
-        env=_own_modules(),
-    )
+    with (folder / "shim.log").open("wb") as log:
+        shim = subprocess.Popen(
+            [sys.executable, "-m", "adapter.runtime.shim", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env=_own_modules(),
+        )
     assert shim.stdin is not None
     with shim.stdin:
         shim.stdin.write(json.dumps(plan).encode())

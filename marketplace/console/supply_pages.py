@@ -27,7 +27,7 @@ _HOUR_MS: Final = 3_600_000
 Hourly = Annotated[str, Query(max_length=14, pattern=r"^\d{0,7}([.,]\d{0,6})?$")]
 """The most that a device may cost, ADA an hour."""
 Rate = Annotated[str, Query(max_length=9, pattern=r"^\d*$")]
-"""The same in lovelace a second, as links had it."""
+"""Prices in lovelace a second, as older links have them."""
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
 

@@ -29,7 +29,7 @@ def migrate(url: str) -> None:
 
 
 def upgrade(engine: Engine) -> None:
-    """The same on an open engine."""
+    """Bring the database of an open *engine* to the newest revision, one process at a time."""
     with engine.connect() as connection:
         postgres = engine.dialect.name == "postgresql"
         if postgres:

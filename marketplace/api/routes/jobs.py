@@ -257,7 +257,7 @@ async def events(
 async def history(
     job_id: JobId, parts: PartsDep, who: Reader, cursor: Cursor = "", limit: Limit = 100
 ) -> Annotated[dict[str, Any], Shape(shapes.Events)]:
-    """The same events as a list."""
+    """A job's events as one list, for who does not follow them."""
     job = await jobs.owned_job(parts.market, who, job_id)
     found = await parts.market.store.find(
         Event, job=job.id, order=("id",), after=place_in(cursor, 1), limit=limit + 1

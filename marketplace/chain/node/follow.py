@@ -91,7 +91,7 @@ class Follower:
         return changes
 
     async def _send_again(self, record: TxRecord, changes: list[Change]) -> None:
-        """The same bytes: a node that has them already refuses them, which says nothing."""
+        """Submit a record's bytes once more; a node that has them refuses, which says nothing."""
         if record.purpose == CONSENT:  # its sender's to send; its inputs are too many to look at
             return
         try:

@@ -146,7 +146,7 @@ class Gpu:
         return share <= self.share - taken and all(one == owner for one, _ in there)
 
     def with_health(self, health: Health, note: str = "") -> Gpu:
-        """The same device in another state of health."""
+        """This device in another state of health."""
         return replace(self, health=health, health_note=note)
 
     def to_wire(self) -> dict[str, object]:

@@ -80,7 +80,7 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
 
 
 async def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
-    """The same as data, whichever way it goes."""
+    """A gang's quote, or why not all of it has a place: as data either way; nothing is kept."""
     try:
         quote = await dry_run(market, spec, account)
         return {"matches": True, "quote": quote, "explain": None}

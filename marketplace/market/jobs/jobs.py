@@ -68,7 +68,7 @@ def check_spec(spec: JobSpec) -> None:
 
 
 def check_shape(spec: JobSpec) -> None:
-    """The same for one member of a gang."""
+    """Refuse what no market could run, of a job alone or of one member of a gang."""
     if not spec.resources:
         raise Malformed("a job needs at least one resource block")
     spec.check_isolation()
@@ -308,7 +308,7 @@ def _alternatives(
 
 
 def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
-    """The same as data, whichever way it goes."""
+    """A job's quote, or why nothing matches it: as data either way, and nothing is kept."""
     try:
         return {"matches": True, "quote": dry_run(market, spec, account), "explain": None}
     except NothingMatches as no:

@@ -44,7 +44,7 @@ async def job_view(market: Market, job: Job) -> dict[str, Any]:
 
 
 async def job_views(market: Market, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """The same of each of *jobs*, with as many questions as for one."""
+    """Each of *jobs* as :func:`job_view` shows one, with as many questions as for one."""
     around = await _around(market, jobs)
     views = [_job(market, job, around) for job in jobs]
     for job, view in zip(jobs, views, strict=True):

@@ -13,6 +13,7 @@ from typing import Final
 from marketplace.domain.errors import Conflict, Refusal
 from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job_machine import JobState
+from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import standing
 from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.ports import Change
@@ -53,8 +54,7 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
         case _ if not market.epoch:
             pass  # whoever matches has heard of it
         case Place(jobs) if gang is not None:
-            known = await standing.of(market, gang.account)
-            await match_gang(market, gang, jobs, known, Change())
+            await _place_gang(market, gang, jobs)
         case Place(jobs):
             await _place(market, jobs[0])
         case Wait(job):
@@ -72,6 +72,14 @@ async def _place(market: Market, job: Job) -> None:
         await match(market, job, job.parsed, known, Change())
     except OverBudget as over:
         await change_job(market, job.id, Exhausted(over.message))
+
+
+async def _place_gang(market: Market, gang: Gang, jobs: tuple[Job, ...]) -> None:
+    known = await standing.of(market, gang.account)
+    try:
+        await match_gang(market, gang, jobs, known, Change())
+    except OverBudget:  # it would be no other at any later look
+        await change_gang(market, gang.id, Stop(EndReason.CEILING))
 
 
 # ---- all of them ---------------------------------------------------------------------------------

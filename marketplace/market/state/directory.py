@@ -203,7 +203,7 @@ class Directory:
     def quote_gang(
         self, spec: JobSpec, account: str, now: int, members: int
     ) -> list[Match] | NoMatch:
-        """The same for *members* of it, with nothing held."""
+        """Where *members* of the spec's gang would be placed now, or why not all; none is held."""
         matched = self._gang(spec, account, now, members)
         if not isinstance(matched, NoMatch):
             for match in matched:
@@ -346,7 +346,7 @@ class Directory:
     def quote(
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int
     ) -> Match | NoMatch:
-        """The same with nothing held."""
+        """Where a job of *spec* would be placed now, or why not; nothing is held."""
         blocks = self._blocks(spec, account, avoid)
         placed = self.matchmaker.quote(_whole(blocks), now)
         return placed if isinstance(placed, NoMatch) else self._named(spec, blocks, placed)

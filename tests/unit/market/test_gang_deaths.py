@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason
+from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Gang, Lease
 from marketplace.market.core.waiting import NO_MATCH
 from tests.unit.support.gangs import DOES, MEMBERS, World
@@ -116,3 +119,28 @@ def test_where_not_all_have_a_place_none_has_and_whoever_matches_says_so() -> No
     assert gang.state is GangState.ENDED and world.deaths == 1
     assert {job.reason for job in world.members(gang)} == {NO_MATCH}
     assert not {lease.job for lease in world.all(Lease)} & {job.id for job in world.members(gang)}
+
+
+def test_what_has_no_budget_left_for_a_place_ends_for_that_reason() -> None:
+    async def spent() -> World:
+        world = World()
+        await world.begin(4)
+        await world.post(elsewhere=True)
+        [gang] = world.all(Gang)
+        members = [
+            replace(job, spent_before=job.parsed.price.budget) for job in world.members(gang)
+        ]
+        await world.store.apply(Change(sets=[*members]))
+        await world.settle()
+        world.check_settled()
+        return world
+
+    world = anyio.run(spent)
+    [gang] = world.all(Gang)
+    assert (gang.state, gang.reason) == (GangState.ENDED, EndReason.CEILING)
+    assert {(job.state, job.reason) for job in world.members(gang)} == {
+        (JobState.ENDED, EndReason.CEILING)
+    }
+    assert not any(
+        lease.job in {job.id for job in world.members(gang)} for lease in world.all(Lease)
+    )
