@@ -24,12 +24,15 @@ class _Seat(Generic[T]):
 class GroupCommit(Generic[T]):
     """Whoever finds nobody at work takes up to *most* of what waits and works for all of it.
 
-    What arrives meanwhile is the next group, led by its first. An error of *work* is everybody's in
-    the group. Whoever is cancelled before its group's turn leaves no trace.
+    What arrives meanwhile is the next group, led by its first. Where what comes can wait a little,
+    the first of a group waits *gather_s* for others to join it. An error of *work* is everybody's
+    in the group. Whoever is cancelled before its group's turn leaves no trace.
     """
 
-    def __init__(self, most: int, work: Callable[[list[T]], Awaitable[None]]) -> None:
-        self._most, self._work = most, work
+    def __init__(
+        self, most: int, work: Callable[[list[T]], Awaitable[None]], gather_s: float = 0.0
+    ) -> None:
+        self._most, self._work, self._gather_s = most, work, gather_s
         self._waiting: list[_Seat[T]] = []
         self._busy = False
 
@@ -51,6 +54,12 @@ class GroupCommit(Generic[T]):
             raise seat.error
 
     async def _lead(self, mine: _Seat[T]) -> None:
+        if self._gather_s:
+            try:
+                await anyio.sleep(self._gather_s)
+            except BaseException:
+                self._leave(mine)
+                raise
         group, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         try:
             await self._work([seat.item for seat in group])

@@ -143,13 +143,13 @@ class _Question:
 class Ticks:
     """Receipts and vouchers on their way into the store, many in one commit.
 
-    What comes while one group is gathered and written is the next. A tick a second can wait
-    :data:`GATHER_S`; a commit costs the market more than what a receipt adds to it.
+    A tick a second can wait :data:`GATHER_S`; a commit costs the market more than what a receipt
+    adds to it.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._groups = GroupCommit(AT_ONCE, self._write)
+        self._groups = GroupCommit(AT_ONCE, self._write, GATHER_S)
 
     async def apply(self, change: Change) -> None:
         """``Store.apply`` for *puts*, *raises* and *topics*."""
@@ -159,7 +159,6 @@ class Ticks:
             raise mine.error
 
     async def _write(self, group: list[_Entry]) -> None:
-        await anyio.sleep(GATHER_S)
         whole = Change()
         for entry in group:
             whole.puts += entry.change.puts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from marketplace.market.base.group_commit import GroupCommit
@@ -99,3 +100,31 @@ async def test_a_leader_cancelled_before_the_work_hands_over() -> None:
                     scope.cancel()
             desk.gate.set()
     assert desk.groups == [[1]]
+
+
+async def test_what_can_wait_is_gathered_before_the_group_is_closed() -> None:
+    desk = Desk()
+    desk.gate.set()
+    together = GroupCommit[int](2, desk.work, gather_s=0.01)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(together.join, number)
+    assert desk.groups == [[0, 1], [2]]
+
+
+async def test_a_leader_cancelled_while_it_gathers_hands_over() -> None:
+    desk = Desk()
+    desk.gate.set()
+    together = GroupCommit[int](8, desk.work, gather_s=0.2)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as inner:
+                    inner.start_soon(together.join, 0)
+                    await anyio.lowlevel.checkpoint()
+                    tasks.start_soon(together.join, 1)
+                    await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+        await together.join(2)
+    assert desk.groups == [[1], [2]]
