@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "offers": Entry("commands.offers", "Search what providers offer.", "client"),
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
+    "webhook": Entry("commands.webhook", "Hear what happens to your jobs.", "client"),
     "wallet": Entry("commands.money.wallet", "Make and show a wallet.", "client"),
     "purse": Entry("commands.money.purse", "Fund, show and sweep the hot purse.", "client"),
     "payer": Entry("commands.money.payer", "Pay for jobs that outlive their client.", "client"),

@@ -20,17 +20,12 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import access
 from marketplace.market.base.records import Channel, Delivery
+from marketplace.market.base.story import KINDS
 from marketplace.market.jobs import views
 from marketplace.market.jobs.jobs import owned_job
 
 LOG_SHOWN: Final = 64 * 1024
 WAITING_SHOWN: Final = 50
-EVENTS: Final = (
-    "QUEUED", "QUOTED", "SIGNED", "STARTED", "PAUSED", "RESUMED", "NOTICE", "FINISHED",
-    "PROVIDER_LOST", "SETTLED", "ENDED",
-)  # fmt: skip
-"""Kinds that the webhook form offers; without a choice a webhook is told of every kind."""
-
 router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
 
 
@@ -126,14 +121,14 @@ async def webhooks(request: Request, parts: PartsDep, who: Viewer) -> HTMLRespon
     found = (await account_routes.list_hooks(parts, who))["items"]
     urls = {hook["id"]: hook["url"] for hook in found}
     waiting = await store.find(
-        Delivery, hook=list(urls), order=("next_ms", "id"), limit=WAITING_SHOWN
+        Delivery, hook=list(urls), done_ms=0, order=("next_ms", "id"), limit=WAITING_SHOWN
     )
     rows = [
         {"url": urls[d.hook], "kind": d.body.get("kind", ""), "job": d.body.get("job", ""),
          "at_ms": d.body.get("at_ms", 0), "attempts": d.attempts, "next_ms": d.next_ms}
         for d in waiting
     ]  # fmt: skip
-    return page(request, "webhooks", who, hooks=found, waiting=rows, kinds=EVENTS)
+    return page(request, "webhooks", who, hooks=found, waiting=rows, kinds=list(KINDS))
 
 
 # ---- the session of the pages --------------------------------------------------------------------

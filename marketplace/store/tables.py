@@ -368,6 +368,9 @@ class DeliveryRow(SQLModel, table=True):
     body: dict[str, Any] = _json()
     next_ms: int = _big(index=True)
     attempts: int
+    done_ms: int = _big(index=True)
+    status: int
+    error: str
     version: int
 
 

@@ -40,6 +40,7 @@ SIGNS: Final = {
         "Directory listing", "CANCELLED", '"job":{"version":1,"name":"hello"', '"matches":true',
         "did you mean 'image'?",
     ],
+    "docs/webhooks.md": ["TEST"],
     "docs/spo.md": ["per core-second", "at most"],
     "docs/provider.md": ["SIMULATED NVIDIA L4"],
     "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],

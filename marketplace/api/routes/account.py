@@ -9,6 +9,7 @@ from fastapi.responses import FileResponse, JSONResponse
 
 from marketplace.api.http.auth import Given, Hooker, Locksmith, PartsDep, Porter, Reader, login_rate
 from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
+from marketplace.api.http.paging import Cursor, Limit, page_of, place_in
 from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import account as shapes
 from marketplace.api.schemas.names import HookId, KeyId, Sha256
@@ -16,7 +17,7 @@ from marketplace.api.schemas.requests import ChallengeBody, HookBody, KeyBody, V
 from marketplace.api.schemas.shape import BYTES, Shape
 from marketplace.chain.signin import payment_key_hash, verify_sign_in
 from marketplace.market.accounts import access, webhooks
-from marketplace.market.base.records import ApiKey, Blob, Hook
+from marketplace.market.base.records import ApiKey, Blob, Delivery, Hook
 
 router = APIRouter(prefix="/v1", responses=documented(*EVERYWHERE))
 
@@ -163,6 +164,43 @@ async def drop_hook(
     """What is still to be delivered is dropped with it."""
     await webhooks.remove(parts.market, who, hook_id)
     return {"id": hook_id, "removed": True}
+
+
+@router.post("/webhooks/{hook_id}/test", status_code=202, tags=["webhooks"])
+async def try_hook(
+    hook_id: HookId, parts: PartsDep, who: Hooker
+) -> Annotated[dict[str, Any], Shape(shapes.Delivery)]:
+    """A delivery of kind `TEST`, whatever kinds it is told of; at once, signed and tried again as
+    any other. Its log says what came of it.
+    """
+    return _delivery_view(await webhooks.test(parts.market, who, hook_id))
+
+
+@router.get("/webhooks/{hook_id}/deliveries", tags=["webhooks"])
+async def list_deliveries(
+    hook_id: HookId, parts: PartsDep, who: Hooker, cursor: Cursor = "", limit: Limit = 50
+) -> Annotated[dict[str, Any], Shape(shapes.Deliveries)]:
+    """What was sent and what was answered, newest first; three days are kept."""
+    hook = await webhooks.owned(parts.market, who, hook_id)
+    found = await parts.market.store.find(
+        Delivery, hook=hook.id, order=("-id",), after=place_in(cursor, 1), limit=limit + 1
+    )
+    return page_of([_delivery_view(d) for d in found[:limit]], found, limit, lambda d: (d.id,))
+
+
+def _delivery_view(delivery: Delivery) -> dict[str, Any]:
+    good = 200 <= delivery.status < 300
+    state = "WAITING" if not delivery.done_ms else "DELIVERED" if good else "GIVEN_UP"
+    return {
+        "id": delivery.id,
+        "state": state,
+        "body": delivery.body,
+        "attempts": delivery.attempts,
+        "status": delivery.status,
+        "error": delivery.error,
+        "next_at_ms": 0 if delivery.done_ms else delivery.next_ms,
+        "done_at_ms": delivery.done_ms,
+    }
 
 
 def _hook_view(hook: Hook) -> dict[str, Any]:

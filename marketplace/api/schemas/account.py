@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from marketplace.api.schemas.shape import Answer, Next, told
+from marketplace.market.base.story import KINDS, TEST
 
 
 class Challenge(Answer):
@@ -118,3 +121,34 @@ class RemovedBlob(Answer):
 
     sha256: str = told("what it was named")
     removed: bool = told("always true")
+
+
+class HookEvent(Answer):
+    """The body of a delivery: what is posted to the webhook's URL, and signed."""
+
+    id: str = told("the event's id; a delivery that comes twice has the same")
+    kind: str = told("what happened: " + ", ".join(f"`{kind}`" for kind in (*KINDS, TEST)))
+    job: str = told("the job's id; empty for a test")
+    lease: str = told("the lease's id; empty: none")
+    at_ms: int = told("when it happened, ms since 1970, UTC")
+    detail: dict[str, Any] = told("plain facts of that kind, e.g. `reason` or `exit_code`")
+
+
+class Delivery(Answer):
+    """One delivery of a webhook, and what became of it."""
+
+    id: str = told("its name, in `Tally-Delivery` too")
+    state: Literal["WAITING", "DELIVERED", "GIVEN_UP"] = told("given up after seven tries")
+    body: HookEvent = told("what is posted")
+    attempts: int = told("how often it was tried")
+    status: int = told("the HTTP status of the last answer; 0: there was none")
+    error: str = told("why there was none; empty otherwise")
+    next_at_ms: int = told("when it is tried next, ms since 1970, UTC; 0: never")
+    done_at_ms: int = told("when it was delivered or given up; 0: it waits")
+
+
+class Deliveries(Answer):
+    """A page of deliveries."""
+
+    items: list[Delivery] = told("newest first")
+    next: str | None = Next

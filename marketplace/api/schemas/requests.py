@@ -10,6 +10,7 @@ from marketplace.api.schemas.jobfile import FILE, JobFile
 from marketplace.api.schemas.shape import Shape
 from marketplace.api.schemas.spec import Spec
 from marketplace.domain.errors import Malformed
+from marketplace.market.base.story import KINDS
 
 Json = dict[str, Any]
 HEX32: Final = "4f" * 32
@@ -302,7 +303,7 @@ class HookBody(Body):
         default_factory=list[str],
         max_length=40,
         examples=[["QUOTED", "FINISHED"]],
-        description="of events; none: all",
+        description="of events; none: all. One of " + ", ".join(f"`{kind}`" for kind in KINDS),
     )
 
 

@@ -224,6 +224,7 @@ class Embedded:
             "market", "market", "serve", "--home", str(self.home / "market"), "--port", str(port),
             "--chain-url", self.chain_url, "--public-chain-url", self.chain_url,
             "--resume-window", self.resume_window, "--settle-every", "10s",
+            "--loopback-hooks",
         )  # fmt: skip
 
     async def start_adapter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import hmac
 import ipaddress
@@ -12,27 +13,31 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from marketplace.domain import canonical
-from marketplace.domain.errors import Conflict, NotFound
+from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.keys import hkdf_sha256
+from marketplace.domain.money.terms import PUBLIC_MAGICS
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import HookKeyWrong, HookRefused, HooksOff
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Delivery, Event, Hook, Record, Setting
+from marketplace.market.base.story import KINDS, TEST
 from marketplace.market.context import Market
 
 BACKOFF_MS: Final = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 21_600_000)
 MOST: Final = 20
+LOG_MS: Final = 3 * 86_400_000
 KEY: Final = "hooks.key"  # the setting: which key the secrets are derived from, by its fingerprint
 _TAG: Final = "tally/webhook/v1"
 _V6_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
 _V6_MAPPED: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 
 
-def check_url(url: str, private: bool) -> tuple[str, int]:
+def check_url(url: str, private: bool, loopback: bool = False) -> tuple[str, int]:
     """(host, port) of a URL that may be called; HookRefused otherwise.
 
     The name's *addresses* are checked again at every delivery (:func:`check_addresses`), since a
-    name may point elsewhere tomorrow.
+    name may point elsewhere tomorrow. *private*: anywhere; *loopback*: this machine as well, by its
+    address or as ``localhost``.
     """
     if not (url.isascii() and url.isprintable()):
         raise HookRefused("a webhook's URL is printable ASCII: write its host as xn--…")
@@ -41,11 +46,12 @@ def check_url(url: str, private: bool) -> tuple[str, int]:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
         raise HookRefused("this is not a URL") from error
-    if parts.scheme != "https" and not (private and parts.scheme == "http"):
+    here = loopback and is_loopback(parts.hostname or "")
+    if parts.scheme != "https" and not ((private or here) and parts.scheme == "http"):
         raise HookRefused("a webhook is an https URL")
     if not parts.hostname or parts.username or parts.password:
         raise HookRefused("a webhook names a host, and no user")
-    if not private:
+    if not private and not here:
         try:
             check_addresses([parts.hostname])
         except ValueError:
@@ -54,6 +60,32 @@ def check_url(url: str, private: bool) -> tuple[str, int]:
         if name == "localhost" or name.endswith((".localhost", ".internal", ".local")):
             raise HookRefused("a webhook points to a public host")
     return parts.hostname, port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host* is written as this machine; names that lead here by a lookup are not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def may_call(market: Market, url: str) -> tuple[str, int]:
+    """:func:`check_url` by the rules of *market*: loopback is for a devnet on one's own machine."""
+    settings = market.settings
+    local = settings.loopback_hooks and settings.magic not in PUBLIC_MAGICS
+    return check_url(url, settings.allow_private_hooks, local)
+
+
+def check_kinds(kinds: Iterable[str]) -> None:
+    """Malformed, with the nearest, for a kind that nothing ever is."""
+    for kind in kinds:
+        if kind not in KINDS:
+            near = difflib.get_close_matches(kind.upper()[:40], KINDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(KINDS)}"
+            raise Malformed(f"no event is a {kind[:40]!r}; {hint}", field="kinds")
 
 
 def check_addresses(addresses: Iterable[str]) -> None:
@@ -122,8 +154,11 @@ async def add(
     kinds: list[str],
     remember: Remember = lambda _: [],
 ) -> Hook:
-    """A new webhook; HookRefused. What *remember* gives is written in the same transaction."""
-    check_url(url, market.settings.allow_private_hooks)
+    """A new webhook; HookRefused, Malformed. What *remember* gives is written in the same
+    transaction.
+    """
+    may_call(market, url)
+    check_kinds(kinds)
     if await market.store.count(Hook, account=who.account) >= MOST:
         raise HookRefused(f"an account has at most {MOST} webhooks")
     hook = Hook(market.ids.new("hook"), who.account, url, kinds, market.now)
@@ -201,7 +236,7 @@ async def due(market: Market) -> list[tuple[Delivery, Hook]]:
     """What is to be delivered now, claimed for this process by moving its time."""
     now, taken = market.now, list[tuple[Delivery, Hook]]()
     for delivery in await market.store.find(
-        Delivery, next_ms__le=now, order=("next_ms", "id"), limit=50
+        Delivery, done_ms=0, next_ms__le=now, order=("next_ms", "id"), limit=50
     ):
         hook = await market.store.get(Hook, delivery.hook)
         if hook is None:
@@ -217,18 +252,41 @@ async def due(market: Market) -> list[tuple[Delivery, Hook]]:
     return taken
 
 
-async def delivered(market: Market, delivery: Delivery) -> None:
-    """It is done."""
-    await market.store.apply(Change(drops=[delivery]))
+async def test(market: Market, who: Caller, hook_id: str) -> Delivery:
+    """A delivery of kind ``TEST`` to the caller's webhook, whatever kinds it is told of; it is
+    signed, logged and tried again like any other. Conflict while one is still waiting."""
+    hook = await owned(market, who, hook_id)
+    waiting = await market.store.find(Delivery, hook=hook_id, done_ms=0, limit=1000)
+    if any(delivery.body["kind"] == TEST for delivery in waiting):
+        raise Conflict("a test of this webhook still waits to be delivered")
+    name = market.ids.new("ev")
+    at_ms, detail = market.now, dict[str, Any]()
+    body = {"id": name, "kind": TEST, "job": "", "lease": "", "at_ms": at_ms, "detail": detail}
+    made = Delivery(f"{name}-{hook.id}"[:120], hook.id, body, market.now)
+    await market.store.apply(Change(puts=[made]))
+    return made
 
 
-async def failed(market: Market, delivery: Delivery, hook: Hook) -> None:
-    """It will be tried again, until it was tried often enough."""
-    change = Change()
-    if delivery.attempts >= len(BACKOFF_MS):
-        change.drops.append(delivery)
-    change.sets.append(replace(hook, failures=hook.failures + 1))
-    try:
-        await market.store.apply(change)
-    except Conflict:
-        pass  # a count of failures that lost one is still a count
+async def delivered(market: Market, delivery: Delivery, status: int) -> None:
+    """It is done; it stays in the log for a while."""
+    done = replace(delivery, done_ms=market.now, status=status, error="")
+    await market.store.apply(Change(sets=[done]))
+
+
+async def failed(market: Market, delivery: Delivery, hook: Hook, status: int, error: str) -> None:
+    """It will be tried again, until it was tried often enough. *status*: what was answered, 0 if
+    nothing was; *error*: why not, in a few words."""
+    given_up = market.now if delivery.attempts >= len(BACKOFF_MS) else 0
+    told = replace(delivery, done_ms=given_up, status=status, error=error[:200])
+    counted = replace(hook, failures=hook.failures + 1)
+    for change in (Change(sets=[told]), Change(sets=[counted])):
+        try:
+            await market.store.apply(change)
+        except Conflict:
+            pass  # it was removed meanwhile; and a count of failures that lost one is still a count
+
+
+async def old(market: Market) -> list[Delivery]:
+    """What is in the log no longer."""
+    before = market.now - LOG_MS
+    return await market.store.find(Delivery, done_ms__gt=0, done_ms__lt=before, limit=1000)

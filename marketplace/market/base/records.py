@@ -428,13 +428,18 @@ class Hook(Record):
 
 @dataclass(frozen=True)
 class Delivery(Record):
-    """One delivery of a webhook that is still owed."""
+    """One delivery of a webhook: owed while *done_ms* is 0, then kept a while for its owner to
+    see.
+    """
 
     id: str
     hook: str
     body: Json
     next_ms: int
     attempts: int = 0
+    done_ms: int = 0  # when it was delivered or given up
+    status: int = 0  # what was answered last; 0: nothing was
+    error: str = ""  # why nothing was
     version: int = 0
 
 

@@ -53,3 +53,4 @@ class Settings:
     open_per_address: int = 2_000  # requests and sockets at once
     blob_folder: str = ""
     allow_private_hooks: bool = False
+    loopback_hooks: bool = False  # this machine may be called: a devnet on one's own alone

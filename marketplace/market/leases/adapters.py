@@ -36,6 +36,7 @@ from marketplace.market.base.records import (
     Setting,
     VoucherRecord,
 )
+from marketplace.market.base.story import is_ours
 from marketplace.market.context import FEE, TRIES, Market, log
 from marketplace.market.core.ending import HOLDING
 from marketplace.market.core.inputs import (
@@ -253,12 +254,12 @@ class Adapters:
                 await self._finished(lease, detail)
             case "SETTLED":
                 await settle.reported(market, lease, str(detail.get("tx") or ""))
-            case stage if len(stage) <= 40:
+            case stage if len(stage) <= 40 and not is_ours(stage):
                 await change_lease(market, lease.id, StageSeen(stage, detail, shown))
                 if stage == "CHANNEL_SEEN":
                     await settle.seen(market, lease.session_vk)
             case _:
-                raise ReceiptRefused("a stage is a short word")
+                raise ReceiptRefused("a stage is a short word, and none of the market's own")
         market.payers.tell(lease.session_vk, told)
 
     async def _finished(self, lease: Lease, detail: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
 from marketplace.domain.supply.offer import OFFER, OfferEvent, OfferState
 from marketplace.domain.work.lease import LeaseState
-from marketplace.market.accounts import standing
+from marketplace.market.accounts import standing, webhooks
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     Lease,
@@ -124,13 +124,14 @@ async def beat(market: Market) -> None:
 
 
 async def forget(market: Market) -> None:
-    """Drop what has served: old challenges, sessions, answers and processes."""
+    """Drop what has served: old challenges, sessions, answers, deliveries and processes."""
     now = market.now
     old: Change = Change()
     old.drops += await market.store.find(Login, expires_ms__lt=now, limit=1000)
     old.drops += await market.store.find(
         Remembered, at_ms__lt=now - KEPT_ANSWERS_MS, order=("at_ms",), limit=1000
     )
+    old.drops += await webhooks.old(market)
     dead = await market.store.find(Process, beat_ms__lt=now - 3_600_000, limit=100)
     old.drops += dead
     await peers.withdraw(market, *(process.id for process in dead))

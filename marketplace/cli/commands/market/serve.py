@@ -149,6 +149,9 @@ def serve_(
     end_share: EndShare = "0.06 ADA",
     end_budget: EndBudget = "5 ADA",
     price_url: PriceUrl = "",
+    loopback_hooks: Annotated[
+        bool, typer.Option(help="Webhooks may call this machine. Of a devnet's market alone.")
+    ] = False,
 ) -> None:
     """Serve until Ctrl-C. Prints one JSON line with its address when it is ready."""
     database = database_of(db, home)
@@ -162,6 +165,7 @@ def serve_(
             end_share=parse_money(end_share),
             end_budget=parse_money(end_budget),
             hellos_per_minute=hellos_per_minute,
+            loopback_hooks=loopback_hooks,
         )
         await serve(
             Config(
