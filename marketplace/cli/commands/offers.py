@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, TypedDict
 
 import anyio
 import typer
@@ -18,7 +18,9 @@ from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import device_text
+from marketplace.client.net.answers import OfferAnswer
 from marketplace.client.net.http import Http
+from marketplace.client.net.reading import read_all
 from marketplace.domain.errors import Malformed
 from marketplace.domain.isolation import want_isolation
 from marketplace.domain.metering.kinds import CORE, GPU, KINDS, show_rate
@@ -28,7 +30,31 @@ from marketplace.domain.work.jobfile import nominal_least
 from marketplace.domain.work.jobfile.nodes import nearest
 
 app = typer.Typer(help="Search what providers offer.", no_args_is_help=True, rich_markup_mode=None)
-Row = dict[str, Any]
+
+
+class Row(TypedDict):
+    """A kind of device of one offer, or its cores: MiB, thousandths of a core, micro-lovelace a
+    second; *free* of *count* devices.
+    """
+
+    offer: str
+    provider: str
+    region: str
+    trust: int
+    egress: bool
+    isolation: list[str]
+    cpu_milli: int
+    memory_mib: int
+    disk_mib: int
+    resource: str
+    model: str
+    vram_mib: int
+    count: int
+    free: int
+    rate_micro: int
+    simulated: bool
+
+
 Test = Callable[[Any, Any], bool]
 
 _OPS: Final[dict[str, Test]] = {
@@ -122,43 +148,40 @@ def parse_query(query: str) -> list[Term]:
     return terms
 
 
-def rows_of(offer: Row) -> list[Row]:
+def rows_of(offer: OfferAnswer) -> list[Row]:
     """One row for each kind of device of *offer*, and one for its cores where they are rented
     alone.
     """
-    base: Row = {
+    cpu = offer["cpu"]
+    cores: Row = {
         "offer": offer["id"],
         "provider": offer["provider"],
-        "region": offer.get("region") or "",
-        "trust": offer.get("trust", 0),
-        "egress": offer.get("egress", False),
-        "isolation": offer.get("isolation") or [],
-        "cpu_milli": cast(Row, offer.get("cpu") or {}).get("milli", 0),
-        "memory_mib": offer.get("memory_mib", 0),
-        "disk_mib": offer.get("disk_mib", 0),
+        "region": offer["region"],
+        "trust": offer["trust"],
+        "egress": offer["egress"],
+        "isolation": offer["isolation"],
+        "cpu_milli": cpu["milli"],
+        "memory_mib": offer["memory_mib"],
+        "disk_mib": offer["disk_mib"],
+        "resource": CORE.name,
+        "model": cpu["model"],
+        "vram_mib": 0,
+        "count": 0,
+        "free": 0,
+        "rate_micro": offer["core_rate_micro"],
+        "simulated": False,
     }
     kinds: dict[tuple[str, int], Row] = {}
-    for gpu in cast("list[Row]", offer.get("gpus") or []):
-        row = kinds.setdefault(
-            (str(gpu["model"]), int(gpu["vram_mib"])),
-            {
-                **base, "resource": GPU.name, "model": gpu["model"], "vram_mib": gpu["vram_mib"],
-                "count": 0, "free": 0, "rate_micro": gpu.get("rate_micro", 0),
-                "simulated": bool(gpu.get("simulated")),
-            },
-        )  # fmt: skip
+    for gpu in offer["gpus"]:
+        first: Row = {
+            **cores, "resource": GPU.name, "model": gpu["model"], "vram_mib": gpu["vram_mib"],
+            "rate_micro": gpu["rate_micro"], "simulated": gpu["simulated"],
+        }  # fmt: skip
+        row = kinds.setdefault((gpu["model"], gpu["vram_mib"]), first)
         row["count"] += 1
-        row["free"] += int(gpu.get("free_milli", 0)) == 1000
+        row["free"] += gpu["free_milli"] == 1000
     found = list(kinds.values())
-    if offer.get("core_rate_micro"):
-        found.append(
-            {
-                **base, "resource": CORE.name,
-                "model": cast(Row, offer.get("cpu") or {}).get("model", "CPU"), "vram_mib": 0,
-                "count": 0, "free": 0, "rate_micro": offer["core_rate_micro"], "simulated": False,
-            }
-        )  # fmt: skip
-    return found
+    return [*found, cores] if cores["rate_micro"] else found
 
 
 @app.callback()
@@ -184,7 +207,8 @@ def search(
     async def story() -> None:
         terms = parse_query(query)
         async with aclosing(Http(market)) as http:
-            standing = await http.all("/v1/offers", limit=10_000)
+            answer = await http.all("/v1/offers", limit=10_000)
+        standing = read_all(OfferAnswer, answer, "offers")
         rows = [row for offer in standing for row in rows_of(offer)]
         rows.sort(key=lambda row: (row["resource"], row["rate_micro"], row["offer"]))
         failed = [(row, [term.text for term in terms if not term.holds(row)]) for row in rows]
@@ -213,7 +237,7 @@ def _cells(row: Row) -> tuple[object, ...]:
         device_text(row["model"], row["simulated"]),
         memory,
         free,
-        show_rate(int(row["rate_micro"]), row["resource"]).replace("lovelace ", ""),
+        show_rate(row["rate_micro"], row["resource"]).replace("lovelace ", ""),
         row["region"],
         row["provider"][:16],
     )

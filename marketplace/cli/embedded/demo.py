@@ -30,6 +30,7 @@ from marketplace.cli.shared.options import Json
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.refusals import JOB_FAILED
 from marketplace.cli.shared.screen import err, out
+from marketplace.client.net.answers import JobAnswer
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
@@ -166,7 +167,7 @@ async def _job(market: Market, spec: JobSpec, say: Any) -> None:
     async for line in job.logs():
         say(f"{spec.name} │ {line}")
     view = await job.wait()
-    say(f"{spec.name}: {view.get('reason')}; its bill is claimed and the rest sent home")
+    say(f"{spec.name}: {view['reason']}; its bill is claimed and the rest sent home")
     if not await job.settled(_SETTLE_WITHIN_S):
         raise NotReconciled(f"{spec.name} was not settled within {_SETTLE_WITHIN_S:.0f} s")
 
@@ -174,27 +175,27 @@ async def _job(market: Market, spec: JobSpec, say: Any) -> None:
 async def _account(job: Job, story: Story, say: Any) -> None:
     """One job's bill, recomputed from its receipts and compared with the ledger."""
     view = await job.refresh()
-    if view.get("reason") != "COMPLETED":
-        story.refused.append(f"{job.id} ended {view.get('reason')}: {view.get('message')}")
+    if view["reason"] != "COMPLETED":
+        story.refused.append(f"{job.id} ended {view['reason']}: {view['message']}")
     invoice = await job.invoice(verify=True)
     if not invoice.reconciled:
         story.refused.append(f"{job.id}: the ledger does not show what was signed for")
     story.invoices.append(invoice)
-    story.transactions += [str(tx["id"]) for tx in view.get("transactions", [])]
+    story.transactions += [tx["id"] for tx in view["transactions"]]
     for line in invoice.lines:
         story.jobs.append(_shown(line, view))
-        mark = "  [yellow]SIMULATED[/]" if view.get("simulated") else ""
+        mark = "  [yellow]SIMULATED[/]" if view["simulated"] else ""
         say(
-            f"[bold]{view['name']}[/] {view.get('reason')}  {line.unit_ms / 1000:.3f}"
+            f"[bold]{view['name']}[/] {view['reason']}  {line.unit_ms / 1000:.3f}"
             f" {KINDS[line.resource].word}-seconds, {line.ticks} ticks, {line.owed} lovelace{mark}"
         )
 
 
-def _shown(line: Line, view: dict[str, Any]) -> dict[str, Any]:
+def _shown(line: Line, view: JobAnswer) -> dict[str, Any]:
     return {
         "resource": line.resource,
-        "device": view.get("device"),
-        "simulated": bool(view.get("simulated")),
+        "device": view["device"],
+        "simulated": view["simulated"],
         "unit_ms": line.unit_ms,
         "rate_micro": line.rate_micro,
         "owed": line.owed,

@@ -22,7 +22,7 @@ from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
-from marketplace.cli.shared.tables import share_note, with_fees
+from marketplace.cli.shared.tables import counted, share_note, with_fees
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
@@ -226,12 +226,12 @@ def _summary(job: Job, screen: _Screen, settled: bool) -> dict[str, Any]:
         "reason": job.reason,
         "exit_code": job.exit_code,
         "spent": job.spent,
-        "ceiling": view.get("ceiling"),
+        "ceiling": view["ceiling"],
         "ticks": screen.ticks,
         "settled": settled,
         "kept": job.kept,
-        "simulated": bool(view.get("simulated")),
-        "device": view.get("device"),
+        "simulated": bool(view["simulated"]),
+        "device": view["device"],
         "notes": screen.notes,
     }
 
@@ -248,9 +248,9 @@ async def _fees(job: Job) -> int | None:
 def _last_line(job: Job, screen: _Screen, fees: int | None) -> str:
     view = job.view
     code = f" (exit code {job.exit_code})" if job.exit_code is not None else ""
-    of = f", of at most {show_ada(int(view['ceiling']))}" if view.get("ceiling") else ""
-    bill = with_fees(job.spent, fees)
-    return f"{job.reason}{code}, {screen.ticks} ticks: {bill}{of}{kept_text([job])}"
+    of = f", of at most {show_ada(view['ceiling'])}" if view["ceiling"] else ""
+    ticks, bill = counted(screen.ticks, "tick"), with_fees(job.spent, fees)
+    return f"{job.reason}{code}, {ticks}: {bill}{of}{kept_text([job])}"
 
 
 def kept_text(jobs: Sequence[Job]) -> str:

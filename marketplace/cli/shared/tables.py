@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from marketplace.cli.shared.printing import print_table, show
 from marketplace.cli.shared.screen import out
+from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
 from marketplace.domain.metering.kinds import KINDS, show_price
 from marketplace.domain.units import show_ada
 
-Json = dict[str, Any]
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
 _SIMULATED: Final = "SIMULATED"
-_TIMES: Final = ("created", "started", "finished")
 
 
-def device_text(device: object, simulated: object) -> str:
+def device_text(name: str, simulated: bool) -> str:
     """A device's name, marked once where it is simulated (most such names say so themselves)."""
-    name = str(device or "")
     marked = not simulated or _SIMULATED in name.upper()
     return name if marked else f"{_SIMULATED} {name}".strip()
 
 
-def job_row(job: Json) -> tuple[object, ...]:
+def job_row(job: JobAnswer) -> tuple[object, ...]:
     """One line of ``tally job list``."""
-    ceiling = int(job.get("ceiling") or 0)
+    ceiling = job["ceiling"]
     return (
-        job.get("id", ""),
-        job.get("name", ""),
-        f"{job.get('state', '')} {job.get('reason') or ''}".strip(),
-        show_ada(int(job.get("spent") or 0)),
+        job["id"],
+        job["name"],
+        f"{job['state']} {job['reason']}".strip(),
+        show_ada(job["spent"]),
         show_ada(ceiling) if ceiling else "",
-        device_text(job.get("device"), job.get("simulated")),
+        device_text(job["device"], job["simulated"]),
     )
 
 
-def show_job(view: Json) -> None:
+def show_job(view: JobAnswer) -> None:
     """Where it stands, what it cost, why it ended, its transactions, and what to do next."""
-    _facts(f"{view.get('name') or 'job'}  {view.get('id')}", _job_facts(view))
-    moves = cast("list[Json]", view.get("transactions") or [])
-    if moves:
+    _facts(f"{view['name'] or 'job'}  {view['id']}", _job_facts(view))
+    if moves := view["transactions"]:
         out.print()
         columns = ("transactions", "state", "fee", "id")
         rows = [
-            (tx["kind"], tx["state"], show_ada(int(tx["fee"])) if tx.get("fee") else "", tx["id"])
+            (tx["kind"], tx["state"], show_ada(tx["fee"]) if tx["fee"] else "", tx["id"])
             for tx in moves
         ]
         print_table("", columns, rows, whole=("id",))
@@ -55,56 +52,56 @@ def show_job(view: Json) -> None:
     out.print(_next(view), markup=False, style="dim")
 
 
-def _job_facts(view: Json) -> list[tuple[str, str]]:
-    code = view.get("exit_code")
+def _job_facts(view: JobAnswer) -> list[tuple[str, str]]:
+    code = view["exit_code"]
+    waits = view["state"] != "ENDED"
     exited = f" (exit code {code})" if code is not None else ""
-    times = [(name, when(int(view.get(f"{name}_at_ms") or 0))) for name in _TIMES]
     return [
-        ("state", f"{view.get('state', '')} {view.get('reason') or ''}".strip() + exited),
-        ("message", str(view.get("message") or "")),
-        ("why it waits", _explained(view.get("explain")) if view.get("state") != "ENDED" else ""),
-        ("device", device_text(view.get("device"), view.get("simulated"))),
-        ("provider", str(view.get("provider") or "")),
-        ("price", _price(view)),
+        ("state", f"{view['state']} {view['reason']}".strip() + exited),
+        ("message", view["message"]),
+        ("why it waits", view["explain"].get("text", "") if waits else ""),
+        ("device", device_text(view["device"], view["simulated"])),
+        ("provider", view["provider"]),
+        ("price", _price(view["rate_micro"], view["resource"])),
         ("spent", _spent(view)),
         ("delivered", _delivered(view)),
-        ("retries", str(view.get("retries") or "")),
-        *times,
-        ("lease", str(view.get("lease") or "")),
-        ("channel", str(view.get("channel") or "")),
+        ("retries", str(view["retries"] or "")),
+        ("created", when(view["created_at_ms"])),
+        ("started", when(view["started_at_ms"])),
+        ("finished", when(view["finished_at_ms"])),
+        ("lease", view["lease"]),
+        ("channel", view["channel"]),
     ]
 
 
-def _price(view: Json) -> str:
-    rate = int(view.get("rate_micro") or 0)
-    return show_price(rate, str(view.get("resource"))) if rate else ""
+def _price(rate_micro: int, resource: str) -> str:
+    return show_price(rate_micro, resource) if rate_micro else ""
 
 
-def _spent(view: Json) -> str:
-    text = show_ada(int(view.get("spent") or 0))
-    for name, words in (("ceiling", "of at most"), ("budget", "budget")):
-        if view.get(name):
-            text += f", {words} {show_ada(int(view[name]))}"
-    return text.replace(", of", " of")
+def _spent(view: JobAnswer) -> str:
+    text = show_ada(view["spent"])
+    if ceiling := view["ceiling"]:
+        text += f" of at most {show_ada(ceiling)}"
+    if budget := view["budget"]:
+        text += f", budget {show_ada(budget)}"
+    return text
 
 
-def _delivered(view: Json) -> str:
-    ms = int(view.get("unit_ms") or 0)
-    if not ms:
+def _delivered(view: JobAnswer) -> str:
+    if not view["unit_ms"]:
         return ""
-    return f"{ms} {KINDS[str(view.get('resource'))].word}-ms in {view.get('ticks')} ticks"
+    unit = KINDS[view["resource"]].word
+    return f"{view['unit_ms']} {unit}-ms in {counted(view['ticks'], 'tick')}"
 
 
-def _explained(explain: object) -> str:
-    if not isinstance(explain, dict):
-        return str(explain or "")
-    row = cast(Json, explain)
-    return str(row.get("summary") or row.get("message") or "")
+def counted(number: int, what: str) -> str:
+    """``1 tick``, ``2 ticks``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _next(view: Json) -> str:
-    name, state = view.get("id"), view.get("state")
-    if state == "ENDED":
+def _next(view: JobAnswer) -> str:
+    name = view["id"]
+    if view["state"] == "ENDED":
         return f"tally job logs {name}   tally job outputs {name}   tally invoice {name} --verify"
     return f"tally job logs -f {name}   tally job stop {name}"
 
@@ -116,28 +113,23 @@ def share_note(resource: str, units_milli: int) -> str:
     return "is billed and nothing enforces it: only jobs of your own run beside it"
 
 
-def show_quote(answer: Json) -> None:
+def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
     """Device, price, ceiling, and why the others lost."""
     facts = [
-        ("device", device_text(answer.get("device"), answer.get("simulated"))),
-        ("provider", str(answer.get("provider") or "")),
-        ("price", _price(answer)),
-        ("at most", show_ada(int(answer.get("ceiling") or 0))),
-        ("share", share_note(str(answer.get("resource")), int(answer.get("units_milli") or 0))),
+        ("device", device_text(answer["device"], answer["simulated"])),
+        ("provider", answer["provider"]),
+        ("price", _price(answer["rate_micro"], answer["resource"])),
+        ("at most", show_ada(answer["ceiling"])),
+        ("share", share_note(answer["resource"], answer["units_milli"])),
     ]
     _facts("quote: nothing is reserved or paid", facts)
-    others = cast("list[Json]", answer.get("alternatives") or [])
     rows = [
-        (
-            str(other.get("provider", ""))[:16],
-            device_text(other.get("device"), other.get("simulated")),
-            other.get("why") or _price({"resource": answer.get("resource"), **other}),
-        )
-        for other in others
+        (other["provider"][:16], _price(other["rate_micro"], answer["resource"]), other["why"])
+        for other in answer.get("alternatives", [])
     ]
     if rows:
         out.print()
-        print_table("alternatives", ("provider", "device", "why not"), rows)
+        print_table("alternatives", ("provider", "price", "why not"), rows)
 
 
 def when(ms: int) -> str:

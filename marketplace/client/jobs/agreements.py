@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -30,6 +29,7 @@ from marketplace.client.jobs.core.effects import (
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote, QuoteRefused, Wanted
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import sealed
+from marketplace.client.net.answers import JobAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.journal import ChannelFacts
@@ -38,9 +38,6 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.work.job import JobSpec
-
-Json = dict[str, Any]
-
 
 Confirm = Callable[[CheckedQuote], Awaitable[bool]]
 
@@ -65,11 +62,11 @@ class Agreements:
         """What *job* was posted as: its quotes are checked against this."""
         self._specs[job] = spec
 
-    async def examine(self, view: Json) -> CheckedQuote:
+    async def examine(self, view: JobAnswer) -> CheckedQuote:
         """The quote of *view*, checked against the job; nothing is signed yet."""
-        job = str(view["id"])
+        job = view["id"]
         spec = self._spec(view)
-        quote = Quote.read(view.get("quote"))
+        quote = Quote.read(view["quote"])
         fresh = {bytes.fromhex(key.name.removeprefix("session-")) for key in self.purse.sessions()}
         held = {payer.session_vk for payer in self.channels.reusable()}
         spent = self.channels.spent(job) + await anyio.to_thread.run_sync(
@@ -93,12 +90,12 @@ class Agreements:
         keep_ms = min(self.keep_ms, quote.keep_most_ms)
         return CheckedQuote(job, quote, amount, reserve, spent, keep_ms)
 
-    def turn(self, view: Json) -> anyio.Lock:
+    def turn(self, view: JobAnswer) -> anyio.Lock:
         """Held from the look at a quote to its acceptance: of two jobs on one kept channel the
         second must count what the first one was promised.
         """
         try:
-            quote = Quote.read(view.get("quote"))
+            quote = Quote.read(view["quote"])
         except Refusal:
             return anyio.Lock()  # nothing is agreed to that cannot be read
         if quote.fresh:
@@ -200,8 +197,8 @@ class Agreements:
         """The quote of *lease* is not wanted: the job ends, nothing was paid."""
         await self.http.post(f"/v1/leases/{lease}/decline", {}, f"decline-{lease}")
 
-    def _spec(self, view: Json) -> JobSpec:
-        job = str(view["id"])
+    def _spec(self, view: JobAnswer) -> JobSpec:
+        job = view["id"]
         if job not in self._specs:
             self._specs[job] = JobSpec.from_wire(view["spec"])
         return self._specs[job]

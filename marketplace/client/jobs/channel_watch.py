@@ -6,7 +6,6 @@ Also what a restarted payer asks before it pays on: what it signed and did not w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
 
 import structlog
 
@@ -14,7 +13,9 @@ from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.client.jobs.core import looking
+from marketplace.client.net.answers import ChannelAnswer, VoucherAnswer
 from marketplace.client.net.http import Http
+from marketplace.client.net.reading import read
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.decide import ClaimUnsigned
 from marketplace.client.wallet import second_output
@@ -27,7 +28,6 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import Voucher
 
 log = structlog.get_logger("tally.client")
-Json = dict[str, Any]
 Shown = ChannelView | ChannelEnded
 
 
@@ -106,7 +106,8 @@ class ChannelWatch:
 
     async def _ask_market(self, held: ChannelPayer) -> None:
         try:
-            row = cast(Json, await self.http.get(f"/v1/channels/{held.session_vk.hex()}"))
+            answer = await self.http.get(f"/v1/channels/{held.session_vk.hex()}")
+            row = read(ChannelAnswer, answer, "channel")
             await held.catch_up(_voucher(held.session_vk, row.get("voucher")))
         except Refusal as refusal:
             log.info("channel_unread", code=refusal.code, why=refusal.message)
@@ -182,12 +183,11 @@ def _found(view: Shown) -> looking.Found:
     return looking.Found(view.claimed, ended)
 
 
-def _voucher(session_vk: bytes, value: object) -> Voucher | None:
+def _voucher(session_vk: bytes, row: VoucherAnswer | None) -> Voucher | None:
     """The market's latest voucher, if it has one; its signature is checked by who uses it."""
-    if not isinstance(value, dict):
+    if row is None:
         return None
-    row = cast(Json, value)
     try:
-        return Voucher(session_vk, int(row["cumulative"]), bytes.fromhex(str(row["signature"])))
-    except (KeyError, ValueError) as error:
+        return Voucher(session_vk, row["cumulative"], bytes.fromhex(row["signature"]))
+    except ValueError as error:
         raise Malformed(f"the channel's voucher cannot be read: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Final
 
 import anyio
 import structlog
@@ -26,7 +26,9 @@ from marketplace.client.jobs.core.state import State, restored
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import SecretMissing, secrets_here
 from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.net.answers import JobAnswer, LeaseAnswer
 from marketplace.client.net.http import Http
+from marketplace.client.net.reading import read
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
@@ -39,8 +41,7 @@ from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JobState
 
 log = structlog.get_logger("tally.client")
-Json = dict[str, Any]
-OnView = Callable[[Json], Awaitable[None]]
+OnView = Callable[[JobAnswer], Awaitable[None]]
 QUOTE_WITHIN_S: Final = 120.0
 _FAST_S: Final = 0.1
 
@@ -57,7 +58,7 @@ class Followed:
     """One job in this process: where it stands, and the market's latest *view* of it."""
 
     state: State
-    view: Json = field(default_factory=dict[str, Any])
+    view: JobAnswer | None = None
     on_view: OnView | None = None
     pause_s: float = 0.0
 
@@ -92,12 +93,12 @@ class Runner:
 
     # ---- posting ---------------------------------------------------------------------------
 
-    async def post(self, loaded: LoadedJob, *, key: str = "") -> Json:
+    async def post(self, loaded: LoadedJob, *, key: str = "") -> JobAnswer:
         """Upload the job's files and post it; the market's view of it. *key* makes it
         idempotent.
         """
         await self.upload(loaded)
-        view: Json = {}
+        view: JobAnswer | None = None
         for effect in decide(State(), inputs.Wanted(), _now()).effects:
             match effect:
                 case effects.TakeUpKept():
@@ -106,10 +107,11 @@ class Runner:
                     view = await self._post(loaded.spec, key)
                 case _:
                     raise TypeError(f"{type(effect).__name__} is no part of posting")
-        self.took(str(view["id"]), loaded.spec)
+        assert view is not None  # a job that nobody has posted is posted
+        self.took(view["id"], loaded.spec)
         return view
 
-    async def _post(self, spec: JobSpec, key: str) -> Json:
+    async def _post(self, spec: JobSpec, key: str) -> JobAnswer:
         sessions = [self.purse.new_session() for _ in range(1 + spec.policy.retry_max)]
         first, *spares = [session.verify_key.hex() for session in sessions]
         body = {
@@ -120,7 +122,7 @@ class Runner:
             "channels": [held.session_vk.hex() for held in self.channels.reusable()],
         }
         try:
-            return cast(Json, await self.http.post("/v1/jobs", body, key))
+            return read(JobAnswer, await self.http.post("/v1/jobs", body, key), "job")
         except Refusal:
             self.not_posted(sessions)
             raise
@@ -160,21 +162,21 @@ class Runner:
             data = await anyio.Path(path).read_bytes()
             await self.http.put(f"/v1/blobs/{sha256}", data)
 
-    async def view(self, job: str) -> Json:
+    async def view(self, job: str) -> JobAnswer:
         """The market's view of the job."""
-        return cast(Json, await self.http.get(f"/v1/jobs/{job}"))
+        return read(JobAnswer, await self.http.get(f"/v1/jobs/{job}"), "job")
 
-    async def quoted(self, job: str, within_s: float = QUOTE_WITHIN_S) -> Json:
+    async def quoted(self, job: str, within_s: float = QUOTE_WITHIN_S) -> JobAnswer:
         """The job once it has a quote; :class:`JobOver` if it ended instead."""
         with anyio.fail_after(within_s):
             while True:
                 view = await self.view(job)
-                if view["state"] == "QUOTED" and view.get("quote"):
+                if view["state"] == "QUOTED" and view["quote"]:
                     return view
                 if view["state"] == "ENDED":
                     raise JobOver(
-                        f"{job} ended: {view.get('reason')} {view.get('message') or ''}".strip(),
-                        reason=view.get("reason"),
+                        f"{job} ended: {view['reason']} {view['message']}".strip(),
+                        reason=view["reason"],
                     )
                 if view["state"] not in ("POSTED", "QUEUED", "QUOTED"):
                     return view
@@ -182,12 +184,12 @@ class Runner:
 
     # ---- answering -------------------------------------------------------------------------
 
-    async def consider(self, view: Json) -> CheckedQuote:
+    async def consider(self, view: JobAnswer) -> CheckedQuote:
         """The quote of a job that was posted here, checked against the job; nothing is signed yet.
 
         A refusal has declined it already. Held with :meth:`Agreements.turn` until the answer.
         """
-        job = str(view["id"])
+        job = view["id"]
         followed = self._jobs[job]
         followed.view = view
         await self._feed(job, _seen(view))
@@ -205,7 +207,7 @@ class Runner:
 
     # ---- following -------------------------------------------------------------------------
 
-    async def follow(self, job: str, on_view: OnView | None = None) -> Json:
+    async def follow(self, job: str, on_view: OnView | None = None) -> JobAnswer:
         """Until the job has ended: confirms its channels, signs retries, ends what is over."""
         lock = self._busy.setdefault(job, anyio.Lock())
         async with lock:
@@ -221,7 +223,8 @@ class Runner:
                 while True:
                     nudge = anyio.Event()
                     await self._feed(job, inputs.TimePassed())
-                    if followed.state.stage in (Stage.ENDING, Stage.OVER):
+                    done = followed.state.stage in (Stage.ENDING, Stage.OVER)
+                    if done and followed.view is not None:
                         return followed.view
                     # The payer's socket tells of every change; looking is for what it missed.
                     with anyio.move_on_after(followed.pause_s):
@@ -285,13 +288,14 @@ class Runner:
         return None
 
     async def _look(self, job: str, followed: Followed) -> None:
-        followed.view = await self.view(job)
+        followed.view = view = await self.view(job)
         if followed.on_view is not None:
-            await followed.on_view(followed.view)
-        async with self.agreements.turn(followed.view):
-            await self._feed(job, _seen(followed.view))
+            await followed.on_view(view)
+        async with self.agreements.turn(view):
+            await self._feed(job, _seen(view))
 
     async def _examine(self, followed: Followed, quote: Quote) -> Input:
+        assert followed.view is not None  # it is where the quote stood
         try:
             return inputs.Checked(await self.agreements.examine(followed.view))
         except Refusal as refusal:
@@ -311,19 +315,18 @@ class Runner:
             log.info("not_declined", job=job, code=refusal.code, why=refusal.message)
 
     async def _look_at_lease(self, lease: str) -> Input:
-        row = cast(Json, await self.http.get(f"/v1/leases/{lease}"))
-        return inputs.LeaseSeen(lease, row.get("state") == "ENDED", str(row.get("reason") or ""))
+        row = read(LeaseAnswer, await self.http.get(f"/v1/leases/{lease}"), "lease")
+        return inputs.LeaseSeen(lease, row["state"] == "ENDED", row["reason"])
 
 
-def _seen(view: Json) -> inputs.Viewed:
+def _seen(view: JobAnswer) -> inputs.Viewed:
     """The market's view as far as a decision needs it."""
-    known = str(view["state"]) in JobState.__members__
     seen = inputs.Viewed(
-        state=JobState[str(view["state"])] if known else None,
-        lease=str(view.get("lease") or ""),
-        needs_key=view.get("needs") == "session_vk",
+        state=JobState.__members__.get(view["state"]),
+        lease=view["lease"],
+        needs_key=view["needs"] == "session_vk",
     )
-    if seen.state is not JobState.QUOTED or not view.get("quote"):
+    if seen.state is not JobState.QUOTED or not view["quote"]:
         return seen
     try:
         return replace(seen, quote=Quote.read(view["quote"]))

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import anyio
 
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
+from marketplace.client.net.answers import GangAnswer
 from marketplace.client.net.http import Http
+from marketplace.client.net.reading import read
 from marketplace.client.sdk.job import Job
 from marketplace.domain.errors import Malformed, Refusal
 
-Json = dict[str, Any]
 ConfirmAll = Callable[[Sequence[CheckedQuote]], Awaitable[bool]]
 """Sees what all members will cost; False declines."""
 
@@ -50,7 +50,7 @@ class Gang:
             await job.wait()
 
 
-async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> Json:
+async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> GangAnswer:
     """Upload the files and post the gang; the market's view of it."""
     members = loaded.spec.members()
     await runner.upload(loaded)
@@ -61,19 +61,19 @@ async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> Json:
         "consumer_vkh": runner.purse.signer.key_hash.hex(),
     }
     try:
-        gang = cast(Json, await runner.http.post("/v1/gangs", body, key))
+        gang = read(GangAnswer, await runner.http.post("/v1/gangs", body, key), "gang")
     except Refusal:
         runner.not_posted(sessions)
         raise
-    shown = cast("list[Json]", gang["members"])
-    if len({str(view["id"]) for view in shown}) != len(members):
+    shown = gang["members"]
+    if len({view["id"] for view in shown}) != len(members):
         raise Malformed(f"the market shows other members than the {len(members)} of this gang")
     for view, spec in zip(shown, members, strict=True):
-        runner.took(str(view["id"]), spec, member=True)
+        runner.took(view["id"], spec, member=True)
     return gang
 
 
-async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
+async def agree(runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None) -> bool:
     """Check the quotes of all members, ask, and only then sign and pay; False when *confirm*
     declined.
 
@@ -81,7 +81,7 @@ async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
     as they are: accepting again is safe.
     """
     try:
-        views = [await runner.quoted(str(member["id"])) for member in gang["members"]]
+        views = [await runner.quoted(member["id"]) for member in gang["members"]]
         offers = [await runner.consider(view) for view in views]
         if confirm is not None and not await confirm(offers):
             await _stop(runner, gang)
@@ -95,5 +95,5 @@ async def agree(runner: Runner, gang: Json, confirm: ConfirmAll | None) -> bool:
     return True
 
 
-async def _stop(runner: Runner, gang: Json) -> None:
+async def _stop(runner: Runner, gang: GangAnswer) -> None:
     await runner.http.post(f"/v1/gangs/{gang['id']}/stop", {})

@@ -11,14 +11,27 @@ import posixpath
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
 
+from marketplace.client.net.answers import (
+    DoneAnswer,
+    EventAnswer,
+    JobAnswer,
+    JobEndAnswer,
+    LogAnswer,
+    OutputAnswer,
+    OutputsAnswer,
+    SampleAnswer,
+    StoryAnswer,
+    TickAnswer,
+)
 from marketplace.client.net.http import Http
-from marketplace.domain.errors import Fault, Malformed, Refusal
+from marketplace.client.net.reading import AnswerUnreadable, read
+from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.verify import asked, reconcile
@@ -38,6 +51,31 @@ class OutputRefused(Refusal):
     remedy = "nothing was written; ask the provider's market for it again"
 
 
+class JobUnseen(Refusal):
+    """Nobody has asked the market about the job yet."""
+
+    code = "JOB_UNSEEN"
+    remedy = "call refresh() or wait() first"
+
+
+class KeptChannel(TypedDict):
+    """A channel that stays open for the next job: its session key, how long it is kept once it is
+    idle (ms), and the lovelace that come home then.
+    """
+
+    channel: str
+    keep_ms: int
+    comes_home: int
+
+
+_STORY: Final[dict[str, type[StoryAnswer]]] = {
+    "event": EventAnswer,
+    "tick": TickAnswer,
+    "telemetry": SampleAnswer,
+    "end": JobEndAnswer,
+}
+
+
 class Job:
     """One job. ``await job.wait()`` until it ended; ``job.view`` is the market's latest picture."""
 
@@ -49,7 +87,7 @@ class Job:
         chain: Callable[[], Awaitable[ChainReader]],
     ) -> None:
         self.id = name
-        self.view: Json = {"id": name}
+        self._seen: JobAnswer | None = None
         self._http = http
         self._runner = runner
         self._chain = chain
@@ -58,17 +96,17 @@ class Job:
         self._followed = False
 
     def __repr__(self) -> str:
-        return f"Job({self.id!r}, state={self.view.get('state')!r})"
+        return f"Job({self.id!r}, state={self.state!r})"
 
     # ---- fed by whoever follows it ---------------------------------------------------------
 
-    async def saw(self, view: Json) -> None:
+    async def saw(self, view: JobAnswer) -> None:
         """A new picture of it."""
-        self.view, self._followed = view, True
+        self._seen, self._followed = view, True
 
-    def seen(self, view: Json) -> None:
+    def seen(self, view: JobAnswer) -> None:
         """Its last picture: it has ended."""
-        self.view = view
+        self._seen = view
         self._over.set()
 
     def failed(self, refusal: Refusal) -> None:
@@ -79,20 +117,26 @@ class Job:
     # ---- its story -------------------------------------------------------------------------
 
     @property
+    def view(self) -> JobAnswer:
+        """The market's latest picture of it; :class:`JobUnseen` before the first."""
+        if self._seen is None:
+            raise JobUnseen(f"{self.id}: the market was not asked about it yet")
+        return self._seen
+
+    @property
     def state(self) -> str:
         """As last seen."""
-        return str(self.view.get("state", ""))
+        return self._seen["state"] if self._seen is not None else ""
 
     @property
     def reason(self) -> str:
         """Why it ended; empty while it has not."""
-        return str(self.view.get("reason") or "")
+        return self._seen["reason"] if self._seen is not None else ""
 
     @property
     def exit_code(self) -> int | None:
         """Of the workload; None while it runs or if it never exited by itself."""
-        code = self.view.get("exit_code")
-        return int(code) if code is not None else None
+        return self._seen["exit_code"] if self._seen is not None else None
 
     @property
     def completed(self) -> bool:
@@ -106,14 +150,15 @@ class Job:
             own = self._runner.channels.spent(self.id)
             if own:
                 return own
-        return int(self.view.get("spent") or 0)
+        return self._seen["spent"] if self._seen is not None else 0
 
-    async def refresh(self) -> Json:
+    async def refresh(self) -> JobAnswer:
         """Ask the market now."""
-        self.view = cast(Json, await self._http.get(f"/v1/jobs/{self.id}"))
-        return self.view
+        view = read(JobAnswer, await self._http.get(f"/v1/jobs/{self.id}"), "job")
+        self._seen = view
+        return view
 
-    async def wait(self) -> Json:
+    async def wait(self) -> JobAnswer:
         """Until it has ended; its last picture. Raises what stopped the payer from following it."""
         if self._runner is not None and (self._followed or self.state in ("", "STARTING")):
             await self._until_over()
@@ -134,17 +179,18 @@ class Job:
         if self._error is not None:
             raise self._error
 
-    async def running(self) -> Json:
+    async def running(self) -> JobAnswer:
         """Until its workload runs, or it has ended before."""
         while self.state not in ("RUNNING", "PAUSED", "ENDING", "ENDED"):
             await self.refresh()
             await anyio.sleep(_POLL_S / 3)
         return self.view
 
-    async def stop(self) -> Json:
+    async def stop(self) -> JobAnswer:
         """Ask for its end; what was delivered until then is owed."""
-        self.view = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/stop", {}))
-        return self.view
+        view = read(JobAnswer, await self._http.post(f"/v1/jobs/{self.id}/stop", {}), "job")
+        self._seen = view
+        return view
 
     async def settled(self, within_s: float = 60.0) -> bool:
         """Whether its channels have ended on chain in time; False for one that is kept open,
@@ -157,10 +203,8 @@ class Job:
         return False
 
     @property
-    def kept(self) -> list[Json]:
-        """Its channels that stay open for the next job: each its session key, for how long it is
-        kept once it is idle (``keep_ms``), and the lovelace that come home then.
-        """
+    def kept(self) -> list[KeptChannel]:
+        """Its channels that stay open for the next job."""
         if self._runner is None:
             return []
         return [
@@ -201,30 +245,32 @@ class Job:
         if held:
             yield held
 
-    async def events(self) -> AsyncIterator[Json]:
-        """Its story as it happens."""
-        async for _, data in self._http.lines(f"/v1/jobs/{self.id}/events"):
-            yield cast(Json, json.loads(data))
+    async def events(self) -> AsyncIterator[StoryAnswer]:
+        """Its story as it happens; kinds that this version does not know are left out."""
+        async for event, data in self._http.lines(f"/v1/jobs/{self.id}/events"):
+            if (kind := _STORY.get(event)) is not None:
+                yield read(kind, _parsed(data, "the stream of events"), event)
 
     async def execute(self, command: list[str]) -> tuple[int, str]:
         """Run *command* inside the workload: its exit code and what it printed."""
-        answer = cast(Json, await self._http.post(f"/v1/jobs/{self.id}/exec", {"command": command}))
-        return int(answer["exit_code"]), str(answer["output"])
+        answer = await self._http.post(f"/v1/jobs/{self.id}/exec", {"command": command})
+        done = read(DoneAnswer, answer, "command")
+        return done["exit_code"], done["output"]
 
-    async def outputs(self) -> list[Json]:
+    async def outputs(self) -> list[OutputAnswer]:
         """What it gave back: path, sha256, size."""
-        page = cast(Json, await self._http.get(f"/v1/jobs/{self.id}/outputs"))
-        return cast("list[Json]", page.get("items", []))
+        page = await self._http.get(f"/v1/jobs/{self.id}/outputs")
+        return read(OutputsAnswer, page, "outputs")["items"]
 
     async def download(self, folder: Path | str) -> list[Path]:
         """All outputs into *folder*, each checked against its hash; existing files are replaced."""
         written: list[Path] = []
         for item in await self.outputs():
-            sha256 = str(item["sha256"])
+            sha256 = item["sha256"]
             data = await self._http.text(f"/v1/jobs/{self.id}/outputs/{sha256}")
             if hashlib.sha256(data).hexdigest() != sha256:
-                raise OutputRefused(f"output {item.get('path')} does not hash to {sha256}")
-            path = safe_path(Path(folder), str(item["path"]))
+                raise OutputRefused(f"output {item['path']} does not hash to {sha256}")
+            path = safe_path(Path(folder), item["path"])
             await anyio.to_thread.run_sync(_write, path, data)
             written.append(path)
         return written
@@ -266,15 +312,19 @@ class Job:
 
 def _fresh(data: str, heard: dict[str, int]) -> str:
     """The text of one event of the log stream, or nothing if it was heard before a reconnect."""
-    try:
-        row = cast(Json, json.loads(data))
-        lease, offset, text = str(row["lease"]), int(row["offset"]), str(row["text"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise Malformed("the log stream holds something else than text") from error
+    row = read(LogAnswer, _parsed(data, "the log stream"), "log")
+    lease, offset, text = row["lease"], row["offset"], row["text"]
     if offset <= heard.get(lease, -1):
         return ""
     heard[lease] = offset
     return text
+
+
+def _parsed(data: str, what: str) -> object:
+    try:
+        return cast(object, json.loads(data))
+    except ValueError as error:
+        raise AnswerUnreadable(f"{what} holds something else than JSON") from error
 
 
 def safe_path(folder: Path, name: str) -> Path:

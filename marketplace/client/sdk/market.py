@@ -46,7 +46,6 @@ from marketplace.domain.money.keep import KEEP, read_keep
 from marketplace.domain.work.job import JobSpec
 
 log = structlog.get_logger("tally.client")
-Json = dict[str, Any]
 _FOLLOW_CHAIN_S: Final = 5.0
 _SECOND_EVERY: Final = 12  # a minute: one request, as long as nothing is wrong
 _LEAVE_S: Final = 30.0
@@ -121,7 +120,7 @@ class Market(Reader):
     async def _open(self, purse: Purse) -> None:
         network = await self._network()
         chain = await self.chain()
-        if int(network.get("magic", chain.magic)) != chain.magic:
+        if network.get("magic", chain.magic) != chain.magic:
             raise WrongNetwork(
                 f"the market is on network {network.get('magic')}, the chain is {chain.magic}"
             )
@@ -183,7 +182,7 @@ class Market(Reader):
         runner = self.runner
         posted = await runner.post(await self._pinned(self._load(job)), key=key)
         quoted = posted.get("state") == "QUOTED" and posted.get("quote")
-        view = posted if quoted else await runner.quoted(str(posted["id"]))
+        view = posted if quoted else await runner.quoted(posted["id"])
         if view["state"] == "QUOTED":
             try:
                 async with runner.agreements.turn(view):
@@ -196,9 +195,9 @@ class Market(Reader):
             except Fault:
                 raise  # the quote stands: accepting again is safe
             except Refusal:
-                self._let_go(str(posted["id"]))
+                self._let_go(posted["id"])
                 raise
-        return self.attach(str(posted["id"]))
+        return self.attach(posted["id"])
 
     async def run_gang(
         self,
@@ -212,7 +211,7 @@ class Market(Reader):
         """
         runner = self.runner
         posted = await gang.post(runner, await self._pinned(self._load(job)), key)
-        names = [str(member["id"]) for member in posted["members"]]
+        names = [member["id"] for member in posted["members"]]
         try:
             if not await gang.agree(runner, posted, confirm):
                 raise QuoteDeclined(f"{posted['id']}: the quotes were declined")
@@ -220,7 +219,7 @@ class Market(Reader):
             for name in names:
                 self._let_go(name)
             raise
-        return gang.Gang(str(posted["id"]), [self.attach(name) for name in names], self.http)
+        return gang.Gang(posted["id"], [self.attach(name) for name in names], self.http)
 
     def _let_go(self, name: str) -> None:
         if self.runner.channels.of(name):

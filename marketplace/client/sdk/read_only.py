@@ -13,11 +13,23 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
+from marketplace.client.net.answers import (
+    ChallengeAnswer,
+    ExplainAnswer,
+    GangQuoteAnswer,
+    JobAnswer,
+    JobQuoteAnswer,
+    NetworkAnswer,
+    OfferAnswer,
+    QuoteAnswer,
+    SessionAnswer,
+)
 from marketplace.client.net.http import Http
+from marketplace.client.net.reading import read, read_all
 from marketplace.client.sdk.job import Job
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed, Refusal
@@ -29,7 +41,6 @@ if TYPE_CHECKING:
     from marketplace.chain.node.blockfrost import ChainReader
     from marketplace.client.jobs.jobfiles import LoadedJob
 
-Json = dict[str, Any]
 DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
 MAINNET: Final = 764824073
 
@@ -58,7 +69,7 @@ class Reader:
         self.url = (url or os.environ.get("TALLY_MARKET") or DEFAULT_MARKET).rstrip("/")
         self.purse = wallet
         self.http = Http(self.url, token, transport)
-        self.network: Json = {}
+        self.network: NetworkAnswer = {}
         self._chain_url = chain_url or os.environ.get("TALLY_CHAIN_URL") or ""
         self._project_id = project_id or os.environ.get("TALLY_PROJECT_ID") or ""
         self._submit_urls = tuple(
@@ -95,9 +106,9 @@ class Reader:
             await self.sign_in()
             self.http.renew = self.sign_in
 
-    async def _network(self) -> Json:
+    async def _network(self) -> NetworkAnswer:
         if not self.network:
-            self.network = cast(Json, await self.http.get("/v1/network"))
+            self.network = read(NetworkAnswer, await self.http.get("/v1/network"), "network")
         return self.network
 
     async def chain(self) -> ChainReader:
@@ -112,7 +123,7 @@ class Reader:
         return self._chain
 
     async def _on_mainnet(self) -> bool:
-        return int((await self._network()).get("magic") or 0) == MAINNET
+        return (await self._network()).get("magic", 0) == MAINNET
 
     async def sign_in(self) -> str:
         """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money.
@@ -122,20 +133,19 @@ class Reader:
         """
         purse, mainnet = self._purse(), await self._on_mainnet()
         address, at = purse.address(mainnet=mainnet), origin_of(self.url)
-        magic = int((await self._network()).get("magic") or 0)
-        asked = cast(
-            Json, await self.http.post("/v1/auth/challenge", {"address": address, "market": at})
-        )
+        magic = (await self._network()).get("magic", 0)
+        answer = await self.http.post("/v1/auth/challenge", {"address": address, "market": at})
+        asked = read(ChallengeAnswer, answer, "challenge")
         try:
-            message = bytes.fromhex(str(asked["message"]))
-        except (ValueError, KeyError):
+            message = bytes.fromhex(asked["message"])
+        except ValueError:
             raise Malformed("the market's challenge is not hex") from None
         expect(message, at, purse.signer.key_hash.hex(), magic)
         signed = purse.sign_in(message, mainnet=mainnet)
         body = {"address": address, "signature": signed.signature, "key": signed.key}
-        answer = cast(Json, await self.http.post("/v1/auth/verify", body))
-        self.http.token = str(answer["token"])
-        return str(answer.get("account", ""))
+        session = read(SessionAnswer, await self.http.post("/v1/auth/verify", body), "session")
+        self.http.token = session["token"]
+        return session["account"]
 
     def _purse(self) -> Purse:
         if self.purse is None:
@@ -144,29 +154,33 @@ class Reader:
 
     # ---- reading ---------------------------------------------------------------------------
 
-    async def offers(self, **filters: object) -> list[Json]:
+    async def offers(self, **filters: object) -> list[OfferAnswer]:
         """Standing offers; filters as ``GET /v1/offers`` has them."""
-        return await self._all("/v1/offers", **filters)
+        return read_all(OfferAnswer, await self._all("/v1/offers", **filters), "offers")
 
-    async def quote(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+    async def quote(self, job: Path | str | JobSpec | LoadedJob) -> QuoteAnswer:
         """Price, ceiling and alternatives; nothing is reserved. A refusal carries ``explain``."""
         loaded = await self._pinned(self._load(job))
-        return cast(Json, await self.http.post("/v1/quotes", {"spec": loaded.spec.to_wire()}))
+        answer = await self.http.post("/v1/quotes", {"spec": loaded.spec.to_wire()})
+        if loaded.spec.gang is not None:
+            return read(GangQuoteAnswer, answer, "quote")
+        return read(JobQuoteAnswer, answer, "quote")
 
-    async def explain(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+    async def explain(self, job: Path | str | JobSpec | LoadedJob) -> ExplainAnswer:
         """Why the others lost, or why nothing matches."""
         spec = self._load(job).spec.to_wire()
-        return cast(Json, await self.http.post("/v1/explain", {"spec": spec}))
+        answer = await self.http.post("/v1/explain", {"spec": spec})
+        return read(ExplainAnswer, answer, "explanation")
 
-    async def jobs(self, **filters: object) -> list[Json]:
+    async def jobs(self, **filters: object) -> list[JobAnswer]:
         """This account's jobs, newest first."""
-        return await self._all("/v1/jobs", **filters)
+        return read_all(JobAnswer, await self._all("/v1/jobs", **filters), "jobs")
 
     def job(self, name: str) -> Job:
         """A job that exists, by its id."""
         return Job(self.http, name, None, self.chain)
 
-    async def _all(self, path: str, **query: object) -> list[Json]:
+    async def _all(self, path: str, **query: object) -> list[dict[str, Any]]:
         limit = query.pop("limit", None)
         return await self.http.all(path, int(str(limit)) if limit is not None else None, **query)
 

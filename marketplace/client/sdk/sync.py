@@ -17,14 +17,23 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.net.answers import (
+    ExplainAnswer,
+    JobAnswer,
+    OfferAnswer,
+    OutputAnswer,
+    QuoteAnswer,
+    StoryAnswer,
+)
 from marketplace.client.sdk import job as handle
 from marketplace.client.sdk import market
+from marketplace.client.sdk.job import KeptChannel
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.evidence import Evidence
 from marketplace.domain.money.invoice.bill import Invoice
@@ -32,7 +41,6 @@ from marketplace.domain.money.keep import KEEP
 from marketplace.domain.work.job import JobSpec
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 
 def _each(portal: BlockingPortal, source: AsyncIterator[T]) -> Iterator[T]:
@@ -67,7 +75,7 @@ class Job:
         return self._job.id
 
     @property
-    def view(self) -> Json:
+    def view(self) -> JobAnswer:
         """The market's latest picture of it."""
         return self._job.view
 
@@ -96,19 +104,19 @@ class Job:
         """Lovelace approved so far."""
         return self._job.spent
 
-    def refresh(self) -> Json:
+    def refresh(self) -> JobAnswer:
         """Ask the market now."""
         return self._portal.call(self._job.refresh)
 
-    def wait(self) -> Json:
+    def wait(self) -> JobAnswer:
         """Until it has ended."""
         return self._portal.call(self._job.wait)
 
-    def running(self) -> Json:
+    def running(self) -> JobAnswer:
         """Until its workload runs, or it has ended before."""
         return self._portal.call(self._job.running)
 
-    def stop(self) -> Json:
+    def stop(self) -> JobAnswer:
         """Ask for its end."""
         return self._portal.call(self._job.stop)
 
@@ -117,7 +125,7 @@ class Job:
         return self._portal.call(self._job.settled, within_s)
 
     @property
-    def kept(self) -> list[Json]:
+    def kept(self) -> list[KeptChannel]:
         """Its channels that stay open for the next job."""
         return self._job.kept
 
@@ -125,7 +133,7 @@ class Job:
         """Lines of its output."""
         return _each(self._portal, self._job.logs(follow=follow))
 
-    def events(self) -> Iterator[Json]:
+    def events(self) -> Iterator[StoryAnswer]:
         """Its story as it happens."""
         return _each(self._portal, self._job.events())
 
@@ -133,7 +141,7 @@ class Job:
         """Run *command* inside the workload."""
         return self._portal.call(self._job.execute, command)
 
-    def outputs(self) -> list[Json]:
+    def outputs(self) -> list[OutputAnswer]:
         """What it gave back."""
         return self._portal.call(self._job.outputs)
 
@@ -209,19 +217,19 @@ class Market:
             raise market.PurseNeeded("enter the market first: with Market(…) as market")
         return self._portal_
 
-    def offers(self, **filters: object) -> list[Json]:
+    def offers(self, **filters: object) -> list[OfferAnswer]:
         """Standing offers."""
         return self._portal.call(partial(self._market.offers, **filters))
 
-    def quote(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+    def quote(self, job: Path | str | JobSpec | LoadedJob) -> QuoteAnswer:
         """Price, ceiling and alternatives; nothing is reserved."""
         return self._portal.call(self._market.quote, job)
 
-    def explain(self, job: Path | str | JobSpec | LoadedJob) -> Json:
+    def explain(self, job: Path | str | JobSpec | LoadedJob) -> ExplainAnswer:
         """Why the others lost, or why nothing matches."""
         return self._portal.call(self._market.explain, job)
 
-    def jobs(self, **filters: object) -> list[Json]:
+    def jobs(self, **filters: object) -> list[JobAnswer]:
         """This account's jobs, newest first."""
         return self._portal.call(partial(self._market.jobs, **filters))
 

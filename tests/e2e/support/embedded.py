@@ -22,6 +22,7 @@ import anyio.abc
 from marketplace.cli.embedded.containers import Containers
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
+from marketplace.client.net.answers import JobAnswer
 from marketplace.client.sdk.market import Market
 from marketplace.domain.metering.reading import Cause
 from marketplace.domain.money.invoice.bill import Invoice, Line
@@ -236,7 +237,7 @@ async def newest_job(world: World) -> dict[str, Any]:
     return jobs[0]
 
 
-async def until_ended(world: World, name: str) -> dict[str, Any]:
+async def until_ended(world: World, name: str) -> JobAnswer:
     """The job's last view; it must say why it ended."""
     job = world.market.job(name)
 

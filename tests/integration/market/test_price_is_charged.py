@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
+from marketplace.client.net.answers import JobQuoteAnswer
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
@@ -32,7 +33,7 @@ class Ran:
     """One job: what was shown before, and what was delivered."""
 
     job: Job
-    shown: dict[str, Any]
+    shown: JobQuoteAnswer
     ceiling: int
     rate: int
     lease: str
@@ -122,6 +123,7 @@ async def _one(
     chance: random.Random,
 ) -> Ran:
     quote = await market.quote(wanted)
+    assert "alternatives" in quote  # of a job alone
     job = await market.run(wanted, confirm=confirm)
     terms = shown[-1]
 

@@ -62,7 +62,8 @@ class Provider:
         async def listed() -> bool:
             offers = await market.offers()
             return any(
-                o["provider"] == self.adapter.offer.provider and o["keep_most_ms"] for o in offers
+                o["provider"] == self.adapter.offer.provider and o.get("keep_most_ms")
+                for o in offers
             )
 
         await until(listed)

@@ -16,6 +16,7 @@ import termios
 import pytest
 
 from marketplace.cli.shared.tables import show_quote
+from marketplace.client.net.answers import MemberQuoteAnswer
 
 SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
 JOB = "job-0123456789abcdef"
@@ -71,7 +72,10 @@ def test_a_pipe_gets_one_line_a_row() -> None:
 def test_a_quote_for_a_part_of_a_device_says_what_a_part_is_worth(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole = {"resource": "gpu", "units_milli": 1000, "device": "T4", "rate_micro": 1, "ceiling": 1}
+    whole: MemberQuoteAnswer = {
+        "resource": "gpu", "units_milli": 1000, "device": "T4", "rate_micro": 1, "ceiling": 1,
+        "provider": "ab" * 32, "simulated": False,
+    }  # fmt: skip
     show_quote(whole)
     show_quote({**whole, "resource": "core", "units_milli": 500})
     assert "nothing enforces" not in capsys.readouterr().out

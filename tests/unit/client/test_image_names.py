@@ -14,6 +14,7 @@ from marketplace.domain.work import image_names as images
 from marketplace.domain.work.image_names import Reference
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Placement, Range, Resources
+from tests.unit.support.answers import offer_answer
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 HUB = "https://registry-1.docker.io/v2"
@@ -74,15 +75,14 @@ def test_a_local_image_is_what_most_offers_announce_and_only_they_may_run_it() -
     name = "tally/python:local"
     label = f"image/{name}"
     offers = [
-        {"labels": {label: A}},
-        {"labels": {label: B}},
-        {"labels": {label: B}},
-        {"labels": None},
-        {},
+        offer_answer(labels={label: A}),
+        offer_answer(labels={label: B}),
+        offer_answer(labels={label: B}),
+        offer_answer(),
     ]
     assert images.announced(name, offers) == B
     assert images.announced("tally/other:local", offers) == ""
-    assert images.announced(name, [{"labels": {label: "sha256:short"}}]) == ""
+    assert images.announced(name, [offer_answer(labels={label: "sha256:short"})]) == ""
     spec = JobSpec(
         "n", name, (), (Resources(cpu=Range(1000)),), placement=Placement(labels={"x": "y"})
     )

@@ -19,6 +19,7 @@ from marketplace.client.wallet.purse import Purse, stake_hash
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer
 from marketplace.keystore import KeyMissing
+from tests.unit.support.answers import offer_answer
 
 PASS = "a passphrase of the tests"
 
@@ -128,15 +129,8 @@ def test_outputs_land_inside_and_no_link_leads_out(tmp_path: Path) -> None:
         safe_path(tmp_path, "out/passwd")
 
 
-OFFER = {
-    "id": "offer_1", "provider": "ab" * 32, "region": "EU", "trust": 1,
-    "cpu": {"model": "EPYC", "milli": 8000}, "memory_mib": 32_768, "disk_mib": 1000,
-    "core_rate_micro": 5_000_000,
-    "gpus": [
-        {"model": "NVIDIA A10", "vram_mib": 23_028, "rate_micro": 100_000_000, "free_milli": 1000},
-        {"model": "NVIDIA A10", "vram_mib": 23_028, "rate_micro": 100_000_000, "free_milli": 0},
-    ],
-}  # fmt: skip
+GPU = {"model": "NVIDIA A10", "vram_mib": 23_028, "rate_micro": 100_000_000, "simulated": False}
+OFFER = offer_answer(gpus=[{**GPU, "free_milli": 1000}, {**GPU, "free_milli": 0}])
 
 
 def test_the_offers_query_reads_devices_as_a_person_means_them() -> None:

@@ -20,6 +20,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.work.parts import Price
 from tests.unit.support import payer
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
+from tests.unit.support.answers import job_answer
 from tests.unit.support.payer import Paper
 
 BUDGET = 1_000_000
@@ -60,7 +61,7 @@ class Rig:
         quote = {
             "terms": body.hex(), "adapter_signature": ADAPTER.sign(body).hex(), "channel": "fresh",
         }  # fmt: skip
-        view = {"id": "job_1", "spec": self.job.to_wire(), "quote": quote}
+        view = job_answer(spec=self.job.to_wire(), quote=quote)
         return await self.runner.agreements.accept(
             await self.runner.agreements.examine(view)
         ), terms

@@ -17,6 +17,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.parts import Price
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
+from tests.unit.support.answers import job_answer
 
 
 def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> No
     )
     body = terms.encode()
     quote = {"terms": body.hex(), "adapter_signature": ADAPTER.sign(body).hex(), "channel": "fresh"}
-    view = {"id": "job_1", "spec": job.to_wire(), "quote": quote}
+    view = job_answer(spec=job.to_wire(), quote=quote)
 
     async def examine() -> CheckedQuote:
         return await runner.agreements.examine(view)

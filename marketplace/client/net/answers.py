@@ -1,0 +1,269 @@
+"""What this client reads of a market's answers: field for field, with the units of the API.
+
+The answers stay the maps that came, so whatever else a market says is there for programs. A class
+without ``total=False`` names what every answer of its kind must have; the rest may be missing at an
+older market. They are read through :mod:`marketplace.client.net.reading`, and held against the
+pinned OpenAPI document by ``tests/unit/client/test_answers.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class NetworkAnswer(TypedDict, total=False):
+    """The market's network; *magic* is Cardano's number of it."""
+
+    magic: int
+    chain_url: str
+
+
+class ChallengeAnswer(TypedDict):
+    """What is to be signed to sign in, hex."""
+
+    message: str
+
+
+class SessionAnswer(TypedDict):
+    """A session of *account*."""
+
+    token: str
+    account: str
+
+
+class DeviceAnswer(TypedDict):
+    """A GPU of an offer. Memory in MiB, micro-lovelace a second, thousandths of it that are
+    free.
+    """
+
+    model: str
+    vram_mib: int
+    rate_micro: int
+    free_milli: int
+    simulated: bool
+
+
+class ProcessorAnswer(TypedDict):
+    """A host's CPU; *milli*: thousandths of a core that are rented out."""
+
+    model: str
+    milli: int
+
+
+class _OfferAlways(TypedDict):
+    id: str
+    provider: str
+    region: str
+    labels: dict[str, str]
+    isolation: list[str]
+    trust: int
+    core_rate_micro: int
+    cpu: ProcessorAnswer
+    memory_mib: int
+    disk_mib: int
+    gpus: list[DeviceAnswer]
+    egress: bool
+
+
+class OfferAnswer(_OfferAlways, total=False):
+    """Standing supply. MiB; micro-lovelace per core-second, 0: cores are not rented alone; an idle
+    channel is kept for *keep_most_ms* at most.
+    """
+
+    keep_most_ms: int
+
+
+class OtherAnswer(TypedDict):
+    """Another offer that would do, and how it differs, in words."""
+
+    provider: str
+    rate_micro: int
+    why: str
+
+
+class MemberQuoteAnswer(TypedDict):
+    """What a job would cost, and where: micro-lovelace per GPU- or core-second, *ceiling* in
+    lovelace, thousandths of a GPU or core.
+    """
+
+    provider: str
+    device: str
+    simulated: bool
+    resource: str
+    rate_micro: int
+    units_milli: int
+    ceiling: int
+
+
+class JobQuoteAnswer(MemberQuoteAnswer):
+    """A dry run of a job alone."""
+
+    alternatives: list[OtherAnswer]
+
+
+class GangQuoteAnswer(TypedDict):
+    """A dry run of a gang; *ceiling*: lovelace for all members together."""
+
+    members: list[MemberQuoteAnswer]
+    ceiling: int
+
+
+QuoteAnswer = JobQuoteAnswer | GangQuoteAnswer
+
+
+class RefusedAnswer(TypedDict, total=False):
+    """Why a job fits nowhere now; empty if it has a place."""
+
+    text: str
+    hosts: int
+    reasons: dict[str, int]
+
+
+class ExplainAnswer(TypedDict):
+    """Whether a job fits now; what it would cost, or why not."""
+
+    matches: bool
+    quote: QuoteAnswer | None
+    explain: RefusedAnswer | None
+
+
+class TransactionAnswer(TypedDict):
+    """A transaction of a job's channel; *fee* in lovelace, 0 where the market did not build it."""
+
+    id: str
+    kind: str
+    state: str
+    fee: int
+
+
+class JobAnswer(TypedDict):
+    """A job as its market shows it. Money in lovelace, times in ms since 1970 (0: not yet),
+    *unit_ms* in ms of one whole GPU or core. *spec* and *quote* are checked where they are used:
+    by :class:`~marketplace.domain.work.job.JobSpec` and the payer.
+    """
+
+    id: str
+    name: str
+    kind: str
+    state: str
+    reason: str
+    message: str
+    needs: str
+    created_at_ms: int
+    started_at_ms: int
+    finished_at_ms: int
+    spec: dict[str, Any]
+    lease: str
+    leases: list[str]
+    provider: str
+    exit_code: int | None
+    retries: int
+    gang: str
+    spent: int
+    budget: int
+    explain: RefusedAnswer
+    simulated: bool
+    ceiling: int
+    rate_micro: int
+    resource: str
+    device: str
+    channel: str
+    unit_ms: int
+    ticks: int
+    transactions: list[TransactionAnswer]
+    quote: dict[str, Any] | None
+
+
+class GangAnswer(TypedDict):
+    """A gang and its members' jobs, in their order."""
+
+    id: str
+    members: list[JobAnswer]
+
+
+class LeaseAnswer(TypedDict):
+    """Where a lease stands, and why it ended (empty until then)."""
+
+    state: str
+    reason: str
+
+
+class EventAnswer(TypedDict):
+    """Something that happened to a job, at ms since 1970."""
+
+    id: str
+    job: str
+    lease: str
+    at_ms: int
+    kind: str
+    detail: dict[str, Any]
+
+
+class TickAnswer(TypedDict):
+    """The last receipt of a job's current lease: lovelace, and ms of one whole GPU or core."""
+
+    lease: str
+    tick: int
+    unit_ms: int
+    owed: int
+    spent: int
+    at_ms: int
+
+
+class SampleAnswer(TypedDict):
+    """What a workload used at ms since 1970; further measures are integers by name."""
+
+    at_ms: int
+
+
+class JobEndAnswer(TypedDict):
+    """The end of a job's story."""
+
+    state: str
+    reason: str
+    exit_code: int | None
+
+
+StoryAnswer = EventAnswer | TickAnswer | SampleAnswer | JobEndAnswer
+
+
+class LogAnswer(TypedDict):
+    """Some of what a workload printed; *offset*: of its beginning in the lease's log, bytes."""
+
+    lease: str
+    offset: int
+    text: str
+
+
+class DoneAnswer(TypedDict):
+    """What a command inside the workload did."""
+
+    exit_code: int
+    output: str
+
+
+class OutputAnswer(TypedDict):
+    """A file that the workload gave back: *sha256* of its bytes in hex, *size* in bytes."""
+
+    path: str
+    sha256: str
+    size: int
+
+
+class OutputsAnswer(TypedDict):
+    """All that a workload gave back."""
+
+    items: list[OutputAnswer]
+
+
+class VoucherAnswer(TypedDict):
+    """The greatest voucher of a channel: lovelace, and the signature in hex."""
+
+    cumulative: int
+    signature: str
+
+
+class ChannelAnswer(TypedDict, total=False):
+    """A channel as its market has it; *voucher* is null where there is none."""
+
+    voucher: VoucherAnswer | None
