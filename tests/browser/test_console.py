@@ -50,7 +50,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     expect(page.locator("#log-found")).to_contain_text("of ")
     assert page.evaluate("getSelection().toString()") == "step 2"
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Download").click()
+        page.get_by_role("button", name="Save log").click()
     assert "step 3" in saved.value.path().read_text()
     page.get_by_role("button", name="End job").click()
     expect(page.locator(".state-running")).to_be_visible()
