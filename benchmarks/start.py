@@ -9,8 +9,6 @@ between is the real way: match, terms signed by both, secrets, network, containe
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
 import statistics
 import sys
@@ -26,7 +24,8 @@ import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker.door import connect
-from benchmarks import yardstick
+from benchmarks import first_start, yardstick
+from benchmarks.machine import machine, percentile
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
 from marketplace.cli.shared.printing import print_json
@@ -59,23 +58,6 @@ class Run:
     heard: int
     docker: int
     steps: dict[str, int]
-
-
-def machine() -> dict[str, Any]:
-    """What it was measured on, and how busy that was."""
-    return {
-        "cpus": os.cpu_count(),
-        "arch": platform.machine(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "load_1m": round(os.getloadavg()[0], 2),
-    }
-
-
-def percentile(values: list[int], percent: int) -> int:
-    """By rank: the smallest value that *percent* of all do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def run(runs: int = RUNS) -> dict[str, Any]:
@@ -197,12 +179,25 @@ def main(argv: list[str]) -> int:
     """The command line of the bench."""
     parser = argparse.ArgumentParser(prog="tally bench start", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument(
+        "--new-consumer",
+        action="store_true",
+        help="each run by somebody who never was here, at a"
+        " public network's pace, within the allowance and waiting for a block",
+    )
+    parser.add_argument("--beside", type=int, default=RUNS, help="runs that wait for a block")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
-    result = run(options.runs)
+    if options.new_consumer:
+        result = first_start.run(options.runs, options.beside)
+    else:
+        result = run(options.runs)
     result["yardstick"] = yardstick.measure()
     if options.json:
         print_json(result)
+    elif options.new_consumer:
+        print(yardstick.said(result["yardstick"]))
+        print(first_start.said(result))
     else:
         print(yardstick.said(result["yardstick"]))
         print(

@@ -57,7 +57,7 @@ class AlreadyRunning(Refusal):
 @dataclass
 class Embedded:
     """One embedded market under *home*; *simulate* names GPUs that are not there, "" = real
-    ones.
+    ones; *allowance*: what its adapter serves before a block, "" = what every adapter does.
     """
 
     home: Path
@@ -67,6 +67,7 @@ class Embedded:
     block_ms: int = 1000
     resume_window: str = "10m"
     like_preprod: bool = False
+    allowance: str = ""
     image: str = PROCESS_ONLY
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     _lock: TextIO | None = None
@@ -209,9 +210,9 @@ class Embedded:
             tx = await anyio.to_thread.run_sync(ask_faucet, self.chain_url, text, lovelace)
             await self.wait_for(chain, bytes.fromhex(tx))
 
-    async def consumer(self, lovelace: int) -> Purse:
-        """The consumer's purse, with at least half of *lovelace* in it."""
-        purse = await self.purse("consumer")
+    async def consumer(self, lovelace: int, name: str = "consumer") -> Purse:
+        """The consumer's purse, or another one's, with at least half of *lovelace* in it."""
+        purse = await self.purse(name)
         await self._top_up(purse, lovelace)
         return purse
 
@@ -316,6 +317,8 @@ class Embedded:
         lines = ['close_period = "10m"', f'simulate = "{self.simulate}"', runs, "egress = true"]
         # At the default no job of a second would run: ending its channel costs 0.22 ADA.
         lines += ["minimum = 0  # play money: jobs run though ending their channel costs more"]
+        if self.allowance:
+            lines += ["[treasury]", f'allowance = "{self.allowance}"']
         lines += [
             "[reserve]",
             "cores = 0",

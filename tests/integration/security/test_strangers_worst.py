@@ -20,7 +20,7 @@ import anyio
 import pytest
 
 from benchmarks.hub import LoadLost, Rig, ticking
-from benchmarks.start import percentile
+from benchmarks.machine import percentile
 from tests.integration.support.stranger import ASK, TALK
 
 LEASES = 100
