@@ -61,7 +61,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     assert "CANCELLED" not in page.locator("main").inner_text()
     page.get_by_role("link", name="Invoice").click()
     expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=90 * SECONDS)
-    assert page.locator("#verdict .checks .ok").count() == 10
+    assert page.locator("#verdict .checks .ok").count() == 12
 
     # D7: the network's fees are on the bill; W11: ids are copied, and a devnet has no explorer.
     bill = page.locator("#bill .bill")
