@@ -41,12 +41,15 @@ SIGNS: Final = {
         "did you mean 'image'?",
     ],
     "docs/webhooks.md": ["TEST"],
+    "docs/money.md": ["channel stays open for 10m", "idle until", "came home", "no channel is open"],
     "docs/spo.md": ["per core-second", "at most"],
     "docs/provider.md": ["SIMULATED NVIDIA L4"],
     "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],
 }  # fmt: skip
 """The pages, and what their commands must have printed."""
-LONG: Final = frozenset({"docs/developer.md", "docs/operator.md"})  # about a minute each
+LONG: Final = frozenset(
+    {"docs/developer.md", "docs/money.md", "docs/operator.md"}
+)  # about a minute each
 PATIENCE_S: Final = 400
 
 

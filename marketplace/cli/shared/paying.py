@@ -161,7 +161,9 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         return True
 
     async with at_market(where, keep=wish.keep) as opened:
+        silence = opened.listen(_waiting)
         job = await opened.run(loaded, confirm=confirm)
+        silence()
         if wish.detach:
             summary = {"job": job.id, "state": "STARTING"}
             _say(wish.as_json, summary, f"{job.id} runs; `tally payer run` pays for it")
@@ -180,6 +182,12 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         summary = {**_summary(job, screen, settled), "network_fees": fees}
         _say(wish.as_json, summary, _last_line(job, screen, fees))
         return code
+
+
+async def _waiting(paid: Paid) -> None:
+    """Nothing is shown yet but what a command waits for."""
+    if paid.kind == "wait":
+        err.print(f"waiting {paid.message}", markup=False)
 
 
 async def _watch(opened: Market, job: Job, screen: _Screen) -> int:
@@ -227,7 +235,7 @@ def _summary(job: Job, screen: _Screen, settled: bool) -> dict[str, Any]:
         "exit_code": job.exit_code,
         "spent": job.spent,
         "ceiling": view["ceiling"],
-        "ticks": screen.ticks,
+        "ticks": _ticks(job, screen),
         "settled": settled,
         "kept": job.kept,
         "simulated": bool(view["simulated"]),
@@ -245,11 +253,16 @@ async def _fees(job: Job) -> int | None:
         return None
 
 
+def _ticks(job: Job, screen: _Screen) -> int:
+    """Answered here; or as the market says, where another command of the purse answered them."""
+    return max(screen.ticks, job.view["ticks"])
+
+
 def _last_line(job: Job, screen: _Screen, fees: int | None) -> str:
     view = job.view
     code = f" (exit code {job.exit_code})" if job.exit_code is not None else ""
     of = f", of at most {show_ada(view['ceiling'])}" if view["ceiling"] else ""
-    ticks, bill = counted(screen.ticks, "tick"), with_fees(job.spent, fees)
+    ticks, bill = counted(_ticks(job, screen), "tick"), with_fees(job.spent, fees)
     return f"{job.reason}{code}, {ticks}: {bill}{of}{kept_text([job])}"
 
 

@@ -7,8 +7,10 @@ together never exceed it.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -39,6 +41,10 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.work.job import JobSpec
 
+ROOM: Final = 5_000_000
+"""Lovelace: about twenty times the fee of a top-up, so that those are a twentieth of what flows."""
+_BLOCK_S: Final = 60.0
+_LOOK_S: Final = 0.5
 Confirm = Callable[[CheckedQuote], Awaitable[bool]]
 
 
@@ -85,22 +91,37 @@ class Agreements:
             raise QuoteRefused("the quote calls a channel fresh that this purse has used before")
         if not quote.fresh and quote.terms.session_vk not in held:
             raise QuoteRefused("the quote reuses a channel that this payer does not hold")
-        reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
-        amount = quote.terms.ceiling + reserve if quote.fresh else await self._lacking(quote)
         keep_ms = min(self.keep_ms, quote.keep_most_ms)
+        reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
+        if quote.fresh:
+            amount = quote.terms.ceiling + reserve + (await self._room() if keep_ms else 0)
+        else:
+            lacking = await self._lacking(quote)
+            amount = lacking + await self._room() if lacking else 0
         return CheckedQuote(job, quote, amount, reserve, spent, keep_ms)
 
-    def turn(self, view: JobAnswer) -> anyio.Lock:
+    @asynccontextmanager
+    async def turn(self, view: JobAnswer) -> AsyncGenerator[None]:
         """Held from the look at a quote to its acceptance: of two jobs on one kept channel the
-        second must count what the first one was promised.
+        second must count what the first one was promised, in whichever process. A channel that
+        another process holds is handed on by it; :class:`ChannelHeld` if it does not.
         """
         try:
             quote = Quote.read(view["quote"])
         except Refusal:
-            return anyio.Lock()  # nothing is agreed to that cannot be read
-        if quote.fresh:
-            return anyio.Lock()  # nobody else is promised anything of it
-        return self._turns.setdefault(quote.terms.session_vk, anyio.Lock())
+            yield  # nothing is agreed to that cannot be read
+            return
+        session_vk = quote.terms.session_vk
+        if quote.fresh:  # nobody else is promised anything of it
+            with self.payers.pinned(session_vk):
+                yield
+            return
+        async with self._turns.setdefault(session_vk, anyio.Lock()):
+            with self.payers.pinned(session_vk):
+                if session_vk in self.payers.others and self.payers.held(session_vk) is None:
+                    session = self.purse.session(session_vk)
+                    await self.watch.resume(await self.payers.obtain(session_vk, session))
+                yield
 
     def begun(self, quote: Quote) -> bool:
         """This purse signed these terms already: a crash came before the market heard of it."""
@@ -109,11 +130,30 @@ class Agreements:
         return signed is not None and signed.body == quote.signed.body
 
     async def _lacking(self, quote: Quote) -> int:
-        """What a reused channel has to be topped up by: see :func:`agreeing.lacking`."""
+        """What a reused channel has to be topped up by: see :func:`agreeing.lacking`. One that no
+        block has yet holds what was put in; more is added once a block has it.
+        """
         held = self.payers.held(quote.terms.session_vk)
-        if held is not None and held.book.capacity is None:
+        if held is None:
+            return 0
+        if held.book.capacity is None:
             await self.watch.confirm(held)  # taken over: the chain was not asked yet
-        return agreeing.lacking(held.book, held.final, quote.terms) if held is not None else 0
+        book = held.book
+        if book.capacity is None and held.terms:
+            reserve = await self.till.reserve(next(iter(held.terms.values())).terms)
+            book = replace(book, capacity=max(0, held.facts.amount - reserve))
+        more = agreeing.lacking(book, held.final, quote.terms)
+        if not more:
+            return 0
+        with anyio.move_on_after(_BLOCK_S):
+            while held.book.capacity is None:
+                await self.watch.confirm(held)
+                await anyio.sleep(_LOOK_S)
+        return more
+
+    async def _room(self) -> int:
+        """Put aside in a kept channel for jobs to come, so that they need no transaction."""
+        return min(ROOM, await self.till.balance() // 4)
 
     async def accept(self, offered: CheckedQuote) -> ChannelPayer:
         """Sign, fund, and tell the market, step by step as :mod:`agreeing` has them. Repeatable: a

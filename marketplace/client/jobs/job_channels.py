@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from marketplace.client.jobs.core.state import OwnChannel, OwnLease
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.payers import Payers
-from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.channel_stage import USABLE, ChannelStage
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A channel that stays open: for how long once it is idle, and the lovelace that come home
+    then.
+    """
+
+    session_vk: bytes
+    keep_ms: int
+    comes_home: int
 
 
 @dataclass(frozen=True)
@@ -24,19 +35,35 @@ class JobChannels:
             if any(lease.terms.job == job for lease in held.book.leases.values())
         ]
 
-    def kept(self, job: str) -> list[ChannelPayer]:
-        """Those of :meth:`of` that stay open once *job* is over, until they were idle."""
+    def kept(self, job: str) -> list[Kept]:
+        """Channels of *job* that stay open until they were idle, handed on or not. Reads books."""
+        mine = [(held.facts, held.book, held.end_sent) for held in self.of(job)]
+        lent = [
+            (one.facts, one.book, one.end_sent)
+            for one in self.payers.lent
+            if any(lease.terms.job == job for lease in one.book.leases.values())
+        ]
         return [
-            held
-            for held in self.of(job)
-            if held.facts.keep_ms
-            and held.facts.state is not ChannelStage.ENDED
-            and not held.end_sent
+            Kept(book.session_vk, facts.keep_ms, facts.amount - book.signed)
+            for facts, book, over in (*mine, *lent)
+            if facts is not None
+            and facts.keep_ms
+            and facts.state is not ChannelStage.ENDED
+            and not over
         ]
 
     def own(self, job: str) -> tuple[OwnChannel, ...]:
         """The channels of *job* as the own books have them now: what is decided from."""
         return tuple(_own(held, job) for held in self.of(job))
+
+    def told(self, job: str) -> int:
+        """:meth:`spent`, and on channels that were handed on to other processes. Reads books."""
+        return self.spent(job) + sum(
+            lease.approved
+            for loaded in self.payers.lent
+            for lease in loaded.book.leases.values()
+            if lease.terms.job == job
+        )
 
     def spent(self, job: str) -> int:
         """What all leases of the job were approved for, on whichever channels."""
@@ -52,8 +79,8 @@ class JobChannels:
         return [
             held
             for held in self.payers.all
-            if held.facts.keep_ms and held.facts.state is ChannelStage.OPEN and not held.end_sent
-            and not held.book.stopped
+            if held.facts.keep_ms and held.facts.state in USABLE and held.facts.open_tx
+            and not held.end_sent and not held.book.stopped
         ]  # fmt: skip
 
 

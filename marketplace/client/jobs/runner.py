@@ -26,6 +26,7 @@ from marketplace.client.jobs.core.state import State, restored
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import SecretMissing, secrets_here
 from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.jobs.left_behind import bury
 from marketplace.client.net.answers import JobAnswer, LeaseAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
@@ -90,6 +91,7 @@ class Runner:
         self.agreements = Agreements(
             self.http, self.purse, self.till, self.payers, self.channels, self.watch, self.keep_ms
         )
+        self.payers.taken_again = self.watch.resume
 
     # ---- posting ---------------------------------------------------------------------------
 
@@ -119,13 +121,20 @@ class Runner:
             "session_vk": first,
             "spares": spares,
             "consumer_vkh": self.purse.signer.key_hash.hex(),
-            "channels": [held.session_vk.hex() for held in self.channels.reusable()],
+            "channels": [vk.hex() for vk in self._usable()],
         }
         try:
             return read(JobAnswer, await self.http.post("/v1/jobs", body, key), "job")
         except Refusal:
             self.not_posted(sessions)
             raise
+
+    def _usable(self) -> list[bytes]:
+        """Channels that the job may be paid from; those of other processes are only joined by
+        whoever keeps them open as well.
+        """
+        own = [held.session_vk for held in self.channels.reusable()]
+        return [*own, *sorted(self.payers.others)] if self.keep_ms else own
 
     def took(self, job: str, spec: JobSpec, *, member: bool = False) -> None:
         """The market took *job*, posted as *spec*: what it quotes has to be for this."""
@@ -146,6 +155,8 @@ class Runner:
         """
         for held in await self.payers.take_kept(self.purse.session):
             await self.watch.resume(held)
+            if held.facts.state is not ChannelStage.ENDED:
+                await bury(self.http, held)
             if held.facts.state is ChannelStage.ENDED:
                 self.payers.release(held.session_vk)
 
@@ -279,7 +290,8 @@ class Runner:
             case effects.LookAtChannel(session_vk):
                 held = self.payers.held(session_vk)
                 if held is not None:
-                    await self.watch.confirm(held)
+                    with self.payers.pinned(session_vk):
+                        await self.watch.confirm(held)
                 return inputs.ChannelLooked()
             case effects.Wait(ms):
                 followed.pause_s = ms / 1000

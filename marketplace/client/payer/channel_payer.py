@@ -6,7 +6,8 @@ acknowledge the receipt.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -20,6 +21,7 @@ from marketplace.client.net.link import Link
 from marketplace.client.payer import decide
 from marketplace.client.payer import journal as rows
 from marketplace.client.payer.decide import Book, Missing, Note, Outcome
+from marketplace.client.payer.handing_on import HandedOn
 from marketplace.client.payer.journal import ChannelFacts, Journal, Loaded
 from marketplace.client.payer.missed_receipts import Receipts
 from marketplace.domain.errors import Refusal
@@ -85,6 +87,7 @@ class ChannelPayer:
         self._receipts = receipts
         self._tell = tell
         self._turn = anyio.Lock()
+        self._gone = False
 
     @property
     def session_vk(self) -> bytes:
@@ -96,24 +99,30 @@ class ChannelPayer:
         """The greatest that was signed, made again; None before the first."""
         return Voucher.sign(self.session, self.book.signed) if self.book.signed else None
 
-    @property
-    def comes_home(self) -> int:
-        """What is in it and is nobody else's, if it ended now."""
-        return self.facts.amount - self.book.signed
-
     def close(self) -> None:
         """Give the lock back."""
         self._journal.close()
 
     async def let_go(self) -> None:
-        """The same, once what is just being written is on the disk."""
+        """The same, once what is just being written is on the disk. From then on everything but
+        reading is :class:`~marketplace.client.payer.handing_on.HandedOn`.
+        """
         async with self._turn:
-            self.close()
+            if not self._gone:
+                self._gone = True
+                self.close()
+
+    @asynccontextmanager
+    async def _own_turn(self) -> AsyncGenerator[None]:
+        async with self._turn:
+            if self._gone:
+                raise HandedOn(f"channel {self.session_vk.hex()[:16]} was handed on")
+            yield
 
     async def agree(self, terms: SignedTerms, cap: int) -> SignedTerms:
         """Sign *terms* for at most *cap* lovelace; durable before it returns."""
         signed = SignedTerms(terms.body, terms.adapter_signature, self.session.sign(terms.body))
-        async with self._turn:
+        async with self._own_turn():
             row = rows.lease_row(signed, cap, Stamp.now())
             await self._write(row)
             agreed = signed.verify()
@@ -125,7 +134,7 @@ class ChannelPayer:
         """Approve at most *more* lovelace beyond what *lease* was approved for, which is
         answered.
         """
-        async with self._turn:
+        async with self._own_turn():
             known = self.book.leases[lease]
             capped = replace(known, cap=min(known.terms.ceiling, known.approved + more))
             if capped != known:
@@ -135,7 +144,7 @@ class ChannelPayer:
 
     async def opened(self, open_tx: str, index: int, capacity: int | None) -> None:
         """The channel's output is known; *capacity* once the chain confirmed it."""
-        async with self._turn:
+        async with self._own_turn():
             shown = ChannelStage.OPENING if capacity is None else ChannelStage.OPEN
             state = after(self.facts.state, shown)
             self.facts = replace(self.facts, open_tx=open_tx, index=index, state=state)
@@ -144,7 +153,7 @@ class ChannelPayer:
 
     async def topped_up(self, amount: int, capacity: int) -> None:
         """More money is in it: what was held back for want of it is signed now."""
-        async with self._turn:
+        async with self._own_turn():
             self.facts = replace(self.facts, amount=self.facts.amount + amount)
             await self._write(rows.channel_row(self.facts))
             await self._capacity(capacity)
@@ -161,7 +170,7 @@ class ChannelPayer:
         A provider that paused for want of it sends no further receipt: nothing else would ask
         again.
         """
-        async with self._turn:
+        async with self._own_turn():
             await self._approve_more()
 
     async def _approve_more(self) -> None:
@@ -173,7 +182,7 @@ class ChannelPayer:
 
     async def receipt(self, signed: SignedReceipt) -> None:
         """One receipt of the market: decided, durable, answered."""
-        async with self._turn:
+        async with self._own_turn():
             await self._take(signed, gap_allowed=True)
 
     async def _take(self, signed: SignedReceipt, *, gap_allowed: bool) -> None:
@@ -258,7 +267,7 @@ class ChannelPayer:
         """Nothing more is signed on this channel, and its end is asked for: what the chain shows of
         it is not what this key did.
         """
-        async with self._turn:
+        async with self._own_turn():
             if self.book.stopped == refusal.code:
                 return
             await self._write(rows.stopped_row(refusal.code))
@@ -278,7 +287,7 @@ class ChannelPayer:
     async def progress(self, message: wire.LeaseProgress) -> None:
         """A stage of a lease: it moves the own clock, and tells."""
         what = _STAGES.get(message.stage)
-        async with self._turn:
+        async with self._own_turn():
             if what is not None:
                 now = Stamp.now()
                 await self._write(rows.clock_row(message.lease, what, now))
@@ -308,7 +317,7 @@ class ChannelPayer:
 
         A channel of a *lost* provider is ended even if it was to be kept: nobody else can serve it.
         """
-        async with self._turn:
+        async with self._own_turn():
             if lease in self.terms and lease not in self.final:
                 await self._write(rows.final_row(lease))
                 self.final.add(lease)
@@ -318,12 +327,12 @@ class ChannelPayer:
         """Ask for the end now: the adapter stops every lease of the channel, claims and
         finishes.
         """
-        async with self._turn:
+        async with self._own_turn():
             await self._end()
 
     async def keep_for(self, keep_ms: int) -> None:
         """From its next idle moment on the channel stays open for *keep_ms*; 0: it ends then."""
-        async with self._turn:
+        async with self._own_turn():
             if self.facts.keep_ms != keep_ms:
                 self.facts = replace(self.facts, keep_ms=keep_ms)
                 await self._write(rows.channel_row(self.facts))
@@ -351,7 +360,7 @@ class ChannelPayer:
 
     async def ended(self, tx: str) -> None:
         """The chain shows that the channel is finished."""
-        async with self._turn:
+        async with self._own_turn():
             state = after(self.facts.state, ChannelStage.ENDED)
             tx = tx or self.facts.settled_tx
             self.facts = replace(self.facts, state=state, settled_tx=tx)
@@ -371,7 +380,7 @@ class ChannelPayer:
         except VoucherRefused:
             log.warning("foreign_voucher", channel=self.session_vk.hex()[:16])
             return
-        async with self._turn:
+        async with self._own_turn():
             if voucher.cumulative > self.book.signed:
                 resumed = decide.resume_from(self.book, voucher.cumulative)
                 await self._write(rows.signed_row(resumed))
@@ -379,7 +388,7 @@ class ChannelPayer:
 
     async def say_again(self) -> None:
         """After a reconnect: the end, or the order to keep it, that may not have arrived."""
-        async with self._turn:
+        async with self._own_turn():
             if self.facts.state is ChannelStage.ENDED:
                 return
             if self.end_sent:

@@ -7,7 +7,9 @@ left to it. What one channel does with a receipt is in ``channel_payer.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import anyio
@@ -15,19 +17,22 @@ import anyio.to_thread
 import structlog
 
 from marketplace.client.net.link import Link, market_of
+from marketplace.client.payer import handing_on
 from marketplace.client.payer import journal as rows
 from marketplace.client.payer.channel_payer import ChannelPayer, Listener, Paid
+from marketplace.client.payer.handing_on import HandedOn
 from marketplace.client.payer.journal import ChannelFacts, ChannelHeld, Journal, Loaded
 from marketplace.client.payer.missed_receipts import Receipts
 from marketplace.disk import JournalDamaged
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.channel_stage import USABLE, ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
 
 log = structlog.get_logger("tally.payer")
 _CATCH_UP_S: Final = 0.5
+OBTAIN_S: Final = 30.0
 
 
 class Payers:
@@ -40,6 +45,13 @@ class Payers:
         self._receipts = receipts
         self._held: dict[bytes, ChannelPayer] = {}
         self._taken_up: set[bytes] = set()
+        self._pins: Counter[bytes] = Counter()
+        self._lent: dict[bytes, Signer] = {}
+        self._stuck: set[bytes] = set()
+        self.others: set[bytes] = set()
+        """Kept channels of the purse that other processes held when it was last looked."""
+        self.taken_again: Callable[[ChannelPayer], Awaitable[object]] | None = None
+        """What is done first with a channel that was handed on and comes back."""
         self._listeners: list[Listener] = []
         self.link = Link(market, magic, self)
 
@@ -53,6 +65,7 @@ class Payers:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._catch_up)
+                tasks.start_soon(self._share)
                 await self.link.run(self._rejected)
         finally:
             with anyio.CancelScope(shield=True):
@@ -60,13 +73,104 @@ class Payers:
                     await held.let_go()
             self._held.clear()
 
+    # ---- shared with other processes -----------------------------------------------------------
+
+    async def _share(self) -> None:
+        """Hand on what another process asks for, take up again what nobody signs for."""
+        while True:
+            await anyio.sleep(handing_on.LOOK_S)
+            for session_vk, held in list(self._held.items()):
+                wanted = not self._pins[session_vk] and not held.end_sent
+                if wanted and handing_on.asked_for(self._folder, session_vk):
+                    await self._hand_on(held)
+            for session_vk, session in list(self._lent.items()):
+                if not handing_on.asked_for(self._folder, session_vk):
+                    await self._take_again(session_vk, session)
+
+    async def _hand_on(self, held: ChannelPayer) -> None:
+        self._held.pop(held.session_vk, None)  # first: who agrees now asks for it again
+        self._taken_up.discard(held.session_vk)
+        self.others.add(held.session_vk)
+        await held.let_go()
+        self.link.unwatch(held.session_vk)
+        if not set(held.terms) <= held.final:
+            self._lent[held.session_vk] = held.session
+        log.info("channel_handed_on", channel=held.session_vk.hex()[:16])
+
+    async def _take_again(self, session_vk: bytes, session: Signer) -> None:
+        """Whoever signed for it is gone, or had no use for it any more."""
+        try:
+            held = await self.take(session_vk, session)
+        except ChannelHeld:
+            return
+        except JournalDamaged as damaged:  # the others are paid
+            log.error("book_damaged", channel=session_vk.hex(), why=damaged.message)
+            self._lent.pop(session_vk, None)
+            return
+        self._lent.pop(session_vk, None)
+        log.info("channel_taken_again", channel=session_vk.hex()[:16])
+        with self.pinned(session_vk):
+            try:
+                if self.taken_again is not None:
+                    await self.taken_again(held)
+            except Halt:
+                raise
+            except (Fault, Refusal) as error:  # its receipts are answered all the same
+                log.info("not_looked_at", channel=session_vk.hex()[:16], why=error.message)
+        if set(held.terms) <= held.final or held.facts.state is ChannelStage.ENDED:
+            self.release(session_vk)
+
+    @contextmanager
+    def pinned(self, session_vk: bytes) -> Generator[None]:
+        """Meanwhile the channel is not handed on: something is agreed to, or looked up."""
+        self._pins[session_vk] += 1
+        try:
+            yield
+        finally:
+            self._pins[session_vk] -= 1
+
+    async def waits(self, why: str) -> None:
+        """Tell that something of this process waits, and for whom."""
+        await self._tell(Paid("wait", b"", "", 0, "WAITING", why))
+
+    async def obtain(self, session_vk: bytes, session: Signer) -> ChannelPayer:
+        """:meth:`take`, from a process that hands it on; :class:`ChannelHeld` after
+        :data:`OBTAIN_S`, and from then on it is none of :attr:`others`. What it pays for is paid
+        for by this process from then on.
+        """
+        if self._held.get(session_vk) is None:
+            by = rows.holder(self._folder, session_vk)
+            await self.waits(f"for its channel, which process {by} of this purse signs for")
+        deadline = anyio.current_time() + OBTAIN_S
+        async with handing_on.in_line(self._folder, session_vk, OBTAIN_S):
+            while True:
+                try:
+                    held = await self.take(session_vk, session)
+                except ChannelHeld:
+                    if anyio.current_time() > deadline:
+                        self._stuck.add(session_vk)
+                        self.others.discard(session_vk)
+                        raise
+                    await anyio.sleep(handing_on.LOOK_S / 2)
+                else:
+                    self._lent.pop(session_vk, None)
+                    return held
+
+    @property
+    def lent(self) -> list[Loaded]:
+        """The books, as they are now, of channels that were handed on and that a lease of this
+        process may still be on. Reads them.
+        """
+        return [rows.peek(self._folder, session_vk) for session_vk in self._lent]
+
     async def _catch_up(self) -> None:
         while True:
             await anyio.sleep(_CATCH_UP_S)
             for session_vk in list(self._held):
                 held = self._held.get(session_vk)
                 if held is not None:  # it may have been released meanwhile
-                    await held.catch_up_clock()
+                    with suppress(HandedOn):
+                        await held.catch_up_clock()
 
     def held(self, session_vk: bytes) -> ChannelPayer | None:
         """The channel, if this process holds it."""
@@ -145,10 +249,12 @@ class Payers:
         for session_vk in rows.channels_in(self._folder):
             if session_vk in self._held or not self._kept(session_vk):
                 continue
+            self.others.discard(session_vk)
             try:
                 taken.append(await self.take(session_vk, session(session_vk)))
             except ChannelHeld:
-                continue
+                if session_vk not in self._stuck:
+                    self.others.add(session_vk)
         self._taken_up |= {held.session_vk for held in taken}
         return taken
 
@@ -162,7 +268,8 @@ class Payers:
         facts = known.facts
         if facts is None or known.end_sent or known.book.stopped:
             return False
-        return bool(facts.keep_ms) and facts.state is ChannelStage.OPEN and self._ours(facts)
+        begun = facts.state in USABLE and bool(facts.open_tx)
+        return bool(facts.keep_ms) and begun and self._ours(facts)
 
     @property
     def taken_up(self) -> list[ChannelPayer]:
@@ -188,7 +295,13 @@ class Payers:
             held.close()
 
     async def handle(self, message: wire.Message) -> None:
-        """One message of the market; durable when it returns."""
+        """One message of the market; durable when it returns. What is for a channel that was handed
+        on is answered by whoever has it now.
+        """
+        with suppress(HandedOn):
+            await self._handle(message)
+
+    async def _handle(self, message: wire.Message) -> None:
         match message:
             case wire.ReceiptSent(_, signed):
                 held = self._of_receipt(signed)
@@ -213,7 +326,8 @@ class Payers:
     async def opened(self) -> None:
         """A connection stands: what may have been lost is said again."""
         for held in self.all:
-            await held.say_again()
+            with suppress(HandedOn):
+                await held.say_again()
 
     async def _tell(self, paid: Paid) -> None:
         for listener in list(self._listeners):

@@ -147,7 +147,7 @@ class Job:
     def spent(self) -> int:
         """Lovelace approved so far: by the own book, else as the market says."""
         if self._runner is not None:
-            own = self._runner.channels.spent(self.id)
+            own = self._runner.channels.told(self.id)
             if own:
                 return own
         return self._seen["spent"] if self._seen is not None else 0
@@ -210,7 +210,7 @@ class Job:
         return [
             {
                 "channel": held.session_vk.hex(),
-                "keep_ms": held.facts.keep_ms,
+                "keep_ms": held.keep_ms,
                 "comes_home": held.comes_home,
             }
             for held in self._runner.channels.kept(self.id)

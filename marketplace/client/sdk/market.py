@@ -27,10 +27,13 @@ import structlog
 
 from marketplace.chain.errors import ChainFault
 from marketplace.client.jobs.agreements import Confirm
-from marketplace.client.jobs.core.quotes import CheckedQuote
+from marketplace.client.jobs.core.quotes import CheckedQuote, Quote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
+from marketplace.client.payer import handing_on
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
+from marketplace.client.payer.handing_on import HandedOn
+from marketplace.client.payer.journal import ChannelHeld
 from marketplace.client.payer.missed_receipts import HttpReceipts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.sdk import gang
@@ -145,7 +148,7 @@ class Market(Reader):
                 looks += 1
             except JournalDamaged:
                 raise
-            except (ChainFault, Refusal) as error:
+            except (ChainFault, HandedOn, Refusal) as error:
                 log.info("chain_unread", why=error.message)
             await anyio.sleep(_FOLLOW_CHAIN_S)
 
@@ -179,8 +182,19 @@ class Market(Reader):
         *confirm* sees what it will cost before anything is signed; without it the job's own limits
         decide. *key* makes the posting idempotent.
         """
+        loaded = await self._pinned(self._load(job))
+        if not self._keep_ms:
+            return await self._run(loaded, confirm, key)
+
+        async def waits() -> None:
+            await self.payers.waits("for another command of this purse, which agrees to a job")
+
+        async with handing_on.posting(self.runner.purse.channels, waits):
+            return await self._run(loaded, confirm, key)
+
+    async def _run(self, loaded: LoadedJob, confirm: Confirm | None, key: str) -> Job:
         runner = self.runner
-        posted = await runner.post(await self._pinned(self._load(job)), key=key)
+        posted = await runner.post(loaded, key=key)
         quoted = posted.get("state") == "QUOTED" and posted.get("quote")
         view = posted if quoted else await runner.quoted(posted["id"])
         if view["state"] == "QUOTED":
@@ -192,6 +206,10 @@ class Market(Reader):
                 if not yes:
                     raise QuoteDeclined(f"{posted['id']}: the quote was declined")
                 runner.give_back_idle()
+            except ChannelHeld as stuck:  # whoever has it does not hand it on: one of our own
+                log.warning("channel_not_handed_on", why=stuck.message)
+                await runner.agreements.decline(Quote.read(view["quote"]).terms.lease)
+                return await self._run(loaded, confirm, f"{key}-alone" if key else "")
             except Fault:
                 raise  # the quote stands: accepting again is safe
             except Refusal:
@@ -274,7 +292,10 @@ class Market(Reader):
         """Soon at first, seldom later: a lost provider's close period may take a day."""
         pause = 1.0
         try:
-            while held.end_sent and not await self.runner.watch.confirm(held):
+            while held.end_sent and self.payers.held(held.session_vk) is held:
+                with self.payers.pinned(held.session_vk):
+                    if await self.runner.watch.confirm(held):
+                        return
                 await anyio.sleep(pause)
                 pause = min(pause * 1.5, _LEAVE_S)
         finally:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import pytest
 
 from marketplace.client.payer import journal as books
+from marketplace.client.payer import payers
 from marketplace.client.payer.journal import Journal
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
@@ -60,8 +62,13 @@ def test_one_channel_serves_a_purses_commands_one_after_the_other(tmp_path: Path
     story(tmp_path, tell)
 
 
-def test_what_another_process_holds_is_left_to_it(tmp_path: Path) -> None:
-    """One process signs for one channel at a time: the second command opens its own."""
+def test_what_another_process_does_not_hand_on_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process signs for one channel at a time. One that is stopped, or from before, hands
+    nothing on: the second command opens its own.
+    """
+    monkeypatch.setattr(payers, "OBTAIN_S", 1.0)
 
     async def tell(world: World) -> None:
         purse = world.purse()

@@ -1,0 +1,114 @@
+"""One channel, several processes of one purse: who agrees has it, and pays for all its leases."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+
+from marketplace.client.payer import journal as books
+from marketplace.domain.work.parts import Policy
+from tests.integration.client.test_cli import JOB, Shell
+from tests.integration.client.test_kept import command, opened
+from tests.integration.support.client import World, spec, story, until
+
+LONG = Policy(max_duration_ms=600_000)
+
+
+async def began(world: World, number: int) -> str:
+    """The *number*-th lease, started."""
+    lease = await world.provider.lease(number)
+    await world.provider.start(lease)
+    return lease
+
+
+def test_two_processes_pay_over_one_channel_each_while_it_has_it(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        purse, provider = world.purse(), world.provider
+        async with command(world, purse) as one:
+            await provider.keeps(one)
+            first = await one.run(spec(name="first", policy=LONG))
+            leases = [await began(world, 1)]
+            await provider.ticks(leases[0], 2)
+            async with command(world, purse) as two:
+                second = await two.run(spec(name="second"))
+                leases.append(await began(world, 2))
+                (held,) = two.payers.all  # handed on, with what the first had signed
+                assert one.payers.all == () and held.book.signed == 2
+                for lease in leases * 2:
+                    await provider.ticks(lease, 1)
+                assert one.runner.channels.told(first.id) == 4  # read from the book
+                await provider.adapter.finish(leases[1])
+                await second.wait()
+                assert second.completed and second.spent >= 2
+            await until(lambda: one.payers.all)  # the second is gone: taken up again
+            await provider.ticks(leases[0], 2)
+            await provider.adapter.finish(leases[0])
+            await first.wait()
+            assert first.completed and first.spent >= 6
+            assert [row["comes_home"] > 0 for row in first.kept] == [True]
+        (channel,) = opened(purse)
+        book = books.peek(purse.channels, channel)
+        assert set(leases) == set(book.terms) == book.final and not book.end_sent
+        assert book.book.signed == first.spent + second.spent
+
+    story(tmp_path, tell)
+
+
+@asynccontextmanager
+async def running(shell: Shell, file: Path) -> AsyncGenerator[anyio.abc.Process]:
+    words = [sys.executable, "-m", "marketplace.cli.main", "job", "run", str(file), "--yes"]
+    async with await anyio.open_process(words, env=shell.env, stdin=-3) as process:
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+@pytest.mark.prove
+def test_a_killed_process_leaves_its_channel_to_the_next_which_pays_on(tmp_path: Path) -> None:
+    """kill -9 while it signs for the other's lease as well: neither is unpaid, nothing is signed
+    twice, no lock stays.
+    """
+
+    async def tell(world: World) -> None:
+        purse, provider, shell = world.purse(), world.provider, Shell(world)
+        file = tmp_path / "job.yaml"
+        file.write_text(JOB.replace("cpu: 1", "cpu: 0.5"))
+        async with command(world, purse) as one:
+            await provider.keeps(one)
+            first = await one.run(spec(name="first", policy=LONG))
+            leases = [await began(world, 1)]
+            await provider.ticks(leases[0], 2)
+            async with running(shell, file) as killed:
+                leases.append(await began(world, 2))
+                assert one.payers.all == ()
+                for lease in leases:
+                    await provider.ticks(lease, 1)
+                (channel,) = opened(purse)
+                assert books.holder(purse.channels, channel) == killed.pid
+                killed.send_signal(signal.SIGKILL)
+                await killed.wait()
+            await until(lambda: one.payers.all)
+            (held,) = one.payers.all
+            signed = held.book.signed
+            assert signed >= 3 and set(held.terms) == set(leases)
+            for lease in leases:  # the killed one's goes on: whoever holds the channel pays
+                await provider.ticks(lease, 1)
+            for lease in leases:
+                await provider.adapter.finish(lease)
+            await first.wait()
+            await until(lambda: held.final == set(leases))
+            assert first.completed and signed < held.book.signed
+        assert opened(purse) == [channel]
+        journal, _ = books.Journal.hold(purse.channels, channel)  # nobody holds it
+        journal.close()
+
+    story(tmp_path, tell)
