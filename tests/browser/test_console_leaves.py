@@ -36,7 +36,9 @@ def test_a_closed_tab_ends_no_job_that_was_signed_ahead_for(
     page.close()
 
     # No page of this market is open while it runs to its end.
-    headers = {"Cookie": "; ".join(f"{c['name']}={c['value']}" for c in console.context.cookies())}
+    headers = {
+        "Cookie": "; ".join(f"{c.get('name')}={c.get('value')}" for c in console.context.cookies())
+    }
 
     def shown() -> str:
         answer = console.context.request.get(f"/jobs/{job}", headers=headers)

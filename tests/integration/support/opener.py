@@ -43,7 +43,7 @@ async def main(home: Path, url: str, die: bool) -> None:
 
 
 def _mortal(chain: ChainReader) -> None:
-    async def submit(tx: bytes) -> bytes:
+    async def submit(tx: bytes, *, strictly: bool = False) -> bytes:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError(f"sent {tx.hex()}")
 
