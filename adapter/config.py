@@ -22,49 +22,33 @@ lovelace`` a GPU-second, ``10m``.  See docs/provider.md for a commented example:
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
 import yaml
 
+from adapter.config_sections import (
+    ConfigMissing,
+    ConfigRefused,
+    only_known,
+    read_limits,
+    read_minimum,
+    read_prices,
+    read_reserve,
+    read_table,
+    read_time,
+    read_treasury,
+    read_typed,
+    read_window,
+)
 from adapter.core.state import Limits, Rules
 from adapter.devices.inventory import Reserve
-from adapter.devices.prices import DAYS, Prices, Slot
-from marketplace.domain.errors import Refusal, TallyError
+from adapter.devices.prices import Prices
 from marketplace.domain.supply.offer import Window
-from marketplace.domain.units import (
-    parse_duration_ms,
-    parse_money,
-    parse_rate_micro,
-    parse_size_mib,
-)
-
-
-class ConfigRefused(Refusal):
-    """The configuration does not read, or says something impossible; *problems*: all that is wrong,
-    one line each.
-    """
-
-    code = "CONFIG_REFUSED"
-    remedy = "correct the key that is named; docs/provider.md lists them all"
-
-    def __init__(self, *problems: str) -> None:
-        many = f"{len(problems)} problems:\n  " + "\n  ".join(problems)
-        super().__init__(problems[0] if len(problems) == 1 else many)
-        self.problems = problems
-
-
-class ConfigMissing(ConfigRefused):
-    """There is no such file, or it cannot be read."""
-
-    code = "CONFIG_MISSING"
-    remedy = "name the file with --config; docs/provider.md has one to begin with"
 
 
 @dataclass(frozen=True)
@@ -134,10 +118,6 @@ _PLAIN: Final[Mapping[str, type]] = {
     "gpu_request": str, "unconfined": bool, "host_network": bool, "allow_root": bool,
     "egress": bool, "metrics_port": int, "asset": str, "fee_bps": int,
 }  # fmt: skip
-_LIMIT_TIMES: Final = (
-    "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
-    "linger", "keep_channel", "keep", "stop_grace", "max_lease",
-)  # fmt: skip
 _SECTIONS: Final = (("prices",), ("reserve",), ("limits",), ("treasury",))
 _ENVIRONMENT: Final = {
     "TALLY_MARKET": "market",
@@ -210,7 +190,7 @@ def _read(path: Path) -> dict[str, Any]:
             found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
         raise ConfigRefused(f"{path}: {error}") from error
-    return _map(found, str(path))
+    return read_table(found, str(path))
 
 
 def parse(data: Mapping[str, Any]) -> Config:
@@ -249,160 +229,34 @@ def _parse(data: Mapping[str, Any]) -> Config:
         "maintenance",
         "slices", "submit_urls", "minimum",
     )  # fmt: skip
-    _known(data, known, "")
+    only_known(data, known, "")
     values: dict[str, Any] = {
-        k: _typed(data[k], kind, k) for k, kind in _PLAIN.items() if k in data
+        k: read_typed(data[k], kind, k) for k, kind in _PLAIN.items() if k in data
     }
-    values |= {f"{k}_ms": _time(data[k], k) for k in _TIMES if k in data}
-    values |= {k: Path(_typed(data[k], str, k)) for k in ("home", "state") if k in data}
+    values |= {f"{k}_ms": read_time(data[k], k) for k in _TIMES if k in data}
+    values |= {k: Path(read_typed(data[k], str, k)) for k in ("home", "state") if k in data}
     if "minimum" in data:
-        values["minimum"] = _minimum(data["minimum"])
+        values["minimum"] = read_minimum(data["minimum"])
     if "labels" in data:
-        values["labels"] = {str(k): str(v) for k, v in _map(data["labels"], "labels").items()}
+        values["labels"] = {str(k): str(v) for k, v in read_table(data["labels"], "labels").items()}
     for name, read in (
-        ("prices", _prices), ("reserve", _reserve), ("limits", _limits), ("treasury", _treasury),
+        ("prices", read_prices), ("reserve", read_reserve), ("limits", read_limits),
+        ("treasury", read_treasury),
     ):  # fmt: skip
         if name in data:
-            values[name] = read(_map(data[name], name))
+            values[name] = read(read_table(data[name], name))
     if "submit_urls" in data:
-        urls = _typed(data["submit_urls"], list, "submit_urls")
-        values["submit_urls"] = tuple(_typed(url, str, "submit_urls") for url in urls)
+        urls = read_typed(data["submit_urls"], list, "submit_urls")
+        values["submit_urls"] = tuple(read_typed(url, str, "submit_urls") for url in urls)
     if "slices" in data:
         values["slices"] = {
-            uuid: tuple(_typed(one, str, f"slices.{uuid}") for one in _typed(plan, list, "slices"))
-            for uuid, plan in _map(data["slices"], "slices").items()
+            uuid: tuple(
+                read_typed(one, str, f"slices.{uuid}") for one in read_typed(plan, list, "slices")
+            )
+            for uuid, plan in read_table(data["slices"], "slices").items()
         }
     if "maintenance" in data:
-        values["windows"] = tuple(_window(_map(w, "maintenance")) for w in data["maintenance"])
+        values["windows"] = tuple(
+            read_window(read_table(w, "maintenance")) for w in data["maintenance"]
+        )
     return Config(**values)
-
-
-def _minimum(value: object) -> int:
-    """Of the asset's smallest unit: a whole number, or words for money."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise ConfigRefused("minimum is 0 (every job is served) or more")
-        return value
-    return _said(parse_money, value, "minimum")
-
-
-def _prices(data: Mapping[str, Any]) -> Prices:
-    models = {k: _rate(v, k) for k, v in data.items() if k not in ("core", "schedule")}
-    core = _rate(data["core"], "core") if "core" in data else None
-    slots = tuple(_slot(_map(s, "schedule")) for s in data.get("schedule", []))
-    if any(rate <= 0 for rate in models.values()):
-        raise ConfigRefused("prices: a GPU's price is above zero; exclude a device in [reserve]")
-    return Prices(models, core, slots)
-
-
-def _slot(data: Mapping[str, Any]) -> Slot:
-    _known(data, ("hours", "percent", "days"), "prices.schedule.")
-    start, dash, end = str(data.get("hours", "")).partition("-")
-    days = tuple(str(d).lower()[:3] for d in data.get("days", []))
-    percent = _typed(data.get("percent", 100), int, "percent")
-    good = dash and start.strip().isdecimal() and end.strip().isdecimal()
-    if not good or not 0 <= int(start) < 24 or not 0 <= int(end) <= 24:
-        raise ConfigRefused("prices.schedule: hours are such as 22-7")
-    if not set(days) <= set(DAYS) or not 1 <= percent <= 1000:
-        raise ConfigRefused("prices.schedule: days are mon to sun, percent is 1 to 1000")
-    return Slot(int(start), int(end), percent * 10, days)
-
-
-def _reserve(data: Mapping[str, Any]) -> Reserve:
-    _known(data, ("cores", "memory", "disk", "shares", "excluded"), "reserve.")
-    base = Reserve()
-    shares = _map(data.get("shares", {}), "reserve.shares")
-    return Reserve(
-        cores_milli=_typed(data.get("cores", 1), int, "cores") * 1000,
-        memory_mib=_size(data["memory"]) if "memory" in data else base.memory_mib,
-        disk_mib=_size(data["disk"]) if "disk" in data else base.disk_mib,
-        shares={k: _typed(v, int, "shares") for k, v in shares.items()},
-        excluded=frozenset(str(uuid) for uuid in data.get("excluded", [])),
-    )
-
-
-def _limits(data: Mapping[str, Any]) -> Limits:
-    _known(data, (*_LIMIT_TIMES, "images", "image_size", "max_leases"), "limits.")
-    values: dict[str, Any] = {f"{k}_ms": _time(data[k], k) for k in _LIMIT_TIMES if k in data}
-    if "images" in data:
-        values["images"] = tuple(str(image) for image in data["images"])
-    if "image_size" in data:
-        values["image_mib"] = _size(data["image_size"])
-    if "max_leases" in data:
-        values["max_leases"] = _typed(data["max_leases"], int, "max_leases")
-    return Limits(**values)
-
-
-def _treasury(data: Mapping[str, Any]) -> Rules:
-    money = ("claim_above", "claim_drained", "allowance")
-    _known(data, (*money, "watch", "claim_wait", "batch_wait"), "treasury.")
-    values: dict[str, Any] = {k: _said(parse_money, data[k], k) for k in money if k in data}
-    if "watch" in data:
-        values["watch_s"] = min(30_000, _time(data["watch"], "watch")) / 1000
-    if "claim_wait" in data:
-        values["claim_wait_ms"] = _time(data["claim_wait"], "claim_wait")
-    if "batch_wait" in data:
-        values["batch_wait_ms"] = _batch_wait(data["batch_wait"])
-    return Rules(**values)
-
-
-def _batch_wait(value: object) -> int:
-    wait = 0 if value == 0 else _time(value, "batch_wait")
-    if not 0 <= wait <= 900_000:
-        raise ConfigRefused("treasury.batch_wait is 0 (end alone, at once) to 15 min")
-    return wait
-
-
-def _window(data: Mapping[str, Any]) -> Window:
-    _known(data, ("start", "end", "notice"), "maintenance.")
-    start, end = (_moment(data.get(k), k) for k in ("start", "end"))
-    if end <= start:
-        raise ConfigRefused("maintenance: it ends before it begins")
-    return Window(start, end, str(data.get("notice", "")))
-
-
-def _moment(value: object, name: str) -> int:
-    try:
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
-        raise ConfigRefused(f"maintenance.{name}: {value!r} is no ISO 8601 time") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _known(data: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
-    for key in data:
-        if key not in names:
-            near = difflib.get_close_matches(key, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigRefused(f"{where}{key} is not a key{hint}")
-
-
-def _map(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigRefused(f"{name} is not a table")
-    return cast(dict[str, Any], value)
-
-
-def _typed(value: object, kind: type, name: str) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigRefused(f"{name} is not of the kind {kind.__name__}")
-    return value
-
-
-def _said(read: Any, value: object, name: str) -> Any:
-    try:
-        return read(str(value))
-    except TallyError as error:
-        raise ConfigRefused(f"{name}: {error}") from error
-
-
-def _time(value: object, name: str) -> int:
-    return _said(parse_duration_ms, value, name)
-
-
-def _rate(value: object, name: str) -> int:
-    return _said(parse_rate_micro, value, name)
-
-
-def _size(value: object) -> int:
-    return _said(parse_size_mib, value, "size")

@@ -1,0 +1,190 @@
+"""What the owner's file says in its sections and its words, as values: the readers under
+:mod:`adapter.config`.
+
+Each takes one key's or one table's value as TOML or YAML gave it, and refuses it by the key's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from adapter.core.state import Limits, Rules
+from adapter.devices.inventory import Reserve
+from adapter.devices.prices import DAYS, Prices, Slot
+from marketplace.domain.errors import Refusal, TallyError
+from marketplace.domain.supply.offer import Window
+from marketplace.domain.units import (
+    parse_duration_ms,
+    parse_money,
+    parse_rate_micro,
+    parse_size_mib,
+)
+
+_LIMIT_TIMES: Final = (
+    "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
+    "linger", "keep_channel", "keep", "stop_grace", "max_lease",
+)  # fmt: skip
+
+
+class ConfigRefused(Refusal):
+    """The configuration does not read, or says something impossible; *problems*: all that is wrong,
+    one line each.
+    """
+
+    code = "CONFIG_REFUSED"
+    remedy = "correct the key that is named; docs/provider.md lists them all"
+
+    def __init__(self, *problems: str) -> None:
+        many = f"{len(problems)} problems:\n  " + "\n  ".join(problems)
+        super().__init__(problems[0] if len(problems) == 1 else many)
+        self.problems = problems
+
+
+class ConfigMissing(ConfigRefused):
+    """There is no such file, or it cannot be read."""
+
+    code = "CONFIG_MISSING"
+    remedy = "name the file with --config; docs/provider.md has one to begin with"
+
+
+def read_minimum(value: object) -> int:
+    """Of the asset's smallest unit: a whole number, or words for money."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ConfigRefused("minimum is 0 (every job is served) or more")
+        return value
+    return _said(parse_money, value, "minimum")
+
+
+def read_prices(data: Mapping[str, Any]) -> Prices:
+    """``[prices]``: a rate by model, ``core`` and the schedule; rates in millionths a second."""
+    models = {k: _rate(v, k) for k, v in data.items() if k not in ("core", "schedule")}
+    core = _rate(data["core"], "core") if "core" in data else None
+    slots = tuple(_slot(read_table(s, "schedule")) for s in data.get("schedule", []))
+    if any(rate <= 0 for rate in models.values()):
+        raise ConfigRefused("prices: a GPU's price is above zero; exclude a device in [reserve]")
+    return Prices(models, core, slots)
+
+
+def _slot(data: Mapping[str, Any]) -> Slot:
+    only_known(data, ("hours", "percent", "days"), "prices.schedule.")
+    start, dash, end = str(data.get("hours", "")).partition("-")
+    days = tuple(str(d).lower()[:3] for d in data.get("days", []))
+    percent = read_typed(data.get("percent", 100), int, "percent")
+    good = dash and start.strip().isdecimal() and end.strip().isdecimal()
+    if not good or not 0 <= int(start) < 24 or not 0 <= int(end) <= 24:
+        raise ConfigRefused("prices.schedule: hours are such as 22-7")
+    if not set(days) <= set(DAYS) or not 1 <= percent <= 1000:
+        raise ConfigRefused("prices.schedule: days are mon to sun, percent is 1 to 1000")
+    return Slot(int(start), int(end), percent * 10, days)
+
+
+def read_reserve(data: Mapping[str, Any]) -> Reserve:
+    """``[reserve]``: what the owner keeps for himself, in thousandths of a core and MiB."""
+    only_known(data, ("cores", "memory", "disk", "shares", "excluded"), "reserve.")
+    base = Reserve()
+    shares = read_table(data.get("shares", {}), "reserve.shares")
+    return Reserve(
+        cores_milli=read_typed(data.get("cores", 1), int, "cores") * 1000,
+        memory_mib=_size(data["memory"]) if "memory" in data else base.memory_mib,
+        disk_mib=_size(data["disk"]) if "disk" in data else base.disk_mib,
+        shares={k: read_typed(v, int, "shares") for k, v in shares.items()},
+        excluded=frozenset(str(uuid) for uuid in data.get("excluded", [])),
+    )
+
+
+def read_limits(data: Mapping[str, Any]) -> Limits:
+    """``[limits]``: which images run here, how big, how many leases; times in ms."""
+    only_known(data, (*_LIMIT_TIMES, "images", "image_size", "max_leases"), "limits.")
+    values: dict[str, Any] = {f"{k}_ms": read_time(data[k], k) for k in _LIMIT_TIMES if k in data}
+    if "images" in data:
+        values["images"] = tuple(str(image) for image in data["images"])
+    if "image_size" in data:
+        values["image_mib"] = _size(data["image_size"])
+    if "max_leases" in data:
+        values["max_leases"] = read_typed(data["max_leases"], int, "max_leases")
+    return Limits(**values)
+
+
+def read_treasury(data: Mapping[str, Any]) -> Rules:
+    """``[treasury]``: when money is claimed and how often is looked; lovelace and ms."""
+    money = ("claim_above", "claim_drained", "allowance")
+    only_known(data, (*money, "watch", "claim_wait", "batch_wait"), "treasury.")
+    values: dict[str, Any] = {k: _said(parse_money, data[k], k) for k in money if k in data}
+    if "watch" in data:
+        values["watch_s"] = min(30_000, read_time(data["watch"], "watch")) / 1000
+    if "claim_wait" in data:
+        values["claim_wait_ms"] = read_time(data["claim_wait"], "claim_wait")
+    if "batch_wait" in data:
+        values["batch_wait_ms"] = _batch_wait(data["batch_wait"])
+    return Rules(**values)
+
+
+def _batch_wait(value: object) -> int:
+    wait = 0 if value == 0 else read_time(value, "batch_wait")
+    if not 0 <= wait <= 900_000:
+        raise ConfigRefused("treasury.batch_wait is 0 (end alone, at once) to 15 min")
+    return wait
+
+
+def read_window(data: Mapping[str, Any]) -> Window:
+    """One ``[[maintenance]]``: wall-clock ms of its two ISO 8601 times, in UTC unless they say."""
+    only_known(data, ("start", "end", "notice"), "maintenance.")
+    start, end = (_moment(data.get(k), k) for k in ("start", "end"))
+    if end <= start:
+        raise ConfigRefused("maintenance: it ends before it begins")
+    return Window(start, end, str(data.get("notice", "")))
+
+
+def _moment(value: object, name: str) -> int:
+    try:
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ConfigRefused(f"maintenance.{name}: {value!r} is no ISO 8601 time") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def only_known(data: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    """Refuse what *data* has beside *names*, by the key under *where*, with the nearest of them."""
+    for key in data:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigRefused(f"{where}{key} is not a key{hint}")
+
+
+def read_table(value: object, name: str) -> dict[str, Any]:
+    """*value*, a table."""
+    if not isinstance(value, dict):
+        raise ConfigRefused(f"{name} is not a table")
+    return cast(dict[str, Any], value)
+
+
+def read_typed(value: object, kind: type, name: str) -> Any:
+    """*value*, of *kind*; a bool is no int."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigRefused(f"{name} is not of the kind {kind.__name__}")
+    return value
+
+
+def _said(read: Any, value: object, name: str) -> Any:
+    try:
+        return read(str(value))
+    except TallyError as error:
+        raise ConfigRefused(f"{name}: {error}") from error
+
+
+def read_time(value: object, name: str) -> int:
+    """Words for time, such as ``10m``: ms."""
+    return _said(parse_duration_ms, value, name)
+
+
+def _rate(value: object, name: str) -> int:
+    return _said(parse_rate_micro, value, name)
+
+
+def _size(value: object) -> int:
+    return _said(parse_size_mib, value, "size")
