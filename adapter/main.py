@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from socketserver import TCPServer
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ import structlog
 
 from adapter.config import Config, ConfigRefused
 from adapter.core.state import Limits, Own, State
-from adapter.core.workload import Runtime, isolations
 from adapter.daemon import metrics
 from adapter.daemon.daemon import Daemon, socket_link
 from adapter.daemon.earnings import Fees
@@ -30,37 +29,25 @@ from adapter.daemon.ports import Chain, Parts
 from adapter.daemon.reload import Settings
 from adapter.daemon.status import StatusSocket
 from adapter.daemon.till import Till
-from adapter.devices import mig
 from adapter.devices.inventory import Inventory, Place
-from adapter.devices.nvml.faults import NvmlFault
-from adapter.devices.nvml.nvml import Nvml
-from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
-from adapter.host.clock import Clock, HostClock
+from adapter.devices.scrub import Quarantine
+from adapter.equipment import Scrubber, devices, divide, runtimes
 from adapter.host.keys import Keys, load_keys
 from adapter.host.single import only_one
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
-from adapter.runtime.confinement import ProcessConfig
-from adapter.runtime.docker.config import DockerConfig
-from adapter.runtime.docker.door import connect
-from adapter.runtime.docker.runtime import DockerRuntime
-from adapter.runtime.process import ProcessRuntime
-from adapter.simulate.cuda import simulated_wiper
-from adapter.simulate.host import SimClock, SimHost
-from adapter.simulate.library import SimulatedNvml
+from adapter.offering import fee_address, make_offer, payout_address
 from marketplace import disk
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
-from marketplace.chain.node.blockfrost import MAINNET_MAGIC, ChainReader
+from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.blockfrost import connect as connect_chain
-from marketplace.domain.errors import Malformed, Refusal, TallyError
+from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import check_close_period
-from marketplace.domain.supply.hardware import HostHardware
-from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer, offer_id
+from marketplace.domain.supply.offer import Offer
 
-DISK_STEP_MIB: Final = 10_240
 CHAIN_WAIT_S: Final = 5.0
 EXIT_REFUSED: Final = 3
 EXIT_FAULT: Final = 4
@@ -85,152 +72,6 @@ class MetricsPortTaken(ConfigRefused):
 
     code = "METRICS_PORT_TAKEN"
     remedy = "set metrics_port to a free port, or to 0 for none"
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The GPUs of the host: NVML (None without a driver), its clock, and what cleans memory."""
-
-    nvml: Nvml | None
-    clock: Clock
-    wiper: Wiper
-    simulated: bool = False
-
-
-def devices(config: Config) -> Devices:
-    """Real ones, or the simulated host that the configuration names."""
-    if config.simulate:
-        clock = SimClock(HostClock())
-        host = SimHost(config.simulate, clock)
-        nvml = Nvml(SimulatedNvml(host))
-        nvml.open()
-        return Devices(nvml, clock, simulated_wiper(host), True)
-    nvml = Nvml()
-    try:
-        _log.info("NVML", driver=nvml.open())
-    except NvmlFault as fault:
-        nvml.close()
-        _log.info("no GPUs", code=fault.code, cause=fault.message)
-        return Devices(None, HostClock(), wipe_in_child)
-    return Devices(nvml, HostClock(), wipe_in_child)
-
-
-def divide(config: Config, nvml: Nvml | None, state: State) -> None:
-    """Bring MIG to the owner's plan; a slice that a lease holds is left alone."""
-    if nvml is not None and config.slices:
-        held = {uuid for lease in state.leases.values() for uuid in lease.devices}
-        mig.apply(config.slices, nvml, held)
-        _log.info("MIG plan applied", devices=len(config.slices), held=len(held))
-
-
-class Scrubber:
-    """Scrubs each device, or leaves it quarantined."""
-
-    def __init__(self, nvml: Nvml | None, wiper: Wiper, quarantine: Quarantine) -> None:
-        self._nvml = nvml
-        self._wiper = wiper
-        self._quarantine = quarantine
-
-    def cleanse(self, devices: tuple[str, ...]) -> None:
-        """One after the other; blocks for seconds."""
-        for uuid in devices if self._nvml is not None else ():
-            assert self._nvml is not None
-            try:
-                done = scrub(uuid, self._nvml, self._wiper, self._quarantine)
-                _log.info("scrubbed", device=uuid, mib=done.checked_mib)
-            except ScrubFailed as failed:
-                _log.error("quarantined", device=uuid, cause=failed.message)
-
-
-def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
-    """What runs workloads here, by name: what the owner said, never less for want of it.
-
-    A Docker that does not answer is a fault: whoever supervises the adapter starts it again until
-    Docker is back. Strangers' plain processes instead would be the owner's to allow.
-    """
-    found: dict[str, Runtime] = {}
-    folder = config.folder / "runtime"
-    if config.runtime in ("docker", "both"):
-        connect(config.docker_host).close()
-        found["docker"] = DockerRuntime(
-            DockerConfig(
-                folder, adapter, config.docker_host, config.limits.images,
-                image_mib=config.limits.image_mib,
-                gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
-            )
-        )  # fmt: skip
-    if config.runtime in ("process", "both"):
-        process = ProcessRuntime(
-            ProcessConfig(folder, adapter, config.unconfined, config.host_network)
-        )
-        _log.info("process runtime", confinement=process.confinement)
-        found["process"] = process
-    return found
-
-
-def payout_address(config: Config, keys: Keys, magic: int) -> str:
-    """The owner's, checked against the network; on a devnet the fee key's own will do."""
-    if not config.payout:
-        if magic != DEVNET_MAGIC:
-            raise ConfigRefused("payout: name the address at which you want to be paid")
-        return fee_address(keys, magic)
-    try:
-        address = addresses.from_text(config.payout)
-    except Malformed as error:
-        raise ConfigRefused(f"payout: {error.message}") from error
-    if addresses.is_mainnet(address) is not (magic == MAINNET_MAGIC):
-        raise ConfigRefused(f"payout: {config.payout[:20]}… belongs to another network")
-    return config.payout
-
-
-def fee_address(keys: Keys, magic: int) -> str:
-    """Where a little ADA must lie for the fees of Finish: the fee key's own address."""
-    address = addresses.key_address(keys.fee.key_hash, None, magic == MAINNET_MAGIC)
-    return addresses.to_text(address)
-
-
-def make_offer(
-    config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int,
-    end_cost: int = 0,
-) -> Offer:  # fmt: skip
-    """The offer as of now.  Disk is told in steps, so that it does not change with every file.
-    *end_cost*: lovelace that ending a channel costs; the minimum, unless the owner set another or
-    is paid in a token.
-    """
-    minimum = config.minimum
-    if minimum is None:
-        minimum = 0 if config.asset else end_cost
-    steps = host.disk_mib // DISK_STEP_MIB * DISK_STEP_MIB
-    shown = HostHardware(
-        host.host, host.cpu, host.memory_mib, steps or host.disk_mib, host.gpus, host.region,
-        host.up_kbit, host.down_kbit, host.runtimes,
-    )  # fmt: skip
-    return Offer(
-        id=offer_id(keys.provider),
-        provider=keys.provider,
-        magic=magic,
-        adapter_vkh=keys.end.key_hash,
-        payout=addresses.payout_hash(addresses.from_text(payout)),
-        payout_address=payout,
-        host=shown,
-        gpu_rates=config.prices.gpu_rates(host.gpus, wall_ms),
-        core_rate=config.prices.core(wall_ms),
-        asset=config.asset,
-        tick_ms=config.tick_ms,
-        grace_ms=config.grace_ms,
-        pause_limit_ms=config.pause_limit_ms,
-        close_period_ms=config.close_period_ms,
-        fee_bps=config.fee_bps,
-        isolation=isolations(host.runtimes),
-        region=config.region,
-        labels=config.labels,
-        allow_root=config.allow_root,
-        egress=config.egress,
-        windows=tuple(w for w in config.windows if w.end_ms > wall_ms),
-        keep_most_ms=config.limits.keep_channel_ms,
-        minimum=minimum,
-        allowance=0 if config.asset else config.treasury.allowance,
-    )
 
 
 def _log_alarm(code: str, message: str) -> None:

@@ -18,7 +18,7 @@ from adapter.devices.nvml.faults import DeviceLost, NvmlAbsent, NvmlBusy, NvmlHu
 from adapter.devices.nvml.nvml import GpuProcess, Nvml
 from adapter.devices.scrub import Quarantine, ScrubFailed, Wipe, scrub
 from adapter.devices.wipe import wipe
-from adapter.main import divide
+from adapter.equipment import divide
 from adapter.simulate.cuda import SimulatedCuda, simulated_wiper
 from adapter.simulate.host import FaultKind, SimClock, SimHost, SimProcess, load_script
 from adapter.simulate.library import SimulatedNvml

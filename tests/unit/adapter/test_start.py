@@ -9,7 +9,7 @@ import anyio
 import pytest
 from blockfrost import BlockFrostApi
 
-from adapter import main
+from adapter import equipment, main
 from adapter.config import Config, ConfigRefused, check
 from adapter.core.state import State
 from adapter.core.workload import RuntimeFault
@@ -114,7 +114,7 @@ def test_a_docker_that_is_away_is_waited_for_and_nothing_else_runs_instead(tmp_p
     away = Config(state=tmp_path, docker_host=f"unix://{tmp_path}/no.sock")
     for runtime in ("docker", "both"):
         with pytest.raises(RuntimeFault):
-            main.runtimes(replace(away, runtime=runtime), "adapter")
-    assert set(main.runtimes(replace(away, runtime="process"), "adapter")) == {"process"}
+            equipment.runtimes(replace(away, runtime=runtime), "adapter")
+    assert set(equipment.runtimes(replace(away, runtime="process"), "adapter")) == {"process"}
     with pytest.raises(ConfigRefused, match="runtime is docker"):
         check(replace(away, runtime="auto"))

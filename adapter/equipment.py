@@ -1,0 +1,107 @@
+"""What this host works with: its GPUs, what cleans them, and what runs jobs, as the owner said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from adapter.config import Config
+from adapter.core.state import State
+from adapter.core.workload import Runtime
+from adapter.devices import mig
+from adapter.devices.nvml.faults import NvmlFault
+from adapter.devices.nvml.nvml import Nvml
+from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
+from adapter.host.clock import Clock, HostClock
+from adapter.runtime.confinement import ProcessConfig
+from adapter.runtime.docker.config import DockerConfig
+from adapter.runtime.docker.door import connect
+from adapter.runtime.docker.runtime import DockerRuntime
+from adapter.runtime.process import ProcessRuntime
+from adapter.simulate.cuda import simulated_wiper
+from adapter.simulate.host import SimClock, SimHost
+from adapter.simulate.library import SimulatedNvml
+
+_log = structlog.get_logger("adapter")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The GPUs of the host: NVML (None without a driver), its clock, and what cleans memory."""
+
+    nvml: Nvml | None
+    clock: Clock
+    wiper: Wiper
+    simulated: bool = False
+
+
+def devices(config: Config) -> Devices:
+    """Real ones, or the simulated host that the configuration names."""
+    if config.simulate:
+        clock = SimClock(HostClock())
+        host = SimHost(config.simulate, clock)
+        nvml = Nvml(SimulatedNvml(host))
+        nvml.open()
+        return Devices(nvml, clock, simulated_wiper(host), True)
+    nvml = Nvml()
+    try:
+        _log.info("NVML", driver=nvml.open())
+    except NvmlFault as fault:
+        nvml.close()
+        _log.info("no GPUs", code=fault.code, cause=fault.message)
+        return Devices(None, HostClock(), wipe_in_child)
+    return Devices(nvml, HostClock(), wipe_in_child)
+
+
+def divide(config: Config, nvml: Nvml | None, state: State) -> None:
+    """Bring MIG to the owner's plan; a slice that a lease holds is left alone."""
+    if nvml is not None and config.slices:
+        held = {uuid for lease in state.leases.values() for uuid in lease.devices}
+        mig.apply(config.slices, nvml, held)
+        _log.info("MIG plan applied", devices=len(config.slices), held=len(held))
+
+
+class Scrubber:
+    """Scrubs each device, or leaves it quarantined."""
+
+    def __init__(self, nvml: Nvml | None, wiper: Wiper, quarantine: Quarantine) -> None:
+        self._nvml = nvml
+        self._wiper = wiper
+        self._quarantine = quarantine
+
+    def cleanse(self, devices: tuple[str, ...]) -> None:
+        """One after the other; blocks for seconds."""
+        for uuid in devices if self._nvml is not None else ():
+            assert self._nvml is not None
+            try:
+                done = scrub(uuid, self._nvml, self._wiper, self._quarantine)
+                _log.info("scrubbed", device=uuid, mib=done.checked_mib)
+            except ScrubFailed as failed:
+                _log.error("quarantined", device=uuid, cause=failed.message)
+
+
+def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
+    """What runs workloads here, by name: what the owner said, never less for want of it.
+
+    A Docker that does not answer is a fault: whoever supervises the adapter starts it again until
+    Docker is back. Strangers' plain processes instead would be the owner's to allow.
+    """
+    found: dict[str, Runtime] = {}
+    folder = config.folder / "runtime"
+    if config.runtime in ("docker", "both"):
+        connect(config.docker_host).close()
+        found["docker"] = DockerRuntime(
+            DockerConfig(
+                folder, adapter, config.docker_host, config.limits.images,
+                image_mib=config.limits.image_mib,
+                gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
+            )
+        )  # fmt: skip
+    if config.runtime in ("process", "both"):
+        process = ProcessRuntime(
+            ProcessConfig(folder, adapter, config.unconfined, config.host_network)
+        )
+        _log.info("process runtime", confinement=process.confinement)
+        found["process"] = process
+    return found
