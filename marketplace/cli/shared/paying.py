@@ -22,7 +22,7 @@ from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
-from marketplace.cli.shared.tables import counted, share_note, with_fees
+from marketplace.cli.shared.tables import counted, share_note, start_note, with_fees
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
@@ -75,6 +75,7 @@ def offered_text(offered: CheckedQuote) -> str:
             f" {show_ada(offered.reserve)} it needs to exist, come back (a network fee of about 0.2"
             " ADA does not)"
         )
+        lines.append(f"start      {start_note(quote.allowance)}")
     elif offered.amount:
         lines.append(f"channel    an open one, topped up by {show_ada(offered.amount)}")
     else:

@@ -113,6 +113,19 @@ def share_note(resource: str, units_milli: int) -> str:
     return "is billed and nothing enforces it: only jobs of your own run beside it"
 
 
+def start_note(allowance: int) -> str:
+    """When a lease on a new channel starts. *allowance*: lovelace that is served before a block."""
+    if not allowance:
+        return "on a new channel once a block holds it: 20 s or more on a public network"
+    return f"on a new channel at once: up to {show_ada(allowance)} are served before its block"
+
+
+def end_note(minimum: int) -> str:
+    """Who pays for a new channel's end, and what a job must be able to cost for it."""
+    least = f"; it takes no job there that cannot cost {show_ada(minimum)}" if minimum else ""
+    return f"you pay the network for a new channel's opening, the provider for its end{least}"
+
+
 def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
     """Device, price, ceiling, and why the others lost."""
     facts = [
@@ -121,6 +134,8 @@ def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
         ("price", _price(answer["rate_micro"], answer["resource"])),
         ("at most", show_ada(answer["ceiling"])),
         ("share", share_note(answer["resource"], answer["units_milli"])),
+        ("start", start_note(answer.get("allowance", 0))),
+        ("fees", end_note(answer.get("minimum", 0))),
     ]
     _facts("quote: nothing is reserved or paid", facts)
     rows = [

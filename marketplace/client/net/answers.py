@@ -8,7 +8,7 @@ pinned OpenAPI document by ``tests/unit/client/test_answers.py``.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class NetworkAnswer(TypedDict, total=False):
@@ -83,7 +83,8 @@ class OtherAnswer(TypedDict):
 
 class MemberQuoteAnswer(TypedDict):
     """What a job would cost, and where: micro-lovelace per GPU- or core-second, *ceiling* in
-    lovelace, thousandths of a GPU or core.
+    lovelace, thousandths of a GPU or core; *minimum* and *allowance*, lovelace, as its offer states
+    them (markets of before state neither).
     """
 
     provider: str
@@ -93,6 +94,8 @@ class MemberQuoteAnswer(TypedDict):
     rate_micro: int
     units_milli: int
     ceiling: int
+    minimum: NotRequired[int]
+    allowance: NotRequired[int]
 
 
 class JobQuoteAnswer(MemberQuoteAnswer):

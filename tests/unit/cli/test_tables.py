@@ -81,3 +81,20 @@ def test_a_quote_for_a_part_of_a_device_says_what_a_part_is_worth(
     assert "nothing enforces" not in capsys.readouterr().out
     show_quote({**whole, "units_milli": 400})
     assert "nothing enforces it" in capsys.readouterr().out
+
+
+def test_a_quote_says_what_is_served_before_a_block_and_who_pays_the_chain(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer: MemberQuoteAnswer = {
+        "resource": "core", "units_milli": 500, "device": "cores", "rate_micro": 1, "ceiling": 1,
+        "provider": "ab" * 32, "simulated": False,
+    }  # fmt: skip
+    show_quote({**answer, "allowance": 400_000, "minimum": 231_000})
+    said = " ".join(capsys.readouterr().out.split())
+    assert "up to 0.400000 ADA are served before its block" in said
+    assert "the provider for its end; it takes no job there that cannot cost 0.231000 ADA" in said
+    show_quote(answer)  # as of a market of before
+    said = " ".join(capsys.readouterr().out.split())
+    assert "once a block holds it" in said
+    assert "cannot cost" not in said
