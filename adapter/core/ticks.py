@@ -130,10 +130,16 @@ def overdue(state: State, lease: Lease, channel: Channel) -> bool:
     return len(lease.unpaid) >= TICKS_BEYOND or debt.beyond(state, lease)
 
 
-def too_young(lease: Lease, channel: Channel) -> bool:
-    """True when another tick would rely on more than the channel's depth allows yet."""
+def too_young(state: State, lease: Lease, channel: Channel) -> bool:
+    """True when another tick, beside one of each other lease that runs on it, would rely on more
+    than the channel's depth allows yet.
+    """
+    beside = sum(
+        one.terms.tick_owed() for one in state.on(channel.session_vk)
+        if one.id != lease.id and one.signed_for and not one.exited and one.pause is None
+    )  # fmt: skip
     return channel.limit < channel.capacity and (
-        channel.owed + lease.terms.tick_owed() > channel.limit
+        channel.owed + beside + lease.terms.tick_owed() > channel.limit
     )
 
 
@@ -188,4 +194,4 @@ def pause_cause(
         return PauseCause.EXPOSED
     if blind(state, lease, now, limits):
         return PauseCause.BLIND
-    return PauseCause.DEPTH if too_young(lease, channel) else None
+    return PauseCause.DEPTH if too_young(state, lease, channel) else None

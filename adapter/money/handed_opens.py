@@ -26,6 +26,7 @@ from marketplace.chain.actions.handed_open import (
 )
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.errors import TxRefused
+from marketplace.chain.node.at_once import at_once
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import HANDED, TxRecord
 from marketplace.chain.transaction.snapshot import Scripts
@@ -95,7 +96,9 @@ class HandedOpens:
         snapshot = await self._chain.snapshot(self._scripts)
         terms = Terms.decode(known.terms)
         found = check(tx, Known(terms, known.origin, snapshot, resolved, depths))
-        record = await self._log.find(found.tx_id) or TxRecord(found.tx_id, tx, HANDED)
+        record = await self._log.find(found.tx_id)
+        if record is None or record.state is TxState.EXPIRED:  # refused once: it begins anew
+            record = TxRecord(found.tx_id, tx, HANDED)
         await self._log.put(record)
         try:
             await self._chain.submit(tx, strictly=True)
@@ -134,9 +137,7 @@ class HandedOpens:
             included = await self._chain.transaction(ref.tx_id)
             depths[ref] = 0 if included is None else depth(tip.height, included.height)
 
-        async with anyio.create_task_group() as group:
-            for ref in refs:
-                group.start_soon(look, ref)
+        await at_once(look, refs)
         return resolved, depths
 
     async def missing(self, known: Channel) -> None:

@@ -20,6 +20,7 @@ import structlog
 
 from adapter.core.state import Channel
 from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.chain.node.at_once import at_once
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import CONSENT, TransactionLog, TxRecord
 from marketplace.chain.settlement.consent import (
@@ -205,9 +206,7 @@ class SharedEnds:
             if output is not None and output.spent_by is None:
                 found[ref] = output.utxo
 
-        async with anyio.create_task_group() as group:  # the chain's door limits how many at once
-            for ref in refs:
-                group.start_soon(look, ref)
+        await at_once(look, refs)
         return found
 
     def _spend_round(self, now_ms: int) -> None:

@@ -8,6 +8,7 @@ from adapter.core.state import (
     Channel,
     Lease,
 )
+from adapter.core.ticks import too_young
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 from marketplace.domain.work.lease import EndReason
@@ -30,7 +31,9 @@ def fund(draft: Draft, lease: Lease, channel: Channel) -> None:
     elif debt.waits_ms(draft.state, lease.terms.consumer_vkh, draft.now) > 0:
         why = "another lease of this consumer ended unpaid"
         lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
-    elif channel.owed + lease.terms.tick_owed() <= channel.limit:
+    elif channel.owed + lease.terms.tick_owed() <= channel.limit and not too_young(
+        draft.state, lease, channel
+    ):
         if debt.may_begin(
             draft.state, lease, draft.now
         ):  # else when the rest is paid: see await_money

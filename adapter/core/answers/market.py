@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Final
 
 from adapter.core import lifecycle
 from adapter.core.admission import Declined, check
@@ -23,6 +25,8 @@ from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import EndReason, LeaseEvent, LeaseState
+
+_TX: Final = re.compile("[0-9a-f]{64}")
 
 
 def heard(draft: Draft, message: wire.Message) -> None:
@@ -102,6 +106,11 @@ def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
     if channel is None and not message.channel_tx:
         lifecycle.stop(
             draft, lease, EndReason.CHANNEL_REFUSED, "the channel to reuse is not known here"
+        )
+        return
+    if channel is None and not _TX.fullmatch(message.channel_tx):
+        lifecycle.stop(
+            draft, lease, EndReason.CHANNEL_REFUSED, "its open transaction is no transaction's id"
         )
         return
     if channel is None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import pytest
 
 from adapter.core.events import Settled
 from adapter.core.state import Rules
@@ -17,6 +18,8 @@ from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import txbytes
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.submit import CONSENT
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.keys import verifies
@@ -142,6 +145,24 @@ def test_what_it_signed_it_remembers_over_a_crash_and_sends_nothing_beside(tmp_p
         assert scene.purposes() == [CONSENT, "finish"]
         assert isinstance(scene.desk.last(), Settled)
         assert await scene.world.balance(scene.provider.payout_address) == PAID
+
+    story(tmp_path, body)
+
+
+def test_a_door_that_fails_while_inputs_are_asked_for_is_said_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_ref: OutRef) -> None:
+        raise ChainFault("no answer")
+
+    async def body(scene: Scene) -> None:
+        offer = await scene.offered()
+        tx = await scene.proposal(offer.until_ms)
+        with monkeypatch.context() as broken:
+            broken.setattr(scene.world.chain, "output", away)
+            answer = await scene.ask(tx)
+        assert isinstance(answer, wire.EndsRefused) and answer.code == ChainFault.code
+        assert isinstance(await scene.ask(tx), wire.EndsSigned)
 
     story(tmp_path, body)
 

@@ -18,7 +18,15 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import EndReason, LeaseState
-from tests.unit.support.adapter import ADAPTER, SESSION, Bench, core_job, gpu_job, offer
+from tests.unit.support.adapter import (
+    ADAPTER,
+    OTHER_SESSION,
+    SESSION,
+    Bench,
+    core_job,
+    gpu_job,
+    offer,
+)
 
 ALLOWANCE = 500_000
 MINUTE = 120_000  # lovelace that the bench's lease costs in 60 s
@@ -330,3 +338,35 @@ def test_a_void_channel_is_forgotten_in_time_and_its_key_is_never_good_again() -
     assert not bench.state.channels and SESSION.verify_key in bench.state.past.keys
     bench.propose(gpu_job(), lease="lease_2")
     assert isinstance(bench.sent()[-1], wire.LeaseDeclined)
+
+
+def test_an_allowance_is_for_all_leases_of_its_channel_together() -> None:
+    """Whoever paid before may run several; before a block they share one allowance, to a tick."""
+    bench = Young(50)
+    bench.propose(core_job(), "lease_0", OTHER_SESSION)
+    bench.sign("lease_0", OTHER_SESSION, "cd" * 32)
+    bench.sight(OTHER_SESSION)
+    bench.start("lease_0")
+    for _ in range(20):
+        bench.tick("lease_0", pay=False)
+        bench.pay(session=OTHER_SESSION)
+    bench.exit("lease_0")
+    bench.clear("lease_0")
+    bench.pay(session=OTHER_SESSION)
+    leases = ("lease_1", "lease_2", "lease_3")
+    for lease in leases:
+        bench.propose(core_job(), lease)
+        bench.hand(lease)
+    bench.taken()
+    begun = [one for one in leases if bench.lease(one).wish is Wish.RUN]
+    tick = bench.lease().terms.tick_owed()
+    assert begun and len(begun) * tick <= bench.channel.limit == 50
+
+
+@pytest.mark.parametrize("tx", ["zz", "ab", "ab" * 33, "é" * 64])
+def test_a_market_that_names_no_transaction_ends_a_lease_and_not_the_adapter(tx: str) -> None:
+    for withheld in (False, True):
+        bench = Young()
+        bench.propose()
+        bench.sign(tx=tx) if withheld else bench.hand(tx=tx)
+        assert bench.stages()[-1] == "FINISHED" and not bench.state.channels
