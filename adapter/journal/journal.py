@@ -4,15 +4,7 @@ SQLite in WAL mode with ``synchronous=FULL``: a commit has reached the disk when
 decision is one transaction: its receipts, the leases and channels that it changed, the greatest
 voucher, and the messages that the market must get.  Either all of it happened or none.
 
-* ``ticks``: primary key (lease, seq), insert-or-ignore, each row's hash over the one before, so a
-  tick cannot be counted twice and a lost or altered row shows;
-* ``vouchers``: only ever replaced by a greater one;
-* ``outbox``: messages until the market has acknowledged them;
-* ``transactions``: bytes and id of everything sent to the chain, stored before it is sent;
-* ``payments``: what each transaction in a block did to our money (:mod:`.payments`), kept for good;
-* ``spent``: session keys of channels that are forgotten;
-* ``debtors``: whose leases ended for want of payment;
-* ``losses``: what was served on opens that no block ever held.
+The tables are :mod:`.file`'s.
 
 What is over is dropped in the transaction that forgets it: a lease that never came to a channel,
 and a finished channel with its voucher, its leases and their ticks.  The pages that this frees go
@@ -36,52 +28,21 @@ from adapter.core.events import Outcome, Send
 from adapter.core.state import Channel, Debtor, Lease, Loss, Past, State
 from adapter.journal.codec import (
     JournalFault,
-    JournalHeld,
     channel_from,
     channel_row,
     lease_fixed,
     lease_from,
     lease_moving,
 )
-from marketplace.disk import DiskFault, DiskFull
+from adapter.journal.file import JournalFile
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import codec, wire
 
 GENESIS: Final = bytes(32)
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS leases (
-  id TEXT PRIMARY KEY, fixed BLOB NOT NULL, moving BLOB NOT NULL, ended INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ticks (
-  lease TEXT NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, signature BLOB NOT NULL,
-  hash BLOB NOT NULL, PRIMARY KEY (lease, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS channels (session_vk BLOB PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS vouchers (
-  session_vk BLOB PRIMARY KEY, cumulative INTEGER NOT NULL, signature BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outbox (n INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS spent (session_vk BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS debtors (
-  consumer BLOB PRIMARY KEY, strikes INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS losses (wall_ms INTEGER NOT NULL, lovelace INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS transactions (
-  n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
-  purpose TEXT NOT NULL, state TEXT NOT NULL, height INTEGER
-);
-CREATE TABLE IF NOT EXISTS payments (
-  tx BLOB PRIMARY KEY, at_ms INTEGER NOT NULL, body BLOB NOT NULL
-) WITHOUT ROWID;
-"""
-VERSION: Final = b"1"
 OLD_TRANSACTIONS: Final = 200
 """So many of the chain's transactions are kept after they are final, for the owner to look at."""
-WAL_BYTES: Final = 4 << 20
-_INCREMENTAL: Final = 2  # SQLite's number for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +65,9 @@ class Journal:
     def __init__(
         self, path: Path, wait_s: float = 5.0, connect: Callable[..., Any] = sqlite3.connect
     ) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._path = path
+        self._file = JournalFile(path, wait_s, connect)
+        self._db = self._file.db
         self._lock = threading.Lock()
-        with self._mapped("open"):
-            self._db = connect(path, wait_s, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self._shrinkable()
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('version', ?)", (VERSION,))
-            found = self._db.execute("SELECT value FROM meta WHERE name='version'").fetchone()
-        if found[0] != VERSION:
-            raise JournalFault(f"the journal has version {found[0]!r}, this adapter {VERSION!r}")
-        path.chmod(0o600)
         self._leases: dict[str, Lease] = {}
         self._channels: dict[bytes, Channel] = {}
         self._fixed: dict[str, bytes] = {}
@@ -128,14 +76,6 @@ class Journal:
         self._past: Past = Past()
         self._debtors: Mapping[bytes, Debtor] = {}
         self._losses: tuple[Loss, ...] = ()
-
-    def _shrinkable(self) -> None:
-        """Let the file give back what it no longer needs; one of an older adapter is rewritten
-        once.
-        """
-        if self._db.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
-            self._db.execute(f"PRAGMA auto_vacuum={_INCREMENTAL}")
-            self._db.execute("VACUUM")
 
     def close(self) -> None:
         """Release the file."""
@@ -146,7 +86,7 @@ class Journal:
 
     def load(self) -> State:
         """The state that was last committed; the hash chain of every live lease is verified."""
-        with self._lock, self._mapped("load"):
+        with self._lock, self._file.mapped("load"):
             vouchers = {
                 vk: Voucher(vk, cumulative, signature)
                 for vk, cumulative, signature in self._db.execute("SELECT * FROM vouchers")
@@ -191,18 +131,18 @@ class Journal:
 
     def ended_leases(self) -> list[Lease]:
         """Leases that are over and whose channels are still known, with what they came to."""
-        with self._lock, self._mapped("read ended leases"):
+        with self._lock, self._file.mapped("read ended leases"):
             rows = self._db.execute("SELECT id, fixed, moving FROM leases WHERE ended=1").fetchall()
         return [lease_from(id_, fixed, moving) for id_, fixed, moving in rows]
 
     def outbox(self) -> list[tuple[int, bytes]]:
         """Messages that the market has not acknowledged, oldest first."""
-        with self._lock, self._mapped("read the outbox"):
+        with self._lock, self._file.mapped("read the outbox"):
             return list(self._db.execute("SELECT n, payload FROM outbox ORDER BY n"))
 
     def ticks(self, lease: str) -> list[SignedReceipt]:
         """All receipts of a lease, in order."""
-        with self._lock, self._mapped("read ticks"):
+        with self._lock, self._file.mapped("read ticks"):
             rows = self._db.execute(
                 "SELECT body, signature FROM ticks WHERE lease=? ORDER BY seq", (lease,)
             )
@@ -230,7 +170,7 @@ class Journal:
         """Commit *outcome*; the outbox numbers of its durable messages, in their order."""
         state = outcome.state
         messages = [e.message for e in outcome.effects if isinstance(e, Send) and e.durable]
-        with self._lock, self._mapped("write"), self._transaction():
+        with self._lock, self._file.mapped("write"), self._transaction():
             tails = dict(self._tails)
             for signed in outcome.ticks:
                 self._tick(signed, tails)
@@ -301,12 +241,12 @@ class Journal:
 
     def _shrink(self) -> None:
         """Give the pages of what was dropped back to the file system."""
-        with self._lock, self._mapped("shrink"):
+        with self._lock, self._file.mapped("shrink"):
             self._db.execute("PRAGMA incremental_vacuum").fetchall()
 
     def acknowledged(self, numbers: Iterable[int]) -> None:
         """The market has these messages; a repetition after a crash here does no harm."""
-        with self._lock, self._mapped("clear the outbox"), self._transaction():
+        with self._lock, self._file.mapped("clear the outbox"), self._transaction():
             self._db.executemany("DELETE FROM outbox WHERE n=?", [(n,) for n in numbers])
 
     def _tick(self, signed: SignedReceipt, tails: dict[str, bytes]) -> None:
@@ -353,13 +293,13 @@ class Journal:
 
     def network(self) -> int | None:
         """The magic of the network that this journal's channels are on; None in a new journal."""
-        with self._lock, self._mapped("read the network"):
+        with self._lock, self._file.mapped("read the network"):
             found = self._db.execute("SELECT value FROM meta WHERE name='network'").fetchone()
         return None if found is None else int.from_bytes(found[0])
 
     def bind(self, magic: int) -> None:
         """Remember the network, so that the next start need not wait for the chain to say it."""
-        with self._lock, self._mapped("remember the network"), self._transaction():
+        with self._lock, self._file.mapped("remember the network"), self._transaction():
             row = ("network", magic.to_bytes(4))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?,?)", row)
 
@@ -367,7 +307,7 @@ class Journal:
 
     def put_transaction(self, tx: StoredTx) -> None:
         """Store *tx*, or its new state; durable when this returns."""
-        with self._lock, self._mapped("store a transaction"), self._transaction():
+        with self._lock, self._file.mapped("store a transaction"), self._transaction():
             self._db.execute(
                 "INSERT INTO transactions (id, body, purpose, state, height) VALUES (?,?,?,?,?) "
                 "ON CONFLICT (id) DO UPDATE SET state=excluded.state, height=excluded.height",
@@ -376,7 +316,7 @@ class Journal:
 
     def transactions(self, without: tuple[str, ...] = ()) -> list[StoredTx]:
         """Everything that was sent, oldest first, but those in the states *without*."""
-        with self._lock, self._mapped("read transactions"):
+        with self._lock, self._file.mapped("read transactions"):
             rows = self._db.execute(
                 "SELECT id, body, purpose, state, height FROM transactions "
                 f"WHERE state NOT IN ({','.join('?' * len(without))}) ORDER BY n",
@@ -386,7 +326,7 @@ class Journal:
 
     def transaction(self, id_: bytes) -> StoredTx | None:
         """One of them by its id."""
-        with self._lock, self._mapped("read a transaction"):
+        with self._lock, self._file.mapped("read a transaction"):
             row = self._db.execute(
                 "SELECT id, body, purpose, state, height FROM transactions WHERE id=?", (id_,)
             ).fetchone()
@@ -396,46 +336,27 @@ class Journal:
 
     def payments(self) -> list[tuple[bytes, int, bytes]]:
         """Every row: the transaction's id, its block's time, and the rest (:mod:`.payments`)."""
-        with self._lock, self._mapped("read payments"):
+        with self._lock, self._file.mapped("read payments"):
             return list(self._db.execute("SELECT tx, at_ms, body FROM payments"))
 
     def put_payment(self, tx: bytes, at_ms: int, body: bytes) -> None:
         """Store or replace one; durable when this returns."""
-        with self._lock, self._mapped("store a payment"), self._transaction():
+        with self._lock, self._file.mapped("store a payment"), self._transaction():
             self._db.execute("INSERT OR REPLACE INTO payments VALUES (?,?,?)", (tx, at_ms, body))
 
     def drop_payment(self, tx: bytes) -> None:
         """Take one out again."""
-        with self._lock, self._mapped("drop a payment"), self._transaction():
+        with self._lock, self._file.mapped("drop a payment"), self._transaction():
             self._db.execute("DELETE FROM payments WHERE tx=?", (tx,))
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield
-            self._db.execute("COMMIT")
+            with self._file.transaction():
+                yield
         except BaseException:
             self._fixed.clear()  # what was put is rolled back: write it whole the next time
-            if self._db.in_transaction:  # a full or failing disk may have rolled back already
-                self._db.execute("ROLLBACK")
             raise
-
-    @contextmanager
-    def _mapped(self, what: str) -> Generator[None]:
-        """The one door for SQLite's errors."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # an extended one's primary code
-            text = f"could not {what}: {self._path}: {error}"
-            if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise JournalHeld(text) from error
-            if kind == sqlite3.SQLITE_FULL:
-                raise DiskFull(text) from error
-            if kind == sqlite3.SQLITE_IOERR:
-                raise DiskFault(text) from error
-            raise JournalFault(f"could not {what}: {error}") from error
 
 
 def _chain(previous: bytes, body: bytes, signature: bytes) -> bytes:
