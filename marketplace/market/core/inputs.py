@@ -10,7 +10,7 @@ from typing import Any
 
 from marketplace.market.base.records import Channel
 from marketplace.market.base.settings import Settings
-from marketplace.market.state.directory import NOTHING, Match, Spent
+from marketplace.market.state.match import NOTHING, Match, Spent
 
 # ---- a job that looks for a place ----------------------------------------------------------------
 

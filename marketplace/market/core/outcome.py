@@ -13,7 +13,7 @@ from typing import Any
 
 from marketplace.domain.protocol import wire
 from marketplace.market.base.records import Job, Lease, Record
-from marketplace.market.state.directory import NOTHING, Spent
+from marketplace.market.state.match import NOTHING, Spent
 
 
 class Lapse(Enum):

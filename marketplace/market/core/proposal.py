@@ -14,7 +14,7 @@ from marketplace.market.base.records import Job, Lease
 from marketplace.market.core.inputs import Matched
 from marketplace.market.core.outcome import HoldQuote, Outcome, Release, Story, Tell
 from marketplace.market.core.waiting import check_unplaced
-from marketplace.market.state.directory import Match
+from marketplace.market.state.match import Match
 
 
 def matched(job: Job, asked: Matched, now: int) -> Outcome:

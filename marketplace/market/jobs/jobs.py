@@ -44,7 +44,7 @@ from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.lifecycle.change import change_job, change_lease
 from marketplace.market.placement import reconciler
 from marketplace.market.placement.matching import match
-from marketplace.market.state.directory import Match, explained
+from marketplace.market.state.match import Match, explained
 from marketplace.matching import NoMatch
 
 

@@ -28,7 +28,7 @@ from marketplace.market.core.ending import LIVE
 from marketplace.market.core.inputs import NoticeGiven, NoticeOver, NoticeWithdrawn, RoomBegun
 from marketplace.market.lifecycle.change import Step, change_lease, commit
 from marketplace.market.placement.matching import propose
-from marketplace.market.state.directory import Match
+from marketplace.market.state.match import Match
 
 OPEN: Final = (PreemptionState.NOTICE, PreemptionState.STOPPING, PreemptionState.TAKEN)
 MAKING: Final = OPEN[:2]

@@ -19,7 +19,7 @@ from marketplace.market.core.inputs import Matched, Unmatched
 from marketplace.market.core.standing import address_limited, quote_ttl_ms
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.placement import starts
-from marketplace.market.state.directory import Match, Spent, explained
+from marketplace.market.state.match import Match, Spent, explained
 from marketplace.matching import NoMatch
 
 

@@ -13,7 +13,7 @@ from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, GangInput, Unmatched
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.placement.matching import matched
-from marketplace.market.state.directory import explained
+from marketplace.market.state.match import explained
 from marketplace.matching import NoMatch
 
 

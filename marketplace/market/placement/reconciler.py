@@ -24,7 +24,7 @@ from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile,
 from marketplace.market.lifecycle.change import change_gang, change_job
 from marketplace.market.placement.matching import match, propose, spent_by
 from marketplace.market.placement.place_gang import match_gang
-from marketplace.market.state.directory import Match
+from marketplace.market.state.match import Match
 
 LIVING: Final = tuple(state for state in GangState if state is not GangState.ENDED)
 

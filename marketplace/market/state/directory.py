@@ -2,34 +2,27 @@
 
 One process's view; the store decides. Whoever holds the matcher's lock plans here and commits with
 the lock as fence, so two processes can never lease one device twice.
-Over 400 lines: all that reads or writes this view, in one place.
+What a job's words ask of the listed offers is :mod:`.listings`'s.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Final
 
-from marketplace.domain.isolation import Isolation
-from marketplace.domain.metering.kinds import Resource
 from marketplace.domain.money.terms import close_period_floor
-from marketplace.domain.supply.grant import Grant, model_matches, of_block
-from marketplace.domain.supply.hardware import Gpu as Device
+from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.offer import Offer, OfferState
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.parts import UNLIMITED, Resources
-from marketplace.domain.work.workload import EgressMode
 from marketplace.market.base.records import Lease, OfferRecord
+from marketplace.market.state.listings import Listed, Listings, as_host
+from marketplace.market.state.match import NOTHING, Match, Spent
 from marketplace.market.state.starts import Starts
 from marketplace.matching import (
     FairQueue,
     Gang,
-    Gpu,
-    Host,
     Matchmaker,
     NoMatch,
     Placement,
@@ -39,47 +32,7 @@ from marketplace.matching import (
     plan_preemption,
 )
 
-MOST_GPUS: Final = 64
-MOST_MEANT: Final = 1_000
 MOST_PRIORITY: Final = 100
-_CORES: Final = "rents=cores"
-_NOWHERE: Final = "\0none"
-
-
-@dataclass(frozen=True)
-class Match:
-    """An offer and the grant on it; *rate_micro* per GPU- or core-second."""
-
-    offer: Offer
-    grant: Grant
-    block: int
-    placement: Placement
-    rate_micro: int
-
-    @property
-    def resource(self) -> Resource:
-        """What is billed."""
-        return self.grant.resource
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What counts beside a job's own budget. *before*: what its earlier leases owe, lovelace;
-    *channels*: by provider, what the channel that would be reused there has brought already.
-    """
-
-    before: int = 0
-    channels: tuple[tuple[str, int], ...] = ()
-
-
-NOTHING: Final = Spent()
-
-
-@dataclass
-class _Listed:
-    record: OfferRecord
-    offer: Offer
-    slots: tuple[Device, ...]
 
 
 @dataclass(frozen=True)
@@ -99,10 +52,7 @@ class Directory:
         # A job is accepted with a priority that its account was granted, so the queue caps none.
         self.queue = FairQueue(self.matchmaker, default=Quota(max_priority=MOST_PRIORITY))
         self.reservations = Reservations(self.matchmaker)
-        self._offers: dict[str, _Listed] = {}
-        self._by_provider: dict[str, set[str]] = {}
-        self._models_listed: dict[str, int] = {}  # devices by model
-        self._meant: dict[tuple[str, ...], frozenset[str]] = {}  # a job's words → listed models
+        self._listings = Listings()
         self._held: dict[str, _Held] = {}
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str], Spent]] = {}
@@ -111,7 +61,7 @@ class Directory:
 
     def set_offer(self, record: OfferRecord) -> None:
         """The offer as it is now: listed, draining, or gone from the market."""
-        known = self._offers.get(record.id)
+        known = self._listings.get(record.id)
         gone = record.state not in (OfferState.LISTED, OfferState.DRAINING) or record.away_ms
         if gone:
             if known is not None:
@@ -128,10 +78,8 @@ class Directory:
         if offer.close_period_ms < close_period_floor(offer.magic):
             return  # stored before there was a floor: no terms of it would be signed
         slots = tuple(g for g in offer.host.gpus if g.rentable and g.model in offer.gpu_rates)
-        self._offers[record.id] = _Listed(record, offer, slots)
-        self._by_provider.setdefault(offer.provider, set()).add(record.id)
-        self._count_models(slots, 1)
-        self.matchmaker.add(_host(offer, slots))
+        self._listings.put(Listed(record, offer, slots))
+        self.matchmaker.add(as_host(offer, slots))
         for lease, held in self._held.items():
             if held.offer == record.id:
                 self._place_held(lease, held)
@@ -142,17 +90,15 @@ class Directory:
         for lease in [x for x, held in self._held.items() if held.offer == offer_id]:
             self._give_back(lease)
         self.matchmaker.remove(offer_id)
-        gone = self._offers.pop(offer_id)
-        self._by_provider[gone.offer.provider].discard(offer_id)
-        self._count_models(gone.slots, -1)
+        self._listings.drop(offer_id)
 
     def offers(self) -> list[tuple[OfferRecord, Offer]]:
         """Everything listed now."""
-        return [(one.record, one.offer) for one in self._offers.values()]
+        return [(one.record, one.offer) for one in self._listings.all()]
 
     def free(self, offer_id: str) -> dict[str, int]:
         """Per device the per-mille that nobody holds; empty for an unknown offer."""
-        listed = self._offers.get(offer_id)
+        listed = self._listings.get(offer_id)
         if listed is None:
             return {}
         row = self.matchmaker.fleet.row_of[offer_id]
@@ -160,7 +106,7 @@ class Directory:
 
     def free_cores_milli(self, offer_id: str) -> int:
         """Thousandths of its cores that nobody holds; 0 for an unknown offer."""
-        if offer_id not in self._offers:
+        if offer_id not in self._listings:
             return 0
         return int(self.matchmaker.fleet.cpu[self.matchmaker.fleet.row_of[offer_id]])
 
@@ -170,18 +116,18 @@ class Directory:
         self, spec: JobSpec, account: str, avoid: frozenset[str], spent: Spent = NOTHING
     ) -> Request:
         """The job as one request with its alternatives; *avoid* are providers."""
-        return _whole(self._blocks(spec, account, avoid, spent))
+        return _whole(self._listings.blocks(spec, account, avoid, spent))
 
     def place(
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str,
         spent: Spent = NOTHING,
     ) -> Match | NoMatch:  # fmt: skip
         """The best match, held for *lease*; or why there is none."""
-        blocks = self._blocks(spec, account, avoid, spent)
+        blocks = self._listings.blocks(spec, account, avoid, spent)
         placed = self.matchmaker.place(_whole(blocks), now)
         if isinstance(placed, NoMatch):
             return placed
-        match = self._named(spec, blocks, placed)
+        match = self._listings.named(spec, blocks, placed)
         self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
         self._count(lease, placed)
         return match
@@ -213,7 +159,7 @@ class Directory:
     def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
         gang = spec.gang
         assert gang is not None, "asked for jobs with a gang only"
-        blocks = self._blocks(spec, account, frozenset())
+        blocks = self._listings.blocks(spec, account, frozenset())
         wanted = Gang((_whole(blocks),) * members, gang.spread, gang.same_region)
         placed = self.matchmaker.place_gang(wanted, now)
         if isinstance(placed, NoMatch):
@@ -223,7 +169,7 @@ class Directory:
             # The matchmaker narrows regions and hosts from member to member; the blocks do not
             # know.
             plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
-            named = self._named(spec, blocks, replace(one, request=plain))
+            named = self._listings.named(spec, blocks, replace(one, request=plain))
             matched.append(replace(named, placement=one))
         return matched
 
@@ -256,8 +202,8 @@ class Directory:
         begun: list[tuple[str, str, Match]] = []
         for started in self.queue.round(now):
             spec, account, avoid, spent = self._waiting.pop(started.job)
-            blocks = self._blocks(spec, account, avoid, spent)
-            match = self._named(spec, blocks, started.placement)
+            blocks = self._listings.blocks(spec, account, avoid, spent)
+            match = self._listings.named(spec, blocks, started.placement)
             lease = lease_for()
             self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
             self._placed[lease] = started.job
@@ -282,7 +228,7 @@ class Directory:
         it.
         """
         spec, account, avoid, spent = self._waiting[job]
-        blocks = self._blocks(spec, account, avoid, spent)
+        blocks = self._listings.blocks(spec, account, avoid, spent)
         lease_at: dict[int, str] = {}
         among: list[Placement] = []
         for lease, name in self._placed.items():
@@ -302,7 +248,7 @@ class Directory:
         )  # fmt: skip
         if plan is None:
             return None
-        match = self._named(spec, blocks, Placement(0, plan.host, plan.gpus, plan.request))
+        match = self._listings.named(spec, blocks, Placement(0, plan.host, plan.gpus, plan.request))
         return match, tuple(lease_at[victim.id] for victim in plan.victims)
 
     def keep_room(
@@ -311,14 +257,14 @@ class Directory:
         """Begin to hold room for a waiting *job*; False while it does not wait or the offer is not
         listed.
         """
-        listed, waiting = self._offers.get(offer_id), self._waiting.get(job)
+        listed, waiting = self._listings.get(offer_id), self._waiting.get(job)
         if listed is None or waiting is None or job in self.reservations:
             return job in self.reservations
         index = {g.uuid: i for i, g in enumerate(listed.slots)}
         if not all(uuid in index for uuid in devices):
             return False
         labels = self.matchmaker.fleet.at(self.matchmaker.fleet.row_of[offer_id]).labels
-        for at, plain in self._blocks(*waiting):
+        for at, plain in self._listings.blocks(*waiting):
             if at == block and plain.labels <= labels:
                 plain = replace(plain, gpu_count=len(devices), gpu_count_max=None)
                 slots = tuple(sorted(index[uuid] for uuid in devices))
@@ -337,7 +283,7 @@ class Directory:
             self.matchmaker.release(placed)
             return None
         spec, account, *_ = waiting
-        match = self._named(spec, self._blocks(*waiting), placed)
+        match = self._listings.named(spec, self._listings.blocks(*waiting), placed)
         self.leave(job)
         self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
         self._count(lease, placed)
@@ -347,131 +293,29 @@ class Directory:
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int
     ) -> Match | NoMatch:
         """Where a job of *spec* would be placed now, or why not; nothing is held."""
-        blocks = self._blocks(spec, account, avoid)
+        blocks = self._listings.blocks(spec, account, avoid)
         placed = self.matchmaker.quote(_whole(blocks), now)
-        return placed if isinstance(placed, NoMatch) else self._named(spec, blocks, placed)
+        return placed if isinstance(placed, NoMatch) else self._listings.named(spec, blocks, placed)
 
     def others(
         self, spec: JobSpec, account: str, lease: Lease, now: int, limit: int = 3
     ) -> list[dict[str, Any]]:
         """The cheapest other offers that would do for the lease's block, and how they differ."""
-        blocks = dict(self._blocks(spec, account, frozenset()))
+        blocks = dict(self._listings.blocks(spec, account, frozenset()))
         plain = replace(blocks[lease.block], gpu_count_max=None)
         if lease.gpus:
             plain = replace(plain, gpu_count=len(lease.gpus))
         found: list[dict[str, Any]] = []
-        for rate, offer_id in self._cheapest(spec, lease):
+        for rate, offer_id in self._listings.cheapest(spec, lease):
             if len(found) == limit:
                 break
             if not self.matchmaker.fits_on(offer_id, plain, now):
                 continue
             dearer = (rate - lease.rate_micro) * 100 // max(lease.rate_micro, 1)
             why = f"{dearer} % dearer" if dearer > 0 else "fits less tightly"
-            provider = self._offers[offer_id].offer.provider
+            provider = self._listings[offer_id].offer.provider
             found.append({"offer": offer_id, "provider": provider, "rate_micro": rate, "why": why})
         return found
-
-    def _cheapest(self, spec: JobSpec, lease: Lease, most: int = 50) -> list[tuple[int, str]]:
-        """(rate, offer) of up to *most* other offers that have such a device at all."""
-        need = spec.resources[lease.block].gpu
-        asked = need.models if need is not None else ()
-        priced: list[tuple[int, str]] = []
-        for offer_id, one in self._offers.items():
-            if lease.gpus:
-                rates = [
-                    one.offer.gpu_rates[g.model]
-                    for g in one.slots
-                    if not asked or any(model_matches(a, g.model) for a in asked)
-                ]
-            else:
-                rates = [one.offer.core_rate] if one.offer.core_rate else []
-            if rates and offer_id != lease.offer:
-                priced.append((min(rates), offer_id))
-        return heapq.nsmallest(most, priced)
-
-    def _named(self, spec: JobSpec, blocks: list[tuple[int, Request]], placed: Placement) -> Match:
-        listed = self._offers[placed.host]
-        for block, plain in blocks:
-            if len(blocks) == 1 or _answers(placed.request, plain):
-                devices = [listed.slots[s] for s in placed.gpus]
-                grant = of_block(spec, block, tuple(d.uuid for d in devices))
-                models = {d.model for d in devices} or {""}
-                rate = max(listed.offer.rate(grant.resource, model) for model in models)
-                return Match(listed.offer, grant, block, placed, rate)
-        raise RuntimeError(f"a placement on {placed.host} answers none of the job's blocks")
-
-    def _blocks(
-        self, spec: JobSpec, account: str, avoid: frozenset[str], spent: Spent = NOTHING
-    ) -> list[tuple[int, Request]]:
-        shunned = (*avoid, *spec.placement.not_providers)
-        hosts = frozenset[str]().union(*(self._by_provider.get(p, ()) for p in shunned))
-        brought = tuple(
-            (host, lovelace)
-            for provider, lovelace in spent.channels
-            for host in sorted(self._by_provider.get(provider, ()))
-        )
-        left = max(0, spec.price.budget - spent.before)
-        made: list[tuple[int, Request]] = []
-        for block, resources in enumerate(spec.resources):
-            plain = self._request(spec, resources, account, hosts)
-            plain = replace(plain, budget=left, spent=brought)
-            only = [f"provider={p}" for p in spec.placement.providers]
-            made += [(block, replace(plain, labels=plain.labels | {x})) for x in only] or [
-                (block, plain)
-            ]
-        return made
-
-    def _request(self, spec: JobSpec, r: Resources, account: str, avoid: frozenset[str]) -> Request:
-        place, price, need = spec.placement, spec.price, r.gpu
-        labels = {f"{k}={v}" for k, v in place.labels.items()}
-        gpu = need if need is not None and need.count.most > 0 else None
-        if gpu is None:
-            labels.add(_CORES)
-        return Request(
-            cpu_milli=r.cpu.least,
-            memory_mib=r.memory.least,
-            disk_mib=r.disk.least,
-            gpu_count=max(gpu.count.least, 1) if gpu else 0,
-            gpu_count_max=_most(gpu.count.least, gpu.count.most, gpu.share) if gpu else None,
-            gpu_milli=gpu.share if gpu else WHOLE,
-            gpu_models=self._models(gpu.models) if gpu else frozenset(),
-            vram_mib=gpu.vram.least if gpu else 0,
-            vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
-            regions=frozenset(place.regions),
-            labels=frozenset(labels),
-            isolation=_accepted(place.isolation),
-            trust=place.min_trust,
-            egress=spec.egress.mode is not EgressMode.NONE,
-            max_gpu_rate=price.max_gpu_rate or None if gpu else None,
-            max_core_rate=None if gpu else price.max_core_rate or None,
-            owner=account,
-            priority=spec.policy.priority,
-            duration_ms=spec.policy.max_duration_ms,
-            avoid=avoid,
-        )
-
-    def _models(self, asked: tuple[str, ...]) -> frozenset[str]:
-        if not asked:
-            return frozenset()
-        meant = self._meant.get(asked)
-        if meant is None:
-            if len(self._meant) >= MOST_MEANT:
-                self._meant.clear()
-            names = (m for m in self._models_listed if any(model_matches(a, m) for a in asked))
-            meant = self._meant[asked] = frozenset(names) or frozenset({_NOWHERE})
-        return meant
-
-    def _count_models(self, slots: tuple[Device, ...], sign: int) -> None:
-        """Which models are listed; what jobs' words mean is worked out anew only when that
-        changes.
-        """
-        for device in slots:
-            count = self._models_listed.get(device.model, 0) + sign
-            if count == max(sign, 0):
-                self._meant.clear()
-            self._models_listed[device.model] = count
-            if not count:
-                del self._models_listed[device.model]
 
     # ---- holding -----------------------------------------------------------------------------
 
@@ -481,11 +325,11 @@ class Directory:
             return
         held = _Held(lease.offer, lease.provider, lease.grant, lease.account)
         self._hold(lease.id, held)
-        if lease.offer in self._offers:
+        if lease.offer in self._listings:
             self._place_held(lease.id, held)
 
     def _place_held(self, lease: str, held: _Held) -> None:
-        listed, grant = self._offers[held.offer], held.grant
+        listed, grant = self._listings[held.offer], held.grant
         index = {g.uuid: i for i, g in enumerate(listed.slots)}
         slots = [index[u] for u in grant.gpus if u in index]
         request = Request(
@@ -533,61 +377,6 @@ class Directory:
         return set(self._held)
 
 
-@cache
-def _accepted(isolation: Isolation) -> frozenset[str]:
-    return frozenset(isolation.accepted)
-
-
-def _answers(placed: Request, plain: Request) -> bool:
-    fixed = replace(plain, gpu_count=placed.gpu_count, gpu_count_max=None)
-    return fixed == replace(placed, any_of=())
-
-
 def _whole(blocks: list[tuple[int, Request]]) -> Request:
     first, *rest = [plain for _, plain in blocks]
     return replace(first, any_of=tuple(rest)) if rest else first
-
-
-def _most(least: int, most: int, share: int) -> int | None:
-    if share != WHOLE or most <= least:
-        return None
-    return min(most, MOST_GPUS)
-
-
-def _host(offer: Offer, slots: tuple[Device, ...]) -> Host:
-    host = offer.host
-    labels = {f"{k}={v}" for k, v in offer.labels.items()} | {f"provider={offer.provider}"}
-    if offer.core_rate > 0:
-        labels.add(_CORES)
-    return Host(
-        id=offer.id,
-        cpu_milli=host.cpu.milli,
-        memory_mib=host.memory_mib,
-        disk_mib=host.disk_mib,
-        gpus=tuple(Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.share) for g in slots),
-        core_rate=offer.core_rate,
-        region=offer.region or host.region,
-        labels=frozenset(labels),
-        isolation=frozenset(offer.isolation),
-        trust=offer.trust,
-        upload_mbps=host.up_kbit // 1000,
-        download_mbps=host.down_kbit // 1000,
-        egress=offer.egress,
-        provider=offer.provider,
-        minimum=offer.minimum,
-        maintenance=tuple((w.start_ms, w.end_ms) for w in offer.windows if w.start_ms < w.end_ms),
-    )
-
-
-def explained(no: NoMatch) -> dict[str, Any]:
-    """A NoMatch as JSON: the sentence, the counts and the nearest relaxations with their price."""
-    return {
-        "text": str(no),
-        "hosts": no.hosts,
-        "reasons": dict(no.reasons),
-        "words": {name: no.details.get(name, name) for name in no.reasons},
-        "relaxations": [
-            {"change": w.change, "hosts": w.hosts, "rate_micro_per_s": w.rate}
-            for w in no.relaxations
-        ],
-    }

@@ -12,7 +12,8 @@ from marketplace.domain import canonical
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.parts import GpuNeed, Placement, Range, Resources
-from marketplace.market.state import directory as module
+from marketplace.market.base.records import OfferRecord
+from marketplace.market.state import listings
 from marketplace.market.state.directory import Directory
 from marketplace.matching import NoMatch
 from tests.fakes import gpu, offer, seed, spec
@@ -20,11 +21,11 @@ from tests.fakes import gpu, offer, seed, spec
 NOW = 1_800_000_000_000
 
 
-def listed(name: str, *models: str, state: OfferState = OfferState.LISTED) -> module.OfferRecord:
+def listed(name: str, *models: str, state: OfferState = OfferState.LISTED) -> OfferRecord:
     devices = tuple(gpu(at, model) for at, model in enumerate(models))
     made = offer(seed(name), gpus=devices)
     body = canonical.encode(made.to_wire())
-    return module.OfferRecord(made.id, made.provider, state, body, 0, 0, "p")
+    return OfferRecord(made.id, made.provider, state, body, 0, 0, "p")
 
 
 def wants(*models: str):
@@ -56,13 +57,13 @@ def test_a_model_listed_later_is_found_and_one_that_went_is_not():
 
 
 def test_made_up_models_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "MOST_MEANT", 10)
+    monkeypatch.setattr(listings, "MOST_MEANT", 10)
     market = Directory()
     market.set_offer(listed("one", "NVIDIA T4"))
     for number in range(35):
         assert answer(market, f"made up {number}") == {"model": 1}
     assert answer(market, "T4") == "NVIDIA T4"
-    assert len(market._meant) <= 10
+    assert len(market._listings._meant) <= 10
 
 
 def test_an_isolation_that_no_host_has_is_the_reason_and_the_nearest_other_is_named():
@@ -82,7 +83,7 @@ def test_a_container_job_is_never_placed_on_a_host_of_plain_processes():
     market = Directory()
     plain = replace(offer(seed("plain")), isolation=(Isolation.PROCESS,))
     body = canonical.encode(plain.to_wire())
-    listed_plain = module.OfferRecord(plain.id, plain.provider, OfferState.LISTED, body, 0, 0, "p")
+    listed_plain = OfferRecord(plain.id, plain.provider, OfferState.LISTED, body, 0, 0, "p")
     market.set_offer(listed_plain)
     assert isinstance(market.quote(spec(), "acc", frozenset(), NOW), NoMatch)
     process = spec(image="", placement=Placement(isolation=Isolation.PROCESS))

@@ -24,7 +24,8 @@ from marketplace.market.core.inputs import (
     Unmatched,
 )
 from marketplace.market.core.outcome import Outcome, Story
-from marketplace.market.state.directory import Directory, Match
+from marketplace.market.state.directory import Directory
+from marketplace.market.state.match import Match
 from marketplace.matching import NoMatch
 from tests.fakes import offer, seed, spec
 
