@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from marketplace.matching import explain, filters
 from marketplace.matching.filters import BIT, Bits
 from marketplace.matching.fleet import Fleet, Rows
+from marketplace.matching.gangs import place_gang
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
 from marketplace.matching.scoring.affinity import Beside, Owners
 from marketplace.matching.scoring.demand import Demand
@@ -100,11 +100,11 @@ class Matchmaker:
             return self.refusal(request, now)
         return self._take(*found)
 
-    def attempt(self, request: Request, now: int = 0) -> Placement | None:
+    def attempt(self, request: Request, now: int = 0, only: Rows | None = None) -> Placement | None:
         """Like :meth:`place`, for callers that try again: None instead of a reasoned refusal, no
-        arrival counted.
+        arrival counted. *only*: on no other rows.
         """
-        found = self._find(request, now)
+        found = self._find(request, now, only)
         return None if found is None else self._take(*found)
 
     def capacity(self) -> tuple[int, int, int]:
@@ -121,56 +121,7 @@ class Matchmaker:
 
     def place_gang(self, gang: Gang, now: int = 0) -> tuple[Placement, ...] | NoMatch:
         """All members placed, in the order given, or none and the state as before."""
-        from_regions: list[frozenset[str] | None] = [None]
-        if gang.same_region:
-            names = {h.region for h in self.fleet.hosts if h is not None}
-            from_regions = [frozenset({name}) for name in sorted(names)]
-        best: tuple[Placement, ...] | None = None
-        refusal: NoMatch | None = None
-        for regions in from_regions:
-            placed = self._try_gang(gang, regions, now)
-            if isinstance(placed, NoMatch):
-                refusal = refusal or placed
-                continue
-            for one in placed:
-                self.release(one)
-            if best is None or sum(p.rate for p in placed) < sum(p.rate for p in best):
-                best = placed
-        if best is not None:
-            return tuple(self.adopt(p.host, p.gpus, p.request) for p in best)
-        return refusal or NoMatch(gang.members[0] if gang.members else Request(0, 0), 0, {})
-
-    def _try_gang(
-        self, gang: Gang, regions: frozenset[str] | None, now: int
-    ) -> tuple[Placement, ...] | NoMatch:
-        """One attempt inside *regions*; the largest members first, since they have the fewest
-        homes.
-        """
-        order = sorted(
-            range(len(gang.members)),
-            key=lambda i: (-gang.members[i].gpu_demand, -gang.members[i].cpu_milli, i),
-        )
-        done: dict[int, Placement] = {}
-        for index in order:
-            wanted = gang.members[index]
-            if regions is not None:
-                allowed = wanted.regions & regions if wanted.regions else regions
-                wanted = replace(wanted, regions=allowed or frozenset({"\0nowhere"}))
-            hosts = {p.host for p in done.values()}
-            if gang.spread and hosts:
-                wanted = replace(wanted, avoid=wanted.avoid | hosts)
-            found = None
-            if not gang.spread:
-                rows = sorted(self.fleet.row_of[h] for h in hosts)
-                found = self._find(wanted, now, np.array(rows)) if rows else None
-            found = found or self._find(wanted, now)
-            if found is None:
-                refusal = self.refusal(wanted, now)
-                for placed in done.values():
-                    self.release(placed)
-                return refusal
-            done[index] = self._take(*found)
-        return tuple(done[i] for i in range(len(gang.members)))
+        return place_gang(self, gang, now)
 
     def _find(
         self, request: Request, now: int, only: Rows | None = None
