@@ -5,7 +5,7 @@ performs the effects.  A journal that cannot be written ends the process: an ada
 is worse than one that stands still.  Tasks: the link, the ticker, the clock, the inventory, the
 chain's eye, one driver for each lease.
 
-Long, because it is the one place where every event comes in and every effect goes out.
+Over 400 lines: the one place where every event comes in and every effect goes out.
 """
 
 from __future__ import annotations
@@ -31,46 +31,39 @@ from adapter.core.events import (
     Effect,
     Event,
     Examine,
-    Exited,
     Heard,
     LinkDown,
     LinkUp,
-    Measured,
     Outcome,
     Passed,
     Send,
     Settle,
     Watch,
 )
-from adapter.core.lifecycle import phase_of
 from adapter.core.state import Channel, Lease, Now, Own, State
 from adapter.core.workload import (
     Handle,
     Runtime,
     RuntimeFault,
     Status,
-    Times,
     WorkloadGone,
     runtime_for,
 )
 from adapter.daemon.link import Link, Listener
 from adapter.daemon.ports import Chain, Market, Parts
 from adapter.daemon.reconciler import Reconciler
+from adapter.daemon.rounds import PERIOD_MS, Rounds
 from adapter.daemon.transfers import Transfers, logged
 from adapter.host.keys import Keys
-from adapter.metering.meter import Subject
-from adapter.metering.telemetry import Gauges, telemetry
+from adapter.metering.telemetry import Gauges
 from marketplace.domain.errors import Fault
-from marketplace.domain.metering.reading import Cause, Phase, Reading
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.work.workload import ExitReason, WorkloadSpec, WorkloadState
+from marketplace.domain.work.workload import WorkloadSpec
 
-PERIOD_MS: Final = 1000
 INVENTORY_S: Final = 15.0
-LOOK_S: Final = 3.0
 OUTPUT_MIB: Final = 4096
 ALARM_AGAIN_MS: Final = 60_000
 SOFTWARE: Final = "tally-adapter/0.1.0"
@@ -107,21 +100,15 @@ class Daemon:
         self._make_offer = make_offer
         self._offer_stir = anyio.Event()
         self._lock = anyio.Lock()
-        # Readings are taken and counted one poll after the other: of two at a time the older might
-        # be counted last, and a counter would seem to go backwards.
-        self._reading = anyio.Lock()
         self._state = State()
         self.link = make_link(self)
         self.shipping = Transfers(self.link, outputs, self.runtime, self.lease)
         self.gauges = Gauges()
+        self._rounds = Rounds(self, parts.meters)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._found: dict[str, Handle] = {}
         self._unasked = set(parts.runtimes)
-        self._looking: set[str] = set()
-        self._seen: dict[str, Status] = {}
-        self._looked = anyio.Event()
-        self._due: dict[str, int] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._chain: Chain | None = None
 
@@ -236,7 +223,7 @@ class Daemon:
         finally:
             self._drivers.pop(id_, None)
             self._found.pop(id_, None)
-            self._due.pop(id_, None)
+            self._rounds.forget(id_)
 
     # ---- life -----------------------------------------------------------------------------------
 
@@ -363,133 +350,19 @@ class Daemon:
 
     async def measure_all(self) -> None:
         """Look at every running workload, read its meters, and decide."""
-        seen = await self._look_at_all()
-        over = {k for k, status in seen.items() if status.state is WorkloadState.EXITED}
-        for id_ in over:
-            lease = self.lease(id_)
-            if lease is not None:
-                await self.exited(lease, seen[id_])
-        async with self._reading:
-            subjects = [
-                self._subject(lease, seen[lease.id])
-                for id_ in seen.keys() - over
-                if (lease := self.lease(id_)) is not None and lease.runs
-            ]
-            for id_, readings in (await self._poll(subjects)).items():
-                await self._measured(id_, readings, self._is_due(id_))
-
-    async def _look_at_all(self) -> dict[str, Status]:
-        """The state of every running workload, as far as it is told within :data:`LOOK_S`: one that
-        hangs in its runtime does not hold up its neighbours, and is not asked twice at a time."""
-        assert self._group is not None
-        self._seen = {}
-        running = [lease for lease in self._state.leases.values() if lease.runs]
-        fresh = [lease for lease in running if lease.id not in self._looking]
-        for lease in fresh:
-            self._looking.add(lease.id)
-            self._group.start_soon(self._look, lease)
-        with anyio.move_on_after(LOOK_S):
-            while any(lease.id in self._looking for lease in fresh):
-                await self._looked.wait()
-        return self._seen
-
-    async def _look(self, lease: Lease) -> None:
-        try:
-            status = await self._status(lease)
-            if status is not None:
-                self._seen[lease.id] = status
-        finally:
-            self._looking.discard(lease.id)
-            self._looked.set()
-            self._looked = anyio.Event()
+        await self._rounds.measure_all(self._started())
 
     async def measure(self, lease: str) -> None:
         """Read one lease's meters now, next to a change of phase."""
-        found = self.lease(lease)
-        if found is None or not found.runs:
-            return
-        status = await self._status(found)
-        if status is None or status.state is WorkloadState.EXITED:
-            return  # the ticker reports the end
-        async with self._reading:
-            found = self.lease(lease)
-            if found is None or not found.runs:
-                return
-            for uuid in found.devices:
-                self._parts.meters.relist(uuid)
-            for readings in (await self._poll([self._subject(found, status)])).values():
-                await self._measured(lease, readings, False)
-
-    async def _measured(self, id_: str, readings: list[Reading], due: bool) -> None:
-        await self.handle(Measured(id_, tuple(readings), due))
-        lease = self.lease(id_)
-        if lease is not None:
-            values = telemetry(lease, readings)
-            self.gauges.note(id_, values)
-            if self.link.up and self.link.backlog < 50:
-                self.link.send(wire.Telemetry(id_, self._parts.clock.wall_ms(), values))
-
-    async def _status(self, lease: Lease) -> Status | None:
-        """What its runtime says; None while the runtime cannot be asked (then nothing is read)."""
-        assert lease.handle is not None
-        try:
-            return await self.runtime(lease).status(lease.handle)
-        except WorkloadGone:
-            times = Times(lease.handle.started_ms)
-            return Status(WorkloadState.EXITED, times, ExitReason.LOST)
-        except RuntimeFault as fault:
-            _log.warning("no status", lease=lease.id, code=fault.code, cause=fault.message)
-            return None
-
-    async def _poll(self, subjects: list[Subject]) -> dict[str, list[Reading]]:
-        if not subjects:
-            return {}
-        return await anyio.to_thread.run_sync(self._parts.meters.poll, subjects)
-
-    def _subject(self, lease: Lease, status: Status, *, over: bool = False) -> Subject:
-        """What the meter is told of a workload, by what its runtime says now.
-
-        A workload that fell with its runtime has no witness of its last moments: a daemon that
-        comes back to a dead container dates the death to its own return.
-        """
-        handle = lease.handle
-        assert handle is not None
-        fell = over and status.reason in (ExitReason.PROVIDER_FAULT, ExitReason.LOST)
-        running = status.state is WorkloadState.RUNNING
-        return Subject(
-            lease=lease.id,
-            workload=handle.id,
-            started_ms=status.times.started_ms,
-            phase=Phase.EXITED if over else phase_of(lease, running),
-            devices=lease.devices,
-            cgroup=handle.cgroup,
-            finished_ms=status.times.finished_ms if over else None,
-            fault=Cause.UNPROVEN if fell else None,
-        )
-
-    def _is_due(self, id_: str) -> bool:
-        """Whether this reading makes a tick: by absolute deadlines, half a period early at most."""
-        lease, now = self.lease(id_), self.now().boot_ms
-        if lease is None:
-            return False
-        tick = lease.terms.tick_ms
-        # The first comes after half a tick: so long is served before anybody showed that they pay.
-        first = now + tick if lease.last is not None else lease.started_at_ms + tick // 2
-        due = self._due.setdefault(id_, first)
-        if now < due - PERIOD_MS // 4:
-            return False
-        self._due[id_] = due + tick if now - due < tick else now + tick
-        return True
+        await self._rounds.measure(lease)
 
     async def exited(self, lease: Lease, status: Status) -> None:
         """The workload's end, with its meters' last readings."""
-        if not lease.runs:
-            return
-        async with self._reading:
-            subject = self._subject(lease, status, over=True)
-            found = await self._poll([subject])
-            self._parts.meters.forget(subject)
-            await self.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
+        await self._rounds.exited(lease, status)
+
+    def _started(self) -> anyio.abc.TaskGroup:
+        assert self._group is not None, "asked before it resumed"
+        return self._group
 
     # ---- what drivers ask ------------------------------------------------------------------------
 
