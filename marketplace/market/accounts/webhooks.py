@@ -29,6 +29,7 @@ LOG_MS: Final = 3 * 86_400_000
 KEY: Final = "hooks.key"  # the setting: which key the secrets are derived from, by its fingerprint
 _TAG: Final = "tally/webhook/v1"
 _V6_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+_V6_PUBLIC: Final = ipaddress.IPv6Network("2000::/3")  # all that IANA has given out
 _V6_MAPPED: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
 
 
@@ -101,6 +102,9 @@ def check_addresses(addresses: Iterable[str]) -> None:
                 if address in network:
                     address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
                     break
+            else:  # outside lie translators to IPv4 of one's own network: 64:ff9b:1::, ::ffff:0:0:0
+                if address not in _V6_PUBLIC:
+                    raise HookRefused("a webhook points to a public address")
         if not address.is_global or address.is_multicast:
             raise HookRefused("a webhook points to a public address")
 

@@ -202,6 +202,7 @@ def test_an_idempotency_key_is_answered_once(tmp_path) -> None:
         "https://10.0.0.8/x", "https://169.254.169.254/latest", "https://[::ffff:127.0.0.1]/x",
         "https://user:pw@example.org/", "ftp://example.org/", "https:///x", "file:///etc/passwd",
         "https://0.0.0.0/", "https://[fe80::1]/", "https://metadata.internal/", "https://[64:ff9b::7f00:1]/",
+        "https://[64:ff9b:1::a9fe:a9fe]/", "https://[::ffff:0:127.0.0.1]/", "https://[5f00::1]/",
     ],
 )  # fmt: skip
 def test_webhooks_never_call_inside(url: str, tmp_path) -> None:
