@@ -36,7 +36,7 @@ EXCEPT: Final = {
 SIGNS: Final = {
     "README.md": ["hello from a rented core 3", "COMPLETED"],
     "docs/developer.md": [
-        '{"epochs": 3', "agrees with the ledger to the lovelace", "reconciled: True",
+        "six by seven is 42", '{"epochs": 3', "agrees with the ledger to the lovelace", "reconciled: True",
         "Directory listing", "CANCELLED", '"job":{"version":1,"name":"hello"', '"matches":true',
         "did you mean 'image'?",
     ],

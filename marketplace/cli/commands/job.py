@@ -30,6 +30,18 @@ from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import JOB_COLUMNS, job_row, show_job, show_quote
+from marketplace.cli.shared.wanted import (
+    Change,
+    Cores,
+    File,
+    Gpu,
+    Image,
+    Longest,
+    Memory,
+    Wanted,
+    WithCommand,
+    command_of,
+)
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import show_ada
 
@@ -37,9 +49,6 @@ app = typer.Typer(
     help="Quote, run, watch and stop jobs.", no_args_is_help=True, rich_markup_mode=None
 )
 
-File = Annotated[
-    Path, typer.Argument(help="A job file (YAML or JSON); see docs/jobs.md.", metavar="FILE")
-]
 Name = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
 
 
@@ -49,21 +58,32 @@ def _main(story: Callable[[], Coroutine[Any, Any, int | None]]) -> None:
     raise typer.Exit(code or DONE)
 
 
-@app.command()
+@app.command(cls=WithCommand)
 def quote(
+    ctx: typer.Context,
     home: Home,
-    file: File,
+    file: File = None,
+    image: Image = None,
+    gpu: Gpu = None,
+    cores: Cores = None,
+    memory: Memory = None,
+    longest: Longest = None,
+    change: Change = None,
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
     as_json: Json = False,
 ) -> None:
-    """Price, ceiling and alternatives for FILE; nothing is reserved or paid."""
+    """Price, ceiling and alternatives for FILE, or for IMAGE and COMMAND; nothing is reserved or
+    paid.
+    """
     where = Where(market, chain_url, project_id, home)
+    wanted = Wanted(file, image, gpu, cores, memory, longest, change, command_of(ctx))
 
     async def story() -> None:
+        loaded = wanted.load()
         async with reading(where) as opened:
-            answer = await opened.quote(file)
+            answer = await opened.quote(loaded)
         if as_json:
             print_json(answer)
         else:
@@ -78,10 +98,17 @@ def quote(
     _main(story)
 
 
-@app.command()
+@app.command(cls=WithCommand)
 def run(
+    ctx: typer.Context,
     home: Home,
-    file: File,
+    file: File = None,
+    image: Image = None,
+    gpu: Gpu = None,
+    cores: Cores = None,
+    memory: Memory = None,
+    longest: Longest = None,
+    change: Change = None,
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
@@ -107,14 +134,17 @@ def run(
         Path | None, typer.Option(help="Fetch the job's outputs into this folder.")
     ] = None,
 ) -> None:
-    """Run FILE: quote, ask, pay, follow its logs; the last line is what it cost."""
+    """Run FILE, or IMAGE and COMMAND: quote, ask, pay, follow its logs; the last line is what it
+    cost.
+    """
     where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
+    wanted = Wanted(file, image, gpu, cores, memory, longest, change, command_of(ctx))
 
     async def story() -> int:
+        loaded = wanted.load()  # before what pays is imported: a wrong word is told at once
         from marketplace.cli.shared.paying import Wish, run_job
-        from marketplace.client.jobs import jobfiles
 
-        loaded, wish = jobfiles.load(file), Wish(yes, as_json, keep, detach, outputs)
+        wish = Wish(yes, as_json, keep, detach, outputs)
         if loaded.spec.gang is not None:
             from marketplace.cli.commands.job_gang import run_gang
 

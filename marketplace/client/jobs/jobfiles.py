@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from marketplace.domain.errors import Refusal
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.jobfile import MAX_BYTES, JobFile, parse
+from marketplace.domain.work.jobfile import MAX_BYTES, JobFile, JobSyntax, Node, parse, settings
+from marketplace.domain.work.jobfile.settings import Setting
 from marketplace.domain.work.parts import FileIn
 from marketplace.jobtext import tree
 
@@ -33,9 +34,9 @@ class LoadedJob:
     blobs: Mapping[str, Path]
 
 
-def load(path: Path | str) -> LoadedJob:
-    """The job of a file, with every file it names hashed. A Refusal says what is wrong and
-    where.
+def load(path: Path | str, changes: Sequence[Setting] = ()) -> LoadedJob:
+    """The job of a file with *changes* laid over it, and every file it names hashed. A Refusal says
+    what is wrong and where.
     """
     where = Path(path)
     try:
@@ -43,7 +44,29 @@ def load(path: Path | str) -> LoadedJob:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileRefused(f"cannot read {where}: {error.strerror}") from error
-    return gather(loads(data, where.name), where.parent)
+    root = settings.laid_over(tree(data, where.name), changes)
+    return gather(parse(root, where.name), where.parent)
+
+
+def without_file(changes: Sequence[Setting]) -> LoadedJob:
+    """The job that *changes* alone describe; what it takes along is relative to where one is."""
+    return gather(parse(settings.laid_over(settings.empty(), changes), ""), Path())
+
+
+def setting(written: str) -> Setting:
+    """``key=value`` as typed: a dotted key of the job file, and its value as the file would have
+    it.
+    """
+    key, parts, text = written.partition("=")
+    path = settings.path_of(key.strip())
+    if not parts:
+        raise JobSyntax(f"{written[:60]!r} sets nothing: write {key[:60]}=VALUE")
+    return Setting(path, settings.word(text) if settings.takes_text(path) else value(text, key))
+
+
+def value(text: str, name: str) -> Node:
+    """*text* as a value of a job file; nothing is empty text."""
+    return settings.unplaced(tree(text, name)) if text.strip() else settings.word("")
 
 
 def loads(data: bytes | str, name: str = "job") -> JobFile:
@@ -57,20 +80,20 @@ def gather(job: JobFile, folder: Path) -> LoadedJob:
     blobs: dict[str, Path] = {}
     for source in job.sources:
         path = folder / os.path.expanduser(source.src)
-        sha256, size = _hashed(path, source.line)
+        sha256, size = _hashed(path, f"line {source.line}: " if source.line else "")
         files.append(FileIn(source.dst, sha256, size, source.mode))
         blobs[sha256] = path
     return LoadedJob(job.spec(files), blobs)
 
 
-def _hashed(path: Path, line: int) -> tuple[str, int]:
+def _hashed(path: Path, place: str) -> tuple[str, int]:
     try:
         if not path.is_file():
-            raise FileRefused(f"line {line}: {path} is not a file")
+            raise FileRefused(f"{place}{path} is not a file")
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
-            raise FileRefused(f"line {line}: {path} has more than {MAX_FILE_BYTES} bytes")
+            raise FileRefused(f"{place}{path} has more than {MAX_FILE_BYTES} bytes")
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest(), size
     except (OSError, ValueError) as error:
-        raise FileRefused(f"line {line}: cannot read {str(path)[:200]!r}: {error}") from error
+        raise FileRefused(f"{place}cannot read {str(path)[:200]!r}: {error}") from error

@@ -83,6 +83,10 @@ def test_a_job_by_commands_alone(tmp_path: Path) -> None:
         assert [row["resource"] for row in offers["items"]] == ["core"]
         quote = await shell.json("job", "quote", str(job))
         assert quote["rate_micro"] == 5_000_000 and quote["ceiling"] == 301
+        words = (
+            "--image", "sha256:" + "ab" * 32, "--cores", "1", "--memory", "256MB", "--for", "1m",
+            "--set", "price.budget=5 ADA", "--set", "price.max_per_core_second=50 lovelace",
+        )  # fmt: skip
 
         asked = await shell.tally("job", "run", str(job))  # nobody there to say yes
         assert asked.returncode == 3 and "NOT_CONFIRMED" in asked.stderr
@@ -90,14 +94,16 @@ def test_a_job_by_commands_alone(tmp_path: Path) -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(provide, world)
-            done = await shell.tally("job", "run", str(job), "--yes")
+            done = await shell.tally("job", "run", *words, "--yes", "--", "echo", "hello")
             assert done.returncode == 0, done.stderr
             assert done.stdout.splitlines()[-1].startswith(
-                "COMPLETED (exit code 0), 5 ticks: 0.000004 ADA"
+                "COMPLETED (exit code 0), 5 ticks: compute 0.000004 ADA + network fees 0."
             )
 
         name = next(j["id"] for j in await shell.json("job", "list") if j["reason"] == "COMPLETED")
-        assert (await shell.json("job", "show", name))["exit_code"] == 0
+        view = await shell.json("job", "show", name)
+        assert view["exit_code"] == 0 and view["ceiling"] == quote["ceiling"]
+        assert view["spec"]["command"] == ["echo", "hello"]
         evidence = tmp_path / "evidence.json"
         bill = await shell.json("invoice", name, "--verify", "--save", str(evidence))
         assert bill["reconciled"] and bill["owed"] == 4 and bill["verified"]

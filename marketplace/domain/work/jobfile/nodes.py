@@ -102,7 +102,9 @@ class BadValue(JobFileRefused):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: *path* such as ``resources.gpu.vram``."""
+    """One thing that is wrong: *path* such as ``resources.gpu.vram``; line 0 is what was set beside
+    the file.
+    """
 
     kind: type[JobFileRefused]
     path: str
@@ -112,7 +114,8 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.path}: " if self.path else ""
-        return f"line {self.line}, column {self.column}: {where}{self.message}"
+        place = f"line {self.line}, column {self.column}: " if self.line else ""
+        return f"{place}{where}{self.message}"
 
 
 @dataclass(slots=True)
