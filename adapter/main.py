@@ -264,7 +264,7 @@ async def _withdraw(config: Config, keys: Keys, to: str) -> tuple[str, int]:
         if addresses.is_mainnet(address) is not chain.mainnet:
             raise ConfigRefused(f"{to[:20]}… belongs to another network")
         still = sum(channel.stage is not ChannelStage.ENDED for channel in state.channels.values())
-        desk = module.desk_of(chain, keys.fee, journal)
+        desk = module.desk_of(chain, keys.fee, journal, config.asset)
         sent, lovelace = await module.withdraw(desk, address, still)
         return sent.tx_id.hex(), lovelace
     finally:

@@ -18,6 +18,7 @@ from marketplace.chain.actions.session import Desk
 from marketplace.chain.build import plans
 from marketplace.chain.build.wallet import COLLATERAL, Funds, Wallet
 from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.errors import FundsShort, NotDeployed
 from marketplace.chain.settlement.costs import finish_fee, rehearse_finish
 from marketplace.chain.transaction.outputs import Out, least
@@ -102,9 +103,7 @@ class FeeKey:
         """
         bare, unit = self._bare, self._desk.unit
         held = (await bare.funds())[0]
-        every = [*held.spendable, *((held.collateral,) if held.kept_apart else ())]
-        mine = [u for u in every if u is not None and all(a == unit for a, _ in u.assets)]
-        mine = sorted(mine, key=lambda u: (-u.lovelace, u.ref))[:MOST_MOVED]
+        mine = movable(held, unit)
         if not mine:
             return
         try:
@@ -124,6 +123,15 @@ class FeeKey:
         _log.warning(
             "moved to the fee key", lovelace=lovelace - sent.fee, fee=sent.fee, tx=sent.tx_id.hex()
         )
+
+
+def movable(funds: Funds, unit: bytes) -> list[Utxo]:
+    """What of *funds* fits into one output, the largest first: outputs that hold tokens other than
+    *unit* stay, for whoever sends enough of those could keep all else from moving.
+    """
+    every = [*funds.spendable, *((funds.collateral,) if funds.kept_apart else ())]
+    mine = [u for u in every if u is not None and all(a == unit for a, _ in u.assets)]
+    return sorted(mine, key=lambda u: (-u.lovelace, u.ref))[:MOST_MOVED]
 
 
 def short_of(snapshot: Snapshot, funds: Funds, adapter_vkh: bytes, payout: bytes) -> str:

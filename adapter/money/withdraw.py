@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapter.journal.journal import Journal
+from adapter.money.fee_key import movable
 from adapter.money.journal_log import JournalLog
 from marketplace.chain.actions.session import Desk
 from marketplace.chain.build import plans
@@ -21,20 +22,20 @@ class ChannelsOpen(Refusal):
     remedy = "run the adapter with `tally adapter drain` until its status shows no channel"
 
 
-def desk_of(chain: ChainReader, fee: Signer, journal: Journal) -> Desk:
+def desk_of(chain: ChainReader, fee: Signer, journal: Journal, asset: str = "") -> Desk:
     """What pays from the fee key, its transactions in the adapter's journal."""
-    return Desk(chain, Wallet(fee, chain.mainnet), "", JournalLog(journal))
+    return Desk(chain, Wallet(fee, chain.mainnet), asset, JournalLog(journal))
 
 
 async def withdraw(desk: Desk, to: bytes, open_channels: int) -> tuple[Sent, int]:
     """All that the desk's wallet holds, its collateral included, to the address *to* in one
-    transaction; what was sent, and the lovelace that arrives.
+    transaction, as far as it is :func:`movable`: of many small outputs the rest goes when it is
+    asked for again. What was sent, and the lovelace that arrives.
     """
     if open_channels:
         raise ChannelsOpen(f"{open_channels} channels are not over yet")
     funds, _ = await desk.funds()
-    every = [*funds.spendable, *([funds.collateral] if funds.kept_apart else [])]
-    utxos = [utxo for utxo in every if utxo is not None]
+    utxos = movable(funds, desk.unit)
     if not utxos:
         raise FundsShort("the fee key holds nothing", missing=0)
     unsigned = plans.sweep(await desk.chain.snapshot(desk.scripts), utxos, to).finish()

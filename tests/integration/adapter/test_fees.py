@@ -13,9 +13,13 @@ from adapter.core.events import Purse
 from adapter.core.state import Rules
 from adapter.journal.journal import Journal, StoredTx
 from adapter.money.channel_agent import ChannelAgent
+from adapter.money.fee_key import movable
 from adapter.money.withdraw import ChannelsOpen, desk_of, withdraw
 from marketplace.chain.actions.unsigned_tx import items_of
+from marketplace.chain.build import plans
+from marketplace.chain.build.wallet import Funds
 from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding.utxo import Assets, OutRef, Utxo
 from marketplace.chain.errors import FundsShort
 from tests.integration.adapter.test_treasury import Desk, signed
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
@@ -225,5 +229,29 @@ def test_an_owner_who_stops_takes_the_fees_home_but_not_from_under_open_channels
         world.devnet.mint()
         assert await world.balance(provider.fee_address) == 0
         assert await world.balance(home) == arrives == 10 * ADA - sent.fee
+
+    run(body, block_ms=BY_HAND)
+
+
+def test_dust_and_foreign_tokens_keep_no_money_at_the_fee_key(tmp_path: Path) -> None:
+    """Whoever sends an adapter's fee key many small outputs, or many tokens, locks nothing in."""
+
+    async def body(world: World) -> None:
+        provider = Provider("dusty")
+        desk = desk_of(world.chain, provider.fee, Journal(tmp_path / "journal.db"))
+        own = desk.wallet.address
+
+        def at(n: int, lovelace: int, assets: Assets = ()) -> Utxo:
+            return Utxo(OutRef(n.to_bytes(32, "big"), 0), own, lovelace, assets)
+
+        tokens = tuple((bytes(28) + n.to_bytes(32, "big"), 1) for n in range(200))
+        dust = [at(n, ADA) for n in range(10, 460)]
+        funds = Funds.of(own, [at(1, 20 * ADA), at(2, 5 * ADA), at(3, 40 * ADA, tokens), *dust])
+        goes = movable(funds, desk.unit)
+        assert [u.ref.tx_id[-1] for u in goes][:2] == [1, 2]  # the collateral too
+        assert not any(u.assets for u in goes)
+        snapshot = await world.chain.snapshot(desk.scripts)
+        made = plans.sweep(snapshot, goes, world.wallet("home").address).finish()
+        assert made.fee < ADA
 
     run(body, block_ms=BY_HAND)
