@@ -162,7 +162,6 @@ def _spec(kind: str, place: Embedded) -> JobSpec:
 
 async def _job(market: Market, spec: JobSpec, say: Any) -> None:
     job = await market.run(spec)
-    view = job.view
     say(f"{spec.name}: matched, terms signed by both, a channel opened on chain")
     async for line in job.logs():
         say(f"{spec.name} │ {line}")

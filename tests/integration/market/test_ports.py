@@ -166,7 +166,9 @@ def test_a_token_is_taken_from_an_address_only_where_a_browser_has_no_other_plac
                     for way in ways:
                         async with browser.stream(way, f"{place}?token={token}") as answer:
                             status = answer.status_code
-                        if ways[way].get("security") and status != 401:
+                            unknown = status == 422 and b"QUERY_UNKNOWN" in await answer.aread()
+                        # Refused by name, or for want of a token: either way nobody signed in.
+                        if ways[way].get("security") and status != 401 and not unknown:
                             taken.add(f"{way} {path}")
                 assert taken == {"get /v1/jobs/{job_id}/events"}, taken
                 url = f"/v1/jobs/{job}/logs?follow=true&token={token}"
