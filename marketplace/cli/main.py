@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "embedded.demo", "Tell the whole story once, on throw-away state, and prove it.", "dev"
     ),
     "offers": Entry("commands.offers", "Search what providers offer.", "client"),
+    "init": Entry("commands.init", "Write a first job file.", "client"),
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
     "webhook": Entry("commands.webhook", "Hear what happens to your jobs.", "client"),
