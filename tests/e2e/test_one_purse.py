@@ -19,7 +19,7 @@ from tests.e2e.test_process import job_file
 from tests.requires import need_bubblewrap, need_devnet
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 1500)
-AT_ONCE, IN_ROW = 10, 50
+AT_ONCE = 10
 
 
 def story(folder: Path, tell: Callable[[dict[str, str]], Awaitable[None]], wait_s: float) -> None:
@@ -100,11 +100,14 @@ def test_ten_commands_at_once_share_one_channel(tmp_path: Path) -> None:
     story(tmp_path, tell, PATIENCE_S + 300)
 
 
-@pytest.mark.prove
-def test_fifty_runs_in_a_row_open_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "runs",
+    [pytest.param(8, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
+)
+def test_runs_in_a_row_open_once(tmp_path: Path, runs: int) -> None:
     async def tell(env: dict[str, str]) -> None:
         file = job_file(tmp_path, "again", resources={"cpu": 0.1, "memory": "64MB"})
-        for _ in range(IN_ROW):
+        for _ in range(runs):
             good(await tally("job", "run", file, "--yes", "--json", env=env))
         assert len(await opens(env)) == 1
         await nothing_left(env)
