@@ -18,16 +18,20 @@ from tests.e2e.support.embedded import PATIENCE_S, embedded, until_true
 from tests.requires import need_devnet, need_docker
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
+DEAR_MINUTES = 40_000
+"""A ceiling of 7.2 ADA: more than what was put aside in a kept channel for jobs to come."""
 
 
 def spec(name: str, image: str, minutes: int) -> JobSpec:
-    """A job of two seconds that may take *minutes*: its ceiling is what it may cost."""
+    """A job of two seconds that may take *minutes*: its ceiling is what it may cost, 3 lovelace a
+    second.
+    """
     return JobSpec(
         name=name,
         image=image,
         command=("python3", "-c", "import time; time.sleep(2)"),
-        resources=(Resources(cpu=Range(200), memory=Range(128)),),
-        price=Price(budget=5 * LOVELACE_PER_ADA),
+        resources=(Resources(cpu=Range(500), memory=Range(128)),),
+        price=Price(budget=20 * LOVELACE_PER_ADA),
         policy=Policy(max_duration_ms=minutes * 60_000),
     )
 
@@ -58,7 +62,7 @@ async def three_jobs(market: Market, image: str) -> None:
     done: list[Job] = []
 
     async def dear(name: str) -> None:
-        job = await market.run(spec(name, image, 60))  # many times what the channel was opened for
+        job = await market.run(spec(name, image, DEAR_MINUTES))
         await job.wait()
         done.append(job)
 
