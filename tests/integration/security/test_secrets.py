@@ -302,7 +302,9 @@ async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> d
     gang = next(one["gang"] for one in listed if one["gang"])
     view = (await client.get(f"/v1/jobs/{job}")).json()
     offers = (await client.get("/v1/offers")).json()["items"]
+    hooks = (await client.get("/v1/webhooks")).json()["items"]
     values = {
+        "hook_id": [hook["id"] for hook in hooks],
         "job_id": [job],
         "gang_id": [gang],
         "lease_id": view["leases"],
