@@ -125,7 +125,7 @@ def test_one_click_goes_on_at_another_provider_with_what_is_left(
     # One bill with both parts, verified in the browser against both channels on the chain.
     page.get_by_role("link", name="Invoice").click()
     expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=120 * SECONDS)
-    assert page.locator("#verdict .checks .ok").count() == 10
+    assert page.locator("#verdict .checks .ok").count() == 12
     ended = asked(console, f"/v1/jobs/{job}")
     evidence = asked(console, f"/v1/jobs/{job}/invoice")
     assert {row["lease"] for row in evidence["leases"]} == set(ended["leases"])
