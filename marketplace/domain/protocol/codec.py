@@ -39,7 +39,9 @@ earlier programs refuse them.
 """
 ENDS: Final = "ends"
 """The capability of a market that answers an offered end, and of an adapter that offers some."""
-CAPABILITIES: Final[tuple[str, ...]] = (ENDS, SKIPS)
+ROUTE: Final = "route"
+"""The capability of an adapter that serves leases over a router, and of a market that is one."""
+CAPABILITIES: Final[tuple[str, ...]] = (ENDS, ROUTE, SKIPS)
 """Of this version, sorted: what its hello and its welcome state."""
 
 

@@ -7,24 +7,20 @@ decided upon is in fields without a default; a field with one came later and may
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
+from marketplace.domain.protocol.hop_messages import HopOpened as HopOpened
+from marketplace.domain.protocol.hop_messages import HopPaid as HopPaid
+from marketplace.domain.protocol.hop_messages import HopRefused as HopRefused
+from marketplace.domain.protocol.hop_messages import PaidSent as PaidSent
+from marketplace.domain.protocol.hop_messages import RouteProposed as RouteProposed
+from marketplace.domain.protocol.message import Message as Message
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
-
-
-@dataclass(frozen=True)
-class Message:
-    """Base of everything that is sent."""
-
-    kinds: ClassVar[dict[str, type[Message]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        Message.kinds[cls.__name__] = cls
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ def messages() -> dict[str, wire.Message]:
     """By kind, from the registry that frames are read with."""
     found: dict[str, wire.Message] = {}
     for name, kind in wire.Message.kinds.items():
-        if kind.__module__ != wire.__name__:
+        if vars(wire).get(name) is not kind:
             continue
         found[name] = filled(kind, GIVEN)
         needed = {f.name for f in fields(kind) if (f.default, f.default_factory) == (MISSING,) * 2}

@@ -6,7 +6,7 @@ counts; both send what they have again after a crash, the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from marketplace.domain.errors import Refusal
@@ -58,6 +58,25 @@ class Payment:
     def amount(self, terms: bytes) -> int:
         """Lovelace for the lease whose terms hash to *terms*; 0 without a leaf."""
         return next((leaf.amount for leaf in self.leaves if leaf.terms == terms), 0)
+
+    def changes(self, since: Payment | None) -> tuple[Leaf, ...]:
+        """Its leaves that are not in *since*: what goes to whoever has that (:func:`merged`)."""
+        known = set(since.leaves) if since is not None else set[Leaf]()
+        return tuple(leaf for leaf in self.leaves if leaf not in known)
+
+
+def merged(
+    last: Payment | None, signed: SignedStatement, voucher: Voucher, leaves: Sequence[Leaf]
+) -> Payment:
+    """The payment that changed and new *leaves* make of those of *last*. Nothing is checked: who
+    merges onto another one than was meant gets leaves that the statement does not state.
+    """
+    if last is not None and last.signed.body == signed.body:
+        return last
+    old = last.leaves if last is not None else ()
+    new = {leaf.terms: leaf for leaf in leaves}
+    kept = [new.pop(leaf.terms, leaf) for leaf in old]
+    return Payment(signed, voucher, (*kept, *new.values()))
 
 
 @dataclass(frozen=True)

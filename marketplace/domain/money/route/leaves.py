@@ -14,8 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from marketplace.domain.canonical import blake2b_256, want_bytes, want_int
+from marketplace.domain.errors import Malformed
+
+MOST_LEAVES: Final = 500
+"""Of one hop: a payment may hold them all, and whoever is paid hashes them all."""
+_PACKED: Final = 32 + 8
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,22 @@ def root(leaves: Sequence[Leaf]) -> bytes:
 def total(leaves: Sequence[Leaf]) -> int:
     """The sum of *leaves*, lovelace."""
     return sum(leaf.amount for leaf in leaves)
+
+
+def pack(leaves: Sequence[Leaf]) -> bytes:
+    """For a frame: 40 bytes each, terms and amount (big-endian)."""
+    return b"".join(leaf.terms + leaf.amount.to_bytes(8, "big") for leaf in leaves)
+
+
+def unpack(data: bytes) -> tuple[Leaf, ...]:
+    """The reverse; :class:`Malformed` for anything else, and for more than a hop may have."""
+    count, rest = divmod(len(data), _PACKED)
+    if rest or count > MOST_LEAVES:
+        raise Malformed(f"leaves are {_PACKED} bytes each, at most {MOST_LEAVES}")
+    ones = (data[at : at + _PACKED] for at in range(0, len(data), _PACKED))
+    return tuple(
+        Leaf(one[:32], want_int(int.from_bytes(one[32:], "big"), "amount")) for one in ones
+    )
 
 
 def _node(left: tuple[bytes, int], right: tuple[bytes, int]) -> tuple[bytes, int]:
