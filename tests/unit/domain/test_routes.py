@@ -20,7 +20,7 @@ from marketplace.domain.money.route.route import (
     commit,
 )
 from marketplace.domain.money.route.statement import Statement
-from marketplace.domain.money.route.terms import RoutedTerms, is_routed
+from marketplace.domain.money.route.terms import RoutedTerms, SignedRoutedTerms, either, is_routed
 from marketplace.domain.money.terms import SignedTerms, Terms, TermsRefused
 from tests.unit.support.payer import ADAPTER, SESSION
 from tests.unit.support.routed import LEASE_1, LEASE_2, OFFER, ROUTER, journey
@@ -167,3 +167,15 @@ def test_a_route_that_another_signed_is_none() -> None:
     forged = SignedRoute(way.route.encode(), SESSION.sign(way.route.encode()))
     with pytest.raises(RouteRefused, match="did not sign"):
         check_route(forged, way.routed)
+
+
+def test_signed_terms_of_either_kind_are_verified_as_what_they_are() -> None:
+    """Who serves or buys both asks for either; a direct reader takes no routed ones."""
+    way = journey("lease_1", LEASE_1)
+    for body in (way.routed.encode(), way.terms.encode()):
+        plain = SignedTerms(body, ADAPTER.sign(body), LEASE_1.sign(body))
+        assert isinstance(either(plain), SignedRoutedTerms) == is_routed(body)
+        assert either(plain).verify() == way.terms
+    routed = way.routed.encode()
+    with pytest.raises(Malformed):
+        SignedTerms(routed, ADAPTER.sign(routed), LEASE_1.sign(routed)).verify()

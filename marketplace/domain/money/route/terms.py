@@ -13,7 +13,7 @@ from typing import Final
 
 from marketplace.domain import canonical
 from marketplace.domain.canonical import want_bytes
-from marketplace.domain.money.terms import TAG, Terms
+from marketplace.domain.money.terms import TAG, SignedTerms, Terms
 
 ROUTED_TAG: Final = "tally/terms/v2"
 _LENGTH: Final = 25
@@ -41,6 +41,28 @@ class RoutedTerms:
     def hash(self) -> bytes:
         """blake2b_256 of the encoding: what the lease's leaf in a hop is under."""
         return canonical.blake2b_256(self.encode())
+
+
+@dataclass(frozen=True)
+class SignedRoutedTerms(SignedTerms):
+    """As :class:`SignedTerms`, of a routed lease: its ``terms`` are those that they hold."""
+
+    @property
+    def routed(self) -> RoutedTerms:
+        """The decoded agreement, with its route."""
+        return RoutedTerms.decode(self.body)
+
+    @property
+    def terms(self) -> Terms:
+        """The decoded agreement, without."""
+        return self.routed.terms
+
+
+def either(signed: SignedTerms) -> SignedTerms:
+    """*signed* as what its bytes say that it is: for whoever serves or buys both kinds."""
+    if not is_routed(signed.body):
+        return signed
+    return SignedRoutedTerms(signed.body, signed.adapter_signature, signed.session_signature)
 
 
 def is_routed(body: bytes) -> bool:
