@@ -14,6 +14,7 @@ from marketplace.market.base.bus import Bus
 from marketplace.market.base.errors import Offline
 from marketplace.market.base.ports import Clock, Ids, Ledger, Payers, Providers, Store
 from marketplace.market.base.records import Audit, Event, Gang, Job, Lease, ReceiptRecord
+from marketplace.market.base.routing import Router
 from marketplace.market.base.settings import Settings
 from marketplace.market.state.counted_channels import Paying
 from marketplace.market.state.directory import Directory
@@ -65,6 +66,7 @@ class Market:
     process: str
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
+    router: Router | None = None  # pays leases over hops of its own; none: all go direct
     bus: Bus = field(default_factory=Bus)
     directory: Directory = field(default_factory=Directory)
     providers: Providers = field(default_factory=NoProviders)
