@@ -21,6 +21,7 @@ from marketplace.market.state.directory import Directory
 from marketplace.market.state.exchange import Exchange
 from marketplace.market.state.looks import Looks
 from marketplace.market.state.open_quotes import OpenQuotes
+from marketplace.market.state.reputes import Reputes
 from marketplace.market.state.starts import Starts
 from marketplace.market.state.tick_book import Book, Ticks, UsedKeys
 
@@ -83,10 +84,11 @@ class Market:
     book: Book = field(init=False)
     used: UsedKeys = field(init=False)
     ticks: Ticks = field(init=False)
+    reputes: Reputes = field(init=False)
 
     def __post_init__(self) -> None:
         self.book, self.used = Book(self.store), UsedKeys(self.store)
-        self.ticks = Ticks(self.store)
+        self.ticks, self.reputes = Ticks(self.store), Reputes(self.store)
         self.starts = self.directory.starts = Starts(self.settings.starts_new)
 
     @property

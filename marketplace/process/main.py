@@ -39,7 +39,7 @@ from marketplace.market.jobs import preempt
 from marketplace.market.leases.adapters import Adapters
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
-from marketplace.market.upkeep import peers, sweeps
+from marketplace.market.upkeep import peers, series, sweeps
 from marketplace.process import exchange
 from marketplace.process.app import build
 from marketplace.process.chain_supervisor import (
@@ -198,6 +198,7 @@ def _work(
         (1.0, lambda: reconciler.gangs(market)),
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
+        (series.EVERY_S, lambda: series.look(market)),
         (1.0, deliverer.round),
         (settings.settle_every_ms / 1000, lambda: claims(run.parts)),
         (settings.settle_every_ms / 1000, lambda: ends(run.parts)),

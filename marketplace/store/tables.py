@@ -402,6 +402,33 @@ class TxRow(SQLModel, table=True):
     version: int
 
 
+class InUseHourRow(SQLModel, table=True):
+    """:class:`records.InUseHour`."""
+
+    __tablename__ = "in_use_hours"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    at_ms: int = _key(sa_type=BigInteger)
+    looks: int = _big()
+    offers: int = _big()
+    gpu_milli: int = _big()
+    gpu_milli_held: int = _big()
+    core_milli: int = _big()
+    core_milli_held: int = _big()
+    running: int = _big()
+    waiting: int = _big()
+    version: int
+
+
+class PresenceDayRow(SQLModel, table=True):
+    """:class:`records.PresenceDay`."""
+
+    __tablename__ = "presence_days"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    provider: str = _key()
+    day: int = _key(sa_type=BigInteger, index=True)
+    looks: int = _big()
+    there: int = _big()
+    version: int
+
+
 class SettingRow(SQLModel, table=True):
     """:class:`records.Setting`."""
 
@@ -469,6 +496,8 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Delivery: DeliveryRow,
     records.Audit: AuditRow,
     records.Tx: TxRow,
+    records.InUseHour: InUseHourRow,
+    records.PresenceDay: PresenceDayRow,
     records.Setting: SettingRow,
     records.Lock: LockRow,
     records.Process: ProcessRow,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -26,6 +26,8 @@ from marketplace.market.base.records import Job, Lease, OfferRecord
 from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
 from marketplace.market.jobs import views
+from marketplace.market.state.in_use import in_use
+from marketplace.market.upkeep import series
 from marketplace.version import release
 
 health = APIRouter(tags=["health"])
@@ -128,7 +130,8 @@ async def offers(
         if len(page) < 500:
             break
         after = (page[-1].id,)
-    items = [views.offer_view(r, parts.market.directory.free(r.id)) for r in found[:limit]]
+    market = parts.market
+    items = [await views.offer_now(market, r, market.directory.free(r.id)) for r in found[:limit]]
     return page_of(items, found[: limit + 1], limit, lambda r: (r.id,))
 
 
@@ -147,7 +150,7 @@ async def offer(
     record = await parts.market.store.get(OfferRecord, offer_id)
     if record is None:
         raise NotFound(f"no offer {offer_id}")
-    return views.offer_view(record, parts.market.directory.free(record.id))
+    return await views.offer_now(parts.market, record, parts.market.directory.free(record.id))
 
 
 @router.get("/providers", summary="Providers")
@@ -163,9 +166,10 @@ async def providers(
 
 
 async def _provider_row(market: Market, record: OfferRecord) -> dict[str, Any]:
-    shown = views.offer_view(record)
+    shown = await views.offer_now(market, record)
     return {
         "id": record.provider,
+        "name": shown["name"],
         "offer": record.id,
         "state": shown["state"],
         "connected": not record.away_ms and bool(record.process),
@@ -174,8 +178,9 @@ async def _provider_row(market: Market, record: OfferRecord) -> dict[str, Any]:
                     for line in lines(record.offer)},
         "simulated": shown["simulated"],
         "earned": await market.store.total(Lease, "owed", provider=record.provider),
-        "leases": await market.store.count(Lease, provider=record.provider),
-        "lost": await market.store.count(Lease, provider=record.provider, reason="PROVIDER_LOST"),
+        "leases": shown["leases"],
+        "lost": shown["lost"],
+        "uptime_milli": shown["uptime_milli"],
         "since_ms": record.created_ms,
         "seen_at_ms": record.seen_ms,
         "away_since_ms": record.away_ms,
@@ -192,9 +197,8 @@ async def provider(
     if not found:
         raise NotFound("no such provider")
     record = found[0]
-    leases = await market.store.count(Lease, provider=provider)
+    shown = await views.offer_now(market, record, market.directory.free(record.id))
     running = await market.store.count(Lease, provider=provider, state=LIVE)
-    lost = await market.store.count(Lease, provider=provider, reason="PROVIDER_LOST")
     earned = await market.store.total(Lease, "owed", provider=provider)
     why = None
     if record.id in market.directory.matchmaker.fleet.row_of:
@@ -203,12 +207,17 @@ async def provider(
                "reasons": dict(losses.reasons)}  # fmt: skip
     return {
         "id": provider,
-        "offer": views.offer_view(record, market.directory.free(record.id)),
+        "name": shown["name"],
+        "region": shown["region"],
+        "offer": shown,
         "connected": not record.away_ms and bool(record.process),
         "suspended": bool(record.suspended),
-        "leases": leases,
+        "leases": shown["leases"],
         "running": running,
-        "lost": lost,
+        "lost": shown["lost"],
+        "uptime_milli": shown["uptime_milli"],
+        "uptime": await series.presence(market, provider),
+        "since_ms": record.created_ms,
         "earned": earned,
         "why_lost": why,
     }
@@ -268,15 +277,29 @@ async def prices(
 async def stats(parts: PartsDep) -> Annotated[dict[str, Any], Shape(supply.Stats)]:
     """For the overview page."""
     store = parts.market.store
-    held: list[int] = []  # per device, in per-mille
-    for record, one in parts.market.directory.offers():
-        free = parts.market.directory.free(record.id)
-        held += [g.share - free[g.uuid] for g in one.host.gpus if g.uuid in free]
+    use = in_use(parts.market.directory)
     return {
-        "offers": len(parts.market.directory.offers()),
-        "gpus": len(held),
-        "gpu_milli_held": sum(held),
+        "offers": use.offers,
+        "gpus": use.gpus,
+        "gpu_milli_held": use.gpu_milli_held,
+        "core_milli": use.core_milli,
+        "core_milli_held": use.core_milli_held,
         "jobs_running": await store.count(Job, state=(JobState.RUNNING, JobState.PAUSED)),
         "jobs_waiting": await store.count(Job, state=(JobState.POSTED, JobState.QUEUED)),
         "jobs_all": await store.count(Job),
     }
+
+
+@router.get("/utilisation", summary="How much of the market was in use, over days")
+async def utilisation(
+    parts: PartsDep,
+    days: Annotated[
+        int, Query(ge=1, le=series.KEPT_DAYS, description="so many days, with today")
+    ] = 14,
+    by: Annotated[Literal["hour", "day"], Query(description="one row for each")] = "day",
+) -> Annotated[dict[str, Any], Shape(supply.Utilisation)]:
+    """Means over looks, one a minute; an hour or day without a look has no row. Days are UTC's;
+    90 of them are kept.
+    """
+    width = series.HOUR_MS if by == "hour" else series.DAY_MS
+    return {"items": await series.utilisation(parts.market, days, width), "next": None}

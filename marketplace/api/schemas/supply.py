@@ -78,6 +78,14 @@ class Offer(Answer):
 
     id: str = told("its name; it follows from the provider's key")
     provider: str = told("the provider's Ed25519 key, hex")
+    name: str = told(
+        "what the provider calls itself: its label `name`. Nobody checks it, and two may share one"
+    )
+    leases: int = told("leases its provider ever had; up to a minute old")
+    lost: int = told("of these, such as ended because it was gone")
+    uptime_milli: int | None = told(
+        "how often its adapter was connected in 30 days, in thousandths; null: nobody looked yet"
+    )
     state: str = told("only a LISTED one is matched", **names_of(OfferState))
     region: str = told("where it says it is")
     labels: dict[str, str] = told("the provider's own words, by name")
@@ -121,6 +129,7 @@ class ProviderRow(Answer):
     """A provider, in short."""
 
     id: str = told("its Ed25519 key, hex")
+    name: str = told("what it calls itself: its label `name`; nobody checks it")
     offer: str = told("the id of its offer")
     state: str = told("its offer's", **names_of(OfferState))
     connected: bool = told("whether its adapter is connected")
@@ -130,6 +139,9 @@ class ProviderRow(Answer):
     earned: int = told("what its ended leases owed it, lovelace")
     leases: int = told("leases it ever had")
     lost: int = told("leases that ended because it was gone")
+    uptime_milli: int | None = told(
+        "how often its adapter was connected in 30 days, in thousandths; null: nobody looked yet"
+    )
     since_ms: int = told("when it first posted, ms since 1970, UTC")
     seen_at_ms: int = told("when its adapter was last heard, ms since 1970, UTC")
     away_since_ms: int = told("since when its adapter is not connected, ms; 0 while it is")
@@ -152,16 +164,33 @@ class Losses(Answer):
     reasons: dict[str, int] = told("lost jobs, by what they were lost on")
 
 
+class Presence(Answer):
+    """How often a provider's adapter was connected on one day."""
+
+    at_ms: int = told("the day's beginning, ms since 1970, UTC")
+    looks: int = told("how often the market looked, once a minute")
+    uptime_milli: int = told("how often it was connected then, in thousandths of the looks")
+
+
 class Provider(Answer):
     """A provider, as the market's book has it."""
 
     id: str = told("its Ed25519 key, hex")
+    name: str = told("what it calls itself: its label `name`; nobody checks it")
+    region: str = told("where it says it is")
     offer: Offer = told("what it offers")
     connected: bool = told("whether its adapter is connected")
     suspended: bool = told("whether the operator took it off the market")
     leases: int = told("leases it ever had")
     running: int = told("leases that have not ended")
     lost: int = told("leases that ended because it was gone")
+    uptime_milli: int | None = told(
+        "how often its adapter was connected in 30 days, in thousandths; null: nobody looked yet"
+    )
+    uptime: list[Presence] = told(
+        "the same by day, the oldest first; a day on which it had withdrawn has no row"
+    )
+    since_ms: int = told("when it first posted, ms since 1970, UTC")
     earned: int = told("what its ended leases owed it, lovelace")
     why_lost: Losses | None = told("null while it takes no part in matching")
 
@@ -210,6 +239,29 @@ class Stats(Answer):
     offers: int = told("listed offers")
     gpus: int = told("devices of these")
     gpu_milli_held: int = told("what is rented of these, in thousandths of a device")
+    core_milli: int = told("their cores, in thousandths")
+    core_milli_held: int = told("what is rented of these, alone or with a device, in thousandths")
     jobs_running: int = told("jobs that run, or are paused")
     jobs_waiting: int = told("jobs without a place")
     jobs_all: int = told("jobs ever posted")
+
+
+class Use(Answer):
+    """How much was listed and held: means over an hour or a day, rounded down."""
+
+    at_ms: int = told("its beginning, ms since 1970, UTC")
+    looks: int = told("over how many looks, one a minute: few where the market stood still")
+    offers_milli: int = told("listed offers, in thousandths")
+    gpu_milli: int = told("listed devices, in thousandths of a device")
+    gpu_milli_held: int = told("of these, held by leases")
+    core_milli: int = told("listed cores, in thousandths of a core")
+    core_milli_held: int = told("of these, held by leases, alone or with a device")
+    jobs_running_milli: int = told("jobs that ran or were paused, in thousandths")
+    jobs_waiting_milli: int = told("jobs without a place, in thousandths")
+
+
+class Utilisation(Answer):
+    """How much of the market was in use."""
+
+    items: list[Use] = told("the oldest first")
+    next: str | None = Next

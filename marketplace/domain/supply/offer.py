@@ -28,6 +28,7 @@ from marketplace.domain.supply.hardware import HostHardware
 from marketplace.domain.work.job import VERSION
 
 DEVNET_MAGIC: Final = 42
+NAME: Final = "name"
 
 
 def offer_id(provider: str) -> str:
@@ -150,6 +151,11 @@ class Offer:
     keep_most_ms: int = 0
     minimum: int = 0
     allowance: int = 0
+
+    @property
+    def name(self) -> str:
+        """What its provider calls itself: its label ``name``. Anybody may call himself so."""
+        return self.labels.get(NAME, "")
 
     def rate(self, resource: Resource, model: str = "") -> int:
         """What a unit of *resource* costs a second, in micro-lovelace (of a device: its *model*'s);

@@ -492,6 +492,35 @@ class Standing(Record):
 
 
 @dataclass(frozen=True)
+class InUseHour(Record):
+    """Sums over the *looks* of one hour at what is listed and held (``upkeep.series``)."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("at_ms",)
+    at_ms: int  # the hour's beginning
+    looks: int = 0
+    offers: int = 0
+    gpu_milli: int = 0
+    gpu_milli_held: int = 0
+    core_milli: int = 0
+    core_milli_held: int = 0
+    running: int = 0  # jobs
+    waiting: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class PresenceDay(Record):
+    """Of the *looks* of one day at a provider, how often it was *there*."""
+
+    KEY: ClassVar[tuple[str, ...]] = ("provider", "day")
+    provider: str
+    day: int  # since 1970, UTC
+    looks: int = 0
+    there: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True)
 class Setting(Record):
     """One of the operator's settings, or a secret of this market."""
 

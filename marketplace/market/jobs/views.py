@@ -19,6 +19,7 @@ from marketplace.market.base.records import (
     VoucherRecord,
 )
 from marketplace.market.context import Market
+from marketplace.market.state.reputes import Repute
 
 MANY: Final = 100_000  # more than a page of jobs can have around it
 
@@ -152,7 +153,7 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "terms": lease.terms.hex(),
         "adapter_signature": lease.adapter_signature.hex(),
         "provider": lease.provider,
-        "offer": offer_view(offer) if offer is not None else None,
+        "offer": await offer_now(market, offer) if offer is not None else None,
         "device": lease.device,
         "simulated": lease.simulated,
         "resource": lease.resource,
@@ -200,13 +201,23 @@ def lease_view(lease: Lease) -> dict[str, Any]:
     }
 
 
-def offer_view(record: OfferRecord, free: dict[str, int] | None = None) -> dict[str, Any]:
-    """An offer with its devices; *free* per device in per-mille."""
+async def offer_now(
+    market: Market, record: OfferRecord, free: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """An offer with what the market's book says of its provider; *free* per device, per-mille."""
+    return _offer(record, await market.reputes.of(record.provider, market.now), free or {})
+
+
+def _offer(record: OfferRecord, repute: Repute, free: dict[str, int]) -> dict[str, Any]:
     offer: Offer = record.offer
     host = offer.host
     return {
         "id": record.id,
         "provider": record.provider,
+        "name": offer.name,
+        "leases": repute.leases,
+        "lost": repute.lost,
+        "uptime_milli": repute.uptime_milli,
         "state": "AWAY" if record.away_ms and record.state.name == "LISTED" else record.state.name,
         "region": offer.region or host.region,
         "labels": dict(offer.labels),
@@ -234,7 +245,7 @@ def offer_view(record: OfferRecord, free: dict[str, int] | None = None) -> dict[
                 "health_note": g.health_note,
                 "simulated": g.simulated,
                 "rate_micro": offer.gpu_rates.get(g.model, 0),
-                "free_milli": (free or {}).get(g.uuid, 0),
+                "free_milli": free.get(g.uuid, 0),
             }
             for g in host.gpus
         ],
