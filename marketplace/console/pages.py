@@ -30,7 +30,7 @@ from marketplace.domain.site import origin_of
 
 _NOT_PAGES: Final = ("/v1", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
 CHAIN_COOKIE: Final = "tally_chain"
-"""The origin of the chain's face that this browser's owner chose (`web/assets/chain/door.js`)."""
+"""The origin of the chain's face that this browser's owner chose (`web/assets/chain/chosen.js`)."""
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
 

@@ -25,13 +25,12 @@ from tests.unit.support.landings import page_says
 ROOT = Path(__file__).parents[3]
 PAGE = """
 import { readFileSync } from "node:fs";
-globalThis.localStorage = { getItem: () => null };
 const { facts, seconds, standing } = await import("./web/assets/chain/chain.js");
 const { url, id, openTx, index, payer } = JSON.parse(readFileSync(0, "utf8"));
-const channel = await standing(url, id, openTx);
-const others = channel && (await seconds(url, id, channel, new Set([payer])));
+const channel = await standing({ url }, id, openTx);
+const others = channel && (await seconds({ url }, id, channel, new Set([payer])));
 const at = channel && { ref: channel.ref, lovelace: channel.lovelace, claimed: channel.claimed, open: channel.open };
-console.log(JSON.stringify({ at, others, facts: await facts(url, { session_vk: id, open_tx: openTx, index, receipts: [], voucher: null }, "", true) }, (_, value) => (typeof value === "bigint" ? Number(value) : value)));
+console.log(JSON.stringify({ at, others, facts: await facts({ url }, { session_vk: id, open_tx: openTx, index, receipts: [], voucher: null }, "", true) }, (_, value) => (typeof value === "bigint" ? Number(value) : value)));
 """
 
 

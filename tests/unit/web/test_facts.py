@@ -18,13 +18,12 @@ from tests.requires import need_node
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import { readFileSync } from "node:fs";
-globalThis.localStorage = { getItem: () => null };
 const { seen, channel, over } = JSON.parse(readFileSync(0, "utf8"));
 globalThis.fetch = async () => ({ status: seen ? 200 : 404, ok: Boolean(seen), json: async () => seen });
 const { facts } = await import("./web/assets/chain/chain.js");
 let answer;
 try {
-  const found = await facts("http://chain.example", channel, "", over);
+  const found = await facts({ url: "http://chain.example" }, channel, "", over);
   answer = found && { funded: String(found.funded), held: String(found.held) };
 } catch (error) {
   answer = { rule: error.rule ?? String(error), way: error.way, text: error.message };

@@ -2,7 +2,7 @@
 
 import { fromHex, nth, toHex } from "../crypto/bytes.js";
 import { isLocked, landing, movesOf, outputsOf, Unread, unspentOf } from "./descent.js";
-import { headersFor } from "./door.js";
+import { headersOf } from "./door.js";
 import { readStage } from "./lax.js";
 import { constsOf } from "../money/records.js";
 import { ADA_SCRIPTS, SCRIPTS } from "./scripts.js";
@@ -11,6 +11,7 @@ import { Broken } from "../money/evidence.js";
 
 /**
  * @import { Bytes } from "../crypto/bytes.js"
+ * @import { Door } from "./door.js"
  * @import { Moves, TxAnswer, Utxo } from "./descent.js"
  * @import { Stage } from "./lax.js"
  * @import { ChannelPart, Facts, HopPart } from "../money/evidence.js"
@@ -30,15 +31,14 @@ const MOST_BACK = 200;
 const PAGE = 100; // rows of one answer
 
 /**
- * @param {string} url
+ * @param {Door} door
  * @param {string} path
  * @returns {Promise<any>} of the type that its caller states; null for what is not there
  */
-async function ask(url, path) {
+async function ask(door, path) {
   let answer;
   try {
-    const whole = `${url.replace(/\/$/, "")}${path}`;
-    answer = await fetch(whole, { headers: headersFor(whole) });
+    answer = await fetch(`${door.url.replace(/\/$/, "")}${path}`, { headers: headersOf(door) });
   } catch {
     throw new Unreachable("the chain's public face cannot be reached from here");
   }
@@ -47,37 +47,37 @@ async function ask(url, path) {
   return answer.json();
 }
 
-/** @type {(url: string, tx: string) => Promise<TxAnswer | null>} */
-const utxosOf = (url, tx) => ask(url, `/txs/${tx}/utxos`);
+/** @type {(door: Door, tx: string) => Promise<TxAnswer | null>} */
+const utxosOf = (door, tx) => ask(door, `/txs/${tx}/utxos`);
 
 /**
  * What *tx* spent and made; Unread if no block shows it, where the chain itself named it.
- * @type {(url: string, tx: string) => Promise<Moves>}
+ * @type {(door: Door, tx: string) => Promise<Moves>}
  */
-async function movesIn(url, tx) {
-  const answer = await utxosOf(url, tx);
+async function movesIn(door, tx) {
+  const answer = await utxosOf(door, tx);
   if (!answer) throw new Unread(`the chain's face names transaction ${tx} and does not show it yet`);
   return movesOf(tx, answer);
 }
 
 /**
  * The outputs of *tx*; null if it is in no block.
- * @type {(url: string, tx: string) => Promise<Utxo[] | null>}
+ * @type {(door: Door, tx: string) => Promise<Utxo[] | null>}
  */
-async function outputsIn(url, tx) {
-  const answer = await utxosOf(url, tx);
+async function outputsIn(door, tx) {
+  const answer = await utxosOf(door, tx);
   return answer && outputsOf(tx, answer);
 }
 
 /**
  * What the ledger took for transaction *tx*, as its own bytes say; null if it is in no block, or is not plain.
- * @param {string} url
+ * @param {Door} door
  * @param {string} tx
  * @returns {Promise<bigint | null>}
  */
-export async function feeOf(url, tx) {
+export async function feeOf(door, tx) {
   /** @type {{cbor?: string} | null} */
-  const answer = await ask(url, `/txs/${tx}/cbor`);
+  const answer = await ask(door, `/txs/${tx}/cbor`);
   if (!answer?.cbor || !/^(?:[0-9a-f]{2})+$/.test(answer.cbor)) return null;
   try {
     const { id, fee } = readTx(fromHex(answer.cbor));
@@ -97,16 +97,16 @@ const atScript = ({ address }, stub) => isLocked(address) && (!stub || toHex(add
 /**
  * The life of the channel that began as output *first*. It is followed by position, so that no copy counts
  * (descent.js); Unread where that cannot be done.
- * @type {(url: string, first: Utxo) => Promise<Life>}
+ * @type {(door: Door, first: Utxo) => Promise<Life>}
  */
-async function follow(url, first) {
+async function follow(door, first) {
   const began = stageOf(first);
   if (!began) throw new Unread("what opened the channel holds no channel");
   /** @type {Life} */
   const life = { first, at: first, stage: began, funded: first.lovelace, refund: null, txs: [first.tx] };
   while (life.at.spentBy && !life.refund) {
     if (life.txs.length > MOST_STEPS) throw new Unread("the channel's history does not end");
-    await step(url, life, life.at.spentBy);
+    await step(door, life, life.at.spentBy);
   }
   if (!life.refund && life.funded - (life.stage.claimed - began.claimed) !== life.at.lovelace) throw new Unread("the chain's face does not tell all of the channel's history");
   return life;
@@ -114,10 +114,10 @@ async function follow(url, first) {
 
 /**
  * One transaction onward.
- * @type {(url: string, life: Life, tx: string) => Promise<void>}
+ * @type {(door: Door, life: Life, tx: string) => Promise<void>}
  */
-async function step(url, life, tx) {
-  const made = await movesIn(url, tx);
+async function step(door, life, tx) {
+  const made = await movesIn(door, tx);
   const { position, ended } = landing(life.at.ref, tx, made);
   const next = nth(made.outputs, position);
   life.txs.push(tx);
@@ -135,18 +135,18 @@ async function step(url, life, tx) {
  * The channel as it stands; null while no block
  * shows it, or once it has ended. *homes*: hex of the addresses where it can be, all where none are given. Unread:
  * sign nothing.
- * @param {string} url
+ * @param {Door} door
  * @param {string} id hex of its session key
  * @param {string} openTx
  * @param {Set<string>} [homes]
  * @returns {Promise<Standing | null>}
  */
-export async function standing(url, id, openTx, homes) {
+export async function standing(door, id, openTx, homes) {
   const isHere = (/** @type {Utxo} */ output) => atScript(output, ADA_SCRIPTS.stub) && (!homes || homes.has(toHex(output.address)));
-  const [first, another] = (await outputsIn(url, openTx))?.filter((output) => isHere(output) && isOf(output, id)) ?? [];
+  const [first, another] = (await outputsIn(door, openTx))?.filter((output) => isHere(output) && isOf(output, id)) ?? [];
   if (!first) return null;
   if (another) throw new Unread(`transaction ${openTx} opened two channels of this key`);
-  const life = await follow(url, first);
+  const life = await follow(door, first);
   if (life.refund) return null;
   const { ref, address, text, lovelace } = life.at;
   return { ref, address, text, lovelace, ...life.stage, first: life.first.ref };
@@ -155,22 +155,22 @@ export async function standing(url, id, openTx, homes) {
 /**
  * Further unspent outputs of the key at the *channel*'s address which one of *payers* (payment keys' hashes, hex)
  * paid for; of anybody's copies none. As marketplace/client/wallet/one_open.py has it.
- * @param {string} url
+ * @param {Door} door
  * @param {string} id hex of the session key
  * @param {Standing} channel
  * @param {Set<string>} payers
  */
-export async function seconds(url, id, channel, payers) {
+export async function seconds(door, id, channel, payers) {
   /** @type {Map<string, Moves>} */
   const seen = new Map();
   const read = async (/** @type {string} */ tx) => {
-    const moves = seen.get(tx) ?? (await movesIn(url, tx));
+    const moves = seen.get(tx) ?? (await movesIn(door, tx));
     seen.set(tx, moves);
     return moves;
   };
   /** @type {string[]} */
   const found = [];
-  for (const output of await unspentAt(url, channel.text)) {
+  for (const output of await unspentAt(door, channel.text)) {
     if (output.ref === channel.ref || !isOf(output, id)) continue;
     for (const origin of await origins(read, output, id)) {
       if (origin.ref !== channel.first && (await read(origin.tx)).inputs.some((input) => payers.has(keyOf(input)))) found.push(output.ref);
@@ -179,12 +179,12 @@ export async function seconds(url, id, channel, payers) {
   return [...new Set(found)];
 }
 
-/** @type {(url: string, text: string) => Promise<Utxo[]>} */
-async function unspentAt(url, text) {
+/** @type {(door: Door, text: string) => Promise<Utxo[]>} */
+async function unspentAt(door, text) {
   /** @type {Utxo[]} */
   const found = [];
   for (let page = 1; ; page++) {
-    const rows = unspentOf((await ask(url, `/addresses/${text}/utxos?count=${PAGE}&page=${page}`)) ?? []);
+    const rows = unspentOf((await ask(door, `/addresses/${text}/utxos?count=${PAGE}&page=${page}`)) ?? []);
     found.push(...rows);
     if (rows.length < PAGE) return found;
   }
@@ -215,15 +215,15 @@ const keyOf = ({ address }) => (address.length && !isLocked(address) ? toHex(add
 
 /**
  * The hash of the script at each of *refs* (`txid#index`), as far as the chain shows one.
- * @param {string} url
+ * @param {Door} door
  * @param {string[]} refs
  * @returns {Promise<Map<string, string>>}
  */
-export async function scriptsAt(url, refs) {
+export async function scriptsAt(door, refs) {
   const found = new Map();
   for (const ref of refs) {
     const [tx = "", index] = ref.split("#");
-    const output = (await utxosOf(url, tx))?.outputs.find((one) => !one.collateral && one.output_index === Number(index));
+    const output = (await utxosOf(door, tx))?.outputs.find((one) => !one.collateral && one.output_index === Number(index));
     if (output?.reference_script_hash) found.set(ref, output.reference_script_hash);
   }
   return found;
@@ -244,22 +244,22 @@ function opened(outputs, { session_vk: id, open_tx: tx, index = 0 }, asset) {
  * What the ledger says of the evidence's *channel*; null
  * while it may still be opened: nothing was delivered on it, or its job is not *over* and no block shows
  * its open. Broken for an open that is another's, Unread for one that cannot be followed.
- * @param {string} url
+ * @param {Door} door
  * @param {ChannelPart | HopPart} channel
  * @param {string} asset
  * @param {boolean} over
  * @returns {Promise<Facts | null>}
  */
-export async function facts(url, channel, asset, over) {
+export async function facts(door, channel, asset, over) {
   const { session_vk: id, open_tx: openTx, voucher } = channel;
   const delivered = ("receipts" in channel && channel.receipts.length > 0) || Boolean(voucher);
   if (!openTx && !delivered) return null;
   if (!openTx) throw new Broken("I2", "open", `channel ${id.slice(0, 16)}: it was paid over, and the evidence names no transaction that opened it`);
-  const outputs = await outputsIn(url, openTx);
+  const outputs = await outputsIn(door, openTx);
   if (!outputs && !(over && delivered)) return null;
   const first = opened(outputs, channel, asset);
   if (asset) throw new Unread("this page follows channels in ADA alone: `tally invoice` follows the others");
-  const { stage, funded, txs, at, refund } = await follow(url, first);
+  const { stage, funded, txs, at, refund } = await follow(door, first);
   const consts = [stage.consts.session_vk, stage.consts.adapter_vkh, stage.consts.payout, stage.consts.consumer_vkh].map(toHex)
     .concat([stage.consts.close_period_ms, stage.consts.fee_bps].map(String));
   /** @type {Facts} */

@@ -6,7 +6,7 @@ import { readReceipt, readTerms } from "./records.js";
 
 /**
  * @import { Whole } from "../crypto/cbor.js"
- * @import { Stored } from "./vault.js"
+ * @import { Stored } from "./books.js"
  * @import { Evidence } from "./evidence.js"
  */
 

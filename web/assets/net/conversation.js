@@ -37,7 +37,6 @@ import { Refused } from "../money/records.js";
 /** @typedef {{[K in keyof Sent]: {kind: K, body: Sent[K], seq: number, payload: Bytes}}[keyof Sent]} Unacked */
 
 const VERSION = 1;
-const SOFTWARE = "tally-console/0.1";
 
 /** @type {(kind: string, body: object) => Bytes} */
 export const frame = (kind, body) => encode([VERSION, kind, body]);
@@ -68,9 +67,11 @@ export class Conversation {
    * @param {Bytes} session
    * @param {number} magic
    * @param {string} origin
+   * @param {string} software who speaks, for the market's log
    */
-  constructor(key, session, magic, origin) {
+  constructor(key, session, magic, origin, software) {
     this.key = key;
+    this.software = software;
     this.session = session;
     this.magic = magic;
     this.origin = origin;
@@ -88,8 +89,8 @@ export class Conversation {
 
   hello() {
     this.open = false;
-    const { key, session, received, magic, origin } = this;
-    return frame("Hello", { role: "payer", key: key.verifyKey, session, received, magic, software: SOFTWARE, market: origin });
+    const { key, session, received, magic, origin, software } = this;
+    return frame("Hello", { role: "payer", key: key.verifyKey, session, received, magic, software, market: origin });
   }
 
   /**

@@ -3,7 +3,7 @@
 import { dropToken, post } from "../net/api.js";
 import { messageOf } from "../crypto/bytes.js";
 import { byId, the } from "../ui/dom.js";
-import { chooseDoor, door } from "../chain/door.js";
+import { chooseDoor, door } from "../chain/chosen.js";
 import { make } from "../ui/live.js";
 import { left, living } from "../money/payer.js";
 import { amount } from "../ui/amounts.js";

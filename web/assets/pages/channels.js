@@ -1,17 +1,19 @@
 // Channels: finish, top up, close. The wallet signs only what was read here.
 
 import { byId, hit } from "../ui/dom.js";
-import { door } from "../chain/door.js";
+import { door } from "../chain/chosen.js";
 import { busy, make, refresh } from "../ui/live.js";
 import { left, living } from "../money/payer.js";
 import { hear, order } from "../paying/paying.js";
 import { Refused } from "../money/records.js";
+import { here } from "../wallet/browser.js";
 import { signedStep } from "../wallet/steps.js";
 import { about, ada, parseAda } from "../money/units.js";
 import * as vault from "../money/vault.js";
 import { walletSaid } from "../wallet/wallet.js";
 
 const LOOK_MS = 3000;
+const ground = () => here(Number(document.body.dataset.magic));
 
 export function start() {
   document.addEventListener("click", (event) => {
@@ -71,12 +73,12 @@ const ACTIONS = {
     const input = document.querySelector(`[data-amount="${id}"]`);
     const amount = input instanceof HTMLInputElement && parseAda(input.value);
     if (!amount) throw new Error("the amount is ADA, such as 5 or 2.5");
-    const tx = await signedStep(id, "topup", amount);
+    const tx = await signedStep(ground(), id, "topup", amount);
     if ((await vault.load(id))?.state === "OPEN") await order({ do: "topped", id, amount });
     say(`Added ${ada(amount)} in ${tx.slice(0, 10)}….`);
   },
   close: async (id) => {
-    const tx = await signedStep(id, "close", 0);
+    const tx = await signedStep(ground(), id, "close", 0);
     say(`Closing began in ${tx.slice(0, 10)}…. After the close period anybody can send the rest home.`);
   },
 };

@@ -1,24 +1,21 @@
 // The invoice page verifies itself: signatures, hash chain, sums, and the ledger.
 
 import { getText, pause, token } from "../net/api.js";
-import { facts, feeOf, Unreachable } from "../chain/chain.js";
-import { Unread } from "../chain/descent.js";
-import { door } from "../chain/door.js";
-import { fromHex } from "../crypto/bytes.js";
+import { door } from "../chain/chosen.js";
+import { networkFees, shownOf, whole } from "../chain/ledger.js";
 import { byId } from "../ui/dom.js";
 import { asked, Broken, readEvidence } from "../money/evidence.js";
 import { make } from "../ui/live.js";
 import { KINDS } from "../money/kinds.js";
 import { lackingIn } from "../money/ownbooks.js";
-import { readAnyTerms, readReceipt } from "../money/records.js";
 import { ada, duration, rate, short } from "../money/units.js";
-import { parse, write } from "../crypto/strictjson.js";
+import { write } from "../crypto/strictjson.js";
 import { all } from "../money/vault.js";
 import { reconcile } from "../money/verify.js";
 
 /**
- * @import { Bytes } from "../crypto/bytes.js"
- * @import { ChannelPart, Evidence, Facts, HopPart, LeasePart } from "../money/evidence.js"
+ * @import { Door } from "../chain/door.js"
+ * @import { Evidence, Facts } from "../money/evidence.js"
  * @import { Bill } from "../money/verify.js"
  */
 
@@ -56,118 +53,35 @@ export async function start() {
 
 const say = (/** @type {Node[]} */ ...parts) => byId("verdict").replaceChildren(...parts);
 
-/**
- * What does not decode names nothing: the rules refuse it where it stands.
- * @type {(read: (bytes: Bytes) => {lease: string}, body: string) => string | null}
- */
-function leaseIn(read, body) {
-  try {
-    return read(fromHex(body)).lease;
-  } catch {
-    return null;
-  }
-}
-
-/**
- * What a channel or hop is paid in; as above.
- * @type {(evidence: Evidence, channel: ChannelPart | HopPart) => string | null}
- */
-function assetOf(evidence, { session_vk }) {
-  const on = evidence.leases.find(({ channel, route }) => (route ? [route.in?.hop, route.out?.hop] : [channel]).includes(session_vk));
-  try {
-    return readAnyTerms(fromHex(on?.terms)).asset;
-  } catch {
-    return null;
-  }
-}
-
-/** Terms of other jobs' leases whose receipts are in the same chain. */
-async function whole(/** @type {Evidence} */ evidence) {
-  const known = new Set(evidence.leases.map(({ terms }) => leaseIn(readAnyTerms, terms)));
-  const named = new Set(evidence.channels.flatMap((channel) => channel.receipts.map(({ body }) => leaseIn(readReceipt, body))));
-  for (const lease of named) {
-    if (lease !== null && !known.has(lease)) evidence.leases.push(await leaseOf(lease));
-  }
-  return evidence;
-}
-
-/** @type {(lease: string) => Promise<LeasePart>} */
-async function leaseOf(lease) {
-  const told = parse(await getText(`/v1/leases/${encodeURIComponent(lease)}`));
-  return /** @type {LeasePart} */ (told); // `reconcile` looks at each of its fields before it reads one
-}
-
 /** Whether all is said: the bill is settled, or can be compared with nothing. */
 async function check() {
   try {
-    const given = getText(`/v1/jobs/${job}/invoice`).then((text) => whole(asked(readEvidence(text), job)));
+    const given = getText(`/v1/jobs/${job}/invoice`).then((text) => whole(asked(readEvidence(text), job), getText));
     const [evidence, at] = await Promise.all([given, door()]);
-    return await judged(evidence, at?.url ?? "");
+    return await judged(evidence, at);
   } catch (error) {
     if (error instanceof Broken) return broken(error);
     throw error;
   }
 }
 
-/** @type {(evidence: Evidence, url: string) => Promise<boolean>} */
-async function judged(evidence, url) {
+/** @type {(evidence: Evidence, at: Door | null) => Promise<boolean>} */
+async function judged(evidence, at) {
   offerToSave(evidence);
   if (!evidence.leases.length) {
     say(make("p", {}, "Nothing was agreed, so nothing is owed."));
     return evidence.state === "ENDED";
   }
   const over = evidence.state === "ENDED";
-  const { ledger, elsewhere, trouble } = await ask(evidence, url, over);
+  const { ledger, elsewhere, ...shown } = await shownOf(evidence, at, over);
+  const trouble = at ? shown.trouble : "this market names no public chain to compare with: choose one on the Account page";
   const invoice = await reconcile(evidence, ledger);
   if (elsewhere) return broken(elsewhere);
   const lacking = lackingIn(evidence, await all());
   if (lacking.length) return incomplete(lacking);
   verdict(invoice, ledger, trouble);
-  bill(invoice, await networkFees(evidence, url));
+  bill(invoice, await networkFees(evidence, at));
   return invoice.reconciled || Boolean(trouble && over);
-}
-
-/**
- * What the chain at *url* shows of each channel; *elsewhere* is an open that is another's: what was signed is
- * judged before it.
- * @type {(evidence: Evidence, url: string, over: boolean) =>
- *   Promise<{ledger: (Facts | null)[], elsewhere: Broken | null, trouble: string}>}
- */
-async function ask(evidence, url, over) {
-  let trouble = url ? "" : "this market names no public chain to compare with: choose one on the Account page";
-  /** @type {(Facts | null)[]} */
-  const ledger = [];
-  /** @type {Broken | null} */
-  let elsewhere = null;
-  for (const channel of [...evidence.channels, ...(evidence.hops ?? [])]) {
-    const asset = assetOf(evidence, channel); // of a routed lease's receipts none: the ledger does not know them
-    try {
-      ledger.push(url && asset !== null ? await facts(url, channel, asset, over) : null);
-    } catch (error) {
-      if (error instanceof Broken) elsewhere ??= error;
-      else if (error instanceof Unreachable || error instanceof Unread) trouble = error.message;
-      else throw error;
-      ledger.push(null);
-    }
-  }
-  return { ledger, elsewhere, trouble };
-}
-
-/**
- * What the network took for opening the channels whose first receipt is this job's: a kept channel was opened, and its
- * fee was paid, by the job before. Null where a fee cannot be read.
- * @type {(evidence: Evidence, url: string) => Promise<bigint | null>}
- */
-async function networkFees(evidence, url) {
-  const mine = new Set(evidence.leases.flatMap(({ terms }) => { const one = readAnyTerms(fromHex(terms)); return one.job === job ? [one.lease] : []; }));
-  let sum = 0n;
-  for (const { open_tx: tx, receipts: [first] } of evidence.channels) {
-    if (!tx || (first && !mine.has(readReceipt(fromHex(first.body)).lease))) continue;
-    const fee = url ? await feeOf(url, tx).catch(() => null) : null;
-    if (fee === null) return null;
-    sum += fee;
-  }
-  return sum;
 }
 
 function broken(/** @type {Broken} */ error) {

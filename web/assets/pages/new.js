@@ -198,7 +198,7 @@ async function submit(form, digests, along, account) {
     await along.files.upload();
     const key = await newKey();
     const id = toHex(key.verifyKey);
-    const channels = (await reusable(account)).map((book) => book.id).slice(0, CHANNELS_MOST);
+    const channels = (await reusable(vault, account)).map((book) => book.id).slice(0, CHANNELS_MOST);
     const body = { spec, session_vk: id, consumer_vkh: account, channels };
     /** @type {JobView} */
     const job = await post("/v1/jobs", body, { once: id });

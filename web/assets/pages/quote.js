@@ -1,9 +1,11 @@
 // The quote on a job's page: what was checked, what it takes, and the one click that agrees to it.
 
 import { get, post } from "../net/api.js";
-import { accept, acceptWarm, examine, finish, keepSecrets, missingSecrets, prepare, Short, warmth } from "../wallet/agree.js";
+import { accept, acceptWarm, examine, finish, missingSecrets, prepare, Short, warmth } from "../wallet/agree.js";
+import { here } from "../wallet/browser.js";
 import { byId } from "../ui/dom.js";
 import { faultOf } from "../chain/judge.js";
+import { lock } from "../crypto/seal.js";
 import { make, refresh, wrong } from "../ui/live.js";
 import { Refused } from "../money/records.js";
 import { amount as money, fiat, price } from "../ui/amounts.js";
@@ -16,7 +18,7 @@ import { walletSaid } from "../wallet/wallet.js";
  * @import { Check } from "../chain/judge.js"
  * @import { JobView } from "../net/answers.js"
  * @import { Terms } from "../money/records.js"
- * @import { Begun, Paying, Stored } from "../money/vault.js"
+ * @import { Begun, Paying, Stored } from "../money/books.js"
  * @typedef {Node | string} Text
  */
 
@@ -39,6 +41,7 @@ export class Quote {
   constructor(job, magic, onPaid) {
     this.job = job;
     this.magic = magic;
+    this.ground = here(magic);
     this.onPaid = onPaid;
     this.agreedAlready = false;
     this.ahead = false;
@@ -61,7 +64,7 @@ export class Quote {
     this.section.hidden = false;
     this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Reading the terms and the transaction …"));
     try {
-      const agreed = await examine(view, this.magic);
+      const agreed = await examine(this.ground, view);
       if (agreed.mine.begun) return await this.goOn(agreed.mine, agreed.mine.begun);
       if (missingSecrets(agreed).length) return this.askSecrets(agreed);
       if (agreed.warm) this.warm({ ...agreed, warm: agreed.warm });
@@ -108,7 +111,7 @@ export class Quote {
 
   /** @param {Agreed} agreed */
   async fresh(agreed) {
-    const ready = await prepare(agreed, this.magic);
+    const ready = await prepare(this.ground, agreed);
     const reserve = ready.checked.reserve;
     const place = make("div", {});
     let now = ready;
@@ -117,11 +120,11 @@ export class Quote {
       place.replaceChildren(...this.opening(agreed, given));
       this.button.disabled = !given.checked.ok;
     };
-    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(this.withAhead(agreed), now, this.keepMs)));
+    this.go("Sign and start", () => this.pay(agreed, "Waiting for the wallet …", () => accept(this.ground, this.withAhead(agreed), now, this.keepMs)));
     set(ready);
     this.body.replaceChildren(place, this.keeping(agreed, async (extra) => {
       this.button.disabled = true;
-      set(await prepare(agreed, this.magic, extra, reserve));
+      set(await prepare(this.ground, agreed, extra, reserve));
     }), this.leaving(agreed), this.actions(agreed));
   }
 
@@ -182,7 +185,7 @@ export class Quote {
   warm(agreed) {
     const { terms, warm } = agreed;
     const { left, lacking } = warmth(warm, terms);
-    this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm({ ...this.withAhead(agreed), warm })));
+    this.go(lacking ? "Top up and start" : "Start", () => this.pay(agreed, lacking ? "Waiting for the wallet …" : "Starting …", () => acceptWarm(this.ground, { ...this.withAhead(agreed), warm })));
     this.body.replaceChildren(
       make("p", { id: "warm" }, lacking
         ? `You have an open channel to this provider. Your wallet adds ${about(lacking)} to it: one signature.`
@@ -276,7 +279,8 @@ export class Quote {
       make("p", { class: "actions" }, make("button", { type: "submit" }, "Go on")));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      await keepSecrets(agreed.asked, { ...agreed.secrets, ...Object.fromEntries(inputs.map((input) => [input.name, input.value])) });
+      const values = { ...agreed.secrets, ...Object.fromEntries(inputs.map((input) => [input.name, input.value])) };
+      await vault.keep({ ...agreed.asked, locked: await lock(values) }); // unreadable until they are sealed
       await this.show();
     });
     this.body.replaceChildren(form);
@@ -289,7 +293,7 @@ export class Quote {
    */
   async goOn(book, begun) {
     this.body.replaceChildren(make("p", { role: "status", class: "loading" }, "Going on where it stopped: the wallet has signed already …"));
-    await finish(book, begun);
+    await finish(this.ground, book, begun);
     this.hide();
     await refresh();
     await this.onPaid();

@@ -7,7 +7,7 @@ import { readTerms } from "../money/records.js";
 import * as vault from "../money/vault.js";
 
 /**
- * @import { Paying } from "../money/vault.js"
+ * @import { Paying } from "../money/books.js"
  * @import { PaidLease } from "../money/payer.js"
  * @import { Terms } from "../money/records.js"
  * @import { Order, Said } from "./orders.js"

@@ -1,23 +1,23 @@
 // Agreeing to a quote: what is checked before the wallet is asked, and what happens after it signed.
 //
 // A quote is *fresh*, and its channel is opened by the wallet, or *warm*: it is paid from a channel that
-// this browser kept open, and the wallet is asked only for what is lacking in it.
+// was kept open, and the wallet is asked only for what is lacking in it. The browser's pages and the TypeScript
+// client agree by these; what they stand on is the `Ground`.
 
-import { post, Problem } from "../net/api.js";
+import { Problem } from "../net/http.js";
 import { fromHex, same, toHex } from "../crypto/bytes.js";
 import { sign } from "../crypto/ed25519.js";
 import { moment } from "../chain/door.js";
 import { channelAddress, faultOf, judge } from "../chain/judge.js";
 import { readUtxos, reserveOf } from "../chain/opentx.js";
 import { earlier, lacking, late, left, newBook, newLease } from "../money/payer.js";
-import { order } from "../paying/paying.js";
+import { isOpen } from "../money/books.js";
 import { named } from "../money/jobspec.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "../money/records.js";
-import { lock, sealTo, unlock } from "../crypto/seal.js";
+import { sealTo } from "../crypto/seal.js";
 import { signedStep, stillAlone } from "./steps.js";
-import * as vault from "../money/vault.js";
 import { ADA_SCRIPTS } from "../chain/scripts.js";
-import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wallet.js";
+import { addressOf, ownAddresses, paymentHash, sameNetwork } from "./cip30.js";
 
 /**
  * @import { Bytes } from "../crypto/bytes.js"
@@ -28,8 +28,9 @@ import { addressOf, connect, ownAddresses, paymentHash, sameNetwork } from "./wa
  * @import { PaidLease } from "../money/payer.js"
  * @import { Output } from "../chain/transaction.js"
  * @import { Terms } from "../money/records.js"
- * @import { Begun, Paying, Stored } from "../money/vault.js"
- * @import { WalletApi } from "./wallet.js"
+ * @import { Begun, Paying, Stored, Vault } from "../money/books.js"
+ * @import { WalletApi } from "./cip30.js"
+ * @import { Ground } from "./ground.js"
  */
 
 /** @typedef {Stored & {spec: PostedSpec}} Posted a book of a job that was posted here */
@@ -56,18 +57,18 @@ const LOVELACE_PER_BYTE = 4310; // of the least that an output holds, on every n
 
 /**
  * Channels that a next job may be paid from: kept, open, and their key is here.
- * @type {(account: string) => Promise<Paying[]>}
+ * @type {(vault: Vault, account: string) => Promise<Paying[]>}
  */
-export const reusable = async (account) =>
+export const reusable = async (vault, account) =>
   (await vault.open()).filter((book) => book.account === account && book.keep && !book.endSent && !book.stopped);
 
 /**
- * The quote of *job*, held against what this browser asked for; Refused names what differs.
+ * The quote of *job*, held against what was asked for; Refused names what differs.
+ * @param {Ground} ground
  * @param {JobView} job
- * @param {number} magic
  * @returns {Promise<Agreed>}
  */
-export async function examine(job, magic) {
+export async function examine({ vault, magic, secrets }, job) {
   const { quote } = job;
   if (!quote) throw new Refused("NO_QUOTE", "this job has no quote now");
   const books = await vault.all();
@@ -78,12 +79,11 @@ export async function examine(job, magic) {
   const body = fromHex(quote.terms);
   const terms = await verifyTerms(body, fromHex(quote.adapter_signature));
   const wanted = { job: job.id, magic, spec: asked.spec, account: mine.account, sessionVk: fromHex(mine.id), spent: job.spent };
-  const warm = vault.isOpen(mine) ? mine : null;
+  const warm = isOpen(mine) ? mine : null;
   const fault = quoteFault(terms, wanted, Date.now()) ?? channelFault(quote, warm, terms);
   if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
-  const secrets = asked.locked ? await unlock(asked.locked) : {};
   capOf(terms, asked.spec, before(books, terms, late)); // refused before a wallet is asked
-  return { mine, asked, terms, body, warm, secrets, adapterSignature: fromHex(quote.adapter_signature), keepMs: Math.min(KEEP_MS, quote.offer?.keep_most_ms ?? 0) };
+  return { mine, asked, terms, body, warm, secrets: await secrets(asked), adapterSignature: fromHex(quote.adapter_signature), keepMs: Math.min(KEEP_MS, quote.offer?.keep_most_ms ?? 0) };
 }
 
 /** @type {(book: Stored) => book is Posted} */
@@ -112,9 +112,10 @@ function capOf(terms, spec, used) {
  * What may be signed for the lease once the job's earlier leases get no more than it leaves of the budget: a
  * provider that was lost may come back and bill on, up to the cap in this browser's books. So that cap is
  * lowered there, and what is then read from the books counts, not what was meant to be written.
+ * @param {Ground} ground
  * @param {Agreed} agreed
  */
-async function finalCap({ terms, asked }) {
+async function finalCap({ vault, order }, { terms, asked }) {
   const books = await vault.all();
   if (books.some((book) => book.state === "OPEN" && earlier(book, terms.job, terms.lease).length)) {
     const ended = before(books.filter((book) => book.state !== "OPEN"), terms, late);
@@ -154,23 +155,23 @@ export function warmth(warm, terms) {
 /**
  * The unsigned open transaction, read and compared: `{tx, cbor, checked, api, …}`; no wallet window.
  * *extra* lovelace are put aside in the channel for later jobs.
+ * @param {Ground} ground
  * @param {Agreed} agreed
- * @param {number} magic
  * @returns {Promise<Ready>}
  */
-export async function prepare(agreed, magic, extra = 0n, reserve = 0n) {
+export async function prepare({ market, magic, connect, door }, agreed, extra = 0n, reserve = 0n) {
   const api = await connect();
   if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
   const address = await addressOf(api);
   if (!same(paymentHash(address), agreed.terms.consumer_vkh)) throw new Error("the wallet shows another account than the one signed in: sign in again");
-  const [at, outputs, own] = await Promise.all([moment(magic), api.getUtxos(), ownAddresses(api)]);
+  const [now, outputs, own] = await Promise.all([door().then((at) => moment(magic, at)), api.getUtxos(), ownAddresses(api)]);
   const utxos = outputs ?? [];
   const amount = extra ? Number(BigInt(agreed.terms.ceiling) + reserve + extra) : 0;
   /** @type {Built} */
-  const made = await post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount }).catch((error) => {
+  const made = await market.post("/v1/channels", { lease: agreed.terms.lease, address, utxos, amount }).catch((error) => {
     throw shortOf(error, agreed.terms, fromHex(address), magic === 764824073, extra);
   });
-  const wanted = { terms: agreed.terms, address: fromHex(address), own, mainnet: magic === 764824073, utxos: readUtxos(utxos), extra, ...at };
+  const wanted = { terms: agreed.terms, address: fromHex(address), own, mainnet: magic === 764824073, utxos: readUtxos(utxos), extra, ...now };
   return { api, cbor: made.cbor, extra, checked: judgeOpen(fromHex(made.cbor), wanted) };
 }
 
@@ -226,86 +227,83 @@ async function sealed({ asked, terms, secrets }) {
   const boxes = {};
   for (const name of asked.spec.secrets) {
     const value = secrets[name];
-    if (value === undefined) throw new Refused("SECRET_MISSING", `this browser does not have the secret ${name}`);
+    if (value === undefined) throw new Refused("SECRET_MISSING", `the value of the secret ${name} is not here`);
     boxes[name] = toHex(await sealTo(terms.adapter_vk, value));
   }
   return boxes;
 }
 
 /**
- * Sign the terms, let the wallet sign the transaction, submit it, and start to pay: once, in whichever of this browser's pages.
- * @type {(agreed: Agreed, ready: Ready, keepMs: number) => Promise<unknown>}
+ * Sign the terms, let the wallet sign the transaction, submit it, and start to pay: once, whoever else of this consumer's is about to.
+ * @type {(ground: Ground, agreed: Agreed, ready: Ready, keepMs: number) => Promise<void>}
  */
-export const accept = (agreed, ready, keepMs) =>
-  navigator.locks.request(`tally-open-${agreed.mine.id}`, () => open(agreed, ready, keepMs));
+export const accept = (ground, agreed, ready, keepMs) =>
+  ground.alone(`open-${agreed.mine.id}`, () => open(ground, agreed, ready, keepMs));
 
-/** @type {(agreed: Agreed, ready: Ready, keepMs: number) => Promise<void>} */
-async function open(agreed, ready, keepMs) {
-  const held = await vault.load(agreed.mine.id);
-  if (held?.begun) return finish(held, held.begun); // another page had it signed: a second open would be paid from as well
+/** @type {(ground: Ground, agreed: Agreed, ready: Ready, keepMs: number) => Promise<void>} */
+async function open(ground, agreed, ready, keepMs) {
+  const held = await ground.vault.load(agreed.mine.id);
+  if (held?.begun) return finish(ground, held, held.begun); // another page had it signed: a second open would be paid from as well
   if (held?.state === "OPEN") throw new Refused("OPENED", "another page of this browser has opened this channel: load the page again");
   if (!ready.checked.ok) throw new Refused("OPEN_REFUSED", `the transaction is not the one that was agreed: ${faultOf(ready.checked)}. Nothing was signed`);
   const { mine, terms, body, adapterSignature } = agreed;
-  const lease = newLease(body, adapterSignature, await finalCap(agreed), agreed.aheadMs);
+  const lease = newLease(body, adapterSignature, await finalCap(ground, agreed), agreed.aheadMs);
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
   const secrets = await sealed(agreed);
   const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
   /** @type {Paying} */
   const book = newBook({ ...mine, locked: null, state: "OPENING", keep: keepMs > 0, keepMs, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
-  await vault.keep(book); // before the money moves: a channel without its book could only be closed
-  await finish(book, begun);
-  await forget(agreed);
+  await ground.vault.keep(book); // before the money moves: a channel without its book could only be closed
+  await finish(ground, book, begun);
+  await forget(ground, agreed);
 }
 
 /**
  * What the wallet signed is sent, and the terms after it; repeatable until both have arrived.
+ * @param {Ground} ground
  * @param {Stored} book
  * @param {Begun} begun
  */
-export async function finish(book, { lease, signature, tx, witness, secrets }) {
-  await post(`/v1/channels/${book.id}/witness`, { tx, witness });
+export async function finish({ market, vault, order }, book, { lease, signature, tx, witness, secrets }) {
+  await market.post(`/v1/channels/${book.id}/witness`, { tx, witness });
   const signed = { session_signature: signature, channel_tx: tx, secrets };
-  await post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
+  await market.post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
   await vault.keep({ ...book, state: "OPEN", begun: null });
   await order({ do: "watch", id: book.id });
 }
 
 /**
  * A warm quote: signed by the session key alone, after the wallet added what was lacking.
+ * @param {Ground} ground
  * @param {Agreed & {warm: Paying}} agreed
  */
-export async function acceptWarm(agreed) {
+export async function acceptWarm(ground, agreed) {
+  const { market, order } = ground;
   const { warm: mine, terms, body, adapterSignature } = agreed;
-  const cap = await finalCap(agreed);
+  const cap = await finalCap(ground, agreed);
   const more = lacking(mine, terms.lease, BigInt(terms.ceiling));
   if (more) {
-    await signedStep(mine.id, "topup", more);
+    await signedStep(ground, mine.id, "topup", more);
     await order({ do: "topped", id: mine.id, amount: more });
-  } else await stillAlone(mine);
+  } else await stillAlone(ground, mine);
   /** @type {Order} */
   const addition = { do: "lease", id: mine.id, lease: terms.lease, terms: body, adapterSignature, cap, aheadMs: agreed.aheadMs ?? 0 };
   await order(addition); // before the market hears of it: its receipts are expected now
   const signed = { session_signature: toHex(await sign(mine.privateKey, body)), channel_tx: "", secrets: await sealed(agreed) };
   try {
-    await post(`/v1/leases/${terms.lease}/sign`, signed, { once: `sign-${terms.lease}` });
+    await market.post(`/v1/leases/${terms.lease}/sign`, signed, { once: `sign-${terms.lease}` });
   } catch (error) {
     if (error instanceof Problem && error.status >= 400 && error.status < 500) await order({ do: "over", id: mine.id, lease: terms.lease }).catch(() => {}); // the first error is the one to say
     throw error;
   }
-  await forget(agreed);
+  await forget(ground, agreed);
 }
 
 /**
  * Values of secrets that were sealed are kept no longer.
- * @param {Agreed} agreed
+ * @type {(ground: Ground, agreed: Agreed) => Promise<void>}
  */
-async function forget({ asked, mine }) {
+async function forget({ vault }, { asked, mine }) {
   if (asked.id !== mine.id && asked.locked) await vault.keep({ ...asked, locked: null });
 }
-
-/**
- * Values that were typed on the job's page, unreadable until they are sealed.
- * @type {(asked: Posted, secrets: {[name: string]: string}) => Promise<unknown>}
- */
-export const keepSecrets = async (asked, secrets) => vault.keep({ ...asked, locked: await lock(secrets) });

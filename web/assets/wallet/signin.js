@@ -1,7 +1,14 @@
 // The text that signs an account in, and what is compared before a wallet signs it: it names the market
 // that this page talks to and the account of this wallet. The bytes are those of marketplace/domain/signin.py.
 
-import { fromHex } from "../crypto/bytes.js";
+import { fromHex, toHex } from "../crypto/bytes.js";
+import { Refused } from "../money/records.js";
+import { addressOf, paymentHash, sameNetwork } from "./cip30.js";
+
+/**
+ * @import { Api } from "../net/http.js"
+ * @import { WalletApi } from "./cip30.js"
+ */
 
 const LONGEST_MS = 3_600_000;
 const LINES = new RegExp(
@@ -41,4 +48,22 @@ export function signInFault(message, { origin, account, magic }) {
   if (!(life > 0 && life <= LONGEST_MS)) return "the sign-in never expires";
   const same = text === signInText({ origin, account, magic, nonce, issued, expires });
   return same ? null : "what the market asks to be signed is not a sign-in";
+}
+
+/**
+ * A session at *market*, which was dialled at *origin*: one signature of the wallet, once what it signs was read.
+ * @param {WalletApi} api
+ * @param {Api} market
+ * @param {string} origin
+ * @param {number} magic
+ * @returns {Promise<{token: string}>}
+ */
+export async function signInBy(api, market, origin, magic) {
+  if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
+  const address = await addressOf(api);
+  const { message } = await market.post("/v1/auth/challenge", { address, market: origin }, { bearer: "" });
+  const fault = signInFault(message, { origin, account: toHex(paymentHash(address)), magic });
+  if (fault) throw new Refused("SIGN_IN_ELSEWHERE", `${fault}. Nothing was signed: tell the operator of this market`);
+  const { signature, key } = await api.signData(address, message);
+  return market.post("/v1/auth/verify", { address, signature, key }, { bearer: "" });
 }

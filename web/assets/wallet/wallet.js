@@ -1,23 +1,9 @@
-// Any CIP-30 wallet: connect, sign in (CIP-8), and sign a transaction that this page has read first.
+// The CIP-30 wallets of this browser: which there are, connecting to one, and what one says in words.
 
-import { keepToken, post } from "../net/api.js";
-import { fromHex, toHex } from "../crypto/bytes.js";
-import { Refused } from "../money/records.js";
-import { signInFault } from "./signin.js";
+import { keepToken, market, post } from "../net/api.js";
+import { signInBy } from "./signin.js";
 
-/** @import { Bytes } from "../crypto/bytes.js" */
-
-/**
- * What a page may ask of a wallet (CIP-30); all bytes are hex.
- * @typedef {object} WalletApi
- * @property {() => Promise<number>} getNetworkId
- * @property {() => Promise<string[]>} getUsedAddresses
- * @property {() => Promise<string[]>} getUnusedAddresses
- * @property {() => Promise<string>} getChangeAddress
- * @property {() => Promise<string[] | null>} getUtxos
- * @property {(tx: string, partial: boolean) => Promise<string>} signTx
- * @property {(address: string, message: string) => Promise<{signature: string, key: string}>} signData
- */
+/** @import { WalletApi } from "./cip30.js" */
 
 /** @typedef {{name?: string, icon?: unknown, enable: () => Promise<WalletApi>}} Wallet */
 
@@ -48,61 +34,17 @@ export async function connect(key = chosen()) {
 }
 
 /**
- * Whether *network* (1 mainnet, 0 others) is the market's.
- * @param {WalletApi} api
- * @param {number} magic
- */
-export async function sameNetwork(api, magic) {
-  return (await api.getNetworkId()) === (magic === 764824073 ? 1 : 0);
-}
-
-/**
- * The address that signs in and pays: its payment key is the account.
- * @type {(api: WalletApi) => Promise<string>}
- */
-export const addressOf = async (api) => (await api.getUsedAddresses())[0] ?? api.getChangeAddress();
-
-/**
- * Every address that the wallet says is its own, as bytes; those of wallets before Shelley are left out.
- * @param {WalletApi} api
- */
-export async function ownAddresses(api) {
-  const told = await Promise.all([api.getUsedAddresses(), api.getUnusedAddresses(), api.getChangeAddress()]);
-  return [...new Set(told.flat().filter(Boolean))].map(fromHex).filter(isShelley);
-}
-
-/** @type {(address: Bytes) => boolean} */
-function isShelley(address) {
-  const kind = (address[0] ?? 0xff) >> 4;
-  return (kind <= 3 && address.length === 57) || ([6, 7].includes(kind) && address.length === 29);
-}
-
-/**
  * Sign in: one signature of the wallet. The session's token stays in this browser.
  * @param {string} key of the wallet
  * @param {number} magic
  */
 export async function signIn(key, magic) {
-  const api = await connect(key);
-  if (!(await sameNetwork(api, magic))) throw new Error("the wallet is on another network than this market");
-  const address = await addressOf(api);
-  const at = location.origin;
-  const { message } = await post("/v1/auth/challenge", { address, market: at }, { bearer: "" });
-  const fault = signInFault(message, { origin: at, account: toHex(paymentHash(address)), magic });
-  if (fault) throw new Refused("SIGN_IN_ELSEWHERE", `${fault}. Nothing was signed: tell the operator of this market`);
-  const { signature, key: coseKey } = await api.signData(address, message);
-  const session = await post("/v1/auth/verify", { address, signature, key: coseKey }, { bearer: "" });
+  const session = await signInBy(await connect(key), market, location.origin, magic);
   keepToken(session.token);
   localStorage.setItem(CHOSEN, key);
   await post("/session");
   return session;
 }
-
-/**
- * The payment key hash of an address's bytes: header, then 28 bytes.
- * @type {(address: string) => Bytes}
- */
-export const paymentHash = (address) => fromHex(address).slice(1, 29);
 
 const DECLINED = "The wallet declined. Nothing was signed.";
 
