@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapter.core import debt, registries
+from adapter.core import debt, registries, routed
 from adapter.core.state import Now, Own, State
 from adapter.core.workload import runtime_for
 from marketplace.domain.errors import Refusal
@@ -49,6 +49,7 @@ class Plan:
 
 
 Rule = tuple[bool, str, str]
+Asked = wire.LeaseProposed | wire.RouteProposed
 
 
 def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Plan | Declined:
@@ -57,6 +58,18 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
         terms = Terms.decode(proposal.terms)
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message, refusal.remedy)
+    plan = fit(state, own, terms, proposal, now)
+    if isinstance(plan, Declined):
+        return plan
+    for holds, code, why in (*_channel_rules(state, terms), *_worth_rules(state, own, terms)):
+        if not holds:
+            return Declined(code, why)
+    owing = debt.refusal(state, terms, now)
+    return plan if owing is None else Declined(*owing)
+
+
+def fit(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -> Plan | Declined:
+    """The same for all that does not depend on the channel which pays."""
     job = proposal.job
     for rules in (_identity, _bargain, _openness):
         for holds, code, why in rules(state, own, terms, proposal, now):
@@ -75,16 +88,10 @@ def check(state: State, own: Own, proposal: wire.LeaseProposed, now: Now) -> Pla
         workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message, refusal.remedy)
-    for holds, code, why in (*_channel_rules(state, terms), *_worth_rules(state, own, terms)):
-        if not holds:
-            return Declined(code, why)
-    owing = debt.refusal(state, terms, now)
-    return Plan(terms, grant) if owing is None else Declined(*owing)
+    return Plan(terms, grant)
 
 
-def _identity(
-    state: State, own: Own, terms: Terms, proposal: wire.LeaseProposed, now: Now
-) -> Iterator[Rule]:
+def _identity(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -> Iterator[Rule]:
     """The terms name this adapter, this network and this job."""
     offer = own.offer
     yield terms.magic == offer.magic, "WRONG_NETWORK", f"terms are for network {terms.magic}"
@@ -113,9 +120,7 @@ def _identity(
     yield now.wall_ms < terms.expires_at_ms, "QUOTE_EXPIRED", "the quote has expired"
 
 
-def _bargain(
-    state: State, own: Own, terms: Terms, proposal: wire.LeaseProposed, now: Now
-) -> Iterator[Rule]:
+def _bargain(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -> Iterator[Rule]:
     """The rules of the offer are those of the terms, and the ceiling is sane."""
     offer, limits = own.offer, own.limits
     same = (
@@ -141,9 +146,7 @@ def _bargain(
     )
 
 
-def _openness(
-    state: State, own: Own, terms: Terms, proposal: wire.LeaseProposed, now: Now
-) -> Iterator[Rule]:
+def _openness(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -> Iterator[Rule]:
     """The owner takes new work, of this kind, now."""
     yield not state.draining, "DRAINING", "the adapter drains: no new leases"
     yield not state.unable, "FEES_SHORT", f"the provider cannot pay for settling: {state.unable}"
@@ -246,14 +249,16 @@ def _channel_rules(state: State, terms: Terms) -> Iterator[Rule]:
     """
     fresh = terms.session_vk not in state.past.keys
     yield fresh, "CHANNEL_OVER", "this channel was used and is over"
+    routed_key = terms.session_vk in routed.keys(state)
+    yield not routed_key, "CHANNEL_DIFFERS", "this is the key of a lease that a router pays"
     known = state.channels.get(terms.session_vk)
     if known is None:
         return
     usable = known.stage in USABLE
     ending = known.end_asked or known.settling
     yield usable and not ending, "CHANNEL_OVER", "this channel was used and is over"
-    first = Terms.decode(known.terms)
-    yield first.consts() == terms.consts(), "CHANNEL_DIFFERS", "the channel has other constants"
+    same = known.hop is None and known.agreed.consts() == terms.consts()
+    yield same, "CHANNEL_DIFFERS", "the channel has other constants"
     yield not known.starved, "CLAIM_STARVED", "what is due on this channel does not come on chain"
 
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from adapter.core.admission import Declined
 from adapter.core.draft import Draft
-from adapter.core.state import Channel, Loss, Now, Own, State, Young
+from adapter.core.state import Channel, Now, Own, State
+from adapter.core.young import Loss, Young
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import owed, unit_ms
 

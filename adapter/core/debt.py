@@ -4,8 +4,9 @@
 the lease in question.  Unpaid over all of its channels here are at most two such ticks; then all of
 its leases pause.  A consumer that has paid nothing yet runs one lease, and further ones begin as
 far as two ticks of all but the dearest are no more than it has paid: the dearest could have been
-its first. Whoever owes gets no new lease; after an end for want of payment there is a wait besides,
-which doubles each time and is forgotten with time.
+its first. A lease that a router pays is reckoned by itself, two ticks of its own; that it ended
+unpaid is remembered against its router. Whoever owes gets no new lease; after an end for want of
+payment there is a wait besides, which doubles each time and is forgotten with time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from adapter.core import routed
 from adapter.core.draft import Draft
 from adapter.core.state import Channel, Debtor, Lease, Now, PauseCause, State
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -43,8 +45,9 @@ def _consumer(terms: bytes) -> bytes:
 
 
 def channels(state: State, consumer: bytes) -> Iterator[Channel]:
-    """The channels of one consumer's key, over or not."""
-    return (one for one in state.channels.values() if _consumer(one.terms) == consumer)
+    """The channels of one consumer's key, over or not; a router's hops are nobody's."""
+    own = (one for one in state.channels.values() if one.hop is None)
+    return (one for one in own if _consumer(one.terms) == consumer)
 
 
 def unpaid(state: State, consumer: bytes) -> int:
@@ -54,10 +57,14 @@ def unpaid(state: State, consumer: bytes) -> int:
 
 
 def beyond(state: State, lease: Lease) -> bool:
-    """True when another tick of *lease* would leave its consumer more than two ticks in debt."""
+    """True when another tick of *lease* would leave its consumer more than two ticks in debt; of
+    a routed lease, when it would leave that lease so.
+    """
     consumer, tick = lease.terms.consumer_vkh, lease.terms.tick_owed()
-    running = sum(one.terms.tick_owed() for one in _leases(state, consumer) if one.runs)
     next_tick = tick - tick // TOLERATED
+    if lease.routed is not None:
+        return routed.unpaid(lease, state.channels[lease.channel]) + next_tick > TICKS_BEYOND * tick
+    running = sum(one.terms.tick_owed() for one in _leases(state, consumer) if one.runs)
     return unpaid(state, consumer) + next_tick > TICKS_BEYOND * max(running, tick)
 
 
@@ -104,7 +111,7 @@ def may_begin(state: State, lease: Lease, now: Now) -> bool:
 def pause_limit_ms(lease: Lease, channel: Channel | None) -> int:
     """How long *lease* may be paused for want of payment in all."""
     limit = lease.terms.pause_limit_ms
-    if channel is not None and channel.paid:
+    if channel is not None and routed.signed(lease, channel):
         return limit
     return min(limit, NEW_PAUSE_TICKS * lease.terms.tick_ms)
 
@@ -136,4 +143,5 @@ def _left(known: Debtor, now_wall_ms: int) -> int:
 
 
 def _leases(state: State, consumer: bytes) -> Iterator[Lease]:
-    return (one for one in state.leases.values() if one.terms.consumer_vkh == consumer)
+    direct = (one for one in state.leases.values() if one.routed is None)
+    return (one for one in direct if one.terms.consumer_vkh == consumer)

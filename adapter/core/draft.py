@@ -49,7 +49,7 @@ class Draft:
 
     def forget(self, channel: Channel) -> None:
         """The channel is finished for good, or never opened: only a used key is remembered."""
-        past = self.state.past if channel.last is None else self.state.past.plus(channel)
+        past = self.state.past.plus(channel) if channel.used else self.state.past
         self.state = self.state.without_channel(channel.session_vk, past)
         self.durable = True
 

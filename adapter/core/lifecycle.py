@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import debt
+from adapter.core import debt, routed
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
@@ -164,8 +164,7 @@ def reconsider(draft: Draft, session_vk: bytes) -> None:
     channel = draft.state.channels.get(session_vk)
     if channel is None:
         return
-    consumer = Terms.decode(channel.terms).consumer_vkh
-    for lease in [one for one in draft.state.leases.values() if one.terms.consumer_vkh == consumer]:
+    for lease in _alike(draft, channel):
         pays = draft.channel_of(lease)
         if pays is not None and lease.state is LeaseState.PAUSED:
             if not overdue(draft.state, lease, pays):
@@ -173,6 +172,14 @@ def reconsider(draft: Draft, session_vk: bytes) -> None:
         if lease.channel == session_vk:
             close_if_done(draft, lease)
     settle_if_due(draft, session_vk)
+
+
+def _alike(draft: Draft, channel: Channel) -> list[Lease]:
+    """The leases that what was paid here may let go on: the consumer's, or the hop's own."""
+    if channel.hop is not None:
+        return list(draft.state.on(channel.session_vk))
+    consumer = Terms.decode(channel.terms).consumer_vkh
+    return [one for one in draft.state.leases.values() if one.terms.consumer_vkh == consumer]
 
 
 def _thaw(draft: Draft, lease: Lease, channel: Channel) -> None:
@@ -193,12 +200,13 @@ def _thaw(draft: Draft, lease: Lease, channel: Channel) -> None:
 def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> None:
     """End it, for *reason*: the first reason that was given stands."""
     if lease.state is LeaseState.OFFERED:
+        routed.release(draft, lease)
         draft.drop(step(lease, LeaseEvent.STOP))
         return
     if lease.reason is not None or lease.exited:
         return
     if reason is EndReason.UNPAID:
-        debt.strike(draft, lease.terms.consumer_vkh)
+        debt.strike(draft, routed.payer(draft.state, lease))
     lease = replace(lease, reason=reason, message=message)
     if lease.wish is Wish.WAIT:
         finish(draft, lease, reason, message)
@@ -247,6 +255,7 @@ def finish(
     draft.put(lease)
     if ran:  # before the end is told: what is left of the job's budget counts from this receipt
         lease = receipt(draft, lease, final=True)
+    routed.release(draft, lease)
     draft.progress(
         lease.id, "FINISHED", reason=reason.value, message=message or None, exit_code=exit_code
     )
@@ -300,9 +309,9 @@ def close_if_done(draft: Draft, lease: Lease) -> None:
     if lease.unpaid:
         draft.alarm("UNPAID_END", f"lease {lease.id} ended with an unanswered receipt")
         channel = draft.channel_of(lease)
-        owed = 0 if channel is None else channel.owed - channel.paid
+        owed = 0 if channel is None else routed.unpaid(lease, channel)
         if lease.reason is not EndReason.UNPAID and owed >= lease.terms.tick_owed():
-            debt.strike(draft, lease.terms.consumer_vkh)
+            debt.strike(draft, routed.payer(draft.state, lease))
     draft.drop(step(lease, LeaseEvent.SETTLED))
 
 
@@ -319,7 +328,8 @@ def settle_if_due(draft: Draft, session_vk: bytes) -> None:
         return
     last_ms = max((lease.final_wall_ms for lease in leases), default=0)
     waited = draft.now.wall_ms - last_ms >= draft.own.limits.final_wait_ms
-    if channel.paid < channel.owed and leases and not waited:
+    short = channel.paid < channel.owed or any(one.routed and one.unpaid for one in leases)
+    if short and leases and not waited:
         return
     draft.put_channel(replace(channel, settling=True))
     draft.effects.append(Settle(session_vk))

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from adapter.core.hop import Hop, Routed
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle
+from adapter.core.young import Loss, Young
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering.meter import Meter
+from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import SignedTerms, Terms
@@ -47,52 +50,19 @@ class PauseCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Young:
-    """A channel that was served before a block held it: see ``before_block``.
-
-    *allowance*: lovelace that may be served at depth 0; *marks*: whose money it is, and by which
-    transactions it came; *in_block*: a block holds its open transaction now, *was_in_block*: one
-    did once; *void_wall_ms*: when none could any more (0: one can).
-    """
-
-    allowance: int
-    marks: frozenset[bytes]
-    in_block: bool = False
-    was_in_block: bool = False
-    void_wall_ms: int = 0
-
-    @property
-    def void(self) -> bool:
-        """True once no block can hold it any more."""
-        return self.void_wall_ms > 0
-
-    @property
-    def waits(self) -> bool:
-        """True while its block may come."""
-        return not self.in_block and not self.void
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What was served on an open that no block ever held, and when that was known."""
-
-    wall_ms: int
-    lovelace: int
-
-
-@dataclass(frozen=True, slots=True)
 class Channel:
     """A channel that pays this adapter.
 
-    *terms*: the first lease's bytes, whose constants the datum must hold; *origin*: hex id of the
-    open transaction; *capacity*: the most that vouchers may reach; *limit*: what may be relied upon
-    at the present depth; *expected*: the open transaction was seen to wait for its block;
+    *terms*: the first lease's bytes, whose constants the datum must hold (empty for a hop);
+    *origin*: hex id of the open transaction; *capacity*: the most that vouchers may reach; *limit*:
+    what may be relied upon at the present depth; *expected*: the open transaction was seen to wait;
     *voucher*: the greatest; *last*: the last receipt of the channel's chain; *leases*: all that it
     ever paid; *final*: its end lies too deep for a rollback, which was first seen at
     *final_wall_ms*; *exposed_at_ms*: when unclaimed money passed the owner's limit (0: it did not),
     *exposed_due*: what was due then, *starved*: it did not come on chain in time; *keep_ms*: how
     long its consumer ordered it to be kept while it is idle (0: it said nothing); *young*: what it
-    was trusted with before a block held it, None where that was nothing.
+    was trusted with before a block held it, None where that was nothing; *hop*: what it is beside
+    that where a router pays over it: its leases have chains of their own then.
     """
 
     session_vk: bytes
@@ -118,11 +88,31 @@ class Channel:
     expected: bool = False
     keep_ms: int = 0
     young: Young | None = None
+    hop: Hop | None = None
+
+    @property
+    def agreed(self) -> Agreed:
+        """What it must be on the chain."""
+        return self.hop or Terms.decode(self.terms)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was ever served or signed on it."""
+        return self.last is not None or (self.hop is not None and self.hop.last is not None)
 
     @property
     def owed(self) -> int:
-        """Lovelace owed by all of the channel's leases so far."""
+        """Lovelace owed by all of the channel's leases so far; of a hop's leases as far as they
+        have a leaf each.
+        """
+        if self.hop is not None:
+            return self.hop.due
         return self.last.channel_owed if self.last else 0
+
+    @property
+    def relied(self) -> int:
+        """Lovelace of it that served leases rely on."""
+        return self.owed if self.hop is None else self.hop.relied
 
     @property
     def paid(self) -> int:
@@ -149,7 +139,8 @@ class Lease:
     *begun_ns*: boot clock at which the lease's time began (its receipts' zero); *unpaid*: channel
     totals of its receipts that no voucher covers; *lost_told*: lost milliseconds by cause that
     receipts stated already; *paused_ms*: pause time that counts against the limit, *frozen_ms*: all
-    of it; *hard*: the stop has no grace left.
+    of it; *hard*: the stop has no grace left; *routed*: the hop that pays it, None of a lease that
+    its consumer's own channel pays: then *unpaid* are the lease's own totals.
     """
 
     id: str
@@ -185,6 +176,7 @@ class Lease:
     removed: bool = False
     final_wall_ms: int = 0
     log_offset: int = 0
+    routed: Routed | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -194,7 +186,7 @@ class Lease:
     @property
     def channel(self) -> bytes:
         """The channel that pays it."""
-        return self.terms.session_vk
+        return self.terms.session_vk if self.routed is None else self.routed.hop
 
     @property
     def owed(self) -> int:

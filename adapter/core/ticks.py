@@ -1,7 +1,8 @@
 """Readings to receipts, vouchers to trust: the arithmetic of a tick, without IO.
 
-A receipt's total never exceeds the terms' ceiling, what the channel can pay at its depth, nor the
-lease's own time: what was delivered beyond is the adapter's gift, so it stops in time.
+A receipt's total never exceeds the terms' ceiling, what the channel can pay at its depth, what a
+hop keeps for the lease, nor the lease's own time: what was delivered beyond is the adapter's gift,
+so it stops in time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import debt
+from adapter.core import debt, routed
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.state import Channel, Lease, Limits, Now, PauseCause, State
@@ -36,8 +37,7 @@ def fold(meters: Iterable[Meter], readings: Iterable[Reading]) -> tuple[Meter, .
 
 def affordable(lease: Lease, channel: Channel) -> int:
     """The largest unit_ms whose price neither the ceiling nor the channel's limit forbids."""
-    others = channel.owed - lease.owed
-    money = max(0, min(lease.terms.ceiling, channel.limit - others))
+    money = max(0, routed.room(lease, channel, channel.limit))
     return ((money + 1) * 1_000_000_000 - 1) // lease.terms.rate_micro
 
 
@@ -56,10 +56,12 @@ def receipt(draft: Draft, lease: Lease, final: bool = False) -> Lease:
     if units == before and not final:
         return lease
     lease_owed = owed(units, terms.rate_micro)
+    chain = channel.last if lease.routed is None else lease.last
+    chain_owed = chain.channel_owed if chain else 0
     body = Receipt(
-        session_vk=lease.channel,
+        session_vk=terms.session_vk,
         lease=lease.id,
-        seq=channel.last.seq + 1 if channel.last else 1,
+        seq=chain.seq + 1 if chain else 1,
         t0_ms=t0,
         t1_ms=t1,
         wall_ms=draft.now.wall_ms,
@@ -67,18 +69,21 @@ def receipt(draft: Draft, lease: Lease, final: bool = False) -> Lease:
         resource=terms.resource,
         unit_ms_total=units,
         lease_owed=lease_owed,
-        channel_owed=channel.owed + lease_owed - lease.owed,
+        channel_owed=chain_owed + lease_owed - lease.owed,
         lost=lost,
         readings=totals.root,
-        previous=channel.last.hash if channel.last else GENESIS,
+        previous=chain.hash if chain else GENESIS,
         final=final,
     )
     signed = SignedReceipt.sign(body, draft.own.signer)
-    waits = body.channel_owed > channel.paid
+    waits = body.channel_owed > routed.signed(lease, channel)
     unpaid = (*lease.unpaid, body.channel_owed) if waits else lease.unpaid
     draft.ticks.append(signed)
     draft.send(wire.ReceiptSent(lease.id, signed))
-    draft.put_channel(replace(channel, last=body))
+    if lease.routed is None:
+        draft.put_channel(replace(channel, last=body))
+    else:
+        routed.owes(draft, lease, lease_owed)
     told = {part.cause: lease.lost_told.get(part.cause, 0) + part.ms for part in lost}
     lost_told = {**lease.lost_told, **told}
     return draft.put(replace(lease, last=body, unpaid=unpaid, lost_told=lost_told))
@@ -139,14 +144,15 @@ def too_young(state: State, lease: Lease, channel: Channel) -> bool:
         if one.id != lease.id and one.signed_for and not one.exited and one.pause is None
     )  # fmt: skip
     return channel.limit < channel.capacity and (
-        channel.owed + beside + lease.terms.tick_owed() > channel.limit
+        channel.relied + beside + lease.terms.tick_owed() > channel.limit
     )
 
 
 def exhausted(lease: Lease, channel: Channel) -> bool:
-    """True when another full tick does not fit under the ceiling or into the channel."""
-    tick = lease.terms.tick_owed()
-    return lease.owed + tick > lease.terms.ceiling or channel.owed + tick > channel.capacity
+    """True when another full tick does not fit under the ceiling or into the channel, or into what
+    a hop keeps for it.
+    """
+    return lease.owed + lease.terms.tick_owed() > routed.room(lease, channel, channel.capacity)
 
 
 def take_voucher(draft: Draft, voucher: Voucher) -> Channel | None:
@@ -158,6 +164,8 @@ def take_voucher(draft: Draft, voucher: Voucher) -> Channel | None:
     channel = draft.state.channels.get(voucher.session_vk)
     if channel is None:
         raise VoucherRefused("the voucher is for a channel that does not pay this adapter")
+    if channel.hop is not None:
+        raise VoucherRefused("the voucher is a hop's: it comes with the statement of what it pays")
     if voucher.cumulative <= channel.paid:
         return None
     if voucher.cumulative > channel.capacity:
@@ -178,10 +186,15 @@ def blind(state: State, lease: Lease, now: Now, limits: Limits) -> bool:
     channels do: the chain said nothing of it for half the time that a Close takes, or shows for
     *unread_ms* something that cannot be read, which no honest step does.
     """
-    sight = state.sight(lease.channel)
+    return unseen(state, lease.channel, lease.terms.close_period_ms, now, limits)
+
+
+def unseen(state: State, session_vk: bytes, close_period_ms: int, now: Now, limits: Limits) -> bool:
+    """The same of a channel that closes within *close_period_ms*."""
+    sight = state.sight(session_vk)
     if sight.unread_since_ms is not None and now.boot_ms - sight.unread_since_ms > limits.unread_ms:
         return True
-    return (now.boot_ms - sight.seen_ms) * 2 > lease.terms.close_period_ms
+    return (now.boot_ms - sight.seen_ms) * 2 > close_period_ms
 
 
 def pause_cause(

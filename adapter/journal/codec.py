@@ -10,13 +10,16 @@ from typing import Any, cast
 
 import cbor2
 
-from adapter.core.state import Channel, Lease, PauseCause, Young
+from adapter.core.state import Channel, Lease, PauseCause
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle
+from adapter.core.young import Young
+from adapter.journal.hops import fixed_from, fixed_row, routed_from, routed_row
 from marketplace.domain.errors import Halt, Malformed
 from marketplace.domain.metering.codec import meter_from_wire, meter_to_wire
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
+from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.supply.grant import Grant
@@ -46,7 +49,8 @@ def lease_fixed(lease: Lease) -> bytes:
     g = lease.grant
     granted = [list(g.gpus), g.share, g.cpu_milli, g.memory_mib, g.disk_mib]
     secrets = dict(lease.secrets)
-    return cbor2.dumps([lease.job.to_wire(), lease.signed.to_wire(), secrets, granted])
+    routed = [] if lease.routed is None else [routed_row(lease.routed)]  # else the row of before
+    return cbor2.dumps([lease.job.to_wire(), lease.signed.to_wire(), secrets, granted, *routed])
 
 
 def lease_moving(lease: Lease) -> bytes:
@@ -86,14 +90,16 @@ def lease_moving(lease: Lease) -> bytes:
 def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
     """The reverse of both."""
     try:
-        job, signed, secrets, granted = cast(list[Any], cbor2.loads(fixed))
+        job, signed, secrets, granted, *routed = cast(list[Any], cbor2.loads(fixed))
         m = cast(dict[str, Any], cbor2.loads(moving))
         terms = SignedTerms.from_wire(signed)
+        body = terms.body
         return Lease(
             id=id_,
             job=JobSpec.from_wire(job),
             signed=terms,
-            terms=terms.terms,
+            terms=RoutedTerms.decode(body).terms if routed else terms.terms,
+            routed=routed_from(routed[0], body) if routed else None,
             secrets=secrets,
             grant=Grant(tuple(granted[0]), *granted[1:]),
             state=LeaseState[m["state"]],
@@ -129,9 +135,11 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
 def channel_row(channel: Channel) -> bytes:
     """A channel without its voucher, which has a table of its own."""
     young = {} if channel.young is None else {"young": _young_row(channel.young)}
+    hop = {} if channel.hop is None else {"hop": fixed_row(channel.hop)}
     return cbor2.dumps(
         {
-            **young,  # of a channel that was not served before its block the row is as it was
+            **young,  # of a channel that was not served before its block the row is as it was,
+            **hop,  # and so of one that its consumer opened
             "terms": channel.terms,
             "origin": channel.origin,
             "stage": channel.stage.value,
@@ -157,10 +165,11 @@ def channel_row(channel: Channel) -> bytes:
 
 
 def channel_from(session_vk: bytes, row: bytes, voucher: Voucher | None) -> Channel:
-    """The reverse."""
+    """The reverse; of a hop without its payments and leases (:mod:`.hops`)."""
     try:
         m = cast(dict[str, Any], cbor2.loads(row))
         last, stage, young = m.pop("last"), m.pop("stage"), m.pop("young", None)
+        hop = m.pop("hop", None)
         return Channel(
             session_vk=session_vk,
             stage=ChannelStage(stage),
@@ -168,6 +177,7 @@ def channel_from(session_vk: bytes, row: bytes, voucher: Voucher | None) -> Chan
             leases=tuple(m.pop("leases")),
             voucher=voucher,
             young=None if young is None else Young(young[0], frozenset(young[1]), *young[2:]),
+            hop=None if hop is None else fixed_from(session_vk, hop),
             **m,
         )
     except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:

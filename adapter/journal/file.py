@@ -8,7 +8,8 @@
 * ``payments``: what each transaction in a block did to our money (:mod:`.payments`), kept for good;
 * ``spent``: session keys of channels that are forgotten;
 * ``debtors``: whose leases ended for want of payment;
-* ``losses``: what was served on opens that no block ever held.
+* ``losses``: what was served on opens that no block ever held;
+* ``hop_payments``, ``hop_leases``: of routers' hops (:mod:`.hops`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from adapter.journal import hops
 from adapter.journal.codec import JournalFault, JournalHeld
 from marketplace.disk import DiskFault, DiskFull
 
@@ -69,7 +71,7 @@ class JournalFile:
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute(f"PRAGMA journal_size_limit={WAL_BYTES}")
             self.db.execute("PRAGMA synchronous=FULL")
-            self.db.executescript(_SCHEMA)
+            self.db.executescript(_SCHEMA + hops.SCHEMA)
             self.db.execute("INSERT OR IGNORE INTO meta VALUES ('version', ?)", (VERSION,))
             found = self.db.execute("SELECT value FROM meta WHERE name='version'").fetchone()
         if found[0] != VERSION:

@@ -18,14 +18,16 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import cbor2
 
 from adapter.core.events import Outcome, Send
-from adapter.core.state import Channel, Debtor, Lease, Loss, Past, State
+from adapter.core.state import Channel, Debtor, Lease, Past, State
+from adapter.core.young import Loss
+from adapter.journal import hops
 from adapter.journal.codec import (
     JournalFault,
     channel_from,
@@ -92,7 +94,7 @@ class Journal:
                 for vk, cumulative, signature in self._db.execute("SELECT * FROM vouchers")
             }
             self._channels = {
-                vk: channel_from(vk, row, vouchers.get(vk))
+                vk: self._whole(channel_from(vk, row, vouchers.get(vk)))
                 for vk, row in self._db.execute("SELECT session_vk, row FROM channels")
             }
             self._drop_strays()
@@ -116,6 +118,12 @@ class Journal:
             dict(self._leases), dict(self._channels), draining=self._draining, past=self._past,
             debtors=self._debtors, losses=self._losses,
         )  # fmt: skip
+
+    def _whole(self, channel: Channel) -> Channel:
+        if channel.hop is None:
+            return channel
+        hop = hops.filled(self._db, channel.hop)
+        return replace(channel, hop=hop, voucher=hop.last and hop.last.voucher)
 
     def _drop_strays(self) -> None:
         """Ended leases without a channel, as adapters before this rule left them."""
@@ -182,6 +190,7 @@ class Journal:
             forgotten = self._channels.keys() - state.channels.keys()
             for vk in forgotten:
                 self._forget_channel(self._channels[vk])
+            hops.drop(self._db, [self._channels[vk] for vk in forgotten])
             if state.past is not self._past:
                 self._put_past(state.past)
             for vk, channel in state.channels.items():
@@ -273,9 +282,14 @@ class Journal:
         self._fixed[lease.id] = fixed
 
     def _put_channel(self, channel: Channel) -> None:
-        row, vk = channel_row(channel), channel.session_vk
-        self._db.execute("INSERT OR REPLACE INTO channels VALUES (?,?)", (vk, row))
-        if channel.voucher is not None:
+        vk, hop = channel.session_vk, channel.hop
+        known = self._channels.get(vk)
+        if hop is not None:
+            hops.put(self._db, known.hop if known else None, hop)
+        if hop is None or known is None or not _still(known, channel):
+            row = channel_row(channel)
+            self._db.execute("INSERT OR REPLACE INTO channels VALUES (?,?)", (vk, row))
+        if channel.voucher is not None and hop is None:
             self._db.execute(
                 "INSERT INTO vouchers VALUES (?,?,?) ON CONFLICT (session_vk) DO UPDATE SET "
                 "cumulative=excluded.cumulative, signature=excluded.signature "
@@ -361,3 +375,8 @@ class Journal:
 
 def _chain(previous: bytes, body: bytes, signature: bytes) -> bytes:
     return blake2b_256(previous + body + signature)
+
+
+def _still(known: Channel, channel: Channel) -> bool:
+    """Whether the channel's own row is as it was: a hop's tick changes its other rows only."""
+    return replace(known, hop=channel.hop, voucher=channel.voucher) == channel

@@ -51,7 +51,6 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Claim, Closing, Finish
 from marketplace.domain.money.channel_refusals import ChannelUnfit as Unfit
 from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import DEVNET_MAGIC
@@ -295,6 +294,8 @@ class ChannelAgent:
         if vk in self._origins:
             return await self._finder.find(vk, self._origins[vk], height)
         tx_id = bytes.fromhex(known.origin)
+        if known.hop is not None:  # its router said which
+            return await self._finder.find(vk, OutRef(tx_id, known.hop.index), height)
         moves = await self._chain.moves(tx_id)
         for output in moves.outputs if moves is not None else ():
             try:
@@ -331,7 +332,7 @@ class ChannelAgent:
             )
             stage = ChannelStage.CLOSING
         else:
-            can, expire = check_channel(Terms.decode(known.terms), view, snapshot), 0
+            can, expire = check_channel(known.agreed, view, snapshot), 0
             stage = ChannelStage.OPEN
         await self._handle(
             Sighted(known.session_vk, stage, view.claimed, can.most, can.now, expire)
@@ -409,7 +410,7 @@ class ChannelAgent:
         self._unread[vk] = self._unread.get(vk, 0) + 1
         if self._unread[vk] < UNREAD_LOOKS or _signed(known) - known.claimed < least:
             return
-        consts = Terms.decode(known.terms).consts()
+        consts = known.agreed.consts()
 
         def worth(view: ChannelView) -> int:
             return takeable(snapshot, view, _signed(known))

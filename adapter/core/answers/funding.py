@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapter.core import debt, lifecycle
+from adapter.core import debt, lifecycle, routed
 from adapter.core.draft import Draft
 from adapter.core.state import (
     Channel,
@@ -18,6 +18,9 @@ def fund(draft: Draft, lease: Lease, channel: Channel) -> None:
     """Start it if the channel carries it; wait while the open transaction, or the top-up of a
     channel that is used again, is too young.
     """
+    if lease.routed is not None:
+        _over_a_hop(draft, lease, channel)
+        return
     left = left_for(draft, lease, channel)
     if channel.starved:
         return  # until a claim lands; see await_money for how long
@@ -40,6 +43,15 @@ def fund(draft: Draft, lease: Lease, channel: Channel) -> None:
             lifecycle.begin(draft, lease)
 
 
+def _over_a_hop(draft: Draft, lease: Lease, channel: Channel) -> None:
+    """Start it once its router has committed itself, and the hop is deep enough: what it keeps for
+    the lease was booked when the terms were signed.
+    """
+    deep = not too_young(draft.state, lease, channel)
+    if routed.committed(lease, channel) and deep and not channel.starved:
+        lifecycle.begin(draft, lease)
+
+
 def left_for(draft: Draft, lease: Lease, channel: Channel) -> int:
     """What the channel has for *lease*, beside those that were begun."""
     ahead = sum(
@@ -60,22 +72,26 @@ def await_money(draft: Draft, lease: Lease) -> None:
         lease = draft.state.leases.get(lease.id, lease)
     if not lease.awaits_money:
         return
-    seen = channel is not None and (
-        channel.expected
-        or channel.paid > 0
-        or (
-            channel.stage is ChannelStage.OPEN
-            and left_for(draft, lease, channel) >= lease.terms.ceiling
-        )
-    )
+    seen = channel is not None and _seen(draft, lease, channel)
     unseen = limits.fund_wait_ms if draft.own.offer.magic == DEVNET_MAGIC else limits.fund_blind_ms
     most = limits.fund_seen_ms if seen else unseen
     if draft.now.wall_ms - lease.signed_wall_ms > most:
         why = f"no channel that carries the ceiling within {most} ms"
-        if (
+        if lease.routed is not None:
+            why = f"its router did not sign for it, or its hop was not seen, within {most} ms"
+        elif (
             channel is not None
             and channel.stage is ChannelStage.OPEN
             and not debt.may_begin(draft.state, lease, draft.now)
         ):
             why = f"what runs here did not pay enough for one more lease within {most} ms"
         lifecycle.stop(draft, lease, EndReason.CHANNEL_REFUSED, why)
+
+
+def _seen(draft: Draft, lease: Lease, channel: Channel) -> bool:
+    """Whether the money of *lease* is there, or on its way: then it may take its time."""
+    if lease.routed is not None:
+        return routed.committed(lease, channel)
+    carries = left_for(draft, lease, channel) >= lease.terms.ceiling
+    opened = channel.stage is ChannelStage.OPEN
+    return channel.expected or channel.paid > 0 or (opened and carries)

@@ -8,7 +8,7 @@ from typing import Final
 
 from adapter.core import lifecycle
 from adapter.core.admission import Declined, check
-from adapter.core.answers import opening
+from adapter.core.answers import opening, route
 from adapter.core.answers.chain import tell_settled
 from adapter.core.answers.funding import fund
 from adapter.core.draft import Draft
@@ -21,7 +21,7 @@ from adapter.core.ticks import take_voucher
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.keep import Keep
-from marketplace.domain.money.terms import SignedTerms, Terms
+from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import EndReason, LeaseEvent, LeaseState
@@ -43,6 +43,12 @@ def heard(draft: Draft, message: wire.Message) -> None:
                 draft.alarm(refusal.code, refusal.message)
                 return
             lifecycle.reconsider(draft, voucher.session_vk)
+        case wire.HopOpened():
+            route.opened(draft, message)
+        case wire.RouteProposed():
+            route.proposed(draft, message)
+        case wire.HopPaid():
+            route.paid(draft, message)
         case wire.EndSent(end):
             _end(draft, end)
         case wire.KeepSent(keep):
@@ -85,6 +91,9 @@ def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
         )  # fmt: skip
         return
     if lease.state is not LeaseState.OFFERED:
+        return
+    if lease.routed is not None:
+        route.both_signed(draft, lease, message)
         return
     try:
         message.terms.verify()
@@ -131,8 +140,8 @@ def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
 
 def _other_channel(known: Channel, lease: Lease, channel_tx: str) -> bool:
     """A session key is one channel's for ever: the same open transaction, the same constants."""
-    differs = Terms.decode(known.terms).consts() != lease.terms.consts()
-    return differs or bool(channel_tx and channel_tx != known.origin)
+    differs = known.agreed.consts() != lease.terms.consts()
+    return known.hop is not None or differs or bool(channel_tx and channel_tx != known.origin)
 
 
 def _end(draft: Draft, end: End) -> None:
@@ -175,6 +184,7 @@ def link_up(draft: Draft) -> None:
             draft.put(replace(lease, pause=PauseCause.UNPAID), durable=False)
     draft.send(wire.OfferPosted(draft.own.offer, draft.state.draining), durable=False)
     draft.send(wire.LeasesHeld(sorted(draft.state.leases)), durable=False)
+    route.said_again(draft)
     _announce(draft)
 
 

@@ -68,7 +68,7 @@ def _over_for_good(draft: Draft, channel: Channel) -> bool:
     """Whether nothing of a channel without leases can matter any more, on chain or to a reader."""
     now, limits = draft.now.wall_ms, draft.own.limits
     if channel.stage is ChannelStage.OPENING:  # nobody opened it: nothing was served on it
-        return channel.last is None and now - channel.idle_since_wall_ms >= limits.linger_ms
+        return not channel.used and now - channel.idle_since_wall_ms >= limits.linger_ms
     young = channel.young
     if young is not None and young.void and not channel.settled_tx:
         return now - young.void_wall_ms >= limits.linger_ms

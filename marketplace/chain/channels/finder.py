@@ -28,9 +28,9 @@ from marketplace.chain.transaction.snapshot import Scripts, Snapshot
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money import channel as twin
 from marketplace.domain.money.address import Address, Credential
+from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel import Channel, Closing, Consts, Open, Stage
 from marketplace.domain.money.channel_refusals import ChannelUnfit
-from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, depth
 
 _MOST_STEPS: Final = 10_000
@@ -314,16 +314,16 @@ def takeable(snapshot: Snapshot, view: ChannelView, signed: int) -> int:
     )
 
 
-def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capacity:
+def check_channel(agreed: Agreed, view: ChannelView, snapshot: Snapshot) -> Capacity:
     """What adapter and payer both demand before they serve or sign, and how much to rely on.
 
     :class:`~marketplace.domain.money.channel_refusals.ChannelUnfit` says which fact differs from
-    *terms*.
+    what was *agreed*.
     """
     facts = (
-        (terms.magic == snapshot.magic, "the terms are for another network"),
-        (terms.session_vk == view.session_vk, "it is another session key's"),
-        (bytes.fromhex(terms.asset) == view.unit, "it holds another asset"),
+        (agreed.magic == snapshot.magic, "it was agreed for another network"),
+        (agreed.session_vk == view.session_vk, "it is another session key's"),
+        (bytes.fromhex(agreed.asset) == view.unit, "it holds another asset"),
         (all(unit == view.unit for unit, _ in view.utxo.assets), "it holds foreign tokens"),
         (view.utxo.script_hash is None, "it carries a reference script"),
         (not view.closing, "it is closing"),
@@ -334,8 +334,8 @@ def check_channel(terms: Terms, view: ChannelView, snapshot: Snapshot) -> Capaci
     opened = datum.read_channel(view.first, view.unit)
     stake = opened.address.stake
     at = Address(Credential(snapshot.scripts.stub_hash, True), stake)
-    twin.check_channel(opened, at, terms.consts(), 0)
-    if not isinstance(view.stage, Open) or view.consts != terms.consts():
+    twin.check_channel(opened, at, agreed.consts(), 0)
+    if not isinstance(view.stage, Open) or view.consts != agreed.consts():
         raise ChannelUnfit(f"channel {view.session_vk.hex()[:16]}: its stage or constants differ")
     kept = reserve(snapshot, _out(view.utxo), view.unit)
     if view.unit and view.utxo.lovelace < kept:

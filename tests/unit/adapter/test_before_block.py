@@ -10,8 +10,9 @@ import pytest
 from adapter.core import before_block
 from adapter.core.decide import wake
 from adapter.core.events import Examine, OpenNotTaken, OpenTaken, OpenVoid, Outcome, Passed
-from adapter.core.state import Channel, Loss, Own, PauseCause
+from adapter.core.state import Channel, Own, PauseCause
 from adapter.core.wish import Wish
+from adapter.core.young import Loss
 from adapter.journal.journal import Journal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage

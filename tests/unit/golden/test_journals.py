@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from adapter.core.events import Outcome, Send
+from adapter.core.hop import Hop, Routed
 from adapter.core.state import Channel, Debtor, Lease, Past, State
 from adapter.core.workload import Handle
 from adapter.journal.journal import Journal, StoredTx
@@ -28,13 +29,27 @@ from marketplace.client.wallet import one_open
 from marketplace.domain.metering.merkle import MerkleLog
 from marketplace.domain.metering.meter import Meter
 from marketplace.domain.metering.reading import Evidence, Reading
+from marketplace.domain.money.channel import Consts
+from marketplace.domain.money.route.leaves import Leaf
+from marketplace.domain.money.route.payee import Served
+from marketplace.domain.money.route.terms import RoutedTerms
+from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.supply.grant import Grant
 from marketplace.market.base.records import Record
 from tests.unit.support import snapshot as ledger
 from tests.unit.support.golden import enums_in, filled, pinned, shown
-from tests.unit.support.pinned import GIVEN, RECEIPT, SESSION, SIGNED_RECEIPT, TERMS, VOUCHER
+from tests.unit.support.hop_out import HOP, payment
+from tests.unit.support.pinned import (
+    ADAPTER,
+    GIVEN,
+    RECEIPT,
+    SESSION,
+    SIGNED_RECEIPT,
+    TERMS,
+    VOUCHER,
+)
 
 EVIDENCE = Evidence(energy_mj=77, cpu_ns=88)  # the counters: the rest of a reading is in its leaf
 METER = filled(
@@ -49,18 +64,42 @@ def state() -> State:
     """One lease and its channel, and every table with a row."""
     handle = filled(Handle, ports={8080: ("127.0.0.1", 40_000)})
     given = {**GIVEN, "Meter": METER, "Handle": handle, "Grant": filled(Grant)}
-    lease = filled(Lease, given, id="lease_1", meters=(METER,), last=RECEIPT, **UNSTORED)
+    lease = filled(
+        Lease, given, id="lease_1", meters=(METER,), last=RECEIPT, routed=None, **UNSTORED
+    )
     channel = filled(
         Channel, given, session_vk=SESSION.verify_key, leases=("lease_1",), last=RECEIPT,
-        terms=TERMS.encode(), voucher=VOUCHER,
+        terms=TERMS.encode(), voucher=VOUCHER, hop=None,
     )  # fmt: skip
+    routed, hop = over_a_hop(lease, channel)
     return State(
-        {lease.id: lease},
-        {channel.session_vk: channel},
+        {lease.id: lease, routed.id: routed},
+        {channel.session_vk: channel, hop.session_vk: hop},
         draining=True,
         past=filled(Past),
         debtors={b"\x0d" * 28: filled(Debtor)},
     )
+
+
+def over_a_hop(lease: Lease, channel: Channel) -> tuple[Lease, Channel]:
+    """A lease that a router pays, and the hop that it pays it over, forked."""
+    vk, terms = HOP.verify_key, RoutedTerms(replace(TERMS, lease="lease_2"), b"\x0e" * 32)
+    body = terms.encode()
+    paid = Routed(vk, terms.hash, 7_000, b"a route", b"\x0f" * 64, b"\x10" * 32)
+    served = Served("lease_2", TERMS.session_vk, 20, 7_000, 60, 40)
+    payments = [payment([Leaf(terms.hash, amount)], 3, bytes(32)) for amount in (40, 41)]
+    consts = Consts(vk, TERMS.adapter_vkh, TERMS.payout, b"\x0d" * 28, 86_400_000, 33)
+    hop = Hop(consts, 42, "", 1, {terms.hash: served}, *payments)
+    return (
+        replace(
+            lease, id="lease_2", terms=terms.terms, routed=paid, last=None,
+            signed=SignedTerms(body, ADAPTER.sign(body), SESSION.sign(body)),
+        ),
+        replace(
+            channel, session_vk=vk, terms=b"", hop=hop, voucher=payments[0].voucher, last=None,
+            leases=("lease_2",), young=None,
+        ),
+    )  # fmt: skip
 
 
 def test_an_old_journal_of_an_adapter_is_read() -> None:
