@@ -95,7 +95,8 @@ def by_lease(
             found.append(
                 {
                     "lease": lease.id, "job": lease.terms.job, "state": lease.state.name,
-                    "channel": channel.session_vk.hex(), "owed": lease.owed, "cost": part,
+                    "channel": channel.session_vk.hex(), "routed": lease.routed is not None,
+                    "owed": lease.owed, "cost": part,
                     "net": lease.owed - part, "ended": channel.stage is ChannelStage.ENDED,
                 }
             )  # fmt: skip

@@ -16,6 +16,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from adapter.core import routed
+from adapter.core.hop import Hop
 from adapter.core.state import Channel, Lease
 from adapter.daemon.daemon import Daemon
 from marketplace.domain.errors import Fault, NotFound, Refusal
@@ -139,7 +141,8 @@ def _lease(daemon: Daemon, lease: Lease) -> dict[str, Any]:
         "lost_ms": {cause.value: ms for cause, ms in totals.lost_ms},
         "owed": lease.owed,
         "ceiling": lease.terms.ceiling,
-        "paid": channel.paid if channel else 0,
+        "paid": routed.signed(lease, channel) if channel else 0,
+        "hop": None if lease.routed is None else lease.routed.hop.hex(),
         "utilisation": sparkline(list(daemon.gauges.spark.get(lease.id, ()))),
         "latest": dict(daemon.gauges.latest.get(lease.id, {})),
     }
@@ -156,6 +159,17 @@ def _channel(channel: Channel) -> dict[str, Any]:
         "settling": channel.settling,
         "unclaimed": channel.unclaimed,
         "starved": channel.starved,
+        "hop": None if channel.hop is None else _hop(channel.hop),
+    }
+
+
+def _hop(hop: Hop) -> dict[str, Any]:
+    """What a router's channel is beside: whose, and how much of it its leases may still ask for."""
+    return {
+        "owner": hop.owner.hex(),
+        "leases": len(hop.leases),
+        "reserved": sum(max(0, one.reserve - one.owed) for one in hop.leases.values()),
+        "forked": hop.fork is not None,
     }
 
 

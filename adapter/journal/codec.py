@@ -19,7 +19,7 @@ from marketplace.domain.errors import Halt, Malformed
 from marketplace.domain.metering.codec import meter_from_wire, meter_to_wire
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import Receipt
-from marketplace.domain.money.route.terms import RoutedTerms
+from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.supply.grant import Grant
@@ -93,13 +93,12 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
         job, signed, secrets, granted, *routed = cast(list[Any], cbor2.loads(fixed))
         m = cast(dict[str, Any], cbor2.loads(moving))
         terms = SignedTerms.from_wire(signed)
-        body = terms.body
         return Lease(
             id=id_,
             job=JobSpec.from_wire(job),
             signed=terms,
-            terms=RoutedTerms.decode(body).terms if routed else terms.terms,
-            routed=routed_from(routed[0], body) if routed else None,
+            terms=either(terms).terms,
+            routed=routed_from(routed[0], terms.body) if routed else None,
             secrets=secrets,
             grant=Grant(tuple(granted[0]), *granted[1:]),
             state=LeaseState[m["state"]],

@@ -15,13 +15,13 @@ from adapter.core.hop import MOST_HOPS, Hop
 from adapter.core.route_admission import check
 from adapter.core.state import Channel, Lease
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.keys import verifies
 from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.route import payee
 from marketplace.domain.money.route.hop import HopForked, Payment
 from marketplace.domain.money.route.leaves import unpack
 from marketplace.domain.money.route.statement import Statement
+from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.protocol import wire
 from marketplace.domain.protocol.hop_frames import payment_of
@@ -103,17 +103,18 @@ def proposed(draft: Draft, asked: wire.RouteProposed) -> None:
 
 def both_signed(draft: Draft, lease: Lease, message: wire.LeaseSigned) -> None:
     """The consumer agreed, and its router booked the lease: it begins once that has signed, too."""
-    signed, terms = message.terms, lease.terms
+    signed = message.terms
     if signed.body != lease.signed.body:
         draft.alarm("TERMS_REFUSED", f"lease {lease.id}: other terms came back than were signed")
         return
-    theirs = signed.session_signature or b""
-    if not verifies(terms.session_vk, signed.body, theirs):
-        draft.alarm("TERMS_REFUSED", f"lease {lease.id}: its key did not sign these terms")
+    try:
+        either(signed).verify()
+    except Refusal as refusal:
+        draft.alarm(refusal.code, f"lease {lease.id}: {refusal.message}")
         return
     lease = replace(
         lifecycle.step(lease, LeaseEvent.SIGNED),
-        signed=replace(signed, adapter_signature=lease.signed.adapter_signature),
+        signed=signed,
         secrets=message.secrets,
         signed_wall_ms=draft.now.wall_ms,
     )

@@ -53,6 +53,7 @@ def status_screen(report: Mapping[str, Any], width: int) -> Group:
         f"market {market['url']} {'connected' if market['connected'] else away}",
         *_money(report),
         *_fees(report),
+        *_hops(report),
     ]
     names = {one["uuid"]: one["model"] for one in report["devices"]}
     leases = [
@@ -134,6 +135,24 @@ def _moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _still_open(one: Mapping[str, Any]) -> str:
+    """Why what a lease cost is not known to the end; empty once it is."""
+    if one["ended"]:
+        return ""
+    return "its router's hop is open" if one.get("routed") else "its channel is open"
+
+
+def _hops(report: Mapping[str, Any]) -> list[str]:
+    """One line for each hop of a router."""
+    hops = [one for one in report.get("channels", ()) if one.get("hop")]
+    return [
+        f"hop {one['id'][:8]} of router {one['hop']['owner'][:8]}: {one['hop']['leases']} leases,"
+        f" {show_ada(one['hop']['reserved'])} of {show_ada(one['capacity'])} kept for them,"
+        f" {show_ada(one['unclaimed'])} unclaimed" + (", FORKED" if one["hop"]["forked"] else "")
+        for one in hops
+    ]
+
+
 def earnings_screen(found: Mapping[str, Any], width: int) -> Group:
     """By day, by lease, and the latest transactions, with what they cost."""
     sums = ("claimed", "fees", "moved", "net")
@@ -141,7 +160,7 @@ def earnings_screen(found: Mapping[str, Any], width: int) -> Group:
     days.append(("all", *(show_ada(found["total"][name]) for name in sums)))
     leases = [
         (one["lease"][-8:], one["state"], show_ada(one["owed"]), show_ada(one["cost"]),
-         show_ada(one["net"]), "" if one["ended"] else "its channel is open")
+         show_ada(one["net"]), _still_open(one))
         for one in found["leases"]
     ]  # fmt: skip
     paid = [

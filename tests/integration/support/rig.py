@@ -6,7 +6,7 @@ journal, before or after the commit, in whichever task writes; nothing of the ad
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,7 +103,7 @@ class PaperMarket:
     pays: bool = True
     heard: list[wire.Message] = field(default_factory=list[wire.Message])
     owed: dict[bytes, int] = field(default_factory=dict[bytes, int])
-    proposals: dict[str, wire.LeaseProposed] = field(default_factory=dict[str, wire.LeaseProposed])
+    proposals: dict[str, wire.Message] = field(default_factory=dict[str, wire.Message])
     signed: dict[str, wire.LeaseSigned] = field(default_factory=dict[str, wire.LeaseSigned])
     ends: dict[bytes, wire.EndSent] = field(default_factory=dict[bytes, wire.EndSent])
     session: Signer = SESSION
@@ -137,6 +137,35 @@ class PaperMarket:
             before = own[receipt.lease] = receipt
         return own
 
+    def answers(self, message: wire.Message) -> list[wire.Message]:
+        """What it says to a message of the adapter's."""
+        if isinstance(message, wire.ReceiptSent):
+            receipt = message.receipt.receipt
+            self.owed[receipt.session_vk] = receipt.channel_owed
+            return [self.voucher(message.lease, receipt.channel_owed)] if self.pays else []
+        if isinstance(message, wire.LeaseAccepted):
+            half = message.terms
+            both = SignedTerms(half.body, half.adapter_signature, self.session.sign(half.body))
+            self.signed[message.lease] = wire.LeaseSigned(message.lease, both, "ab" * 32, {})
+            return [self.signed[message.lease]]
+        return []
+
+    def again(self, held: Collection[str]) -> list[wire.Message]:
+        """What it says after a welcome to an adapter that holds these leases."""
+        said: list[wire.Message] = []
+        for lease, proposal in self.proposals.items():
+            if lease not in self.signed and lease not in held:
+                said.append(proposal)
+        said += self.signed.values()
+        for vk, total in self.owed.items():
+            assert vk == self.session.verify_key
+            if self.pays:
+                said.append(self.voucher("lease_1", total))
+        return [*said, *self.ends.values()]
+
+    def voucher(self, lease: str, cumulative: int) -> wire.VoucherSent:
+        return wire.VoucherSent(lease, Voucher.sign(self.session, cumulative))
+
 
 class PaperLink:
     """The adapter's side of it; what is sent arrives, what arrived is acknowledged at once."""
@@ -155,20 +184,10 @@ class PaperLink:
         self.market.heard.append(message)
         if number is not None:
             self.done.append(number)
-        market = self.market
-        if isinstance(message, wire.ReceiptSent):
-            receipt = message.receipt.receipt
-            market.owed[receipt.session_vk] = receipt.channel_owed
-            if market.pays:
-                self.inbox.append(self.voucher(message.lease, receipt.channel_owed))
-        if isinstance(message, wire.LeaseAccepted):
-            half = message.terms
-            both = SignedTerms(half.body, half.adapter_signature, market.session.sign(half.body))
-            market.signed[message.lease] = wire.LeaseSigned(message.lease, both, "ab" * 32, {})
-            self.inbox.append(market.signed[message.lease])
+        self.inbox += self.market.answers(message)
 
     def voucher(self, lease: str, cumulative: int) -> wire.VoucherSent:
-        return wire.VoucherSent(lease, Voucher.sign(self.market.session, cumulative))
+        return self.market.voucher(lease, cumulative)
 
     async def deliver(self) -> bool:
         """Hand over what waits; False when nothing did."""
@@ -283,17 +302,7 @@ class Adapter:
         """Come up, say hello, hear what was missed."""
         await self.daemon.resume(self.eye, self.group)
         await self.daemon.handle(LinkUp())
-        market = self.rig.market
-        held = self.daemon.state.leases
-        for lease, proposal in market.proposals.items():
-            if lease not in market.signed and lease not in held:
-                self.link.inbox.append(proposal)
-        self.link.inbox += market.signed.values()
-        for vk, total in market.owed.items():
-            assert vk == market.session.verify_key
-            if market.pays:
-                self.link.inbox.append(self.link.voucher("lease_1", total))
-        self.link.inbox += market.ends.values()
+        self.link.inbox += self.rig.market.again(self.daemon.state.leases)
         await self.settle()
 
     async def settle(self) -> None:
