@@ -17,6 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import GENESIS, Receipt, SignedReceipt
+from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol import wire
@@ -225,7 +226,7 @@ class FakeAdapter:
                 signed = SignedTerms(body, self.signer.sign(body))
                 await self.send(wire.LeaseAccepted(lease, signed))
             case wire.LeaseSigned(lease, signed):
-                signed.verify()
+                either(signed).verify()
                 self.leases[lease].signed = signed
             case wire.VoucherSent(_, voucher):
                 voucher.verify()

@@ -21,7 +21,7 @@ from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import access
 from marketplace.market.base.records import Channel, Delivery
 from marketplace.market.base.story import KINDS
-from marketplace.market.jobs import views
+from marketplace.market.jobs import evidence, views
 from marketplace.market.jobs.jobs import owned_job
 
 LOG_SHOWN: Final = 64 * 1024
@@ -65,7 +65,7 @@ async def invoice(request: Request, job_id: str, parts: PartsDep, who: Viewer) -
     """The bill; the browser recomputes it from what was signed."""
     mine = await owned_job(parts.market, who, job_id)
     view = await views.job_view(parts.market, mine)
-    bill = await views.invoice_view(parts.market, mine)
+    bill = await evidence.invoice_view(parts.market, mine)
     return page(request, "invoice", who, job=view, bill=bill)
 
 
@@ -74,7 +74,7 @@ async def invoice_csv(job_id: str, parts: PartsDep, who: Viewer) -> Response:
     """The bill for a spreadsheet, as the market states it."""
     mine = await owned_job(parts.market, who, job_id)
     view = await views.job_view(parts.market, mine)
-    bill = await views.invoice_view(parts.market, mine)
+    bill = await evidence.invoice_view(parts.market, mine)
     return Response(
         bill_csv(view, bill), media_type="text/csv",
         headers={"Content-Disposition": f'attachment; filename="{job_id}.csv"'},

@@ -19,7 +19,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 def bill_csv(view: Mapping[str, Any], bill: Mapping[str, Any]) -> str:
     """RFC 4180: a row a lease, a row for each fee that the market knows, and their sum. *view* is
-    the job's, *bill* its evidence (`views.invoice_view`).
+    the job's, *bill* its evidence (`evidence.invoice_view`).
     """
     rows: list[tuple[Any, ...]] = [_lease(lease, bill) for lease in bill["leases"]]
     rows += [

@@ -17,6 +17,7 @@ from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.base.errors import Offline
 from marketplace.market.base.records import Channel, Lease, OfferRecord, Sent, VoucherRecord
 from marketplace.market.context import Market
+from marketplace.market.leases import hops
 from marketplace.market.leases.adapters import Adapters
 from marketplace.market.money.ends import Ends
 
@@ -54,6 +55,12 @@ class AdapterHub:
         """True when its socket ends here."""
         return bytes.fromhex(provider) in self.hub.live
 
+    def able(self, provider: str, capability: str) -> bool:
+        """True when its socket ends here, and both sides have stated *capability*."""
+        connection = self.hub.live.get(bytes.fromhex(provider))
+        numbering = connection.server.numbering if connection is not None else None
+        return numbering is not None and capability in numbering.agreed
+
     def tell(self, provider: str, message: wire.Message) -> bool:
         """Without the outbox; False when it is not connected here."""
         return self.hub.tell(bytes.fromhex(provider), message)
@@ -67,9 +74,15 @@ class AdapterHub:
     def committed(self, sent: list[Sent]) -> None:
         """Messages that were just committed here go out at once."""
         for one in sent:
-            key = bytes.fromhex(one.target.removeprefix("adapter:"))
-            if key in self.hub.live:
-                self.hub.tell(key, codec.from_bytes(one.payload), one.id)
+            name = one.target.removeprefix("adapter:")
+            if bytes.fromhex(name) in self.hub.live:
+                self._bring(name, one)
+
+    def _bring(self, provider: str, one: Sent) -> None:
+        """From the outbox; what an adapter of before could not read stays there."""
+        message = codec.from_bytes(one.payload)
+        if not isinstance(message, wire.RouteProposed) or self.able(provider, codec.ROUTE):
+            self.hub.tell(bytes.fromhex(provider), message, one.id)
 
     def _wake(self, topic: str) -> None:
         kind, _, name = topic.partition(":")
@@ -114,7 +127,7 @@ class AdapterHub:
 
     async def _outbox(self, provider: str) -> None:
         for one in await self.market.store.find(Sent, target=f"adapter:{provider}"):
-            self.hub.tell(bytes.fromhex(provider), codec.from_bytes(one.payload), one.id)
+            self._bring(provider, one)
 
     async def _voucher(self, session_vk: bytes) -> None:
         record = await self.market.store.get(VoucherRecord, session_vk)
@@ -135,7 +148,11 @@ class AdapterHub:
             self.tell(channel.provider, wire.KeepSent(channel.keep))
 
     async def _opened(self, connection: Connection) -> None:
-        await self._outbox(connection.key.hex())
+        provider = connection.key.hex()
+        if self.able(provider, codec.ROUTE):  # before it is asked for leases over these hops
+            for message in hops.at_welcome(self.market, provider):
+                connection.put(message)
+        await self._outbox(provider)
         for listener in self.welcomed:
             await listener(connection)
 

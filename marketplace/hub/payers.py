@@ -16,7 +16,7 @@ from marketplace.hub.sockets import Connection, Hub
 from marketplace.market.base.records import Lease
 from marketplace.market.context import Market
 from marketplace.market.core.inputs import Stop
-from marketplace.market.leases import ticks
+from marketplace.market.leases import hops, ticks
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
 
@@ -94,6 +94,9 @@ class PayerHub:
                 await ticks.take_voucher(self.market, lease, voucher)
                 if self.market.book.may_be_over(voucher.session_vk, lease):
                     await settle.end_if_settled(self.market, lease)
+            case wire.HopPaid():
+                self._speaks(connection, message.voucher.session_vk)
+                await hops.take_payment(self.market, message)
             case wire.EndSent(end):
                 end.verify()
                 await ticks.take_end(self.market, end)
@@ -118,6 +121,8 @@ class PayerHub:
         self.by_channel.setdefault(session_vk, set()).add(connection)
         connection.put(wire.Subscribed(session_vk))
         connection.extra.setdefault("told", {}).pop(session_vk, None)
+        for again in hops.at_subscription(self.market, session_vk):
+            connection.put(again)
         await self._resumed(connection, session_vk)
         await self._catch_up(session_vk)
 

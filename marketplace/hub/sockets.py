@@ -27,7 +27,7 @@ log = structlog.get_logger("hub")
 HELLO_SECONDS: float = 15
 REJECT_SECONDS: Final = 5
 QUEUE: Final = 2_000
-ALONGSIDE: Final = (wire.ReceiptSent, wire.VoucherSent)
+ALONGSIDE: Final = (wire.ReceiptSent, wire.VoucherSent, wire.HopPaid, wire.PaidSent)
 AT_ONCE: Final = 100  # of one client
 LAST_SECONDS: Final = 10  # for what is being handled when its socket is over
 _ACK: Final = b""  # in the queue of frames: an acknowledgement, as it stands when it is written
@@ -392,7 +392,7 @@ def _channel(message: wire.Message) -> bytes:
     match message:
         case wire.ReceiptSent(_, signed):
             return signed.receipt.session_vk
-        case wire.VoucherSent(_, voucher):
+        case wire.VoucherSent(_, voucher) | wire.HopPaid(voucher=voucher):
             return voucher.session_vk
         case _:
             return b""

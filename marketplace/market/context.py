@@ -38,6 +38,10 @@ class NoProviders:
         """Never."""
         return False
 
+    def able(self, provider: str, capability: str) -> bool:
+        """Nothing."""
+        return False
+
     def tell(self, provider: str, message: wire.Message) -> bool:
         """To nobody."""
         return False

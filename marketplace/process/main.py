@@ -37,6 +37,7 @@ from marketplace.market.context import MATCHER, Market
 from marketplace.market.core.ending import HOLDING
 from marketplace.market.jobs import preempt
 from marketplace.market.leases.adapters import Adapters
+from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
@@ -196,6 +197,7 @@ def _work(
         (1.0, lambda: paying.turn(market)),
         (1.0, lambda: preempt.turn(market)),
         (1.0, lambda: reconciler.gangs(market)),
+        (15.0, lambda: routes.reconcile(market)),
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
         (series.EVERY_S, lambda: series.look(market)),

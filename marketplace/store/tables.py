@@ -139,6 +139,8 @@ class JobRow(SQLModel, table=True):
     gang: str = Field(index=True)
     busy: dict[str, int] = _json()
     not_before_ms: int = _big()
+    hop: bytes
+    direct: list[str] = _json()
     version: int
 
 
@@ -198,6 +200,8 @@ class LeaseRow(SQLModel, table=True):
     stop_asked: str
     settled_tx: str
     owed: int = _big()
+    hop: bytes
+    route: dict[str, str] = _json()
     version: int
 
 
@@ -236,6 +240,19 @@ class ChannelRow(SQLModel, table=True):
     keep_signature: bytes
     settled_tx: str
     claimed: int = _big()
+    paid: bool
+    version: int
+
+
+class LeaseKeyRow(SQLModel, table=True):
+    """:class:`records.LeaseKey`."""
+
+    __tablename__ = "lease_keys"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    session_vk: bytes = _key()
+    lease: str
+    account: str
+    provider: str
+    hop: bytes = Field(index=True)
     paid: bool
     version: int
 
@@ -484,6 +501,7 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Lease: LeaseRow,
     records.Preemption: PreemptionRow,
     records.Channel: ChannelRow,
+    records.LeaseKey: LeaseKeyRow,
     records.ReceiptRecord: ReceiptRow,
     records.VoucherRecord: VoucherRow,
     records.Event: EventRow,

@@ -36,7 +36,7 @@ from marketplace.domain.work import jobfile
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import priority
 from marketplace.market.base.records import Event, Job, Lease, LogRecord, Output, ReceiptRecord
-from marketplace.market.jobs import gangs, jobs, views
+from marketplace.market.jobs import evidence, gangs, jobs, views
 
 router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(*EVERYWHERE))
 QUOTE_WAIT_S = 2.0
@@ -102,6 +102,7 @@ async def post_job(
             channels=tuple(bytes.fromhex(x) for x in given.beside.channels),
             spares=tuple(bytes.fromhex(x) for x in given.beside.spares),
             once=(key, question) if key else None,
+            hop=bytes.fromhex(given.beside.hop),
         )
         try:
             job_id = (await jobs.post(parts.market, who, asked)).id
@@ -307,7 +308,9 @@ async def invoice(
     job_id: JobId, parts: PartsDep, who: Reader
 ) -> Annotated[dict[str, Any], Shape(money.Invoice)]:
     """Terms, receipts, vouchers and channel references; verify it with `tally invoice --verify`."""
-    return await views.invoice_view(parts.market, await jobs.owned_job(parts.market, who, job_id))
+    return await evidence.invoice_view(
+        parts.market, await jobs.owned_job(parts.market, who, job_id)
+    )
 
 
 @router.post(

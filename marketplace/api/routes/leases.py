@@ -11,10 +11,11 @@ from marketplace.api.http.auth import PartsDep, Reader, Worker
 from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import jobs as shapes
+from marketplace.api.schemas import money
 from marketplace.api.schemas.names import LeaseId
 from marketplace.api.schemas.requests import SignBody, unhex
 from marketplace.api.schemas.shape import Shape
-from marketplace.market.jobs import jobs, views
+from marketplace.market.jobs import evidence, jobs, views
 
 router = APIRouter(prefix="/v1", tags=["jobs", "leases"], responses=documented(*EVERYWHERE))
 
@@ -26,6 +27,19 @@ async def get_lease(
     """Its terms, signatures and state."""
     lease, _ = await jobs.owned_lease(parts.market, who, lease_id)
     return views.lease_view(lease)
+
+
+@router.get(
+    "/leases/{lease_id}/evidence", summary="What one lease's bill is recomputed from, for each side"
+)
+async def get_evidence(
+    lease_id: LeaseId, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(money.LeaseEvidence)]:
+    """For the consumer's account, and for the account of the key that is paid: a provider signs in
+    with the wallet of its payout address. Each is shown its own hop, and not the other's.
+    """
+    lease, side = await evidence.seen_by(parts.market, who, lease_id)
+    return await evidence.lease_evidence(parts.market, lease, side)
 
 
 @router.post(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from marketplace.api.schemas.jobfile import JobFile
+from marketplace.api.schemas.routing import QuotedRoute
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.api.schemas.spec import Spec, SpecV1
 from marketplace.api.schemas.supply import Offer
@@ -119,8 +120,11 @@ class Quote(Answer):
     ceiling: int = told("the most it can cost, lovelace")
     why: Why = told("what it was chosen among")
     expires_at_ms: int = told("until when it can be signed, ms since 1970, UTC")
-    channel: Literal["reused", "fresh"] = told("a channel that is open, or one to be opened")
-    session_vk: str = told("the channel's session key, hex")
+    channel: Literal["reused", "fresh", "routed"] = told(
+        "a channel that is open, or one to be opened; routed: the account's hop to the router pays"
+    )
+    session_vk: str = told("the channel's session key, hex; of a routed lease its own key")
+    route: QuotedRoute | None = told("of a routed lease; null: a channel to the provider pays")
 
 
 class Transaction(Answer):
@@ -161,7 +165,7 @@ class Job(Answer):
     resource: Resource | Literal[""] = told("what is metered; empty: nothing yet")
     device: str = told("what is rented, in words")
     stage: str = told("how far the provider is with its last lease")
-    channel: str = told("the session key of its last lease's channel, hex")
+    channel: str = told("the session key of its last lease's channel, or a routed one's own, hex")
     started_at_ms: int = told("when the workload started, ms since 1970; 0: not yet")
     finished_at_ms: int = told("when the workload was gone, ms since 1970; 0: not yet")
     unit_ms: int = told("metered in its last lease, ms of one whole GPU or core")
@@ -202,8 +206,9 @@ class Lease(Answer):
     terms: str = told("the terms' exact bytes, hex")
     adapter_signature: str = told("the provider's signature over them, hex; empty: not yet")
     session_signature: str = told("the consumer's signature over them, hex; empty: not yet")
-    channel: str = told("the channel's session key, hex")
+    channel: str = told("the channel's session key, hex; of a routed lease its own key")
     channel_tx: str = told("the transaction that opens the channel, hex; empty: not told")
+    hop: str = told("the hop to the router that pays it, hex; empty: a channel to the provider")
     rate_micro: int = told("micro-lovelace per GPU- or core-second")
     ceiling: int = told("the most it can cost, lovelace")
     resource: Resource = told("what is metered")

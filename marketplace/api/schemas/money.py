@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from marketplace.api.schemas.routing import InvoiceHop, InvoiceRoute
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.api.schemas.spec import Spec, SpecV1
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -54,6 +55,7 @@ class InvoiceLease(Answer):
     channel_tx: str = told("the transaction that opens the channel, hex; empty: reused")
     device: str = told("what was rented, in words")
     simulated: bool = told("no real device")
+    route: InvoiceRoute | None = told("of a routed lease; null: its channel pays")
 
 
 class InvoiceChannel(Answer):
@@ -77,7 +79,17 @@ class Invoice(Answer):
     spec: Spec | SpecV1 = told("what was run: its hash is in the terms")
     magic: int = told("the Cardano network's magic number")
     leases: list[InvoiceLease] = told("the signed leases of the job, in order")
-    channels: list[InvoiceChannel] = told("that they were paid over")
+    channels: list[InvoiceChannel] = told("that they were paid over; receipts of routed ones")
+    hops: list[InvoiceHop] = told("the account's hops to the router that routed ones are paid over")
+
+
+class LeaseEvidence(Answer):
+    """The same of one lease, for either side: of its hops the one that is its own."""
+
+    job: str = told("the job's id")
+    leases: list[InvoiceLease] = told("this lease; none while nothing was signed for it over a hop")
+    channels: list[InvoiceChannel] = told("its channel, or a routed lease's receipts")
+    hops: list[InvoiceHop] = told("the side's own")
 
 
 class ChannelLease(Answer):

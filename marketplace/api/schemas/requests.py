@@ -83,6 +83,13 @@ class JobKeys(Body):
         max_length=100,
         description="fresh session keys for retries on another provider, hex",
     )
+    hop: str = Field(
+        default="",
+        pattern="^([0-9a-f]{64})?$",
+        examples=[HEX32],
+        description="session key of the account's channel to this market's router, hex: a lease may"
+        " be paid over it, and its key is then for that lease alone; empty: none",
+    )
 
 
 class GangKeys(Body):
@@ -156,7 +163,8 @@ class SignBody(Body):
         default="",
         pattern="^([0-9a-f]{64})?$",
         examples=["7a" * 32],
-        description="the transaction that opens the channel, hex; empty for one that is reused",
+        description="the transaction that opens the channel, hex; empty for one that is reused, and"
+        " for a route",
     )
     open_tx: str = Field(
         default="",
@@ -268,6 +276,15 @@ class OpenBody(Body):
         default=0, description="what to put into it, lovelace; 0: the ceiling and the reserve"
     )
     utxos: Utxos = Field(default_factory=list[str], description=_UTXOS)
+
+
+class HopBody(Body):
+    """A channel to the market's router, with the constants that its offer asks for."""
+
+    session_vk: Key32 = Field(description="its session key, hex")
+    consumer_vkh: Vkh = Field(default="", description=_CONSUMER)
+    tx: Key32 = Field(description="the transaction that opens it, hex")
+    index: int = Field(default=0, ge=0, le=65_535, description="of its output there")
 
 
 class ChannelBody(Body):

@@ -27,6 +27,7 @@ from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
 from marketplace.market.core.inputs import TurnCame, TurnMissed
 from marketplace.market.core.standing import address_limited, most_quotes, wait_ms
+from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.state.open_quotes import ASKED, WAITS, unfunded
 
@@ -87,6 +88,8 @@ async def check(market: Market, known: Standing, address: str = "") -> Standing:
 async def _owes(market: Market, lease_id: str) -> bool:
     lease = await market.store.get(Lease, lease_id)
     last = await market.last_receipt(lease_id)
+    if lease is not None and lease.hop:
+        return last is not None and routes.unpaid(market, lease)
     channel = await market.store.get(Channel, lease.session_vk) if lease is not None else None
     if lease is None or last is None or channel is None or channel.state is ChannelStage.ENDED:
         return False  # nothing is owed, or there is nothing left that it could be paid from

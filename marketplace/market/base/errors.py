@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marketplace.domain.errors import Conflict, Fault, Forbidden, Refusal
+from marketplace.domain.errors import Conflict, Fault, Forbidden, NotFound, Refusal
 
 
 class NothingMatches(Refusal):
@@ -136,6 +136,20 @@ class ChainAway(Fault):
 
     code = "CHAIN_AWAY"
     remedy = "try again soon, or use a client with its own chain URL; /readyz says when it is back"
+
+
+class RouterAway(Fault):
+    """The lease is paid over a router that this market process does not run (any more)."""
+
+    code = "ROUTER_AWAY"
+    remedy = "try again soon, or post the job again without a hop: it is then rented directly"
+
+
+class NoRouter(NotFound):
+    """This market passes on no payments."""
+
+    code = "NO_ROUTER"
+    remedy = "rent over a channel to the provider, or at a market that has a router"
 
 
 class HookRefused(Refusal):

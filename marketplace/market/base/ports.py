@@ -94,6 +94,10 @@ class Providers(Protocol):
         """True when its adapter's socket ends here."""
         ...
 
+    def able(self, provider: str, capability: str) -> bool:
+        """True when it is connected here, and both sides have stated *capability*."""
+        ...
+
     def tell(self, provider: str, message: wire.Message) -> bool:
         """Send without the outbox; False when it is not connected here."""
         ...

@@ -15,6 +15,7 @@ from marketplace.domain import canonical
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
+from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.money.voucher import Voucher
@@ -25,6 +26,7 @@ from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.preemption import PreemptionState
+from marketplace.market.base.routing import RouteMade, made_of
 
 Json = dict[str, Any]
 
@@ -118,6 +120,7 @@ class Job(Record):
     FIXED: ClassVar[frozenset[str]] = frozenset(
         {
             "account", "api_key", "name", "kind", "spec", "created_ms", "consumer_vkh", "gang",
+            "hop",
         }
     )  # fmt: skip
     id: str
@@ -149,6 +152,8 @@ class Job(Record):
         default_factory=dict[str, int]
     )  # by provider: how often it was still clearing up when it was asked
     not_before_ms: int = 0  # no provider is asked until then
+    hop: bytes = b""  # to this market's router: its leases may be paid over it; empty: none
+    direct: list[str] = field(default_factory=list[str])  # providers that declined a route
     version: int = 0
 
     @property
@@ -183,7 +188,7 @@ class Lease(Record):
         {
             "job", "offer", "provider", "account", "session_vk", "terms", "rate_micro", "ceiling",
             "units_milli", "resource", "gpus", "share", "cpu_milli", "memory_mib", "disk_mib",
-            "device", "simulated", "reused", "created_ms", "expires_ms", "block",
+            "device", "simulated", "reused", "created_ms", "expires_ms", "block", "hop", "route",
         }
     )  # fmt: skip
     id: str
@@ -224,17 +229,25 @@ class Lease(Record):
     stop_asked: str = ""
     settled_tx: str = ""
     owed: int = 0
+    hop: bytes = b""  # the consumer's hop to the router that pays for it; empty: a direct lease
+    route: dict[str, str] = field(default_factory=dict[str, str])  # of a routed one: RouteMade
     version: int = 0
 
     @property
     def agreed(self) -> Terms:
-        """The decoded terms."""
-        return Terms.decode(self.terms)
+        """The decoded terms, of a routed lease those that its route is added to."""
+        return self.signed.terms
 
     @property
     def signed(self) -> SignedTerms:
         """The terms with the signatures that there are."""
-        return SignedTerms(self.terms, self.adapter_signature, self.session_signature or None)
+        plain = SignedTerms(self.terms, self.adapter_signature, self.session_signature or None)
+        return either(plain)
+
+    @property
+    def made(self) -> RouteMade:
+        """The route of a routed lease."""
+        return made_of(self.route)
 
     @property
     def grant(self) -> Grant:
@@ -296,6 +309,23 @@ class Channel(Record):
     def keep(self) -> Keep:
         """The consumer's order, if ``keep_signature`` is there."""
         return Keep(self.session_vk, self.keep_ms, self.keep_signature)
+
+
+@dataclass(frozen=True)
+class LeaseKey(Record):
+    """The key of a lease that is paid over *hop*, from when its consumer signed: it names this
+    lease's receipts and nothing else, ever. *paid* as a channel's.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("session_vk",)
+    FIXED: ClassVar[frozenset[str]] = frozenset({"lease", "account", "provider", "hop"})
+    session_vk: bytes
+    lease: str
+    account: str
+    provider: str
+    hop: bytes
+    paid: bool = False
+    version: int = 0
 
 
 @dataclass(frozen=True)

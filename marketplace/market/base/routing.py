@@ -84,6 +84,19 @@ class HopView:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """A lease in the router's books, lovelace: *owed* by its receipts; *received* over its hop in,
+    the fee apart; *confirmed* by the provider's last Paid. *gone*: that hop has ended, so that
+    nothing more can come.
+    """
+
+    owed: int
+    received: int
+    confirmed: int
+    gone: bool = False
+
+
+@dataclass(frozen=True)
 class HopUse:
     """Leases over a hop in: *waiting* are those with a reserve of which nothing was paid yet,
     *paid* those of which something was, over or not.
@@ -91,6 +104,27 @@ class HopUse:
 
     waiting: int
     paid: int
+
+
+def made_json(made: RouteMade) -> dict[str, str]:
+    """For a record: hex by name."""
+    return {
+        "body": made.signed.body.hex(),
+        "signature": made.signed.signature.hex(),
+        "hop_in": made.hop_in.hex(),
+        "salt_in": made.salt_in.hex(),
+        "hop_out": made.hop_out.hex(),
+        "salt_out": made.salt_out.hex(),
+    }
+
+
+def made_of(row: Mapping[str, str]) -> RouteMade:
+    """The reverse."""
+    body, signature, *rest = (
+        bytes.fromhex(row[name])
+        for name in ("body", "signature", "hop_in", "salt_in", "hop_out", "salt_out")
+    )
+    return RouteMade(SignedRoute(body, signature), *rest)
 
 
 class Router(Protocol):
@@ -167,8 +201,8 @@ class Router(Protocol):
         """Leases for which something is kept, and whether each was admitted."""
         ...
 
-    def received(self, lease: str) -> int:
-        """What of its debt the consumer's hop has paid, its fee apart; 0 for one not carried."""
+    def sums(self, lease: str) -> Sums | None:
+        """What is known of its money; None for one that was never admitted."""
         ...
 
     # ---- payments --------------------------------------------------------------------------------

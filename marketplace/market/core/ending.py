@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Final
 
 from marketplace.domain.protocol import wire
+from marketplace.domain.units import owed as owed_for
+from marketplace.domain.units import unit_ms
 from marketplace.domain.work.job_machine import JOB, JobEvent, JobState
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.market.base.records import Job, Lease
+from marketplace.market.base.routing import Sums
 from marketplace.market.core.inputs import Accounted, Exited, LateReceipt
 from marketplace.market.core.outcome import (
     FreeBudget,
@@ -110,7 +113,7 @@ def end_reason(word: str, lease: Lease) -> str:
 
 def exited(job: Job, lease: Lease, asked: Exited, now: int) -> Outcome:
     """The workload is gone. An end for want of payment is held against its consumer, and so is a
-    channel that was never there.
+    channel that was never there, unless it is a router's.
     """
     reason = end_reason(asked.word, lease)
     if reason == EndReason.UNPAID and not asked.unpaid:
@@ -120,7 +123,7 @@ def exited(job: Job, lease: Lease, asked: Exited, now: int) -> Outcome:
         return out
     if reason == EndReason.UNPAID:
         return out.and_then(Remember(Lapse.ENDED_UNPAID))
-    if reason == EndReason.CHANNEL_REFUSED and unfunded(lease):
+    if reason == EndReason.CHANNEL_REFUSED and unfunded(lease) and not lease.hop:
         return out.and_then(Remember(Lapse.LET_LAPSE))
     return out
 
@@ -236,11 +239,14 @@ def accounted(job: Job, lease: Lease, asked: Accounted, now: int) -> Outcome:
     """End a lease whose workload is gone when nothing is due any more.
 
     Due are: the last receipt's voucher, and (once the consumer sent its End) the adapter's Finish.
-    Without an End the channel is left open for reuse after a short grace.
+    Without an End the channel is left open for reuse after a short grace. A routed lease waits for
+    what is due over its hop, and for nothing else.
     """
     if lease.state is not LeaseState.ENDING or not lease.finished_ms:
         return Outcome(job, lease)
     channel, age, rules = asked.channel, now - lease.finished_ms, asked.rules
+    if lease.hop:
+        return _routed(job, lease, asked, now)
     if channel is None or channel.settled_tx:
         return settled(job, lease, asked.lease_owed, channel.settled_tx if channel else "", now)
     ends = bool(channel.end_signature)  # then the adapter will finish it, or the settler claim it
@@ -254,6 +260,26 @@ def accounted(job: Job, lease: Lease, asked: Accounted, now: int) -> Outcome:
     if waits:
         return Outcome(job, lease, late)
     return settled(job, lease, asked.lease_owed, "", now).and_then(*late)
+
+
+def _routed(job: Job, lease: Lease, asked: Accounted, now: int) -> Outcome:
+    """Of its consumer is asked what :func:`lacks` says; a market whose router is away asks none."""
+    age = now - lease.finished_ms
+    short = asked.routed is not None and lacks(lease, asked.routed)
+    covered = asked.routed is not None and asked.routed.received >= asked.lease_owed
+    late = (Remember(Lapse.ANSWERS_LATE),) if short and age >= LATE_MS else ()
+    if asked.lease_owed and not covered and age < asked.rules.unpaid_grace_ms:
+        return Outcome(job, lease, late)
+    return settled(job, lease, asked.lease_owed, "", now).and_then(*late)
+
+
+def lacks(lease: Lease, sums: Sums) -> bool:
+    """Whether its consumer paid less than it has to: what is owed, but no more than one tick beyond
+    what the provider has confirmed. What the router does not pass on is held against nobody else.
+    """
+    terms = lease.agreed
+    tick = owed_for(unit_ms(terms.tick_ms, terms.units_milli), terms.rate_micro)
+    return sums.received < min(sums.owed, sums.confirmed + tick, terms.ceiling)
 
 
 def settled(job: Job, lease: Lease, owed: int, tx: str, now: int) -> Outcome:

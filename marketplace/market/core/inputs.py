@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marketplace.market.base.records import Channel
+from marketplace.market.base.routing import RouteMade, Sums
 from marketplace.market.base.settings import Settings
 from marketplace.market.state.match import NOTHING, Match, Spent
 
@@ -17,7 +18,8 @@ from marketplace.market.state.match import NOTHING, Match, Spent
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A place was found and is held for *lease*; *channel* is an open one that can be used again.
+    """A place was found and is held for *lease*; *channel* is an open one that can be used again,
+    or *made* the route that a router made for it.
 
     The quote stands until *expires_ms* and counts at *address* as well, where there is one.
     """
@@ -27,6 +29,7 @@ class Matched:
     expires_ms: int
     channel: bytes = b""
     address: str = ""
+    made: RouteMade | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,7 @@ class Accounted:
     """What a lease that is over came to, and over what its channel's greatest voucher is.
 
     *lease_owed* and *channel_owed* by the last receipt; *answered* is None where there is no
-    voucher.
+    voucher. Of a routed lease there is no channel and no voucher: *routed* is its router's books.
     """
 
     rules: Settings
@@ -244,6 +247,7 @@ class Accounted:
     channel_owed: int
     answered: int | None
     channel: Channel | None
+    routed: Sums | None = None
 
 
 Input = (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from marketplace.domain.canonical import blake2b_224, blake2b_256
+from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms, check_close_period
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import Offer
@@ -11,6 +15,7 @@ from marketplace.domain.work.job_machine import JOB, JobEvent
 from marketplace.domain.work.lease import LEASE
 from marketplace.market.base.errors import OverBudget
 from marketplace.market.base.records import Job, Lease
+from marketplace.market.base.routing import RouteMade, made_json
 from marketplace.market.core.inputs import Matched
 from marketplace.market.core.outcome import HoldQuote, Outcome, Release, Story, Tell
 from marketplace.market.core.waiting import check_unplaced
@@ -25,9 +30,7 @@ def matched(job: Job, asked: Matched, now: int) -> Outcome:
     check_unplaced(job)
     session_vk, match = asked.channel, asked.match
     if not session_vk:
-        if not job.session_vk and job.spares:
-            fresh, *rest = job.spares
-            job = job.but(session_vk=bytes.fromhex(fresh), spares=rest)
+        job = with_key(job)
         if not job.session_vk:
             job = job.but(needs="session_vk", updated_ms=now)
             needs = Story("NEEDS", {"needs": "session_vk"})
@@ -36,6 +39,8 @@ def matched(job: Job, asked: Matched, now: int) -> Outcome:
     spec = job.parsed
     terms = terms_of(job, spec, match, asked.lease, session_vk, asked.expires_ms)
     lease = lease_of(job, match, terms, bool(asked.channel), now)
+    if asked.made is not None:
+        lease = over_route(lease, terms, asked.made)
     job = job.but(
         state=JOB.step(job.state, JobEvent.REMATCH), lease=lease.id, provider=lease.provider,
         updated_ms=now, needs="", reason="", explain={},
@@ -45,9 +50,37 @@ def matched(job: Job, asked: Matched, now: int) -> Outcome:
         lease,
         (
             Story("MATCHED", {"provider": lease.provider}),
-            Tell(lease.provider, wire.LeaseProposed(lease.id, spec, lease.terms)),
+            Tell(lease.provider, proposed(lease, spec)),
             HoldQuote(asked.address),
         ),
+    )
+
+
+def with_key(job: Job) -> Job:
+    """*job* with a fresh session key for its next lease, if it has one left."""
+    if job.session_vk or not job.spares:
+        return job
+    fresh, *rest = job.spares
+    return job.but(session_vk=bytes.fromhex(fresh), spares=rest)
+
+
+def over_route(lease: Lease, terms: Terms, made: RouteMade) -> Lease:
+    """*lease* of *terms* as one that is paid over the route that was *made* for it. Its consumer is
+    named by the lease's own key alone: no hop's, and no wallet's.
+    """
+    mine = replace(terms, consumer_vkh=blake2b_224(terms.session_vk))
+    routed = RoutedTerms(mine, blake2b_256(made.signed.body))
+    return lease.but(terms=routed.encode(), hop=made.hop_in, route=made_json(made))
+
+
+def proposed(lease: Lease, spec: JobSpec) -> wire.Message:
+    """What its adapter is asked; of the hops of a routed lease it hears of its own."""
+    if not lease.hop:
+        return wire.LeaseProposed(lease.id, spec, lease.terms)
+    made = lease.made
+    signed = made.signed
+    return wire.RouteProposed(
+        lease.id, spec, lease.terms, signed.body, signed.signature, made.hop_out, made.salt_out
     )
 
 

@@ -21,6 +21,7 @@ from marketplace.market.core.inputs import (
     Started,
 )
 from marketplace.market.core.outcome import Outcome, Say, Story
+from marketplace.market.core.proposal import proposed
 from marketplace.market.core.starting import lease_signed
 from marketplace.market.state.open_quotes import WAITS
 
@@ -84,7 +85,7 @@ def reconnected(job: Job, lease: Lease, asked: Reconnected, now: int) -> Outcome
     """
     match lease.state:
         case LeaseState.PROPOSED:
-            again = wire.LeaseProposed(lease.id, job.parsed, lease.terms)
+            again = proposed(lease, job.parsed)
         case LeaseState.OFFERED | LeaseState.ACTIVE | LeaseState.PAUSED if not asked.held:
             return ending.lost(job, lease, asked.owed, now)
         case LeaseState.FUNDED if lease.stage != WAITS:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from marketplace.domain.errors import Malformed
-from marketplace.domain.money.terms import SignedTerms, TermsRefused
+from marketplace.domain.money.terms import TermsRefused
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job_machine import JOB, JobEvent
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
 from marketplace.market.base.errors import QuoteGone
-from marketplace.market.base.records import Channel, Job, Lease
+from marketplace.market.base.records import Channel, Job, Lease, LeaseKey
 from marketplace.market.core import ending
 from marketplace.market.core.inputs import Accepted, Declined, Passed, Signed
 from marketplace.market.core.outcome import Keep, Lapse, Outcome, Remember, Say, Story, Tell
@@ -25,6 +25,8 @@ STILL_TAKEN: Final = ("DEVICE_BUSY", "NO_ROOM")
 """Declines that pass: a workload that has ended is removed from its host a moment later."""
 CHANNEL_GONE: Final = "CHANNEL_OVER"
 """The channel that was to be reused is being ended: an idle one ends when its consumer ordered."""
+OF_ROUTE: Final = ("HOP_", "ROUTE_")
+"""What the codes of declines begin with that are about a route: the same lease may go direct."""
 BUSY_TRIES: Final = 5
 BUSY_MS: Final = 1_000
 _TX: Final = re.compile(r"[0-9a-f]{64}")
@@ -53,7 +55,8 @@ def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
     to start.
 
     What is only still taken, by a lease that has just ended, is asked for again where the job
-    waits. So is what failed for the channel to be reused: without that one.
+    waits. So is what failed for the channel to be reused: without that one; or for its route:
+    without any, with the same key.
     """
     said = f"{asked.code}: {asked.message}"
     if lease.state is LeaseState.OFFERED:
@@ -66,6 +69,9 @@ def declined(job: Job, lease: Lease, asked: Declined, now: int) -> Outcome:
     if lease.reused and asked.code == CHANNEL_GONE:
         left = [one for one in job.channels if one != lease.session_vk.hex()]
         return replace(out, job=replace(out.job, avoid=job.avoid, channels=left))
+    if lease.hop and asked.code.startswith(OF_ROUTE):
+        direct = [*job.direct, lease.provider]
+        return replace(out, job=replace(out.job, avoid=job.avoid, direct=direct))
     tries = job.busy.get(lease.provider, 0)
     if asked.code not in STILL_TAKEN or not waits(job) or tries >= BUSY_TRIES:
         return out
@@ -88,8 +94,10 @@ def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
         return Outcome(job, lease)
     if lease.state is not LeaseState.OFFERED or now >= lease.expires_ms:
         raise QuoteGone(f"the quote of {lease.id} is over ({lease.state.name})")
-    SignedTerms(lease.terms, lease.adapter_signature, asked.session_signature).verify()
-    if not lease.reused and not _TX.fullmatch(asked.channel_tx):
+    replace(lease, session_signature=asked.session_signature).signed.verify()
+    if lease.hop and (asked.channel_tx or asked.open_tx):
+        raise Malformed("a lease over a route opens no channel")
+    if not lease.reused and not lease.hop and not _TX.fullmatch(asked.channel_tx):
         raise Malformed("channel_tx is the open transaction's id in hex")
     wanted = set(job.parsed.secrets)
     if set(asked.secrets) != wanted:
@@ -107,7 +115,10 @@ def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
     out = Outcome(
         replace(job, state=state, session_vk=key, updated_ms=now), lease, (Story("SIGNED"),)
     )
-    if not lease.reused:
+    if lease.hop:
+        key = LeaseKey(lease.session_vk, lease.id, lease.account, lease.provider, lease.hop)
+        out = out.and_then(Keep(key))
+    elif not lease.reused:
         out = out.and_then(Keep(_channel(lease, asked.payout_address, now)))
     return out if asked.waits else _told(out, lease)
 

@@ -27,7 +27,6 @@ from marketplace.market.base.errors import (
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     ApiKey,
-    Channel,
     Job,
     Lease,
     OfferRecord,
@@ -41,6 +40,7 @@ from marketplace.market.core.inputs import KeyBrought, Signed, Stop
 from marketplace.market.core.outcome import Outcome
 from marketplace.market.core.proposal import device_words, lease_of, terms_of
 from marketplace.market.core.waiting import NO_MATCH
+from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_job, change_lease
 from marketplace.market.placement import reconciler
 from marketplace.market.placement.matching import match
@@ -58,6 +58,7 @@ class Posting:
     channels: tuple[bytes, ...] = ()
     spares: tuple[bytes, ...] = ()
     once: tuple[str, str] | None = None  # idempotency key and the hash of the question
+    hop: bytes = b""  # to this market's router; empty: every lease goes directly
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -120,6 +121,7 @@ async def _post(market: Market, who: Caller, known: Standing, asked: Posting) ->
         session_vk=asked.session_vk,
         spares=[vk.hex() for vk in asked.spares],
         priority=asked.spec.policy.priority,
+        hop=asked.hop,
     )
     first = Change(puts=[market.event(job, "POSTED", {})])
     if who.key is not None:
@@ -154,6 +156,8 @@ async def fresh_keys(market: Market, asked: Posting, account: str) -> None:
     keys = (asked.session_vk, *asked.spares)
     if len(asked.consumer_vkh) != 28 or any(len(vk) != 32 for vk in (*keys, *asked.channels)):
         raise Malformed("session keys are 32 bytes, consumer_vkh is 28")
+    if asked.hop in keys:
+        raise Malformed("a hop's key is no lease's")
     if asked.consumer_vkh.hex() != account:
         raise OtherPurse("consumer_vkh is not the key hash of the account that asks")
     if len(set(keys)) != len(keys) or set(keys) & set(asked.channels):
@@ -205,7 +209,8 @@ async def sign(
     secrets: dict[str, bytes],
     remember: Callable[[Lease], list[Record]] = lambda _: [],
 ) -> Lease:
-    """The consumer's signature: the lease is on. QuoteGone, TermsRefused, Malformed, Conflict.
+    """The consumer's signature: the lease is on. QuoteGone, TermsRefused, Malformed, Conflict; and
+    what the router says of a routed one.
 
     What *remember* gives is written in the same transaction.
     """
@@ -223,6 +228,7 @@ async def sign(
         return Change(puts=[note, *(remember(out.lease) if out.lease is not None else [])])
 
     asked = Signed(session_signature, channel_tx, secrets, payout, waits, open_tx)
+    await routes.admit(market, lease, asked)
     await change_lease(market, lease_id, asked, extra)
     if waits:
         await standing.turns(market, lease.account)
@@ -255,7 +261,7 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
     """The fresh session key that a retry needs; the job is matched again."""
     job = await owned_job(market, who, job_id)
     waits = job.needs == "session_vk"
-    used = len(session_vk) != 32 or await market.store.count(Channel, session_vk=session_vk)
+    used = len(session_vk) != 32 or await market.used.any_of((session_vk,))
     if waits and used:
         raise Conflict("a session key is 32 bytes, and fresh")
     await change_job(market, job_id, KeyBrought(session_vk))

@@ -162,8 +162,20 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "ceiling": lease.ceiling,
         "why": {"others": market.directory.others(job.parsed, job.account, lease, market.now)},
         "expires_at_ms": lease.expires_ms,
-        "channel": "reused" if lease.reused else "fresh",
+        "channel": "routed" if lease.hop else "reused" if lease.reused else "fresh",
         "session_vk": lease.session_vk.hex(),
+        "route": _quoted_route(lease) if lease.hop else None,
+    }
+
+
+def _quoted_route(lease: Lease) -> dict[str, str]:
+    """What its consumer verifies: of the two hops it hears of its own."""
+    made = lease.made
+    return {
+        "body": made.signed.body.hex(),
+        "signature": made.signed.signature.hex(),
+        "hop": made.hop_in.hex(),
+        "salt": made.salt_in.hex(),
     }
 
 
@@ -183,6 +195,7 @@ def lease_view(lease: Lease) -> dict[str, Any]:
         "session_signature": lease.session_signature.hex(),
         "channel": lease.session_vk.hex(),
         "channel_tx": lease.channel_tx,
+        "hop": lease.hop.hex(),
         "rate_micro": lease.rate_micro,
         "ceiling": lease.ceiling,
         "resource": lease.resource,
@@ -300,69 +313,4 @@ async def channel_view(market: Market, channel: Channel) -> dict[str, Any]:
             {"id": x.id, "job": x.job, "state": x.state.name, "ceiling": x.ceiling} for x in leases
         ],
         "terms": channel.terms.hex(),
-    }
-
-
-async def invoice_view(market: Market, job: Job) -> dict[str, Any]:
-    """Everything the verifier needs: terms, receipts and vouchers, nothing computed by us."""
-    leases = [x for x in await leases_of(market, job) if x.session_signature]
-    parts: list[dict[str, Any]] = []
-    channels: dict[str, dict[str, Any]] = {}
-    for lease in leases:
-        vk = lease.session_vk
-        if vk.hex() not in channels:
-            channel = await market.store.get(Channel, vk)
-            if channel is not None:
-                channels[vk.hex()] = await _channel_part(market, channel)
-        parts.append(
-            {
-                "lease": lease.id,
-                "state": lease.state.name,
-                "reason": lease.reason,
-                "terms": lease.terms.hex(),
-                "adapter_signature": lease.adapter_signature.hex(),
-                "session_signature": lease.session_signature.hex(),
-                "channel": vk.hex(),
-                "channel_tx": lease.channel_tx,
-                "device": lease.device,
-                "simulated": lease.simulated,
-            }
-        )
-    return {
-        "job": job.id,
-        "name": job.name,
-        "state": job.state.name,
-        "reason": job.reason,
-        "spec": job.spec,
-        "magic": market.settings.magic,
-        "leases": parts,
-        "channels": list(channels.values()),
-    }
-
-
-async def _channel_part(market: Market, channel: Channel) -> dict[str, Any]:
-    receipts: list[dict[str, Any]] = []
-    after: tuple[object, ...] | None = None
-    while True:  # the whole chain: without its beginning the hashes prove nothing
-        page = await market.store.find(
-            ReceiptRecord,
-            session_vk=channel.session_vk,
-            order=("seq",),
-            after=after,
-            limit=5000,
-        )
-        receipts += [receipt_view(r) for r in page]
-        if len(page) < 5000:
-            break
-        after = (page[-1].seq,)
-    voucher = await market.store.get(VoucherRecord, channel.session_vk)
-    return {
-        "session_vk": channel.session_vk.hex(),
-        "provider": channel.provider,
-        "open_tx": channel.open_tx,
-        "settled_tx": channel.settled_tx,
-        "receipts": receipts,
-        "voucher": None
-        if voucher is None
-        else {"cumulative": voucher.cumulative, "signature": voucher.signature.hex()},
     }

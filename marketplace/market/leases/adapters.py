@@ -49,7 +49,8 @@ from marketplace.market.core.inputs import (
     StageSeen,
     Started,
 )
-from marketplace.market.leases import ticks
+from marketplace.market.leases import hops, ticks
+from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
 
@@ -105,6 +106,12 @@ class Adapters:
                 record = await ticks.take_receipt(self.market, provider, lease, signed)
                 if record is not None:
                     self.market.payers.tell(record.session_vk, message)
+                await routes.owes(self.market, signed.receipt)
+            case wire.PaidSent(lease):
+                await self.owner(provider, lease)
+                await hops.router_of(self.market).paid(provider, message)
+            case wire.HopRefused():
+                await hops.router_of(self.market).hop_refused(provider, message)
             case wire.LogChunk():
                 await self._log(provider, message)
             case wire.Telemetry(lease, at_ms, values):
@@ -277,6 +284,8 @@ class Adapters:
     async def _left_unpaid(self, lease: Lease) -> bool:
         """Whether a receipt of it was taken here and not answered in time."""
         market = self.market
+        if lease.hop and not routes.unpaid(market, lease):
+            return False
         voucher = await market.store.get(VoucherRecord, lease.session_vk)
         unanswered = await market.store.find(
             ReceiptRecord, lease=lease.id, at_ms__le=market.now - UNANSWERED_MS, limit=1,

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
+from marketplace.domain.errors import Conflict, IllegalTransition, NotFound, TallyError
+from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ApiKey, Gang, Job, Lease
 from marketplace.market.context import MATCHER, TRIES, Market, log
@@ -144,6 +145,18 @@ async def commit(market: Market, steps: Sequence[Step], change: Change) -> None:
     known.show()
     for step in steps:
         _perform(market, step)
+        await _tell_router(market, step)
+
+
+async def _tell_router(market: Market, step: Step) -> None:
+    """A routed lease that is over keeps nothing of a hop; ``lifecycle.routes`` says it again."""
+    lease, router = step.out.lease, market.router
+    if lease is None or not lease.hop or router is None or lease.state is not LeaseState.ENDED:
+        return
+    try:
+        await (router.over if lease.session_signature else router.drop)(lease.id)
+    except TallyError as error:
+        log.warning("route", lease=lease.id, error=error.line())
 
 
 async def _fill(market: Market, change: Change, step: Step, known: Remembered) -> None:

@@ -18,7 +18,7 @@ from marketplace.domain.errors import Conflict, TallyError
 from marketplace.domain.money.terms import Terms
 from marketplace.market.accounts import standing
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Channel, ReceiptRecord, VoucherRecord
+from marketplace.market.base.records import Channel, LeaseKey, ReceiptRecord, VoucherRecord
 from marketplace.market.context import Market
 from marketplace.market.placement import starts
 
@@ -40,11 +40,16 @@ async def look(market: Market, session_vk: bytes) -> None:
     """Count the channel if money moves over it. Faults of chain and store are the caller's."""
     for _ in range(_TRIES):
         channel = await market.store.get(Channel, session_vk)
+        if channel is None and await _routed(market, session_vk):
+            return
         if channel is not None and channel.paid:
             market.paying.over(session_vk, counts=True)
             return
         voucher = await market.store.get(VoucherRecord, session_vk)
-        if channel is None or voucher is None or not await _answers(market, voucher):
+        if channel is None or voucher is None:
+            market.paying.over(session_vk, counts=False)
+            return
+        if not await _answers(market, session_vk, voucher.cumulative):
             market.paying.over(session_vk, counts=False)
             return
         if not await _holds(market, channel, voucher.cumulative):
@@ -61,11 +66,34 @@ async def look(market: Market, session_vk: bytes) -> None:
     raise Conflict("the channel keeps changing")
 
 
-async def _answers(market: Market, voucher: VoucherRecord) -> bool:
-    """Whether it is over what a receipt stated."""
+async def _routed(market: Market, session_vk: bytes) -> bool:
+    """Whether it is the key of a routed lease, which is looked at by the router's books: what came
+    in for it came over a hop that the router sees in the chain. One hop counts once, however many
+    leases it pays.
+    """
+    key = await market.store.get(LeaseKey, session_vk)
+    if key is None:
+        return False
+    sums = market.router.sums(key.lease) if market.router is not None else None
+    if not key.paid and (sums is None or not await _answers(market, session_vk, sums.received)):
+        market.paying.later(session_vk, market.now)
+        return True
+    if not key.paid:
+        first = not await market.store.count(LeaseKey, hop=key.hop, paid=True)
+        await market.store.apply(Change(sets=[replace(key, paid=True)]))
+        if first:
+            await standing.paid(market, key.account)
+        await starts.served(market, key.provider)
+    for counted in (session_vk, key.hop):
+        market.paying.over(counted, counts=True)
+    return True
+
+
+async def _answers(market: Market, session_vk: bytes, cumulative: int) -> bool:
+    """Whether so much is over what a receipt stated."""
     stated = await market.store.find(
-        ReceiptRecord, session_vk=voucher.session_vk, channel_owed__gt=0,
-        channel_owed__le=voucher.cumulative, limit=1,
+        ReceiptRecord, session_vk=session_vk, channel_owed__gt=0,
+        channel_owed__le=cumulative, limit=1,
     )  # fmt: skip
     return bool(stated)
 

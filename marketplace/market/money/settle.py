@@ -37,6 +37,7 @@ async def end_if_settled(market: Market, lease_id: str) -> None:
         last.channel_owed if last is not None else 0,
         voucher.cumulative if voucher is not None else None,
         await market.store.get(Channel, lease.session_vk),
+        market.router.sums(lease_id) if lease.hop and market.router is not None else None,
     )
     await change_lease(market, lease_id, asked)
 

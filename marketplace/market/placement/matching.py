@@ -6,7 +6,9 @@ What was planned is given back if it does not come to a commit. Two looks at one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from marketplace.domain.errors import Conflict
 from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import Offer
@@ -16,9 +18,11 @@ from marketplace.market.base.records import Channel, Job, ReceiptRecord, Standin
 from marketplace.market.context import Market
 from marketplace.market.core.decide import decide
 from marketplace.market.core.inputs import Matched, Unmatched
+from marketplace.market.core.proposal import terms_of
 from marketplace.market.core.standing import address_limited, quote_ttl_ms
 from marketplace.market.lifecycle.change import Step, commit
-from marketplace.market.placement import starts
+from marketplace.market.lifecycle.routes import drop
+from marketplace.market.placement import routes, starts
 from marketplace.market.state.match import Match, Spent, explained
 from marketplace.matching import NoMatch
 
@@ -31,18 +35,37 @@ async def match(
 
     NothingMatches for a *new* job that does not wait; OverBudget, Conflict.
     """
-    lease_id, avoid = market.ids.new("lease"), frozenset(job.avoid)
-    doubtful = await starts.doubtful(market, job.account)
-    spent, place = await spent_by(market, job), market.directory.place
-    found = place(spec, job.account, avoid | doubtful, market.now, lease_id, spent)
-    if isinstance(found, NoMatch) and doubtful:  # better than none at all
-        found = place(spec, job.account, avoid, market.now, lease_id, spent)
+    lease_id, spent = market.ids.new("lease"), await spent_by(market, job)
+    found = await _place(market, job, spec, lease_id, spent)
+    if not isinstance(found, NoMatch):
+        try:
+            return await propose(market, job, known, found, lease_id, change, new=new)
+        except BelowMinimum:
+            spent = await spent_by(market, job, routed=False)
+            found = await _place(market, job, spec, lease_id, spent)
     if not isinstance(found, NoMatch):
         return await propose(market, job, known, found, lease_id, change, new=new)
     asked = Unmatched(str(found), explained(found), posting=new, spent=spent)
     out = decide(job, None, asked, market.now)
     await commit(market, [Step(None if new else job, None, out)], change)
     return out.job
+
+
+async def _place(
+    market: Market, job: Job, spec: JobSpec, lease_id: str, spent: Spent
+) -> Match | NoMatch:
+    avoid, place = frozenset(job.avoid), market.directory.place
+    doubtful = await starts.doubtful(market, job.account)
+    found = place(spec, job.account, avoid | doubtful, market.now, lease_id, spent)
+    if isinstance(found, NoMatch) and doubtful:  # better than none at all
+        found = place(spec, job.account, avoid, market.now, lease_id, spent)
+    return found
+
+
+class BelowMinimum(Conflict):
+    """A place that was found for a routed lease, which got no route, and is too small without."""
+
+    code = "BELOW_MINIMUM"
 
 
 async def propose(
@@ -56,17 +79,32 @@ async def propose(
     new: bool = False,
 ) -> Job:
     """Ask the adapter, in the same transaction as the lease itself; what *lease_id* holds is given
-    back where that fails. OverBudget, Conflict.
+    back where that fails. OverBudget, BelowMinimum, Conflict.
     """
+    made = None
     try:
         channel = await _reusable(market, job, found.offer)
         asked = matched(market, known, found, lease_id, channel)
+        if job.hop and not channel:
+            until = routes.expires_ms(market, job, asked.expires_ms - market.now)
+            made = await routes.make(market, job, found, lease_id, until)
+            if made is not None:
+                asked = replace(asked, expires_ms=until, made=made)
+            elif _too_small(job, found):
+                raise BelowMinimum(f"{lease_id} got no route, and is too small for a channel")
         out = decide(job, None, asked, market.now)
         await commit(market, [Step(None if new else job, None, out)], change)
     except BaseException:
         market.directory.release(lease_id, market.now)
+        if made is not None:
+            await drop(market, lease_id)
         raise
     return out.job
+
+
+def _too_small(job: Job, found: Match) -> bool:
+    """Whether the lease could not cost what its offer asks of one on a channel of its own."""
+    return terms_of(job, job.parsed, found, "", bytes(32), 0).ceiling < found.offer.minimum
 
 
 def matched(
@@ -79,11 +117,13 @@ def matched(
     return Matched(found, lease_id, expires, channel, address_limited(known))
 
 
-async def spent_by(market: Market, job: Job) -> Spent:
+async def spent_by(market: Market, job: Job, *, routed: bool = True) -> Spent:
     """What *job* is looked for with: what it cost before, and what each channel that it may reuse
-    has brought its provider, by the receipts: never by what its consumer says.
+    has brought its provider, by the receipts: never by what its consumer says. Where it may be paid
+    over a hop (*routed*) no minimum is asked of it.
     """
-    brought: dict[str, int] = {}
+    reachable = routes.reachable(market, job) if routed else []
+    brought = {offer.provider: offer.minimum for offer in reachable if offer.minimum}
     usable = await _usable(market, job)
     listed = {offer.provider: offer for _, offer in market.directory.offers()} if usable else {}
     for channel in usable:

@@ -22,7 +22,7 @@ from marketplace.market.context import Market, log
 from marketplace.market.core.inputs import Exhausted, Looked, Stop
 from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
 from marketplace.market.lifecycle.change import change_gang, change_job
-from marketplace.market.placement.matching import match, propose, spent_by
+from marketplace.market.placement.matching import BelowMinimum, match, propose, spent_by
 from marketplace.market.placement.place_gang import match_gang
 from marketplace.market.state.match import Match
 
@@ -132,6 +132,9 @@ async def _begin(market: Market, job_id: str, lease_id: str, found: Match) -> No
         return
     try:
         await propose(market, job, known, found, lease_id, Change())
+    except BelowMinimum:  # it waits on, for a place that it can have without a route
+        spent, avoid = await spent_by(market, job, routed=False), frozenset(job.avoid)
+        market.directory.wait(job_id, job.parsed, job.account, avoid, job.created_ms, spent)
     except OverBudget as over:
         await change_job(market, job_id, Exhausted(over.message))
     except Conflict as error:  # somebody changed the job meanwhile; it is put into the queue again

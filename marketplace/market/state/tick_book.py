@@ -16,7 +16,7 @@ from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.money.terms import Terms
 from marketplace.market.base.group_commit import GroupCommit
 from marketplace.market.base.ports import Change, Store
-from marketplace.market.base.records import Channel, Lease, ReceiptRecord
+from marketplace.market.base.records import Channel, Lease, LeaseKey, ReceiptRecord
 
 log = structlog.get_logger("market")
 KEPT: Final = 10_000
@@ -39,6 +39,7 @@ class Page:
     leases: dict[str, Receipt] = field(default_factory=dict[str, Receipt])
     ticks: dict[str, int] = field(default_factory=dict[str, int])
     terms: dict[str, tuple[Terms, str]] = field(default_factory=dict[str, tuple[Terms, str]])
+    routed: set[str] = field(default_factory=set[str])  # leases of it that a router pays
     ceilings: int = 0  # of all its leases together, when they were last added up
 
 
@@ -101,6 +102,8 @@ class Book:
             if lease is None:
                 raise NotFound(f"no lease {lease_id}")
             known = page.terms[lease_id] = (lease.agreed, lease.provider)
+            if lease.hop:
+                page.routed.add(lease_id)
         return known
 
     async def lease(self, page: Page, lease_id: str) -> tuple[Terms, str]:
@@ -115,14 +118,16 @@ class Book:
 
 
 class UsedKeys:
-    """Whether session keys name channels already; questions that come together are one query."""
+    """Whether session keys name channels, or routed leases, already; questions that come together
+    are one query of each.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._questions = GroupCommit(AT_ONCE, self._ask)
 
     async def any_of(self, keys: tuple[bytes, ...]) -> bool:
-        """True when one of *keys* is a channel's."""
+        """True when one of *keys* is a channel's or a routed lease's."""
         mine = _Question(keys)
         await self._questions.join(mine)
         return mine.used
@@ -130,6 +135,7 @@ class UsedKeys:
     async def _ask(self, group: list[_Question]) -> None:
         asked = [key for question in group for key in question.keys]
         used = await self._store.among(Channel, "session_vk", asked)
+        used |= await self._store.among(LeaseKey, "session_vk", asked)
         for question in group:
             question.used = not used.isdisjoint(question.keys)
 

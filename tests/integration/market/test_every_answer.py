@@ -29,6 +29,7 @@ from marketplace.market.base.ports import (
     UnsignedTx,
 )
 from marketplace.process.reference import schema
+from tests.fake_router import TX, FakeRouter
 from tests.fakes import FakeAdapter, FakePayer, gpu, offer, seed, spec, until, working
 from tests.integration.market.test_spine import body, quoted, state
 from tests.integration.market.test_spine import sign as sign_terms
@@ -124,8 +125,9 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
     db = f"sqlite:///{tmp_path}/market.db"
     async with market(db, tmp_path, fast(allow_private_hooks=True), seen=seen, ledger=ledger) as (
         url,
-        _,
+        run,
     ):
+        run.market.router = FakeRouter()
         hosts = [
             FakeAdapter(url, seed(name), offer(seed(name), (gpu(at),)))
             for at, name in enumerate(("first", "second"))
@@ -140,6 +142,7 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
             await until(lambda: all(host.welcomes for host in hosts))
             await _reads(client)
             await _account(client)
+            await _hop(client)
             await _before(client)
             await _job(client, hosts, payer, session)
             await _again(client, hosts)
@@ -187,6 +190,14 @@ async def _account(client: httpx.AsyncClient) -> None:
         await _ok(client, "DELETE", f"/v1/{path}")
 
 
+async def _hop(client: httpx.AsyncClient) -> None:
+    """The market's router, and a channel to it."""
+    await _ok(client, "GET", "/v1/router")
+    asked = {"session_vk": seed("hop").verify_key.hex(), "tx": TX}
+    hop = await _ok(client, "POST", "/v1/router/hops", json=asked)
+    assert await _ok(client, "GET", f"/v1/router/hops/{hop['session_vk']}") == hop
+
+
 async def _before(client: httpx.AsyncClient) -> None:
     """What can be asked before anything is posted: it fits, it does not, and the same of a gang."""
     one, dear = spec().to_wire(), spec(price=Price(max_core_rate=1)).to_wire()
@@ -218,6 +229,7 @@ async def _sign(client: httpx.AsyncClient, view: dict[str, Any], session: Signer
     assert (await _ok(client, "GET", channel))["chain"]["state"] == "OPEN"
     assert (await _ok(client, "GET", "/v1/channels"))["items"]
     await _ok(client, "GET", f"/v1/leases/{lease}")
+    await _ok(client, "GET", f"/v1/leases/{lease}/evidence")
     return lease
 
 
