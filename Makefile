@@ -6,7 +6,7 @@ TALLY_REQUIRE_ALL ?=
 export TALLY_REQUIRE_ALL
 export CBOR_C_EXTENSION := 1
 
-.PHONY: demo test prove nightly compat install generator docker packages lint unit integration e2e gpu lock clean
+.PHONY: demo test prove nightly compat install generator docker packages lint sdk unit integration e2e gpu lock clean
 
 demo: install docker
 	.venv/bin/tally demo
@@ -16,7 +16,7 @@ test: install docker packages lint unit integration e2e
 # ---- what is needed ---------------------------------------------------------------------------
 install: .venv/installed
 
-.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/lint/package-lock.json
+.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/lint/package-lock.json web/sdk/package-lock.json
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
 	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
@@ -26,6 +26,7 @@ install: .venv/installed
 	npm ci --silent --no-audit --no-fund --prefix tests/browser
 	npm ci --silent --no-audit --no-fund --prefix tests/ledger
 	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/lint
+	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix web/sdk
 	# Not ci: it wants the lock to hold prebuilt binaries for every platform, and not all are published.
 	npm install --no-save --omit=optional --silent --no-audit --no-fund --ignore-scripts --prefix tests/clients
 	touch $@
@@ -57,6 +58,12 @@ lint: install
 	.venv/bin/pyright --project tests
 	tests/lint/node_modules/.bin/eslint --config tests/lint/eslint.config.js web/assets
 	tests/lint/node_modules/.bin/tsc --project tests/lint
+	npm run --silent --prefix web/sdk generate > /dev/null
+	web/sdk/node_modules/.bin/tsc --project web/sdk --noEmit
+
+# The TypeScript client as a package: web/sdk/dist.
+sdk: install
+	npm run --silent --prefix web/sdk build
 
 # A file's tests share what they started, and most of their time is waiting: two files at a time. The browser's
 # tests are a run of their own: the browser's loop stays in their process, and others start loops of their own.

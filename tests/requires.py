@@ -122,6 +122,18 @@ def need_api_clients() -> Path:
     return folder
 
 
+def need_sdk() -> Path:
+    """Node is here, and what the TypeScript client needs and is compiled with. Returns its
+    folder.
+    """
+    folder = Path(__file__).parents[1] / "web" / "sdk"
+    bins = folder / "node_modules" / ".bin"
+    _need(shutil.which("node") is not None, "Node is not installed; run: packaging/debian.sh")
+    there = (bins / "openapi-typescript").exists() and (bins / "tsc").exists()
+    _need(there, "the TypeScript client's packages are not installed; run: make install")
+    return folder
+
+
 def need_python_generator() -> Path:
     """openapi-python-client is here, in an environment of its own. Returns the folder of its
     programs.

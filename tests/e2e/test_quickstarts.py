@@ -3,7 +3,7 @@ bash.
 
 One embedded market serves all pages; it is started by the README's own `tally up`. Each page runs
 as one script, as somebody who follows it in one terminal: what a block exports or starts is there
-for the next. Three blocks are left out here, each with its reason (``EXCEPT``).
+for the next. Four blocks are left out here, each with its reason (``EXCEPT``).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ UP: Final = "tally up "
 EXCEPT: Final = {
     "make demo": "`make demo` is tests/e2e/test_demo.py, and `make test` is what runs this test",
     "-m venv": "an install takes minutes: test_a_provider_installs_the_adapter_alone, in `make prove`",
+    "make sdk": "packages of npm: tests/e2e/test_typescript.py builds the client and runs the example",
     UP: "serves until Ctrl-C: started by the fixture, on free ports",
 }
 SIGNS: Final = {

@@ -4,11 +4,8 @@ orphan.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,42 +18,16 @@ from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
 from tests.e2e.support.embedded import (
     PATIENCE_S,
-    Command,
-    command,
     job_file,
     parts_of,
     tally,
     until_gone,
     until_true,
 )
+from tests.e2e.support.up import PORTS, swept, up
 from tests.requires import need_devnet, need_docker
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
-PORTS = ("--port", "0", "--devnet-port", "0")
-
-
-@asynccontextmanager
-async def up(home: Path) -> AsyncGenerator[tuple[Command, dict[str, str]]]:
-    """``tally up`` under *home*, ready, and what it told its users to use."""
-    arguments = ("up", "--json", "--home", str(home), "--simulate", "h100x2", *PORTS)
-    async with command(*arguments) as running:
-        await running.until(lambda it: bool(it.out))
-        said = running.last
-        assert said.pop("ready") is True
-        yield running, said
-
-
-@asynccontextmanager
-async def swept(home: Path) -> AsyncGenerator[None]:
-    """Afterwards no container of this home's adapter is left."""
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True):
-            place = Embedded(home / "up")
-            if place.passphrase_file.exists():
-                os.environ["TALLY_PASSPHRASE_FILE"] = str(place.passphrase_file)
-                await place.sweep()
 
 
 async def picture(env: dict[str, str]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def test_the_wheel_is_the_product(tmp_path: Path) -> None:
         names = set(made.namelist())
         assert set(HELD) <= names
         assert not any("node_modules" in name or name.startswith("tests/") for name in names)
+        assert not any(name.startswith("marketplace/web/sdk/") for name in names), "npm has it"
         [meta] = [made.read(name).decode() for name in names if name.endswith("/METADATA")]
     with tarfile.open(sdist) as source:
         inside = {name.partition("/")[2] for name in source.getnames()}

@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 MOST: Final = 400
 MEDIAN: Final = 110
 PYTHON: Final = ("adapter/*.py", "marketplace/*.py", "contracts/*.py", "benchmarks/*.py")
-PAGES: Final = ("web/*.js", "web/*.css")
+PAGES: Final = ("web/*.js", "web/*.css", "web/*.ts")
 LONG: Final[Mapping[str, str]] = {
     "adapter/daemon/daemon.py": "every event comes in and every effect goes out through one lock",
     "adapter/money/channel_agent.py": "one look at a channel, from what stands there to its step",

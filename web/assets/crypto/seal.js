@@ -4,7 +4,7 @@
 // and held against libsodium in tests/browser/test_console_secrets.py.
 
 import { blake2b } from "./blake2b.js";
-import { concat, nth, utf8 } from "./bytes.js";
+import { concat, nth, same, utf8 } from "./bytes.js";
 
 /**
  * @import { Bytes } from "./bytes.js"
@@ -124,6 +124,19 @@ export function secretbox(key, nonce, message) {
   const pad = stream(key, nonce, 32 + message.length);
   const hidden = message.map((byte, i) => byte ^ nth(pad, 32 + i));
   return concat(poly1305(pad.subarray(0, 32), hidden), hidden);
+}
+
+/**
+ * The message of {@link secretbox}'s box; null for one that was not made with this key and nonce.
+ * @param {Bytes} key
+ * @param {Bytes} nonce
+ * @param {Bytes} box
+ */
+export function unbox(key, nonce, box) {
+  if (nonce.length !== 24 || box.length < 16) return null;
+  const [tag, hidden] = [box.subarray(0, 16), box.subarray(16)];
+  const pad = stream(key, nonce, 32 + hidden.length);
+  return same(poly1305(pad.subarray(0, 32), hidden), tag) ? hidden.map((byte, i) => byte ^ nth(pad, 32 + i)) : null;
 }
 
 /**

@@ -1,0 +1,40 @@
+"""``tally up`` as a process of its own, as its users start it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from marketplace.cli.embedded.product import Embedded
+from tests.e2e.support.embedded import Command, command
+
+PORTS: Final = ("--port", "0", "--devnet-port", "0")
+
+
+@asynccontextmanager
+async def up(home: Path) -> AsyncGenerator[tuple[Command, dict[str, str]]]:
+    """``tally up`` under *home*, ready, and what it told its users to use."""
+    arguments = ("up", "--json", "--home", str(home), "--simulate", "h100x2", *PORTS)
+    async with command(*arguments) as running:
+        await running.until(lambda it: bool(it.out))
+        said = running.last
+        assert said.pop("ready") is True
+        yield running, said
+
+
+@asynccontextmanager
+async def swept(home: Path) -> AsyncGenerator[None]:
+    """Afterwards no container of this home's adapter is left."""
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            place = Embedded(home / "up")
+            if place.passphrase_file.exists():
+                os.environ["TALLY_PASSPHRASE_FILE"] = str(place.passphrase_file)
+                await place.sweep()
