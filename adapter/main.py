@@ -44,7 +44,6 @@ from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.blockfrost import connect as connect_chain
 from marketplace.domain.errors import Refusal, TallyError
-from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import check_close_period
 from marketplace.domain.supply.offer import Offer
 
@@ -263,17 +262,16 @@ async def _withdraw(config: Config, keys: Keys, to: str) -> tuple[str, int]:
         address = addresses.from_text(to)
         if addresses.is_mainnet(address) is not chain.mainnet:
             raise ConfigRefused(f"{to[:20]}… belongs to another network")
-        still = sum(channel.stage is not ChannelStage.ENDED for channel in state.channels.values())
         desk = module.desk_of(chain, keys.fee, journal, config.asset)
-        sent, lovelace = await module.withdraw(desk, address, still)
+        sent, lovelace = await module.withdraw(desk, address, state.channels.values())
         return sent.tx_id.hex(), lovelace
     finally:
         journal.close()
 
 
 def withdraw_fees(config: Config, to: str) -> tuple[str, int]:
-    """All of the fee key's money to the address *to*, while no adapter runs and no channel is open:
-    the transaction's id, and the lovelace that arrives.
+    """All of the fee key's money to the address *to*, while no adapter runs and every channel is
+    over for good: the transaction's id, and the lovelace that arrives.
     """
     with only_one(config.folder):
         return anyio.run(_withdraw, config, load_keys(config.folder / "keys"), to)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from adapter.core.state import Channel
 from adapter.journal.journal import Journal
 from adapter.money.fee_key import movable
 from adapter.money.journal_log import JournalLog
@@ -13,13 +16,17 @@ from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import Sent
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.channel_stage import ChannelStage
 
 
 class ChannelsOpen(Refusal):
     """Channels still have to be ended, and the fee key pays for that."""
 
     code = "CHANNELS_OPEN"
-    remedy = "run the adapter with `tally adapter drain` until its status shows no channel"
+    remedy = (
+        "run the adapter with `tally adapter drain` until its status shows no channel, and some"
+        " minutes longer: an end counts once it lies too deep for a rollback"
+    )
 
 
 def desk_of(chain: ChainReader, fee: Signer, journal: Journal, asset: str = "") -> Desk:
@@ -27,13 +34,17 @@ def desk_of(chain: ChainReader, fee: Signer, journal: Journal, asset: str = "") 
     return Desk(chain, Wallet(fee, chain.mainnet), asset, JournalLog(journal))
 
 
-async def withdraw(desk: Desk, to: bytes, open_channels: int) -> tuple[Sent, int]:
+async def withdraw(desk: Desk, to: bytes, channels: Iterable[Channel]) -> tuple[Sent, int]:
     """All that the desk's wallet holds, its collateral included, to the address *to* in one
     transaction, as far as it is :func:`movable`: of many small outputs the rest goes when it is
-    asked for again. What was sent, and the lovelace that arrives.
+    asked for again. What was sent, and the lovelace that arrives. :class:`ChannelsOpen` while one
+    of the *channels* may still have to be ended: a rollback may undo an end that is not final.
     """
-    if open_channels:
-        raise ChannelsOpen(f"{open_channels} channels are not over yet")
+    still = [channel for channel in channels if not channel.final]
+    if still:
+        lately = sum(channel.stage is ChannelStage.ENDED for channel in still)
+        how = f", {lately} of them because a rollback could undo the end" if lately else ""
+        raise ChannelsOpen(f"{len(still)} channels are not over yet{how}")
     funds, _ = await desk.funds()
     utxos = movable(funds, desk.unit)
     if not utxos:
