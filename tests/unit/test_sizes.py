@@ -19,7 +19,6 @@ LONG: Final[Mapping[str, str]] = {
     "adapter/simulate/library.py": "a function for each symbol of NVML, like the header it mirrors",
     "contracts/channel/settle.py": "an auditor reads the whole script from top to bottom",
     "contracts/devnet/node.py": "what changes the chain holds one lock, and is seen in one place",
-    "marketplace/client/payer/channel_payer.py": "one channel's orders, each durable before it goes",
     "marketplace/client/wallet/chain_wallet.py": "what a purse does at a chain, under one lock",
     "marketplace/market/base/records.py": "all that the market remembers, field by field",
     "marketplace/store/migrations/versions/0001_all_tables_of_the_first_release.py": (

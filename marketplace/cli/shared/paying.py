@@ -155,15 +155,17 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
     """Quote, ask, pay, follow; the exit code."""
 
     async def confirm(offered: CheckedQuote) -> bool:
-        if not wish.as_json:
-            await anyio.to_thread.run_sync(confirm_spend, offered_text(offered), wish.yes)
-        elif not wish.yes:
-            await anyio.to_thread.run_sync(confirm_spend, "", wish.yes)
+        text = "" if wish.as_json else offered_text(offered)
+        await anyio.to_thread.run_sync(confirm_spend, text, wish.yes)
         return True
+
+    async def shown(offered: CheckedQuote) -> None:
+        if not wish.as_json:
+            out.print(offered_text(offered), markup=False)
 
     async with at_market(where, keep=wish.keep) as opened:
         silence = opened.listen(_waiting)
-        job = await opened.run(loaded, confirm=confirm)
+        job = await opened.run(loaded, confirm=None if wish.yes else confirm, shown=shown)
         silence()
         if wish.detach:
             summary = {"job": job.id, "state": "STARTING"}

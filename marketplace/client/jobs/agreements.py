@@ -7,7 +7,7 @@ together never exceed it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -45,7 +45,6 @@ ROOM: Final = 5_000_000
 """Lovelace: about twenty times the fee of a top-up, so that those are a twentieth of what flows."""
 _BLOCK_S: Final = 60.0
 _LOOK_S: Final = 0.5
-Confirm = Callable[[CheckedQuote], Awaitable[bool]]
 
 
 @dataclass

@@ -158,13 +158,13 @@ class Runner:
             if held.facts.state is not ChannelStage.ENDED:
                 await bury(self.http, held)
             if held.facts.state is ChannelStage.ENDED:
-                self.payers.release(held.session_vk)
+                await self.payers.release(held.session_vk)
 
-    def give_back_idle(self) -> None:
+    async def give_back_idle(self) -> None:
         """Let other processes have the kept channels that were taken up and are not used."""
         for held in self.payers.taken_up:
             if set(held.terms) <= held.final:
-                self.payers.release(held.session_vk)
+                await self.payers.release(held.session_vk)
 
     async def upload(self, loaded: LoadedJob) -> None:
         """The job's files; :class:`SecretMissing` before that if a secret is not there."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -99,18 +98,19 @@ class ChannelPayer:
         """The greatest that was signed, made again; None before the first."""
         return Voucher.sign(self.session, self.book.signed) if self.book.signed else None
 
-    def close(self) -> None:
-        """Give the lock back."""
-        self._journal.close()
-
     async def let_go(self) -> None:
-        """The same, once what is just being written is on the disk. From then on everything but
-        reading is :class:`~marketplace.client.payer.handing_on.HandedOn`.
+        """Give the lock back once what is just being written is on the disk, and which pauses last.
+        From then on everything but reading is :class:`HandedOn`.
         """
         async with self._turn:
-            if not self._gone:
-                self._gone = True
-                self.close()
+            if self._gone:
+                return
+            self._gone, at, leases = True, Stamp.now(), self.book.leases.items()
+            paused = [name for name, lease in leases if lease.paused_at_ms is not None]
+            try:
+                await self._write(*(rows.clock_row(x, "paused", at, handed=True) for x in paused))
+            finally:
+                self._journal.close()
 
     @asynccontextmanager
     async def _own_turn(self) -> AsyncGenerator[None]:
@@ -324,9 +324,7 @@ class ChannelPayer:
                 await self._end_if_idle(lost)
 
     async def end(self) -> None:
-        """Ask for the end now: the adapter stops every lease of the channel, claims and
-        finishes.
-        """
+        """Ask for the end now: the adapter stops all its leases, claims and finishes."""
         async with self._own_turn():
             await self._end()
 
@@ -399,4 +397,4 @@ class ChannelPayer:
     async def _write(self, *written: dict[str, Any]) -> None:
         if written:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(partial(self._journal.write, *written))
+                await anyio.to_thread.run_sync(self._journal.write, *written)

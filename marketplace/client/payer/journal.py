@@ -3,11 +3,9 @@
 One file of JSON lines and one lock file for each session key. Whoever wants to sign for a channel
 takes the lock *first* and reads the book afterwards: a book read before that may be old. A last
 line that a crash cut short was never acted on and is set aside, and so is any damage that nothing
-readable follows (the market's voucher and the chain then say what was signed: see
-:meth:`~marketplace.client.payer.payers.ChannelPayer.catch_up`). What was signed is never forgotten:
-of the receipts only those that the book needs are kept when the file is rewritten. A disk that is
-full or fails is a :class:`~marketplace.disk.DiskFault`: the row does not count, and the process
-stops.
+readable follows (what was signed then: see ``ChannelPayer.catch_up``). What was signed is never
+forgotten: of the receipts only those that the book needs are kept when the file is rewritten. A
+full or failing disk is a :class:`~marketplace.disk.DiskFault`: the process stops.
 """
 
 from __future__ import annotations
@@ -273,9 +271,10 @@ def cap_row(lease: str, cap: int) -> dict[str, Any]:
     return {"k": "cap", "lease": lease, "cap": cap}
 
 
-def clock_row(lease: str, what: str, at: Stamp) -> dict[str, Any]:
-    """*what*: started, paused, resumed or ended."""
-    return {"k": "clock", "lease": lease, "what": what, "at": at.to_wire()}
+def clock_row(lease: str, what: str, at: Stamp, *, handed: bool = False) -> dict[str, Any]:
+    """*what*: started, paused, resumed or ended; *handed*: a pause that lasts as the book goes."""
+    row = {"k": "clock", "lease": lease, "what": what, "at": at.to_wire()}
+    return {**row, "handed": True} if handed else row
 
 
 def tick_row(signed: SignedReceipt, book: Book, lease: str, at: Stamp) -> dict[str, Any]:
@@ -320,18 +319,20 @@ def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None
     now = now or Stamp.now()
     loaded = Loaded(book=Book(session_vk))
     agreed: dict[str, int] = {}
+    lasting: set[str] = set()
     for number, row in enumerate(rows, start=1):
         try:
             _fold(loaded, row, now, agreed)
+            if "at" in row:
+                lasting = {*lasting, str(row["lease"])} if row.get("handed") else set()
         except (KeyError, TypeError, ValueError, Malformed) as error:
             raise JournalDamaged(f"row {number}: {error}") from error
     heard_ms = max((Stamp.from_wire(r["at"]).mono_at(now) for r in rows if "at" in r), default=0)
     stamps = (Stamp.from_wire(r["at"]).wall_ms for r in rows if "at" in r)
     loaded.heard_wall_ms = max(stamps, default=0)
     for lease in list(loaded.book.leases.values()):
-        # Whether a pause went on while nobody listened is not known: it counts as far as it was
-        # seen.
-        loaded.book = decide.resumed(loaded.book, lease.terms.lease, heard_ms)
+        if lease.terms.lease not in lasting:  # it is known as far as somebody listened
+            loaded.book = decide.resumed(loaded.book, lease.terms.lease, heard_ms)
         if lease.since_ms is None:  # it may have begun since, and nobody wrote that down
             unseen = replace(lease, agreed_ms=agreed[lease.terms.lease])
             loaded.book = loaded.book.with_lease(unseen)

@@ -118,7 +118,7 @@ class Payers:
             except (Fault, Refusal) as error:  # its receipts are answered all the same
                 log.info("not_looked_at", channel=session_vk.hex()[:16], why=error.message)
         if set(held.terms) <= held.final or held.facts.state is ChannelStage.ENDED:
-            self.release(session_vk)
+            await self.release(session_vk)
 
     @contextmanager
     def pinned(self, session_vk: bytes) -> Generator[None]:
@@ -286,13 +286,15 @@ class Payers:
         await self.link.watch(session)
         return held
 
-    def release(self, session_vk: bytes) -> None:
-        """Stop signing for it; another process may."""
+    async def release(self, session_vk: bytes) -> None:
+        """Stop signing for it, once what is just being written is on the disk; then another process
+        may.
+        """
         held = self._held.pop(session_vk, None)
         self._taken_up.discard(session_vk)
         self.link.unwatch(session_vk)
         if held is not None:
-            held.close()
+            await held.let_go()
 
     async def handle(self, message: wire.Message) -> None:
         """One message of the market; durable when it returns. What is for a channel that was handed

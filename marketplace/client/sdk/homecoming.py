@@ -57,7 +57,7 @@ async def end(market: Market, holdings: Sequence[Holding], within_s: float) -> l
         await runner.watch.resume(held)
         if not await bury(market.http, held):
             done.append(Done(one, "LEFT", why=f"a lease of it is not over: {min(held.terms)}"))
-            runner.payers.release(one.session_vk)
+            await runner.payers.release(one.session_vk)
             continue
         await held.end()
         asked.append((one, held))

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -26,10 +27,10 @@ import httpx
 import structlog
 
 from marketplace.chain.errors import ChainFault
-from marketplace.client.jobs.agreements import Confirm
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
+from marketplace.client.net.answers import JobAnswer
 from marketplace.client.payer import handing_on
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.handing_on import HandedOn
@@ -37,6 +38,7 @@ from marketplace.client.payer.journal import ChannelHeld
 from marketplace.client.payer.missed_receipts import HttpReceipts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.sdk import gang
+from marketplace.client.sdk.asking import Asking, Confirm, Shown
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.read_only import DEFAULT_MARKET, PurseNeeded, Reader
 from marketplace.client.wallet import second_output
@@ -175,47 +177,82 @@ class Market(Reader):
         job: Path | str | JobSpec | LoadedJob,
         *,
         confirm: Confirm | None = None,
+        shown: Shown | None = None,
         key: str = "",
     ) -> Job:
         """Post, check the quote, fund, and start; the job goes on in the background.
 
-        *confirm* sees what it will cost before anything is signed; without it the job's own limits
-        decide. *key* makes the posting idempotent.
+        *confirm* is asked, with what it will cost, before anything is signed; without it the job's
+        own limits decide. While it takes its time other commands of the purse may post: it is asked
+        again if more has to be paid in then. *shown* is told what is agreed to where nobody is
+        asked. *key* makes the posting idempotent.
         """
         loaded = await self._pinned(self._load(job))
+        asking = Asking(confirm, shown)
+        while True:
+            try:
+                return await self._run(loaded, asking, key)
+            except ChannelHeld as stuck:  # whoever has it does not hand it on: one of our own
+                log.warning("channel_not_handed_on", why=stuck.message)
+                key = f"{key}-alone" if key else ""
+
+    async def _run(self, loaded: LoadedJob, asking: Asking, key: str) -> Job:
+        seen: JobAnswer | None = None
+        while True:
+            async with self._posting():
+                view = seen or await self.runner.post(loaded, key=key)
+                if view["state"] != "QUOTED" or not view["quote"]:
+                    view = await self.runner.quoted(view["id"])
+                asked = await self._agreed(view, asking) if view["state"] == "QUOTED" else None
+            if asked is None:
+                return self.attach(view["id"])
+            async with self._given_up(view["id"]):
+                if not await asking.ask(asked):
+                    await self.runner.answer(asked, yes=False)
+                    raise QuoteDeclined(f"{view['id']}: the quote was declined")
+            seen = await self.runner.view(view["id"])
+
+    async def _agreed(self, view: JobAnswer, asking: Asking) -> CheckedQuote | None:
+        """Agrees to the quote of *view*; or what somebody has to be asked about first."""
+        runner = self.runner
+        try:
+            async with self._given_up(view["id"]), runner.agreements.turn(view):
+                offered = await runner.consider(view)
+                if asking.has_to_be_asked(offered):
+                    return offered
+                await asking.tell(offered)
+                await runner.answer(offered, yes=True)
+        except ChannelHeld:
+            await runner.agreements.decline(Quote.read(view["quote"]).terms.lease)
+            raise
+        await runner.give_back_idle()
+        return None
+
+    @asynccontextmanager
+    async def _given_up(self, name: str) -> AsyncGenerator[None]:
+        """A refusal is the end of the job here; after a fault its quote stands, and accepting it
+        again is safe.
+        """
+        try:
+            yield
+        except (ChannelHeld, Fault):
+            raise
+        except Refusal:
+            self._let_go(name)
+            raise
+
+    @asynccontextmanager
+    async def _posting(self) -> AsyncGenerator[None]:
+        """This command's turn to post and to agree; who keeps no channel waits for nobody."""
         if not self._keep_ms:
-            return await self._run(loaded, confirm, key)
+            yield
+            return
 
         async def waits() -> None:
             await self.payers.waits("for another command of this purse, which agrees to a job")
 
         async with handing_on.posting(self.runner.purse.channels, waits):
-            return await self._run(loaded, confirm, key)
-
-    async def _run(self, loaded: LoadedJob, confirm: Confirm | None, key: str) -> Job:
-        runner = self.runner
-        posted = await runner.post(loaded, key=key)
-        quoted = posted.get("state") == "QUOTED" and posted.get("quote")
-        view = posted if quoted else await runner.quoted(posted["id"])
-        if view["state"] == "QUOTED":
-            try:
-                async with runner.agreements.turn(view):
-                    offered = await runner.consider(view)
-                    yes = confirm is None or await confirm(offered)
-                    await runner.answer(offered, yes=yes)
-                if not yes:
-                    raise QuoteDeclined(f"{posted['id']}: the quote was declined")
-                runner.give_back_idle()
-            except ChannelHeld as stuck:  # whoever has it does not hand it on: one of our own
-                log.warning("channel_not_handed_on", why=stuck.message)
-                await runner.agreements.decline(Quote.read(view["quote"]).terms.lease)
-                return await self._run(loaded, confirm, f"{key}-alone" if key else "")
-            except Fault:
-                raise  # the quote stands: accepting again is safe
-            except Refusal:
-                self._let_go(posted["id"])
-                raise
-        return self.attach(posted["id"])
+            yield
 
     async def run_gang(
         self,

@@ -42,7 +42,7 @@ def test_a_daemon_pays_for_a_job_whose_client_has_gone(tmp_path: Path) -> None:
                     assert not any(
                         row["event"] == "paying" for row in said
                     )  # the client holds the lock
-                    market.payers.release(vk)
+                    await market.payers.release(vk)
                     await until(lambda: any(row["event"] == "paying" for row in said), 60)
                     await provider.ticks(lease, 2)
                     await provider.adapter.finish(lease)

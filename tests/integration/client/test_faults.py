@@ -186,7 +186,7 @@ def test_a_missed_receipt_is_read_again_before_anything_is_paid(tmp_path: Path) 
             await provider.start(lease)
             await provider.ticks(lease, 1)
             held = market.payers.all[0]
-            market.payers.release(held.session_vk)  # the payer is away for two ticks
+            await market.payers.release(held.session_vk)  # the payer is away for two ticks
             await anyio.sleep(0.4)
             for _ in range(2):
                 await provider.adapter.tick(lease, 200)

@@ -12,10 +12,15 @@ import anyio
 import anyio.abc
 import pytest
 
+from marketplace.client.jobs import agreements
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.payer import journal as books
+from marketplace.client.payer.channel_payer import Paid
+from marketplace.client.sdk.job import Job
+from marketplace.client.sdk.market import Market
 from marketplace.domain.work.parts import Policy
 from tests.integration.client.test_cli import JOB, Shell
-from tests.integration.client.test_kept import command, opened
+from tests.integration.client.test_kept import command, opened, ran
 from tests.integration.support.client import World, spec, story, until
 
 LONG = Policy(max_duration_ms=600_000)
@@ -57,6 +62,79 @@ def test_two_processes_pay_over_one_channel_each_while_it_has_it(tmp_path: Path)
         book = books.peek(purse.channels, channel)
         assert set(leases) == set(book.terms) == book.final and not book.end_sent
         assert book.book.signed == first.spent + second.spent
+
+    story(tmp_path, tell)
+
+
+async def done(world: World, job: Job) -> None:
+    """*job* served, and paid to its end."""
+    with anyio.fail_after(60):
+        lease = (await job.refresh())["lease"]
+        await world.provider.start(lease)
+        await world.provider.ticks(lease, 1)
+        await world.provider.adapter.finish(lease)
+        await job.wait()
+    assert job.completed
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a new channel", "a kept one"])
+def test_who_is_at_a_prompt_keeps_nobody_from_posting(tmp_path: Path, kept: bool) -> None:
+    """Neither the turn to post nor a channel is held meanwhile; what is agreed to is what was
+    shown.
+    """
+
+    async def tell(world: World) -> None:
+        purse, provider = world.purse(), world.provider
+        asked, answer, waits = anyio.Event(), anyio.Event(), list[str]()
+
+        async def person(_offered: CheckedQuote) -> bool:
+            asked.set()
+            await answer.wait()
+            return True
+
+        async def heard(paid: Paid) -> None:
+            if "agrees to a job" in paid.message:
+                waits.append(paid.message)
+
+        async def at_a_prompt(market: Market) -> None:
+            await done(world, await market.run(spec(name="asked"), confirm=person))
+
+        async with command(world, purse) as one, command(world, purse) as two:
+            await provider.keeps(one)
+            if kept:
+                await ran(world, two, 1)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(at_a_prompt, one)
+                await asked.wait()
+                two.listen(heard)
+                await done(world, await two.run(spec(name="other")))
+                assert not waits
+                answer.set()
+        assert len(opened(purse)) == 2 - kept
+
+    story(tmp_path, tell)
+
+
+def test_who_was_asked_is_asked_again_if_more_has_to_be_paid_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the channel had for it went to a job that was agreed to meanwhile."""
+    monkeypatch.setattr(agreements, "ROOM", 0)
+
+    async def tell(world: World) -> None:
+        purse, provider, shown = world.purse(), world.provider, list[int]()
+        async with command(world, purse) as one, command(world, purse) as two:
+            await provider.keeps(one)
+            await ran(world, two, 1)
+
+            async def person(offered: CheckedQuote) -> bool:
+                shown.append(offered.amount)
+                if len(shown) == 1:
+                    await two.run(spec(name="second", policy=LONG))
+                return True
+
+            await one.run(spec(name="first", policy=LONG), confirm=person)
+        assert len(shown) == 2 and shown[0] < shown[1], shown
 
     story(tmp_path, tell)
 

@@ -87,11 +87,11 @@ def test_a_provider_that_comes_back_is_paid_no_more_than_the_budget(tmp_path: Pa
         second.book = second.book.with_lease(_running(second.book.leases["lease_2"], 600_000))
         assert late.spent + second.book.spent <= BUDGET
         for held in rig.payers.all:
-            held.close()
+            await held.let_go()
         again = Rig(tmp_path)
         known = await again.payers.take(first.session_vk, again.purse.session(first.session_vk))
         assert known.book.leases["lease_1"].cap == 400_000  # durable
-        known.close()
+        await known.let_go()
 
     anyio.run(story)
 
@@ -115,7 +115,7 @@ def test_a_second_lease_that_the_budget_does_not_bear_is_refused(tmp_path: Path)
         with pytest.raises(QuoteRefused):
             await accept(offered)
         assert rig.opened == 1
-        first.close()
+        await first.let_go()
 
     anyio.run(story)
 
@@ -138,7 +138,7 @@ def test_a_kept_channel_is_topped_up_by_no_more_than_the_new_ceiling(
         if stated:  # what the old lease can use at most is in there: nothing is lacking
             assert lacking == 0
         assert lacking <= 400_000
-        held.close()
+        await held.let_go()
 
     anyio.run(story)
 
