@@ -73,6 +73,7 @@ class Link:
         self._turn = anyio.Lock()
         self.open = anyio.Event()
         self.opened_ms = 0
+        self._answered = anyio.Event()
 
     @property
     def connected(self) -> bool:
@@ -99,6 +100,11 @@ class Link:
                     await socket.send(frame)
                 except WebSocketException:
                     return  # kept by the numbering; goes out with the next connection
+
+    async def heard_out(self) -> None:
+        """Until the market has acknowledged all that was sent."""
+        while self._client.numbering.unacked:
+            await self._answered.wait()
 
     async def run(self, refused: Callable[[Refusal], Awaitable[None]]) -> None:
         """Connect, serve, reconnect; *refused* hears when the market rejects this payer."""
@@ -162,6 +168,8 @@ class Link:
                 self._renew_subscriptions()
             for answer in answers:
                 await socket.send(answer)
+        self._answered.set()
+        self._answered = anyio.Event()
         if message is not None:
             with _own_files():
                 await self._handler.handle(message)

@@ -349,11 +349,11 @@ class ChannelPayer:
             await self._link.send(wire.KeepSent(Keep.sign(self.session, self.facts.keep_ms)))
 
     async def _end(self) -> None:
+        at = Stamp.now()
         if not self.end_sent:
-            at = Stamp.now()
             await self._write(rows.end_row(at))
-            self.end_sent, self.end_ms = True, at.mono_ms
         await self._link.send(wire.EndSent(End.sign(self.session, self.book.signed)))
+        self.end_sent, self.end_ms = True, self.end_ms or at.mono_ms
         await self._tell(Paid("end", self.session_vk, "", self.book.signed))
 
     async def ended(self, tx: str) -> None:

@@ -73,6 +73,11 @@ class Payers:
                     await held.let_go()
             self._held.clear()
 
+    async def last_words(self) -> None:
+        """Until the market has every End that was sent: nobody else may say it again."""
+        if any(one.end_sent and one.facts.state is not ChannelStage.ENDED for one in self.all):
+            await self.link.heard_out()
+
     # ---- shared with other processes -----------------------------------------------------------
 
     async def _share(self) -> None:

@@ -54,6 +54,7 @@ log = structlog.get_logger("tally.client")
 _FOLLOW_CHAIN_S: Final = 5.0
 _SECOND_EVERY: Final = 12  # a minute: one request, as long as nothing is wrong
 _LEAVE_S: Final = 30.0
+_LAST_WORDS_S: Final = 5.0
 
 
 class WrongNetwork(Refusal):
@@ -112,7 +113,11 @@ class Market(Reader):
         trace: TracebackType | None,
     ) -> bool | None:
         if self._tasks is not None:
-            self._tasks.cancel_scope.cancel()
+            try:
+                with anyio.move_on_after(_LAST_WORDS_S):
+                    await self.payers.last_words()
+            finally:
+                self._tasks.cancel_scope.cancel()
         try:
             return await self._stack.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:

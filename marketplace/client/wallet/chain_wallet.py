@@ -2,6 +2,9 @@
 
 Apart from :mod:`~marketplace.client.wallet.purse` because building transactions takes libraries
 that signing in and reading do not need.
+
+Over 400 lines: whatever spends from a purse chooses its coins under one lock and one log; what
+holds that lock is all in this file.
 """
 
 from __future__ import annotations
