@@ -4,8 +4,6 @@
 performs the effects.  A journal that cannot be written ends the process: an adapter that forgets
 is worse than one that stands still.  Tasks: the link, the ticker, the clock, the inventory, the
 chain's eye, one driver for each lease.
-
-Over 400 lines: the one place where every event comes in and every effect goes out.
 """
 
 from __future__ import annotations
@@ -41,19 +39,14 @@ from adapter.core.events import (
     Watch,
 )
 from adapter.core.state import Channel, Lease, Now, Own, State
-from adapter.core.workload import (
-    Handle,
-    Runtime,
-    RuntimeFault,
-    Status,
-    WorkloadGone,
-    runtime_for,
-)
+from adapter.core.workload import Handle, Runtime, Status, WorkloadGone
 from adapter.daemon.link import Link, Listener
+from adapter.daemon.logs import Logs
 from adapter.daemon.ports import Chain, Market, Parts
 from adapter.daemon.reconciler import Reconciler
 from adapter.daemon.rounds import PERIOD_MS, Rounds
-from adapter.daemon.transfers import Transfers, logged
+from adapter.daemon.transfers import Transfers
+from adapter.daemon.workloads import Workloads
 from adapter.host.keys import Keys
 from adapter.metering.telemetry import Gauges
 from marketplace.domain.errors import Fault
@@ -107,8 +100,10 @@ class Daemon:
         self._rounds = Rounds(self, parts.meters)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
-        self._found: dict[str, Handle] = {}
-        self._unasked = set(parts.runtimes)
+        self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)
+        self._logs = Logs(
+            self.link, self.shipping, lambda: self._state.leases.values(), self.handle
+        )
         self._group: anyio.abc.TaskGroup | None = None
         self._chain: Chain | None = None
 
@@ -142,19 +137,12 @@ class Daemon:
         return any(one.awaits_money for one in self._state.on(session_vk))
 
     def runtime(self, lease: Lease) -> Runtime:
-        """The one that its workload runs under; before it runs, the one that gives its
-        isolation.
-        """
-        asked, offered = lease.job.placement.isolation, self._own.offer.isolation
-        name = lease.handle.runtime if lease.handle else runtime_for(asked, offered)
-        found = self._parts.runtimes.get(name or "")
-        if found is None:
-            raise RuntimeFault(f"this host has no runtime for isolation {asked}")
-        return found
+        """See :meth:`Workloads.runtime`."""
+        return self._workloads.runtime(lease, self._own.offer.isolation)
 
     def adopted(self, id_: str) -> Handle | None:
         """A workload of that lease that was found on the host."""
-        return self._found.get(id_)
+        return self._workloads.found(id_)
 
     # ---- the one door ---------------------------------------------------------------------------
 
@@ -222,7 +210,7 @@ class Daemon:
             await driver.run()
         finally:
             self._drivers.pop(id_, None)
-            self._found.pop(id_, None)
+            self._workloads.forget(id_)
             self._rounds.forget(id_)
 
     # ---- life -----------------------------------------------------------------------------------
@@ -234,7 +222,7 @@ class Daemon:
             group.start_soon(chain.run)
             group.start_soon(self.link.run)
             group.start_soon(self._tick)
-            group.start_soon(self._tell_logs)
+            group.start_soon(self._logs.run)
             group.start_soon(self._refresh)
             started()
 
@@ -255,33 +243,12 @@ class Daemon:
         self._parts.journal.close()
 
     async def adopt(self) -> None:
-        """Find every workload that still runs; what belongs to no lease is ended.  A runtime that
-        does not answer is asked again."""
-        for name in sorted(self._unasked):
-            runtime = self._parts.runtimes[name]
-            try:
-                handles = await runtime.adopt()
-            except Fault as fault:
-                self.raise_alarm(fault.code, f"{name}: {fault.message}")
-                continue
-            self._unasked.discard(name)
-            for handle in handles:
-                lease = self.lease(handle.lease)
-                if lease is None:
-                    await self._end_orphan(runtime, handle)
-                    continue
-                self._found[handle.lease] = handle
-                if lease.runs:
-                    self._state = self._state.with_lease(replace(lease, handle=handle))
-        _log.info("adopted", leases=len(self._state.leases), workloads=len(self._found))
-
-    async def _end_orphan(self, runtime: Runtime, handle: Handle) -> None:
-        """A workload that no lease pays for."""
-        try:
-            await runtime.stop(handle, 0)
-            await runtime.remove(handle)
-        except Fault as fault:
-            self.raise_alarm(fault.code, f"workload {handle.lease}: {fault.message}")
+        """Take up every workload that still runs: see :meth:`Workloads.look`."""
+        for handle in await self._workloads.look():
+            lease = self.lease(handle.lease)
+            if lease is not None and lease.runs:
+                self._state = self._state.with_lease(replace(lease, handle=handle))
+        _log.info("adopted", leases=len(self._state.leases), workloads=len(self._workloads))
 
     async def drain(self, on: bool) -> None:
         """Take no new leases, or take them again; running ones go on."""
@@ -382,7 +349,7 @@ class Daemon:
         """Collect outputs; send what is left of the log."""
         if lease.handle is None:
             return Collected(lease.id)
-        await self._ship_log(lease)
+        await self._logs.ship(lease)
         if not lease.job.outputs:
             return Collected(lease.id)
         try:
@@ -402,30 +369,7 @@ class Daemon:
         if free:
             await anyio.to_thread.run_sync(self._parts.cleaner.cleanse, free)
 
-    # ---- logs and inventory ----------------------------------------------------------------------
-
-    async def _tell_logs(self) -> None:
-        """Every second what is new, of each lease by itself: a flood delays its own log alone."""
-        shipped: set[str] = set()
-
-        async def ship(lease: Lease) -> None:
-            try:
-                await self._ship_log(lease)
-            finally:
-                shipped.discard(lease.id)
-
-        async with anyio.create_task_group() as group:
-            while True:
-                for lease in list(self._state.leases.values()):
-                    if lease.runs and self.link.up and lease.id not in shipped:
-                        shipped.add(lease.id)
-                        group.start_soon(ship, lease)
-                await anyio.sleep(PERIOD_MS / 1000)
-
-    async def _ship_log(self, lease: Lease) -> None:
-        event = logged(lease, await self.shipping.pump(lease, lease.log_offset))
-        if event is not None:
-            await self.handle(event)
+    # ---- inventory -------------------------------------------------------------------------------
 
     def offer_changed(self) -> None:
         """Look at the offer now: something that it is made of is another."""
@@ -437,7 +381,7 @@ class Daemon:
             with anyio.move_on_after(INVENTORY_S):
                 await self._offer_stir.wait()
             self._offer_stir = anyio.Event()
-            if self._unasked:
+            if self._workloads.unasked:
                 await self.adopt()
             try:
                 offer = await anyio.to_thread.run_sync(self._make_offer)

@@ -14,7 +14,6 @@ MEDIAN: Final = 110
 PYTHON: Final = ("adapter/*.py", "marketplace/*.py", "contracts/*.py", "benchmarks/*.py")
 PAGES: Final = ("web/*.js", "web/*.css", "web/*.ts")
 LONG: Final[Mapping[str, str]] = {
-    "adapter/daemon/daemon.py": "every event comes in and every effect goes out through one lock",
     "adapter/money/channel_agent.py": "one look at a channel, from what stands there to its step",
     "adapter/simulate/library.py": "a function for each symbol of NVML, like the header it mirrors",
     "contracts/channel/settle.py": "an auditor reads the whole script from top to bottom",
