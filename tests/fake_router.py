@@ -26,6 +26,7 @@ from marketplace.domain.money.route.paid import Paid
 from marketplace.domain.money.route.route import Route, SignedRoute, commit
 from marketplace.domain.money.route.statement import StatementRefused
 from marketplace.domain.money.route.terms import RoutedTerms
+from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.protocol.hop_frames import frame_of, payment_of
 from marketplace.domain.supply.offer import DEVNET_MAGIC
@@ -203,6 +204,9 @@ class FakeRouter:
     async def over(self, lease: str) -> None:
         self.said.append(("over", lease))
         self.done.add(lease)
+
+    async def end(self, end: End) -> bool:
+        return end.session_vk in self.hops_in
 
     def carried(self) -> Mapping[str, bool]:
         return {x: x in self.admitted for x in self.made if x not in self.done}

@@ -99,7 +99,8 @@ class PayerHub:
                 await hops.take_payment(self.market, message)
             case wire.EndSent(end):
                 end.verify()
-                await ticks.take_end(self.market, end)
+                if not await hops.take_end(self.market, end):
+                    await ticks.take_end(self.market, end)
             case wire.KeepSent(keep):
                 keep.verify()
                 await ticks.take_keep(self.market, keep)

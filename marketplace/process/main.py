@@ -52,6 +52,7 @@ from marketplace.process.chain_supervisor import (
     first_look,
     follow,
 )
+from marketplace.process.routing import Route, route
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener, raise_file_limit
 from marketplace.process.webhooks import Deliverer
@@ -74,7 +75,8 @@ class Config:
     it listens. *forwarded_allow_ips*: proxies whose ``X-Forwarded-For`` is believed (addresses or
     networks, with commas between; ``*`` is all). *internal_url*: where the market's other processes
     reach this one. *connect*: brings the chain (and its network's magic), also when it is away at
-    the start; *ledger* is one that is there already. *hook_key*: 32 bytes that webhooks' secrets
+    the start; *ledger* is one that is there already; *route* opens this process's router, where it
+    is to have one. *hook_key*: 32 bytes that webhooks' secrets
     are derived from; without it there are no webhooks. *price_url*: says what an ADA is worth
     (``state.exchange``); none by default.
     """
@@ -91,6 +93,7 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     ledger: Ledger | None = None
     connect: Connect | None = None
+    route: Route | None = None
     hook_key: bytes = field(default=b"", repr=False)
     on_ready: Callable[[str, int], None] | None = None
     console: bool = True
@@ -165,6 +168,8 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             tasks.start_soon(run.parts.outputs.collect)
             if config.connect is not None and not there:
                 tasks.start_soon(await_chain, run.parts, config.connect)
+            if config.route is not None:
+                tasks.start_soon(route, market, run.parts.hub, run.parts.payers, config.route)
             run.parts.ready = True
             yield run
             run.parts.ready = False

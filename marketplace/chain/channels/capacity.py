@@ -17,10 +17,13 @@ DEPTH_CAPS: Final[tuple[tuple[int, int | None], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Funding:
-    """Value that an open or a top-up put in; *depth* counts blocks, its own included (0: none)."""
+    """Value that an open or a top-up put in; *depth* counts blocks, its own included (0: none);
+    *tx*: that transaction's id.
+    """
 
     amount: int
     depth: int
+    tx: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

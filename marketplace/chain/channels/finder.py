@@ -261,7 +261,7 @@ class ChannelFinder:
                 included = await self._chain.transaction(tx_id)
                 known = included.height if included else height + 1
                 trail.heights[tx_id] = known
-            fundings.append(Funding(amount, depth(height, known)))
+            fundings.append(Funding(amount, depth(height, known), tx_id))
         assert trail.first is not None
         stage = datum.read_stage(utxo.datum or b"")
         funded = sum(f.amount for f in fundings)
@@ -353,4 +353,4 @@ def at_depth(view: ChannelView, depth: int) -> ChannelView:
     """*view* as if every funding lay *depth* blocks deep: for a quote before the open
     transaction.
     """
-    return replace(view, fundings=tuple(Funding(f.amount, depth) for f in view.fundings))
+    return replace(view, fundings=tuple(replace(f, depth=depth) for f in view.fundings))

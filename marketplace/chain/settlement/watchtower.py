@@ -6,7 +6,9 @@ if the terms offer one). A stale or stolen book does no harm: a claim never ends
 later voucher takes the rest.
 
 The book is a file of JSON lines, appended to by whoever wants to be watched: session_vk, origin,
-payout (an address), cumulative, signature, asset. The greatest voucher of a channel counts.
+payout (an address), cumulative, signature, asset. The greatest voucher of a channel counts. A line
+may be another's row that holds such entries, none or many, in a list ``watch``: a router's books
+are a tower's book as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import anyio.to_thread
 import structlog
@@ -37,16 +39,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the book."""
+    """One channel of the book."""
 
     asset: str
     wanted: Wanted
 
     @staticmethod
-    def from_line(line: str) -> Entry:
-        """Its entry; :class:`Malformed`, or a refusal of a voucher that its key did not sign."""
+    def all_of(line: str) -> list[Entry]:
+        """Those of one line; :class:`Malformed`, or a refusal of a voucher that its key did not
+        sign.
+        """
         try:
             raw = json.loads(line)
+        except ValueError as error:
+            raise Malformed("not a line of a watchtower's book") from error
+        if isinstance(raw, dict) and "g" in raw:  # a row of a router's books
+            row = cast("dict[str, Any]", raw)
+            return [Entry.of(one) for one in row.get("watch", ())]
+        return [Entry.of(raw)]
+
+    @staticmethod
+    def of(raw: Any) -> Entry:
+        """What one object says; the same refusals."""
+        try:
             voucher = Voucher(
                 bytes.fromhex(raw["session_vk"]),
                 int(raw["cumulative"]),
@@ -68,14 +83,15 @@ def read_book(path: Path) -> dict[str, list[Wanted]]:
     bad = 0
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            entry = Entry.from_line(line)
+            entries = Entry.all_of(line)
         except TallyError:
             bad += 1
             continue
-        place = (entry.asset, entry.wanted.session_vk)
-        known = best.get(place)
-        if known is None or _worth(entry.wanted) > _worth(known):
-            best[place] = entry.wanted
+        for entry in entries:
+            place = (entry.asset, entry.wanted.session_vk)
+            known = best.get(place)
+            if known is None or _worth(entry.wanted) > _worth(known):
+                best[place] = entry.wanted
     if bad:
         _log.warning("watchtower_lines_skipped", count=bad, book=str(path))
     books: dict[str, list[Wanted]] = {}

@@ -42,6 +42,7 @@ from marketplace.domain.errors import Refusal
 LOCAL_IMAGE: Final = "tally/python:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which have no image
 _OPERATOR_ADA: Final = 200_000_000
+_ROUTER_ADA: Final = 1_000_000_000
 _FEE_ADA: Final = 50_000_000
 _LISTED_WITHIN_S: Final = 60
 _SERVES: Final = ("LISTED", "DRAINING")
@@ -57,7 +58,8 @@ class AlreadyRunning(Refusal):
 @dataclass
 class Embedded:
     """One embedded market under *home*; *simulate* names GPUs that are not there, "" = real
-    ones; *allowance*: what its adapter serves before a block, "" = what every adapter does.
+    ones; *allowance*: what its adapter serves before a block, "" = what every adapter does;
+    *routes*: its market passes payments on, too.
     """
 
     home: Path
@@ -68,6 +70,7 @@ class Embedded:
     resume_window: str = "10m"
     like_preprod: bool = False
     allowance: str = ""
+    routes: bool = False
     image: str = PROCESS_ONLY
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     _lock: TextIO | None = None
@@ -176,6 +179,8 @@ class Embedded:
         async with anyio.create_task_group() as tasks:
             if consumer:
                 tasks.start_soon(self._top_up, await self.purse("consumer"), consumer)
+            if self.routes:
+                tasks.start_soon(self._top_up, await self.purse("router"), _ROUTER_ADA)
             await self._deploy()
 
     async def _deploy(self) -> None:
@@ -187,9 +192,13 @@ class Embedded:
             await self.wait_for(chain, sent.tx_id)
 
     async def purse(self, whose: str) -> Purse:
-        """The ``consumer``'s or the market ``operator``'s purse, made if it is missing."""
+        """The ``consumer``'s, the market ``operator``'s or its ``router``'s purse, made if it is
+        missing.
+        """
         if whose not in self._purses:
-            folder, name = ("market", whose) if whose == "operator" else (whose, "purse")
+            folder, name = {
+                "operator": ("market", "operator"), "router": ("market/route", "purse")
+            }.get(whose, (whose, "purse"))  # fmt: skip
             self._purses[whose] = await anyio.to_thread.run_sync(
                 lambda: Purse.create(self.home / folder, name=name)
             )
@@ -221,11 +230,12 @@ class Embedded:
         return await self._start_listening("market", self.port, self._market)
 
     def _market(self, port: int) -> Part:
+        routes = ("--route", str(self.home / "market" / "route")) if self.routes else ()
         return self.part(
             "market", "market", "serve", "--home", str(self.home / "market"), "--port", str(port),
             "--chain-url", self.chain_url, "--public-chain-url", self.chain_url,
             "--resume-window", self.resume_window, "--settle-every", "10s",
-            "--loopback-hooks",
+            "--loopback-hooks", *routes,
         )  # fmt: skip
 
     async def start_adapter(

@@ -94,6 +94,7 @@ def up(
         devnet_port=devnet_port,
         resume_window=resume_window,
         like_preprod=like_preprod,
+        routes=True,
     )
     anyio.run(_up, place, as_json)
 
@@ -131,6 +132,8 @@ async def start(place: Embedded, purse: int) -> None:
         tasks.start_soon(image)
         await place.start_devnet()
         await place.purse("operator")  # before the market opens the same keystore
+        if place.routes:
+            await place.purse("router")
         tasks.start_soon(place.fund, purse)
         await place.start_market()
     await place.start_adapter()

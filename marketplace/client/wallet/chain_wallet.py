@@ -60,6 +60,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.spending import inputs_gone, spending
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.address import Credential
+from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel import Close, Finish, Open
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
@@ -117,7 +118,7 @@ class Till:
         body = datum.stage_bytes(Open(terms.consts(), 0))
         return plans.reserve(snapshot, Out(at, terms.ceiling, datum=body), desk.unit)
 
-    async def open(self, terms: Terms, amount: int) -> OutRef:
+    async def open(self, terms: Agreed, amount: int) -> OutRef:
         """Open the channel of *terms* with *amount* in it; its output. Waits for no block.
 
         One that was opened before, or may still come to be, is taken up instead: see
@@ -153,7 +154,7 @@ class Till:
         waits = [r.cbor for r in known if r.state in (TxState.BUILT, TxState.SUBMITTED)]
         return waits[0] if waits and len(waits[0]) <= MOST_BYTES else b""
 
-    async def _open_anew(self, terms: Terms, amount: int) -> OutRef:
+    async def _open_anew(self, terms: Agreed, amount: int) -> OutRef:
         desk = self.desk(terms.asset)
         opening = Opening(amount, lambda _first, _index: terms.consts(), self._stake(desk))
         return (await open_channels(desk, [opening])).refs[0]
@@ -177,7 +178,7 @@ class Till:
                     raise OpenUnsure(f"{standing} lost its place, and a rollback may give it back")
         return standing
 
-    async def _last_open(self, terms: Terms) -> TxRecord:
+    async def _last_open(self, terms: Agreed) -> TxRecord:
         """The latest open of the session key that was logged."""
         known = await self.log.known()
         return next(r for r in reversed(known) if one_open.opens(r, terms.session_vk) is not None)
@@ -223,7 +224,7 @@ class Till:
                 return True
         return bool(await spent_elsewhere(self.chain, record))
 
-    async def _sent_open(self, terms: Terms) -> OutRef | None:
+    async def _sent_open(self, terms: Agreed) -> OutRef | None:
         """The output of an unfinished open of exactly *terms* in the log."""
         for record in await self.log.pending():
             found = one_open.opens(record, terms.session_vk)
@@ -244,7 +245,7 @@ class Till:
     async def _follow(self) -> None:
         await Follower(self.chain, self.log).look()
 
-    async def find_open(self, terms: Terms) -> OutRef | None:
+    async def find_open(self, terms: Agreed) -> OutRef | None:
         """The channel of *terms* that stands already or may still come to stand, by the purse's own
         log and the chain; None if a first may be opened. Whatever is found is checked like any
         other channel before anything is signed.
@@ -252,7 +253,7 @@ class Till:
         async with spending(self._log_path):
             return await self._find_open(terms)
 
-    async def _find_open(self, terms: Terms) -> OutRef | None:
+    async def _find_open(self, terms: Agreed) -> OutRef | None:
         desk = self.desk(terms.asset)
         vk, wanted = terms.session_vk, terms.consts()
         records = [r for r in await self.log.known() if one_open.opens(r, vk) is not None]

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from marketplace.domain.money.route.evidence import HopEvidence, RouteEvidence
 from marketplace.domain.money.route.offer import SignedRouterOffer
 from marketplace.domain.money.route.route import SignedRoute
+from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import Offer
 
@@ -162,6 +163,12 @@ class Router(Protocol):
 
     def hop(self, account: str, session_vk: bytes) -> HopView:
         """``LeaseUnknown`` unless *account* announced it."""
+        ...
+
+    async def end(self, end: End) -> bool:
+        """The consumer's signed End of its hop: finished once no lease is over it. False for a key
+        that is no hop here; ``VoucherRefused``.
+        """
         ...
 
     def use(self, hop_in: bytes) -> HopUse:

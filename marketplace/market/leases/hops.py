@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.market.base.errors import NoRouter
 from marketplace.market.base.records import Lease
@@ -30,6 +31,11 @@ async def take_payment(market: Market, message: wire.HopPaid) -> None:
         market.paying.note(lease.session_vk)
         if market.book.may_be_over(lease.session_vk, lease_id):
             await settle.end_if_settled(market, lease_id)
+
+
+async def take_end(market: Market, end: End) -> bool:
+    """A consumer wants its hop ended; False if it is none."""
+    return market.router is not None and await market.router.end(end)
 
 
 def at_welcome(market: Market, provider: str) -> Sequence[wire.Message]:

@@ -18,6 +18,7 @@ from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.submit import FileLog
 from marketplace.cli.commands.market import operator as market_operator
+from marketplace.cli.commands.market import router as router_command
 from marketplace.cli.commands.market.database import (
     HOOKS,
     OPERATOR,
@@ -26,6 +27,7 @@ from marketplace.cli.commands.market.database import (
 )
 from marketplace.cli.shared.options import ChainUrl, Home, Json, Port, ProjectId, SubmitUrl, Yes
 from marketplace.cli.shared.printing import confirm_spend, print_json
+from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.session import desk
 from marketplace.client.wallet.purse import Purse
@@ -36,7 +38,10 @@ from marketplace.passphrase import PassphraseMissing, passphrase
 from marketplace.process import exchange
 from marketplace.process.chain_supervisor import Connect
 from marketplace.process.main import Config, folder_of, serve
+from marketplace.process.routing import Route
+from marketplace.router.running import Place, RouterRun, assemble
 from marketplace.store.migrate import migrate as migrate_database
+from marketplace.system import SystemClock, SystemIds
 
 app = typer.Typer(
     help="Serve, migrate, settle and operate a market.", no_args_is_help=True, rich_markup_mode=None
@@ -88,6 +93,23 @@ HellosPerMinute = Annotated[
     int, typer.Option(min=1, help="Connections of adapters and payers from one address.")
 ]
 
+RouteFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--route",
+        envvar="TALLY_ROUTE",
+        help="Pass payments on: a folder for the router's keys, books and limits.toml. See `tally"
+        " market router`.",
+    ),
+]
+RouteTower = Annotated[
+    Path | None,
+    typer.Option(help="A second copy of the router's books, on another disk; for `tally watch`."),
+]
+RoutePayout = Annotated[
+    str, typer.Option(help="Where the router is paid; without it, its own purse.")
+]
+
 
 def _chain(
     home: Path,
@@ -108,6 +130,18 @@ def _chain(
         return chain.magic, ChainLedger(chain, desk, public)
 
     return to
+
+
+def _route(place: Place, chain_url: str, project_id: str, submit_urls: Sequence[str]) -> Route:
+    """How to open the router of *place* at its own door to the chain."""
+    if not chain_url:
+        raise UsageError("--route needs a chain: name one with --chain-url")
+
+    async def opened() -> RouterRun:
+        chain = await connect(chain_url, project_id, submit_urls=submit_urls)
+        return await assemble(place, chain, SystemClock(), SystemIds())
+
+    return opened
 
 
 def _operator(home: Path, needed: bool) -> Purse | None:
@@ -152,6 +186,9 @@ def serve_(
     loopback_hooks: Annotated[
         bool, typer.Option(help="Webhooks may call this machine. Of a devnet's market alone.")
     ] = False,
+    route: RouteFolder = None,
+    route_tower: RouteTower = None,
+    route_payout: RoutePayout = "",
 ) -> None:
     """Serve until Ctrl-C. Prints one JSON line with its address when it is ready."""
     database = database_of(db, home)
@@ -183,6 +220,14 @@ def serve_(
                 connect=_chain(
                     home, purse, chain_url, project_id, public_chain_url, submit_url or ()
                 ),
+                route=_route(
+                    Place.of(route, route_tower, route_payout),
+                    chain_url,
+                    project_id,
+                    submit_url or (),
+                )
+                if route is not None
+                else None,
                 hook_key=purse.keys.load_or_create(HOOKS).seed if purse is not None else b"",
                 on_ready=lambda url, magic: print_json({"url": url, "magic": magic}),
             )
@@ -247,5 +292,6 @@ for _command in (
     market_operator.audit,
     market_operator.backup,
     market_operator.restore,
+    router_command.router,
 ):
     app.command()(_command)

@@ -81,10 +81,13 @@ def merged(
 
 @dataclass(frozen=True)
 class Paying:
-    """The payer's end of hop *session_vk*: its last payment."""
+    """The payer's end of hop *session_vk*: its last payment. *skip*: so many numbers are left out
+    before the next statement, of a payer that may have forgotten some that it signed.
+    """
 
     session_vk: bytes
     last: Payment | None = None
+    skip: int = 0
 
     def amount(self, terms: bytes) -> int:
         """What is signed for a lease."""
@@ -109,9 +112,10 @@ class Paying:
             return self
         before = self.last.signed.statement if self.last else None
         n, previous = (before.n + 1, before.hash) if before else (1, FIRST)
-        statement = Statement.of(self.session_vk, n, leaves, previous)
+        statement = Statement.of(self.session_vk, n + self.skip, leaves, previous)
         signed = SignedStatement.sign(statement, session)
-        return replace(self, last=Payment(signed, Voucher.sign(session, statement.total), leaves))
+        payment = Payment(signed, Voucher.sign(session, statement.total), leaves)
+        return replace(self, last=payment, skip=0)
 
 
 @dataclass(frozen=True)
