@@ -29,7 +29,7 @@ def fitting(
     if not rows:
         return Text(f"{title}: none", style="dim")
     kept = list(columns)
-    for name in ("", *drop):
+    for name in (None, *drop):
         kept = [one for one in kept if one != name]
         at = [columns.index(one) for one in kept]
         widths = [max(cell_len(columns[i]), *(cell_len(row[i]) for row in rows)) for i in at]

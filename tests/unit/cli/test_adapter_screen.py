@@ -95,6 +95,21 @@ def test_earnings_fit_and_name_each_transaction_whole() -> None:
     assert any("TVWXYZ9" in line and "-0.217562 ADA" in line for line in lines)
 
 
+def test_a_routers_hop_is_one_line_and_its_leases_say_that_it_is_open() -> None:
+    hop = {"owner": "ef" * 28, "leases": 3, "reserved": 2_000_000, "forked": True}
+    channel = {"id": "ab" * 32, "capacity": 30_000_000, "unclaimed": 1_250_000, "hop": hop}
+    direct = {**channel, "hop": None}
+    text = " ".join(shown(status_screen({**REPORT, "channels": [channel, direct]}, 200), 200))
+    assert text.count("of router") == 1 and "hop abababab of router efefefef: 3 leases" in text
+    assert "2.000000 ADA of 30.000000 ADA kept for them, 1.250000 ADA unclaimed, FORKED" in text
+    lease = {
+        "lease": "lease_1", "job": "job_1", "state": "COMPLETED", "channel": "ab" * 32,
+        "routed": True, "owed": 6_790, "cost": 0, "net": 6_790, "ended": False,
+    }  # fmt: skip
+    found = {**REPORT["money"], "leases": [lease], "payments": [LAST]}
+    assert "its router's hop is open" in " ".join(shown(earnings_screen(found, 200), 200))
+
+
 @pytest.mark.parametrize(
     ("whole", "weights"), [(224_352, [1, 1, 1]), (7, [0, 0]), (10, [3, 0, 9]), (0, [5]), (9, [])]
 )
