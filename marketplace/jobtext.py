@@ -1,5 +1,5 @@
 """A job file's text, YAML or JSON, as the domain's tree: what the consumer's side and the market
-both read.
+both read; and its YAML written.
 
 Only the *events* of PyYAML are used, so nothing is ever constructed from a tag, and aliases (with
 which nine lines make a billion nodes) are refused before they multiply.
@@ -44,6 +44,21 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def tree(data: bytes | str, name: str = "job") -> Node:
     """The only document of *data*; :class:`JobSyntax` with its place for anything else."""
     return _Tree(_decoded(data, name), name).root()
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes what :func:`tree` reads: no anchors, no tags."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Each value stands where it belongs, twice if need be."""
+        return True
+
+
+def text(job: Mapping[str, Any]) -> str:
+    """YAML of what ``jobfile.write`` tells, which :func:`tree` reads as the same."""
+    return yaml.dump(
+        dict(job), Dumper=_Plain, sort_keys=False, allow_unicode=True, default_flow_style=None
+    )
 
 
 def _decoded(data: bytes | str, name: str) -> str:

@@ -23,6 +23,7 @@ from marketplace.api.routes import public as market_routes
 from marketplace.console import account_pages, api_page, supply_pages
 from marketplace.console.assets import Assets
 from marketplace.console.page import MaybeViewer, SignInFirst, page
+from marketplace.console.presets import presets
 from marketplace.console.rendering import environment
 from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
 from marketplace.domain.isolation import Isolation
@@ -73,7 +74,7 @@ async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRe
         regions.add(one.region or one.host.region)
     return page(
         request, "new", who, devices=devices, images=sorted(images.items()),
-        isolations=[*Isolation], regions=sorted(regions - {""}),
+        isolations=[*Isolation], regions=sorted(regions - {""}), presets=presets(),
     )  # fmt: skip
 
 

@@ -11,7 +11,16 @@ from marketplace.api.http.auth import Parts
 from marketplace.api.http.limits import Bodies, Crowd, client_of
 from marketplace.api.http.queries import known_names
 from marketplace.api.http.told import HEADER, LIMITS, Told
-from marketplace.api.routes import account, channels, gangs, jobs, leases, public, routing
+from marketplace.api.routes import (
+    account,
+    channels,
+    gangs,
+    jobfiles,
+    jobs,
+    leases,
+    public,
+    routing,
+)
 from marketplace.api.schemas import document
 from marketplace.domain.protocol.codec import MAX_FRAME
 from marketplace.gateway import port_streams
@@ -51,8 +60,8 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
         )
     app.include_router(public.health)  # whoever probes may add to the address what he likes
     for router in (
-        public.router, account.router, jobs.router, leases.router, gangs.router, channels.router,
-        routing.router,
+        public.router, account.router, jobs.router, jobfiles.router, leases.router, gangs.router,
+        channels.router, routing.router,
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])
     app.include_router(port_streams.router)

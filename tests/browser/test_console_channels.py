@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import ask, end_job, pay, sign_in
+from tests.browser.support.rental import ask, end_job, finish_channel, pay, sign_in
 from tests.browser.support.wallet import Wallet
 
 pytestmark = [pytest.mark.browser, pytest.mark.prove]
@@ -36,7 +36,7 @@ def test_a_channel_is_topped_up_by_the_wallet_and_finished_by_the_session_key(
     expect(page.locator("#said")).to_contain_text("Added ₳7.00", timeout=60 * SECONDS)
     assert wallet.asked == ["signData", "signTx", "signTx"]
     until(lambda: wallet.lovelace() < 92_000_000, "seven ADA more in the channel")
-    page.get_by_role("button", name="Finish now").click()
+    finish_channel(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     page.goto(f"/jobs/{job}/invoice")
     expect(page.locator("#reconciled")).to_be_visible(timeout=90 * SECONDS)

@@ -268,7 +268,7 @@ def test_the_form_asks_for_a_network_only_where_its_reader_did(
     page.goto("/jobs/new")
     page.get_by_label("Image").fill("sha256:" + "ab" * 32)
     read = """async () => {
-      const {readForm} = await import("/assets/pages/spec.js");
+      const {readForm} = await import("/assets/form/spec.js");
       try { return readForm(document.getElementById("new"), {}); } catch (e) { return {field: e.field}; }
     }"""
     found = [page.evaluate(read)]

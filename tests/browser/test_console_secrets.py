@@ -18,7 +18,7 @@ from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer, unseal
 from tests.browser.support.axe import both_themes
 from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import ask, end_job, sign_in
+from tests.browser.support.rental import ask, end_job, finish_channel, sign_in
 from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
@@ -188,7 +188,7 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
 
     # Finished: three jobs, one channel, every bill verified to the lovelace.
     page.goto("/channels")
-    page.get_by_role("button", name="Finish now").click()
+    finish_channel(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     page.goto(f"/jobs/{job}/invoice")
     expect(page.locator("#reconciled")).to_be_visible(timeout=90 * SECONDS)

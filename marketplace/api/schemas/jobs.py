@@ -65,6 +65,14 @@ class GangDryRun(Answer):
     job: JobFile = maybe("what was asked, as a job file says it; not within `Explanation`")
 
 
+class JobForms(Answer):
+    """A job in each form in which it can be posted."""
+
+    job: JobFile = told("as a job file says it")
+    spec: Spec | SpecV1 = told("the compact form, as it is signed")
+    text: str = told("the job file as YAML text")
+
+
 class Relaxation(Answer):
     """A change by which the job would fit."""
 

@@ -46,6 +46,12 @@ def end_job(page: Page) -> None:
     page.get_by_role("button", name="End job for good?").click()
 
 
+def finish_channel(page: Page) -> None:
+    """It is asked for twice, as it cannot be undone."""
+    page.get_by_role("button", name="Finish now").click()
+    page.get_by_role("button", name="Finish it for good?").click()
+
+
 def pay(console: Console, keep: bool = True) -> None:
     """The second signature; returns once the workload runs. *keep*: the channel stays open, as the
     page proposes.

@@ -205,6 +205,7 @@ async def _before(client: httpx.AsyncClient) -> None:
     many = spec(gang=Gang(9, spread=True)).to_wire()
     for job in (one, two):
         await _ok(client, "POST", "/v1/quotes", json={"spec": job})
+    assert (await _ok(client, "POST", "/v1/jobfiles", json={"spec": one}))["spec"] == one
     fits = [(await _ok(client, "POST", "/v1/explain", json={"spec": job}))["matches"]
             for job in (one, two, dear, many)]  # fmt: skip
     assert fits == [True, True, False, False]

@@ -102,6 +102,35 @@ def test_one_file_in_every_form_is_one_job(tmp_path: Path) -> None:
     anyio.run(main)
 
 
+def test_a_file_is_read_and_written_though_nothing_matches(tmp_path: Path) -> None:
+    """What a page that edits a job needs: each form from any other, and every mistake."""
+
+    async def main() -> None:
+        async with rented(tmp_path) as client:
+            unmatched = FILE.replace("cpu: 1", "gpu: {model: B200, count: 8}, cpu: 500")
+            read = await client.post("/v1/jobfiles", content=unmatched, headers=YAML)
+            assert read.status_code == 200, read.text
+            told = read.json()
+            assert told["job"]["resources"]["gpu"] == {
+                "model": ["B200"],
+                "count": "8",
+                "share": 1000,
+            }
+            for back in (
+                await client.post("/v1/jobfiles", content=told["text"], headers=YAML),
+                await client.post("/v1/jobfiles", json={"spec": told["spec"]}),
+                await client.post("/v1/jobfiles", json={"job": told["job"]}),
+            ):
+                assert back.json() == told
+            wrong = await client.post("/v1/jobfiles", content=WRONG, headers=YAML)
+            assert wrong.status_code == 422 and len(wrong.json()["fields"]["problems"]) == 5
+            client.headers.pop("Authorization")
+            nobody = await client.post("/v1/jobfiles", content=FILE, headers=YAML)
+            assert nobody.status_code == 401
+
+    anyio.run(main)
+
+
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with rented(tmp_path) as client:

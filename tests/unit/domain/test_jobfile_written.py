@@ -25,6 +25,7 @@ from marketplace.domain.work.parts import (
     Resources,
 )
 from marketplace.domain.work.workload import Egress, EgressMode
+from marketplace.jobtext import text
 
 WORD = st.text("abcXYZ019", min_size=1, max_size=12)
 TEXT = st.text(max_size=40).filter(lambda text: "\x00" not in text and text.isprintable())
@@ -105,6 +106,7 @@ SPECS = st.builds(
 @given(SPECS)
 def test_what_is_written_is_read_as_the_same_job(spec: JobSpec) -> None:
     assert jobfiles.loads(json.dumps(write(spec))).spec() == spec
+    assert jobfiles.loads(text(write(spec))).spec() == spec
 
 
 def test_files_a_gang_and_a_plain_process_are_written_too() -> None:

@@ -2,7 +2,7 @@
 
 import { byId, hit } from "../ui/dom.js";
 import { door } from "../chain/chosen.js";
-import { busy, make, refresh } from "../ui/live.js";
+import { busy, make, refresh, sure } from "../ui/live.js";
 import { left, living } from "../money/payer.js";
 import { hear, order } from "../paying/paying.js";
 import { Refused } from "../money/records.js";
@@ -20,6 +20,7 @@ export function start() {
     const button = hit(event, "button[data-action]");
     const action = ACTIONS[button?.dataset.action ?? ""];
     if (!button || !action) return;
+    if (button.dataset.action === "finish" && !sure(button, "Finish it for good?")) return; // no wallet asks for this one
     busy(button, async () => {
       try {
         await action(button.dataset.channel ?? "");

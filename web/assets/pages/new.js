@@ -1,28 +1,27 @@
 // The job form: its quote is live, and posting it makes the session key of its channel.
 
 import { reusable } from "../wallet/agree.js";
-import { get, post } from "../net/api.js";
-import { Files, Secrets } from "./attach.js";
-import { nth, toHex } from "../crypto/bytes.js";
+import { Problem, get, post } from "../net/api.js";
+import { Files, Secrets } from "../form/attach.js";
+import { toHex } from "../crypto/bytes.js";
 import { newKey } from "../crypto/ed25519.js";
 import { byId, control, the } from "../ui/dom.js";
 import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
 import { named } from "../money/jobspec.js";
 import { units } from "../money/kinds.js";
-import { FormFault, readForm } from "./spec.js";
+import { Draft, startFrom } from "../form/draft.js";
+import { FormFault } from "../form/spec.js";
 import { amount, fiat, price as perHour } from "../ui/amounts.js";
-import { about, ada, duration, rate, short } from "../money/units.js";
+import { about, duration, rate, short } from "../money/units.js";
 import * as vault from "../money/vault.js";
 
 /**
  * @import { Estimate, Explained, JobView, NoMatch } from "../net/answers.js"
  * @import { Reader } from "../ui/dom.js"
  * @import { JobSpec } from "../money/jobspec.js"
+ * @import { Along } from "../form/fill.js"
  */
-
-/** @typedef {{secrets: Secrets, files: Files}} Along */
-/** @typedef {{[image: string]: string | undefined}} Digests */
 
 const RESERVE_ABOUT = 1_670_000; // what a channel keeps, and what opening one costs: the quote says both exactly
 const FEE_ABOUT = 170_000;
@@ -39,6 +38,7 @@ export async function start(/** @type {Reader} */ { account }) {
     timer = setTimeout(() => estimate(), SETTLE_MS);
   };
   const along = { secrets: new Secrets(byId("secrets"), soon), files: new Files(byId("files"), soon) };
+  const draft = new Draft(form, along, digests);
   byId("add-secret").onclick = () => along.secrets.add();
   form.files.addEventListener("change", async () => {
     wrong("");
@@ -47,28 +47,30 @@ export async function start(/** @type {Reader} */ { account }) {
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    submit(form, digests, along, account);
+    submit(form, draft, along, account);
   });
-  await fillIn(form, along);
+  await fillIn(form, draft);
   const reach = () => { byId("reach").hidden = form.egress.value !== "list"; };
   form.egress.addEventListener("change", reach);
   reach();
   const plain = () => { form.image.disabled = form.isolation.value === "process"; };
   form.isolation.addEventListener("change", plain);
   plain();
+  startFrom(form, draft, () => {
+    reach();
+    plain();
+    soon();
+  }, (error) => refuse(form, error));
   if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
   if (!account) return;
   the("post", HTMLButtonElement).disabled = false;
-  estimate = estimator(form, digests, along);
+  estimate = estimator(form, draft);
   form.addEventListener("input", soon);
   estimate();
 }
 
-/** @type {(form: HTMLFormElement, digests: Digests, along: Along) => JobSpec} */
-const specOf = (form, digests, along) => readForm(form, digests, { secrets: along.secrets.names(), files: along.files.spec() });
-
-/** @type {(form: HTMLFormElement, along: Along) => Promise<void>} */
-async function fillIn(form, along) {
+/** @type {(form: HTMLFormElement, draft: Draft) => Promise<void>} */
+async function fillIn(form, draft) {
   const asked = new URLSearchParams(location.search);
   if (asked.get("provider")) form.provider.value = asked.get("provider");
   const model = asked.get("model");
@@ -79,35 +81,8 @@ async function fillIn(form, along) {
   if (again) {
     /** @type {JobView | null} */
     const job = await get(`/v1/jobs/${encodeURIComponent(again)}`).catch(() => null);
-    if (job) repeat(form, along, named(job.spec), job.reason === "PROVIDER_LOST" ? job.spent : 0);
+    if (job) draft.take(named(job.spec), job.reason === "PROVIDER_LOST" ? job.spent : 0);
   }
-}
-
-/**
- * *spent*: what a job that lost its provider has cost already; it comes off the budget.
- * @type {(form: HTMLFormElement, along: Along, spec: JobSpec, spent: number) => void}
- */
-function repeat(form, along, spec, spent) {
-  const { cpu, memory, disk, gpu } = nth(spec.resources, 0);
-  control(form, "name").value = spec.name;
-  form.image.value = spec.image;
-  form.command.value = spec.command.map((word) => (/[\s"'\\]/.test(word) ? `"${word.replace(/(["\\$`])/g, "\\$1")}"` : word)).join(" ");
-  form.env.value = Object.entries(spec.env).map(([k, v]) => `${k}=${v}`).join("\n");
-  form.cores.value = cpu.least / 1000;
-  form.memory.value = Math.ceil(memory.least / 1024);
-  form.disk.value = Math.ceil(disk.least / 1024);
-  form.model.value = gpu ? gpu.models[0] ?? "" : "-";
-  if (gpu) form.count.value = gpu.count.least;
-  if (gpu?.vram.least) form.vram.value = Math.round((gpu.vram.least * 100) / 93 / 1024);
-  for (const name of spec.secrets) along.secrets.add(name);
-  for (const { dst, sha256, size } of spec.files) along.files.row({ dst, sha256, size });
-  form.outputs.value = spec.outputs.join(" ");
-  form.region.value = spec.placement.regions.join(" ");
-  form.budget.value = ada(Math.max(spec.price.budget - spent, 0)).replace("₳", "").replaceAll("\u202f", "");
-  form.retry.checked = spec.policy.retry_max > 0;
-  form.isolation.value = spec.placement.isolation;
-  form.egress.value = Array.isArray(spec.egress) ? "list" : spec.egress ?? "none";
-  if (Array.isArray(spec.egress)) form.reach.value = spec.egress.join(" ");
 }
 
 /** @type {(form: HTMLFormElement, fault: unknown) => HTMLElement | null} */
@@ -125,12 +100,15 @@ function mark(form, fault) {
  */
 function refuse(form, error) {
   const field = mark(form, error);
-  wrong(inWords(error));
+  wrong(error ? inWords(error) : "");
+  /** @type {unknown} */
+  const problems = error instanceof Problem ? error.fields.problems : undefined; // of a job file: all of them
+  if (Array.isArray(problems) && problems.length > 1) byId("wrong").append(make("ul", {}, ...problems.map((one) => make("li", {}, String(one)))));
   field?.focus();
 }
 
-/** @type {(form: HTMLFormElement, digests: Digests, along: Along) => () => Promise<void>} */
-function estimator(form, digests, along) {
+/** @type {(form: HTMLFormElement, draft: Draft) => () => Promise<void>} */
+function estimator(form, draft) {
   /** @type {AbortController | undefined} */
   let asking;
   return async () => {
@@ -138,7 +116,7 @@ function estimator(form, digests, along) {
     asking = new AbortController();
     const place = byId("estimate");
     try {
-      const spec = specOf(form, digests, along);
+      const spec = draft.spec();
       mark(form, null);
       /** @type {Explained} */
       const answer = await post("/v1/explain", { spec }, { signal: asking.signal });
@@ -186,14 +164,14 @@ function reasons(/** @type {NoMatch} */ no) {
   ];
 }
 
-/** @type {(form: HTMLFormElement, digests: Digests, along: Along, account: string) => Promise<void>} */
-async function submit(form, digests, along, account) {
+/** @type {(form: HTMLFormElement, draft: Draft, along: Along, account: string) => Promise<void>} */
+async function submit(form, draft, along, account) {
   const button = the("post", HTMLButtonElement);
   wrong("");
   button.disabled = true;
   button.setAttribute("aria-busy", "true");
   try {
-    const spec = specOf(form, digests, along);
+    const spec = draft.spec();
     const secrets = along.secrets.values();
     await along.files.upload();
     const key = await newKey();

@@ -56,6 +56,10 @@ export class Secrets {
     this.changed();
   }
 
+  clear() {
+    for (const row of [...this.inputs.keys()]) this.drop(row);
+  }
+
   rows() {
     return [...this.inputs.values()].filter(([name, value]) => name.value.trim() || value.value);
   }
@@ -119,6 +123,11 @@ export class Files {
     }), said);
     this.kept.set(row, { ...entry, place });
     this.list.append(row);
+  }
+
+  clear() {
+    for (const row of this.kept.keys()) row.remove();
+    this.kept.clear();
   }
 
   /** As a job's specification names them; FormFault for a path outside of the workspace. */
