@@ -222,7 +222,8 @@ def test_the_rest_is_ended_though_one_is_silent_one_refuses_and_one_cheats(tmp_p
         async with scene(world, tmp_path, kinds) as (adapters, running):
             book = ends(running)
             others = len(kinds) - 1
-            running.market.providers = InTurn(running.market.providers, adapters[1].id, others)
+            context: Any = running.market  # its port for adapters, as this test hears them
+            context.providers = InTurn(context.providers, adapters[1].id, others)
             await until(lambda: len(book.offers) == len(kinds))
             before = await world.balance(world.wallet("operator").address)
             tx = await book.round()
