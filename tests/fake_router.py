@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from marketplace.domain.errors import Conflict
+from marketplace.domain.errors import Conflict, Malformed
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.route import router as books
 from marketplace.domain.money.route.evidence import HopEvidence, Opening, RouteEvidence
@@ -232,7 +232,7 @@ class FakeRouter:
         payment = payment_of(message, earning.last)
         try:
             self._done(books.decide(self.book, payment, self._keys()))
-        except StatementRefused as no:
+        except (StatementRefused, Malformed) as no:  # without its leaves it cannot be summed
             n = payment.signed.statement.n
             self.tell_payer(hop, wire.HopRefused(hop, n, no.code, no.message))
             return ()
