@@ -9,7 +9,7 @@ across sites.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.http.auth import Parts, PartsDep, public
 from marketplace.api.routes import public as market_routes
-from marketplace.console import account_pages, api_page, supply_pages
+from marketplace.console import account_pages, api_page, series, supply_pages
 from marketplace.console.assets import Assets
 from marketplace.console.page import MaybeViewer, SignInFirst, page
 from marketplace.console.presets import presets
@@ -28,6 +28,7 @@ from marketplace.console.rendering import environment
 from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.site import origin_of
+from marketplace.market.upkeep import series as upkeep
 
 _NOT_PAGES: Final = ("/v1", "/openapi.json", "/p/", "/metrics", "/healthz", "/readyz")
 CHAIN_COOKIE: Final = "tally_chain"
@@ -41,11 +42,18 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(public)])
 
 @router.get("/")
 async def market(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
-    """Devices, how much of them is in use, and what was paid lately."""
+    """Devices, how much of them is and was in use, and what was paid lately."""
+    now = parts.market.now
+
+    async def days() -> dict[str, Any]:
+        means = await upkeep.utilisation(parts.market, series.DAYS_SHOWN, series.DAY_MS)
+        return series.in_use(means, now)
+
     devices = (await market_routes.devices(parts))["items"]
     trades = (await market_routes.prices(parts, limit=50))["items"]
     stats = await market_routes.stats(parts)
-    return page(request, "market", who, devices=devices, trades=trades, stats=stats)
+    used = await series.minutely(request.app, "in_use", now, days)
+    return page(request, "market", who, devices=devices, trades=trades, stats=stats, used=used)
 
 
 @router.get("/sign-in")

@@ -153,6 +153,14 @@ def per_cent(part: int, whole: int) -> int:
     return part * 100 // whole if whole else 0
 
 
+def permille(part: int | None) -> str:
+    """``97.3 %`` of thousandths; an em dash for none."""
+    if part is None:
+        return "—"
+    whole, tenth = divmod(part, 10)
+    return f"{whole}.{tenth} %" if tenth else f"{whole} %"
+
+
 def words(code: str) -> str:
     """``PROVIDER_LOST`` as ``provider lost``."""
     return code.replace("_", " ").lower()
@@ -237,7 +245,7 @@ def environment(
         "an_hour": plain_hour, "fiat": in_fiat, "fiat_hourly": fiat_hourly,
         "units": show_units, "when": relative,
         "clock": clock, "size": size, "memory": memory, "bytes": bytes_of, "short": short,
-        "words": words, "duration": show_duration, "pretty": _pretty,
+        "words": words, "permille": permille, "duration": show_duration, "pretty": _pretty,
     }  # fmt: skip
     made.filters.update(filters)
     functions: dict[str, Any] = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median_low
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
+
+from fastapi import FastAPI
 
 from marketplace.domain.supply.lines import CORES
 from marketplace.domain.work.lease import LeaseState
@@ -16,7 +18,18 @@ DAYS_SHOWN: Final = 14
 MOST_LEASES: Final = 20_000
 MOST_MODELS: Final = 40
 DAY_MS: Final = 86_400_000
+MINUTE_MS: Final = 60_000
+T = TypeVar("T")
 RUNNING: Final = (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED, LeaseState.ENDING)
+
+
+async def minutely(app: FastAPI, name: str, now: int, make: Callable[[], Awaitable[T]]) -> T:
+    """What *make* answers, reckoned once a minute for all readers of *app*'s pages."""
+    kept = cast("tuple[int, T] | None", getattr(app.state, name, None))
+    if kept is None or now - kept[0] > MINUTE_MS:
+        kept = (now, await make())
+        setattr(app.state, name, kept)
+    return kept[1]
 
 
 async def owed_now(market: Market, **whose: Any) -> dict[str, int]:
@@ -70,6 +83,36 @@ def prices(leases: Sequence[Lease], now: int) -> list[dict[str, Any]]:
                  "least": min(known), "most": max(known), "latest": known[-1]}
             )  # fmt: skip
     return rows[:MOST_MODELS]
+
+
+def in_use(means: Sequence[Mapping[str, Any]], now: int) -> dict[str, Any]:
+    """How much of the market's GPUs and cores was in use on each of the last days, the oldest
+    first: ``{gpu, core: [(name, per-mille or None)], gpus, cores}``, the last two the mean of the
+    days that had some, or None. *means*: a day's row each (`upkeep.series.utilisation`).
+    """
+    known = {_day(one["at_ms"]): one for one in means}
+    found: dict[str, Any] = {}
+    for kind in ("gpu", "core"):
+        shares = [_share(known.get(day), kind) for day in _days(now)]
+        there = [one for one in shares if one is not None]
+        found[kind] = [(f"{d:%d %b}", one) for d, one in zip(_days(now), shares, strict=True)]
+        found[f"{kind}s"] = sum(there) // len(there) if there else None
+    return found
+
+
+def _share(day: Mapping[str, Any] | None, kind: str) -> int | None:
+    """Per-mille of what there was of *kind*; None where there was nothing of it."""
+    if day is None or not day[f"{kind}_milli"]:
+        return None
+    return int(day[f"{kind}_milli_held"]) * 1000 // int(day[f"{kind}_milli"])
+
+
+def presence(days: Sequence[Mapping[str, Any]], now: int) -> list[tuple[str, int | None]]:
+    """How much of each of the last days a provider was connected, the oldest first: (name,
+    per-mille, or None where nobody looked). *days*: of `upkeep.series.presence`.
+    """
+    known = {_day(one["at_ms"]): int(one["uptime_milli"]) for one in days}
+    return [(f"{day:%d %b}", known.get(day)) for day in _days(now)]
 
 
 def _days(now: int) -> list[date]:

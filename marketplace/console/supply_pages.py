@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
@@ -21,7 +21,6 @@ from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Ran
 from marketplace.market.base.records import Lease
 from marketplace.market.jobs import jobs
 
-_PRICES_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 
 Hourly = Annotated[str, Query(max_length=14, pattern=r"^\d{0,7}([.,]\d{0,6})?$")]
@@ -174,17 +173,26 @@ async def provider(
     ]  # fmt: skip
     recent = await series.since(market, provider=provider)
     days = series.by_day([(x.created_ms, owed.get(x.id, x.owed)) for x in recent], market.now)
+    there = series.presence(view["uptime"], market.now)
     return page(
-        request, "provider", who, provider=view, leases=rows, days=days, due=sum(owed.values())
+        request,
+        "provider",
+        who,
+        provider=view,
+        leases=rows,
+        days=days,
+        due=sum(owed.values()),
+        there=there,
     )
 
 
 @router.get("/prices")
 async def prices(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
-    """What was agreed for each model, day by day; reckoned once a minute for all readers."""
-    market, state = parts.market, request.app.state
-    kept = cast("tuple[int, list[dict[str, Any]]] | None", getattr(state, "prices", None))
-    if kept is None or market.now - kept[0] > _PRICES_MS:
-        kept = (market.now, series.prices(await series.since(market), market.now))
-        state.prices = kept
-    return page(request, "prices", who, found=kept[1])
+    """What was agreed for each model, day by day."""
+    market = parts.market
+
+    async def found() -> list[dict[str, Any]]:
+        return series.prices(await series.since(market), market.now)
+
+    lines = await series.minutely(request.app, "prices", market.now, found)
+    return page(request, "prices", who, found=lines)

@@ -7,6 +7,7 @@ What is compared is in ``tests/golden/screens.json``; ``TALLY_WRITE_GOLDEN=1`` w
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,13 @@ def test_every_page_is_as_it_was_and_keeps_to_itself(
         text = json.dumps(screens.seen, indent=1, sort_keys=True, ensure_ascii=False)
         PINNED.write_text(text + "\n", encoding="utf-8")
     assert differences(json.loads(PINNED.read_text("utf-8")), screens.seen) == [], REMEDY
+
+
+def test_the_pictures_are_those_that_the_docs_show() -> None:
+    there = {file.name for file in (ROOT / "docs" / "screenshots").glob("*")}
+    shown = {
+        name
+        for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+        for name in re.findall(r"screenshots/([\w-]+\.png)", page.read_text("utf-8"))
+    }
+    assert there == shown and there

@@ -61,7 +61,8 @@ def post(page: Page, image: str, notes: Path | None = None, look: Look | None = 
     page.goto("/jobs/new")
     page.get_by_label("Name", exact=True).fill("finetune")
     page.get_by_label("Image").fill(image)
-    page.get_by_label("Command").fill(COUNTING)
+    page.get_by_label("Command").fill(COUNTING.replace("600", "9000"))  # longer than any walk
+    page.get_by_label("Longest").fill("1h")
     page.get_by_label("Budget").fill("6")
     if notes is not None:
         page.get_by_label("Files", exact=True).set_input_files(notes)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from marketplace.console.series import DAY_MS, DAYS_SHOWN, MOST_MODELS, by_day, prices
+from marketplace.console.series import (
+    DAY_MS,
+    DAYS_SHOWN,
+    MOST_MODELS,
+    by_day,
+    in_use,
+    presence,
+    prices,
+)
 from marketplace.market.base.records import Lease
 
 NOW = 1_800_000_000_000
@@ -45,3 +53,23 @@ def test_what_is_drawn_is_bounded_whoever_names_the_devices() -> None:
 def test_money_is_summed_by_day() -> None:
     days = by_day([(NOW, 5), (NOW - DAY_MS, 7), (NOW, 6), (NOW - 99 * DAY_MS, 9)], NOW)
     assert [d["owed"] for d in days[-2:]] == [7, 11] and sum(d["owed"] for d in days) == 18
+
+
+def used(days_ago: int, gpu: int, held: int) -> dict[str, int]:
+    return {
+        "at_ms": (NOW // DAY_MS - days_ago) * DAY_MS, "gpu_milli": gpu, "gpu_milli_held": held,
+        "core_milli": 0, "core_milli_held": 0,
+    }  # fmt: skip
+
+
+def test_how_much_was_in_use_is_said_of_the_days_that_had_something() -> None:
+    found = in_use([used(2, 4000, 1000), used(1, 0, 0), used(0, 2000, 2000)], NOW)
+    assert len(found["gpu"]) == DAYS_SHOWN
+    assert [part for _, part in found["gpu"]][-4:] == [None, 250, None, 1000]
+    assert found["gpus"] == 625 and found["cores"] is None
+    assert in_use([], NOW)["gpus"] is None
+
+
+def test_a_day_that_nobody_looked_at_blames_no_provider() -> None:
+    seen = [{"at_ms": (NOW // DAY_MS - 1) * DAY_MS, "looks": 4, "uptime_milli": 750}]
+    assert [part for _, part in presence(seen, NOW)][-3:] == [None, 750, None]

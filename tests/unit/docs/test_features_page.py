@@ -21,7 +21,7 @@ NAMED = re.compile(r"`([^`]+)`|\[[^\]]+\]\(([^)]+)\)")
 PROBES = {"/metrics", "/readyz", "/openapi.json"}
 JOB_KEYS = (ROOT / "docs" / "jobs.md").read_text("utf-8")
 OWNER_KEYS = (ROOT / "docs" / "provider.md").read_text("utf-8")
-LEFT_MOST = 12
+LEFT_MOST = 10
 
 
 def addresses() -> set[str]:
