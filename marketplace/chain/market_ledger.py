@@ -22,11 +22,12 @@ from marketplace.chain.channels.finder import ChannelEnded, ChannelFinder, Chann
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding import datum, txbytes
 from marketplace.chain.encoding.utxo import OutRef, Utxo
-from marketplace.chain.errors import ChannelUnknown, TxRefused
+from marketplace.chain.errors import ChannelUnknown, NotDeployed, TxRefused
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.node.submit import TxRecord, spent_elsewhere
 from marketplace.chain.settlement.batched_ends import EndBatcher, OfferedEnd
 from marketplace.chain.settlement.consent import Consent
+from marketplace.chain.settlement.costs import chain_fees
 from marketplace.chain.settlement.settler import Settler
 from marketplace.chain.settlement.wanted import Wanted
 from marketplace.chain.transaction.outputs import Out
@@ -34,6 +35,7 @@ from marketplace.chain.transaction.scripts import scripts_for, unit_of
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.address import Credential
+from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel import Closing, Open
 from marketplace.domain.money.channel_refusals import ChannelUnfit
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -55,6 +57,8 @@ from marketplace.market.base.ports import (
 
 _log = structlog.get_logger(__name__)
 _NO_STAKE: Final = bytes(28)
+_FEES_S: Final = 60.0
+"""Fees are reckoned again so often: parameters change with an epoch."""
 
 
 class ChainLedger:
@@ -69,6 +73,7 @@ class ChainLedger:
         self._finders: dict[str, ChannelFinder] = {}
         self._settlers: dict[str, Settler] = {}
         self._origins: dict[tuple[bytes, str], OutRef] = {}  # an output's place never changes
+        self._fees: tuple[float, ChainFees] | None = None
         self._purse = anyio.Lock()  # one transaction is built from the operator's money at a time
 
     async def network(self) -> dict[str, Any]:
@@ -82,6 +87,17 @@ class ChainLedger:
             "deployed": deployment is not None,
             "chain_url": self._public_url,
         }
+
+    async def fees(self) -> ChainFees | None:
+        """What the chain takes for each step; None where no channel can be yet."""
+        known, now = self._fees, anyio.current_time()
+        if known is None or now >= known[0] + _FEES_S:
+            try:
+                known = now, chain_fees(await self._chain.snapshot(scripts_for()))
+            except NotDeployed:
+                return None
+            self._fees = known
+        return known[1]
 
     async def reserve(self, terms: Terms) -> int:
         """Lovelace beyond the ceiling: Close and the refund need it, and it goes home."""

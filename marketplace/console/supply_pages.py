@@ -62,7 +62,8 @@ async def offers(
     filtered, why = any(wanted.values()), None
     if filtered and not found["items"] and not cursor:
         spec = _asked(model=model, region=region, vram=int(vram or 0), micro=micro)
-        why = jobs.explain(parts.market, spec, who.account if who else "")["explain"]
+        told = await jobs.explain(parts.market, spec, who.account if who else "")
+        why = told["explain"]
     return page(
         request, "offers", who, found=found, cards=cards, wanted=wanted, models=models,
         filtered=filtered, why=why,
@@ -125,7 +126,7 @@ async def explain(
         model=model, region=region, vram=int(vram or 0), micro=micro, count=int(count),
         isolation=isolation,
     )  # fmt: skip
-    answer = jobs.explain(parts.market, spec, who.account if who else "")
+    answer = await jobs.explain(parts.market, spec, who.account if who else "")
     models = [d["model"] for d in (await market_routes.devices(parts))["items"]]
     return page(
         request,

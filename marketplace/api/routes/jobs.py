@@ -61,7 +61,7 @@ async def quote(
         found = await gangs.dry_run(parts.market, spec, who.account)
     else:
         await priority.check(parts.market, spec, who.account)
-        found = jobs.dry_run(parts.market, spec, who.account)
+        found = await jobs.dry_run(parts.market, spec, who.account)
     return {**found, "job": jobfile.write(spec)}
 
 
@@ -77,7 +77,7 @@ async def explain(
     spec = (await posted(request, parts, who, Nothing)).spec
     if spec.gang is not None:
         return await gangs.explain(parts.market, spec, who.account)
-    return jobs.explain(parts.market, spec, who.account)
+    return await jobs.explain(parts.market, spec, who.account)
 
 
 @router.post(

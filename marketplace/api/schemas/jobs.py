@@ -26,6 +26,22 @@ class Other(Answer):
     why: str = told("how it differs, in words")
 
 
+class JobFees(Answer):
+    """What the chain takes for a job, by its parameters now: at most this, as long as one or two
+    outputs of a wallet pay."""
+
+    consumer: int = told("of the consumer, for opening a channel; 0 on one that is open, lovelace")
+    provider: int = told("of the provider, for ending the channel alone, lovelace")
+    together: int = told(
+        "of whoever ends it with nine others', who charges nobody for it, lovelace"
+    )
+    top_up: int = told("of the consumer, if an open channel is too small for the job, lovelace")
+    smallest: int = told(
+        "what the job must be able to cost to make sense: below it the chain takes more than its"
+        " provider gets, or its provider does not serve it, lovelace"
+    )
+
+
 class MemberQuote(Answer):
     """What a job, or a member of a gang, would cost, and where."""
 
@@ -45,6 +61,9 @@ class MemberQuote(Answer):
     allowance: int = told(
         "the most that is served there on a new channel before a block holds it, lovelace; 0: a"
         " block is waited for"
+    )
+    fees: JobFees | None = told(
+        "what the chain takes for it on a new channel; null where no chain says so, and in a token"
     )
     tick_ms: int = told("time between two receipts, ms")
 
@@ -127,6 +146,9 @@ class Quote(Answer):
     rate_micro: int = told("micro-lovelace per GPU- or core-second")
     ceiling: int = told("the most it can cost, lovelace")
     why: Why = told("what it was chosen among")
+    fees: JobFees | None = told(
+        "what the chain takes for it; null where no chain says so, and in a token"
+    )
     expires_at_ms: int = told("until when it can be signed, ms since 1970, UTC")
     channel: Literal["reused", "fresh", "routed"] = told(
         "a channel that is open, or one to be opened; routed: the account's hop to the router pays"

@@ -22,7 +22,14 @@ from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
-from marketplace.cli.shared.tables import counted, share_note, start_note, with_fees
+from marketplace.cli.shared.tables import (
+    counted,
+    fees_note,
+    share_note,
+    smallest_note,
+    start_note,
+    with_fees,
+)
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
@@ -72,8 +79,7 @@ def offered_text(offered: CheckedQuote) -> str:
     if offered.fresh:
         lines.append(
             f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the"
-            f" {show_ada(offered.reserve)} it needs to exist, come back (a network fee of about 0.2"
-            " ADA does not)"
+            f" {show_ada(offered.reserve)} it needs to exist, come back"
         )
         lines.append(f"start      {start_note(quote.allowance)}")
     elif offered.amount:
@@ -83,6 +89,10 @@ def offered_text(offered: CheckedQuote) -> str:
     if offered.keep_ms:
         kept = show_duration(offered.keep_ms)
         lines.append(f"           it stays open for {kept} after its last job, for the next one")
+    told = fees_note(offered.fees) or "nothing to the network: no transaction is made"
+    lines.append(f"fees       {told}")
+    if smallest := smallest_note(offered.fees, quote.minimum * offered.fresh):
+        lines.append(f"smallest   {smallest}")
     if offered.spent:
         lines.append(
             f"before     {show_ada(offered.spent)} on another provider, within the same budget"

@@ -12,6 +12,7 @@ from marketplace.cli.shared.printing import print_table, show
 from marketplace.cli.shared.screen import out
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
 from marketplace.domain.metering.kinds import KINDS, show_price
+from marketplace.domain.money.chain_fees import JobFees
 from marketplace.domain.units import show_ada
 
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
@@ -120,14 +121,30 @@ def start_note(allowance: int) -> str:
     return f"on a new channel at once: up to {show_ada(allowance)} are served before its block"
 
 
-def end_note(minimum: int) -> str:
-    """Who pays for a new channel's end, and what a job must be able to cost for it."""
-    least = f"; it takes no job there that cannot cost {show_ada(minimum)}" if minimum else ""
-    return f"you pay the network for a new channel's opening, the provider for its end{least}"
+def fees_note(fees: JobFees | None) -> str:
+    """What the chain takes for a job, and of whom; empty where nobody says it."""
+    if fees is None:
+        return ""
+    yours = f"you pay {show_ada(fees.consumer)}" if fees.consumer else "you pay nothing"
+    return (
+        f"{yours} to the network; the provider {show_ada(fees.provider)} for the channel's end, or"
+        f" nothing where others' end with it ({show_ada(fees.together)}, which the market pays)"
+    )
+
+
+def smallest_note(fees: JobFees | None, minimum: int) -> str:
+    """The smallest job that makes sense, and the least that the provider serves."""
+    least = f"this provider takes none that cannot cost {show_ada(minimum)}" if minimum else ""
+    if fees is None or not fees.smallest:
+        return least
+    sense = f"below {show_ada(fees.smallest)} the network takes more than the provider gets"
+    return f"{sense}; {least}" if least else sense
 
 
 def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
-    """Device, price, ceiling, and why the others lost."""
+    """Device, price, ceiling, the chain's fees, and why the others lost."""
+    told = answer.get("fees")
+    fees = JobFees(**told) if told else None
     facts = [
         ("device", device_text(answer["device"], answer["simulated"])),
         ("provider", answer["provider"]),
@@ -135,7 +152,8 @@ def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
         ("at most", show_ada(answer["ceiling"])),
         ("share", share_note(answer["resource"], answer["units_milli"])),
         ("start", start_note(answer.get("allowance", 0))),
-        ("fees", end_note(answer.get("minimum", 0))),
+        ("fees", fees_note(fees)),
+        ("smallest", smallest_note(fees, answer.get("minimum", 0))),
     ]
     _facts("quote: nothing is reserved or paid", facts)
     rows = [

@@ -39,6 +39,7 @@ from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
+from marketplace.domain.money.chain_fees import job_fees
 from marketplace.domain.work.job import JobSpec
 
 ROOM: Final = 5_000_000
@@ -97,7 +98,11 @@ class Agreements:
         else:
             lacking = await self._lacking(quote)
             amount = lacking + await self._room() if lacking else 0
-        return CheckedQuote(job, quote, amount, reserve, spent, keep_ms)
+        fees = None  # no transaction: the chain is not asked
+        if amount:
+            known = await self.till.fees()
+            fees = job_fees(known, quote.minimum, opens=quote.fresh, topped_up=not quote.fresh)
+        return CheckedQuote(job, quote, amount, reserve, spent, fees, keep_ms)
 
     @asynccontextmanager
     async def turn(self, view: JobAnswer) -> AsyncGenerator[None]:

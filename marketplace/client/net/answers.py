@@ -81,10 +81,22 @@ class OtherAnswer(TypedDict):
     why: str
 
 
+class FeesAnswer(TypedDict):
+    """What the chain takes for a job, lovelace
+    (:class:`~marketplace.domain.money.chain_fees.JobFees`).
+    """
+
+    consumer: int
+    provider: int
+    together: int
+    top_up: int
+    smallest: int
+
+
 class MemberQuoteAnswer(TypedDict):
     """What a job would cost, and where: micro-lovelace per GPU- or core-second, *ceiling* in
     lovelace, thousandths of a GPU or core; *minimum* and *allowance*, lovelace, as its offer states
-    them (markets of before state neither).
+    them; *fees*: the chain's, None where no chain says them. Markets of before state none of these.
     """
 
     provider: str
@@ -96,6 +108,7 @@ class MemberQuoteAnswer(TypedDict):
     ceiling: int
     minimum: NotRequired[int]
     allowance: NotRequired[int]
+    fees: NotRequired[FeesAnswer | None]
 
 
 class JobQuoteAnswer(MemberQuoteAnswer):

@@ -51,6 +51,7 @@ from marketplace.chain.node.submit import (
     send_bytes,
     spent_elsewhere,
 )
+from marketplace.chain.settlement.costs import chain_fees
 from marketplace.chain.settlement.next_step import Due, Policy, next_step
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.scripts import scripts_for
@@ -61,6 +62,7 @@ from marketplace.client.wallet.spending import inputs_gone, spending
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.agreed import Agreed
+from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel import Close, Finish, Open
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
@@ -117,6 +119,10 @@ class Till:
         )
         body = datum.stage_bytes(Open(terms.consts(), 0))
         return plans.reserve(snapshot, Out(at, terms.ceiling, datum=body), desk.unit)
+
+    async def fees(self) -> ChainFees:
+        """What the chain takes for each step of a channel, by its parameters now."""
+        return chain_fees(await self.chain.snapshot(scripts_for()))
 
     async def open(self, terms: Agreed, amount: int) -> OutRef:
         """Open the channel of *terms* with *amount* in it; its output. Waits for no block.

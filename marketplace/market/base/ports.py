@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import Voucher
@@ -249,6 +250,11 @@ class Ledger(Protocol):
 
     async def network(self) -> dict[str, Any]:
         """Facts for ``GET /v1/network``."""
+        ...
+
+    async def fees(self) -> ChainFees | None:
+        """What the chain takes for each step of a channel in ADA, by its parameters now; None where
+        no channel can be yet."""
         ...
 
     async def reserve(self, terms: Terms) -> int:

@@ -30,6 +30,7 @@ from marketplace.market.context import MATCHER, TRIES, Market
 from marketplace.market.core.inputs import Stop
 from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.jobs import jobs
+from marketplace.market.jobs.fees import fees_told
 from marketplace.market.lifecycle.change import change_gang
 from marketplace.market.placement import reconciler
 from marketplace.market.placement.place_gang import match_gang, no_room
@@ -72,6 +73,9 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
         text, why = no_room(market, spec, account, found)
         raise NothingMatches(text, explain=why)
     quoted = [jobs.quoted(one, match) for one, match in zip(members, found, strict=True)]
+    for told, match in zip(quoted, found, strict=True):
+        offer = match.offer
+        told["fees"] = await fees_told(market, offer.minimum, offer.asset, opens=True)
     return {
         "members": quoted,
         "ceiling": sum(one["ceiling"] for one in quoted),

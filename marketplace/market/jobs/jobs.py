@@ -40,6 +40,7 @@ from marketplace.market.core.inputs import KeyBrought, Signed, Stop
 from marketplace.market.core.outcome import Outcome
 from marketplace.market.core.proposal import device_words, lease_of, terms_of
 from marketplace.market.core.waiting import NO_MATCH
+from marketplace.market.jobs.fees import fees_told
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_job, change_lease
 from marketplace.market.placement import reconciler
@@ -272,13 +273,15 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
     return await owned_job(market, who, job_id)
 
 
-def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
+async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """The price, the ceiling and the alternatives; nothing is reserved. NothingMatches."""
     check_spec(spec)
     found = market.directory.quote(spec, account, frozenset(), market.now)
     if isinstance(found, NoMatch):
         raise NothingMatches(str(found), explain=explained(found))
-    return {**quoted(spec, found), "alternatives": _alternatives(market, spec, account, found)}
+    fees = await fees_told(market, found.offer.minimum, found.offer.asset, opens=True)
+    alternatives = _alternatives(market, spec, account, found)
+    return {**quoted(spec, found), "fees": fees, "alternatives": alternatives}
 
 
 def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
@@ -313,9 +316,9 @@ def _alternatives(
     return market.directory.others(spec, account, lease, market.now)
 
 
-def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
+async def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """A job's quote, or why nothing matches it: as data either way, and nothing is kept."""
     try:
-        return {"matches": True, "quote": dry_run(market, spec, account), "explain": None}
+        return {"matches": True, "quote": await dry_run(market, spec, account), "explain": None}
     except NothingMatches as no:
         return {"matches": False, "quote": None, "explain": no.fields["explain"]}

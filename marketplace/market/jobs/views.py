@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work import jobfile
 from marketplace.domain.work.job_machine import JobState
@@ -19,6 +20,7 @@ from marketplace.market.base.records import (
     VoucherRecord,
 )
 from marketplace.market.context import Market
+from marketplace.market.jobs.fees import fees_told
 from marketplace.market.state.reputes import Repute
 
 MANY: Final = 100_000  # more than a page of jobs can have around it
@@ -161,11 +163,23 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "rate_micro": lease.rate_micro,
         "ceiling": lease.ceiling,
         "why": {"others": market.directory.others(job.parsed, job.account, lease, market.now)},
+        "fees": await _fees_of(market, lease, offer),
         "expires_at_ms": lease.expires_ms,
         "channel": "routed" if lease.hop else "reused" if lease.reused else "fresh",
         "session_vk": lease.session_vk.hex(),
         "route": _quoted_route(lease) if lease.hop else None,
     }
+
+
+async def _fees_of(
+    market: Market, lease: Lease, offer: OfferRecord | None
+) -> dict[str, Any] | None:
+    """The chain's, for a lease on a channel to its provider; a routed one makes no transaction."""
+    if lease.hop:
+        return None
+    least = offer.offer.minimum if offer is not None else 0
+    asset = Terms.decode(lease.terms).asset
+    return await fees_told(market, least, asset, opens=not lease.reused)
 
 
 def _quoted_route(lease: Lease) -> dict[str, str]:

@@ -48,6 +48,9 @@ class Builder:
     async def network(self) -> dict[str, Any]:
         return {"magic": 42, "chain_url": ""}
 
+    async def fees(self) -> None:
+        return None
+
     async def reserve(self, terms: object) -> int:
         return 2_000_000
 

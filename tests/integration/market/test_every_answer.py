@@ -18,6 +18,7 @@ import httpx
 
 from marketplace.api.schemas import document
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
@@ -48,6 +49,9 @@ class PaperLedger:
     async def network(self) -> dict[str, Any]:
         hashes = {"settle_hash": "aa" * 28, "stub_hash": "bb" * 28}
         return {"magic": 42, "deployed": True, "chain_url": "http://chain.example", **hashes}
+
+    async def fees(self) -> ChainFees:
+        return ChainFees(open=176_149, top_up=234_254, end=237_818, end_together=49_684)
 
     async def reserve(self, terms: Terms) -> int:
         return 2_000_000

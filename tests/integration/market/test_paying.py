@@ -46,6 +46,9 @@ class Chain:
         self.looks += 1
         return self.shows.get(open_tx)
 
+    async def fees(self) -> None:
+        return None
+
     async def claim(self, channels: list[Claimable]) -> ClaimRound:
         return ClaimRound([], {})
 

@@ -51,6 +51,9 @@ class Script:
         self.sent: list[bytes] = []
         self.shown: ChannelOnChain | None = None
 
+    async def fees(self) -> None:
+        return None
+
     async def claim(self, channels: Sequence[Claimable]) -> ClaimRound:
         self.asked.append(channels)
         return self.answer

@@ -16,7 +16,7 @@ import termios
 import pytest
 
 from marketplace.cli.shared.tables import show_quote
-from marketplace.client.net.answers import MemberQuoteAnswer
+from marketplace.client.net.answers import FeesAnswer, MemberQuoteAnswer
 
 SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
 JOB = "job-0123456789abcdef"
@@ -83,6 +83,12 @@ def test_a_quote_for_a_part_of_a_device_says_what_a_part_is_worth(
     assert "nothing enforces it" in capsys.readouterr().out
 
 
+FEES: FeesAnswer = {
+    "consumer": 176_149, "provider": 237_818, "together": 49_684, "top_up": 234_254,
+    "smallest": 413_967,
+}  # fmt: skip
+
+
 def test_a_quote_says_what_is_served_before_a_block_and_who_pays_the_chain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -90,11 +96,22 @@ def test_a_quote_says_what_is_served_before_a_block_and_who_pays_the_chain(
         "resource": "core", "units_milli": 500, "device": "cores", "rate_micro": 1, "ceiling": 1,
         "provider": "ab" * 32, "simulated": False,
     }  # fmt: skip
-    show_quote({**answer, "allowance": 400_000, "minimum": 231_000})
+    show_quote({**answer, "allowance": 400_000, "minimum": 231_000, "fees": FEES})
     said = " ".join(capsys.readouterr().out.split())
     assert "up to 0.400000 ADA are served before its block" in said
-    assert "the provider for its end; it takes no job there that cannot cost 0.231000 ADA" in said
+    assert (
+        "you pay 0.176149 ADA to the network; the provider 0.237818 ADA for the channel's" in said
+    )
+    assert "others' end with it (0.049684 ADA, which the market pays)" in said
+    assert "below 0.413967 ADA the network takes more than the provider gets" in said
+    assert "this provider takes none that cannot cost 0.231000 ADA" in said
+    show_quote({**answer, "fees": {**FEES, "consumer": 0, "smallest": 0}})
+    said = " ".join(capsys.readouterr().out.split())
+    assert "you pay nothing to the network" in said
+    assert "smallest" not in said
+    show_quote({**answer, "fees": None})  # no chain says it
     show_quote(answer)  # as of a market of before
     said = " ".join(capsys.readouterr().out.split())
     assert "once a block holds it" in said
     assert "cannot cost" not in said
+    assert "to the network" not in said

@@ -22,7 +22,7 @@ SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 NAMES = {
     "NetworkAnswer": "Network", "ChallengeAnswer": "Challenge", "SessionAnswer": "Session",
     "DeviceAnswer": "Device", "ProcessorAnswer": "Processor", "OfferAnswer": "Offer",
-    "OtherAnswer": "Other", "MemberQuoteAnswer": "MemberQuote", "JobQuoteAnswer": "JobDryRun",
+    "FeesAnswer": "JobFees", "OtherAnswer": "Other", "MemberQuoteAnswer": "MemberQuote", "JobQuoteAnswer": "JobDryRun",
     "GangQuoteAnswer": "GangDryRun", "RefusedAnswer": "Refused", "ExplainAnswer": "Explanation",
     "TransactionAnswer": "Transaction", "JobAnswer": "Job", "GangAnswer": "Gang",
     "LeaseAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",

@@ -17,6 +17,7 @@ from marketplace.client.payer.decide import approve_more
 from marketplace.client.payer.missed_receipts import HttpReceipts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
+from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.work.parts import Price
 from tests.unit.support import payer
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
@@ -37,6 +38,9 @@ class Rig:
         async def reserve(_terms: object) -> int:
             return 2_000_000
 
+        async def fees() -> ChainFees:
+            return ChainFees(200_000, 230_000, 220_000, 40_000)
+
         async def opens(_terms: object, _amount: int) -> OutRef:
             self.opened += 1
             return OutRef(bytes([self.opened]) * 32, 0)
@@ -45,7 +49,7 @@ class Rig:
             return None
 
         chain = SimpleNamespace(magic=42)
-        till: Any = SimpleNamespace(chain=chain, reserve=reserve, open=opens)
+        till: Any = SimpleNamespace(chain=chain, reserve=reserve, fees=fees, open=opens)
         http: Any = SimpleNamespace(post=post)
         self.payers = Payers(self.purse.channels, "http://market", 42, http)
         self.runner = Runner(http, self.purse, till, self.payers)

@@ -14,6 +14,7 @@ from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.journal import ChannelFacts, Journal, channel_row
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.purse import Purse
+from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.parts import Price
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
@@ -27,7 +28,10 @@ def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> No
     async def reserve(_terms: object) -> int:
         return 2_000_000
 
-    till: Any = SimpleNamespace(chain=SimpleNamespace(magic=42), reserve=reserve)
+    async def fees() -> ChainFees:
+        return ChainFees(200_000, 230_000, 220_000, 40_000)
+
+    till: Any = SimpleNamespace(chain=SimpleNamespace(magic=42), reserve=reserve, fees=fees)
     http: Any = nobody
     payers = Payers(purse.channels, "http://market", 42, http)
     runner = Runner(http, purse, till, payers)

@@ -9,8 +9,11 @@
  * @property {string} adapter_signature
  * @property {string} session_vk
  * @property {"fresh" | "reused"} channel
- * @property {{keep_most_ms?: number} | null} [offer] the longest that an idle channel is kept open, by its provider's word
+ * @property {JobFees | null} [fees] the chain's, in lovelace; markets of before say none
+ * @property {{keep_most_ms?: number, allowance?: number, minimum?: number} | null} [offer] by its provider's word: the longest that an idle channel is kept open, what is served before its first block, and the least that a job on a new one must be able to cost
  */
+
+/** @typedef {{consumer: number, provider: number, together: number, top_up: number, smallest: number}} JobFees lovelace; docs/api.md */
 
 /**
  * @typedef {object} JobView
@@ -60,6 +63,9 @@
  * @property {boolean} simulated
  * @property {string} provider
  * @property {number} ceiling
+ * @property {JobFees | null} [fees]
+ * @property {number} [minimum]
+ * @property {number} [allowance]
  * @property {{provider: string, rate_micro: number, why: string}[]} alternatives
  */
 

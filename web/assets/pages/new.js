@@ -6,6 +6,7 @@ import { Files, Secrets } from "../form/attach.js";
 import { toHex } from "../crypto/bytes.js";
 import { newKey } from "../crypto/ed25519.js";
 import { byId, control, the } from "../ui/dom.js";
+import { feeRows, startRow } from "../ui/fees.js";
 import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
 import { named } from "../money/jobspec.js";
@@ -24,7 +25,6 @@ import * as vault from "../money/vault.js";
  */
 
 const RESERVE_ABOUT = 1_670_000; // what a channel keeps, and what opening one costs: the quote says both exactly
-const FEE_ABOUT = 170_000;
 const SETTLE_MS = 350; // after the last key
 const CHANNELS_MOST = 100; // as many as a job may name
 
@@ -135,6 +135,7 @@ const simulated = () => make("span", { class: "badge simulated" }, "SIMULATED");
 
 /** @type {(quote: Estimate, spec: JobSpec) => HTMLElement[]} */
 function price(quote, spec) {
+  const fee = quote.fees?.consumer ?? 0;
   const perSecond = (BigInt(quote.rate_micro) * BigInt(quote.units_milli)) / 1000n;
   return [
     make("p", { class: "price" }, perHour(perSecond), make("small", {}, `${rate(quote.rate_micro)} × ${units(quote.units_milli, quote.resource)}`)),
@@ -143,8 +144,10 @@ function price(quote, spec) {
       fact("Device", quote.device.replaceAll("SIMULATED ", ""), " ", quote.simulated ? simulated() : ""),
       fact("Provider", make("a", { href: `/providers/${quote.provider}`, class: "key" }, short(quote.provider))),
       make("div", { class: "total" }, make("dt", {}, "At most"), make("dd", {}, amount(quote.ceiling), " ", fiat(quote.ceiling))),
-      fact("Leaves your wallet now", amount(BigInt(quote.ceiling) + BigInt(RESERVE_ABOUT + FEE_ABOUT)), make("small", {}, ` about: with a reserve of ${about(RESERVE_ABOUT)} and a fee of ${about(FEE_ABOUT)}`)),
-      fact("Comes back", "the reserve, and what the job does not use")),
+      fact("Leaves your wallet now", amount(BigInt(quote.ceiling) + BigInt(RESERVE_ABOUT + fee)), make("small", {}, ` about: with a reserve of ${about(RESERVE_ABOUT)}${fee ? ` and a fee of ${about(fee)}` : ""}`)),
+      fact("Comes back", "the reserve, and what the job does not use"),
+      startRow(quote.allowance ?? 0),
+      ...feeRows(quote.fees, quote.minimum ?? 0)),
     quote.alternatives.length
       ? make("details", {}, make("summary", {}, "Why not another"), make("ul", {}, ...quote.alternatives.map((other) =>
         make("li", {}, short(other.provider), " at ", perHour(other.rate_micro), `: ${other.why}`))))

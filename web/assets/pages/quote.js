@@ -6,6 +6,7 @@ import { here } from "../wallet/browser.js";
 import { byId } from "../ui/dom.js";
 import { faultOf } from "../chain/judge.js";
 import { lock } from "../crypto/seal.js";
+import { feeRows, startRow } from "../ui/fees.js";
 import { make, refresh, wrong } from "../ui/live.js";
 import { Refused } from "../money/records.js";
 import { amount as money, fiat, price } from "../ui/amounts.js";
@@ -129,7 +130,7 @@ export class Quote {
   }
 
   /** @type {(agreed: Agreed, ready: Ready) => Text[]} */
-  opening({ terms }, { checked, extra }) {
+  opening({ terms, quote }, { checked, extra }) {
     return [
       checked.ok
         ? make("p", {}, "Your wallet will sign one transaction. This page has read its bytes:")
@@ -140,7 +141,9 @@ export class Quote {
         line("Reserve", money(checked.reserve), "comes back at the end"),
         line("Fee of the chain", money(checked.fee), "of this transaction; the one that ends the channel costs you nothing"),
         line("Leaves your wallet now", money(checked.amount + checked.fee), "all of it together", "total"),
-        line("Comes back at the end", money(checked.reserve + extra), "and with it what the job does not use")),
+        line("Comes back at the end", money(checked.reserve + extra), "and with it what the job does not use"),
+        startRow(quote.offer?.allowance ?? 0),
+        ...feeRows(quote.fees, quote.offer?.minimum ?? 0)),
       make("ul", { class: "checks", "aria-label": "What was checked" },
         make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"), ...checked.checks.map(check)),
     ];
@@ -194,7 +197,8 @@ export class Quote {
         most(terms),
         line("Left in the channel", money(left)),
         line("Leaves your wallet now", money(lacking), lacking ? "and the chain's fee" : "no transaction, no fee", "total"),
-        line("Comes back", "what the job does not use", "with the rest of the channel, once it ends")),
+        line("Comes back", "what the job does not use", "with the rest of the channel, once it ends"),
+        ...feeRows(agreed.quote.fees && { ...agreed.quote.fees, consumer: lacking ? agreed.quote.fees.top_up : 0 }, 0)),
       make("ul", { class: "checks", "aria-label": "What was checked" },
         make("li", { class: "ok" }, "the provider signed these terms, and they are what you asked for"),
         make("li", { class: "ok" }, "the channel's key is in this browser, and its rules are those of the terms"),

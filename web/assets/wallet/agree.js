@@ -38,6 +38,7 @@ import { addressOf, ownAddresses, paymentHash, sameNetwork } from "./cip30.js";
 /**
  * A quote that holds.
  * @typedef {object} Agreed
+ * @property {QuoteView} quote as the market shows it
  * @property {Stored} mine the book of the quote's channel
  * @property {Posted} asked the book with which the job was posted
  * @property {Terms} terms
@@ -83,7 +84,7 @@ export async function examine({ vault, magic, secrets }, job) {
   const fault = quoteFault(terms, wanted, Date.now()) ?? channelFault(quote, warm, terms);
   if (fault) throw new Refused("QUOTE_REFUSED", `the quote is not what was asked for: ${fault}`);
   capOf(terms, asked.spec, before(books, terms, late)); // refused before a wallet is asked
-  return { mine, asked, terms, body, warm, secrets: await secrets(asked), adapterSignature: fromHex(quote.adapter_signature), keepMs: Math.min(KEEP_MS, quote.offer?.keep_most_ms ?? 0) };
+  return { quote, mine, asked, terms, body, warm, secrets: await secrets(asked), adapterSignature: fromHex(quote.adapter_signature), keepMs: Math.min(KEEP_MS, quote.offer?.keep_most_ms ?? 0) };
 }
 
 /** @type {(book: Stored) => book is Posted} */

@@ -13,6 +13,7 @@ from typing import Any, cast
 from marketplace.domain.canonical import want_int, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.metering.kinds import KINDS
+from marketplace.domain.money.chain_fees import JobFees
 from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
@@ -32,7 +33,8 @@ class Quote:
     """An offer to run the job, signed by the adapter. *fresh*: a new channel has to be opened;
     *payout* is the address that the terms' payout is said to be the hash of, to be compared before
     use; *keep_most_ms*: the longest that the provider keeps an idle channel open; *allowance*: the
-    most, in lovelace, that it serves on a new one before a block holds it.
+    most, in lovelace, that it serves on a new one before a block holds it; *minimum*: lovelace that
+    a job on a new one must be able to cost.
     """
 
     signed: SignedTerms
@@ -44,6 +46,7 @@ class Quote:
     payout: str = ""
     keep_most_ms: int = 0
     allowance: int = 0
+    minimum: int = 0
 
     @staticmethod
     def read(value: object) -> Quote:
@@ -70,13 +73,15 @@ class Quote:
             payout=str(offer.get("payout_address") or ""),
             keep_most_ms=want_int(offer.get("keep_most_ms", 0), "keep_most_ms"),
             allowance=want_int(offer.get("allowance", 0), "allowance"),
+            minimum=want_int(offer.get("minimum", 0), "minimum"),
         )
 
 
 @dataclass(frozen=True)
 class CheckedQuote:
-    """What is about to be agreed to: shown before anything is spent. Money in lovelace; *keep_ms*:
-    how long the channel stays open for further jobs.
+    """What is about to be agreed to: shown before anything is spent. Money in lovelace; *fees*:
+    what the chain takes for it, by the client's own door, None if it needs no transaction;
+    *keep_ms*: how long the channel stays open for further jobs.
     """
 
     job: str
@@ -84,6 +89,7 @@ class CheckedQuote:
     amount: int
     reserve: int
     spent: int
+    fees: JobFees | None = None
     keep_ms: int = 0
 
     @property
