@@ -319,6 +319,18 @@ class Journal:
 
     # ---- transactions ---------------------------------------------------------------------------
 
+    def waiting_ends(self) -> dict[bytes, int]:
+        """Since when (the chain's clock, ms) each end waits for others', by session key."""
+        with self._lock, self._file.mapped("read what waits to end"):
+            found = self._db.execute("SELECT value FROM meta WHERE name='ends'").fetchone()
+            return {} if found is None else dict(cbor2.loads(found[0]))
+
+    def put_waiting_ends(self, since: Mapping[bytes, int]) -> None:
+        """The same, durable when this returns."""
+        with self._lock, self._file.mapped("store what waits to end"), self._transaction():
+            row = cbor2.dumps(dict(since))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('ends', ?)", (row,))
+
     def put_transaction(self, tx: StoredTx) -> None:
         """Store *tx*, or its new state; durable when this returns."""
         with self._lock, self._file.mapped("store a transaction"), self._transaction():

@@ -238,7 +238,7 @@ class ChannelAgent:
                 self._watched.discard(session_vk)
             if known is None or known.stage is ChannelStage.ENDED:
                 self._finishing.discard(session_vk)
-                self._shared.forget(session_vk)
+                await self._shared.forget(session_vk)
             if known is None or known.final:
                 continue
             try:
@@ -275,7 +275,7 @@ class ChannelAgent:
             self._channel(vk) or known, view, end=vk in self._finishing, drain=self._draining()
         )
         if due.end:
-            until = self._shared.offer(due, snapshot, self._policy)
+            until = await self._shared.offer(due, snapshot, self._policy)
             due = replace(due, batch_until_ms=until)
             if next_step(due, snapshot, self._policy, self._end.key_hash) is Why.BATCH:
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio.to_thread
 
@@ -21,6 +21,14 @@ class JournalLog:
         """Durable when it returns."""
         row = StoredTx(record.tx_id, record.cbor, record.purpose, record.state.name, record.height)
         await anyio.to_thread.run_sync(self._journal.put_transaction, row)
+
+    async def waiting_ends(self) -> dict[bytes, int]:
+        """Since when each channel's end waits for others', ms of the chain's clock."""
+        return await anyio.to_thread.run_sync(self._journal.waiting_ends)
+
+    async def put_waiting_ends(self, since: Mapping[bytes, int]) -> None:
+        """Durable when it returns."""
+        await anyio.to_thread.run_sync(self._journal.put_waiting_ends, dict(since))
 
     async def find(self, tx_id: bytes) -> TxRecord | None:
         """The record of one transaction, over or not."""

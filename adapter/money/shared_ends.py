@@ -19,10 +19,11 @@ import anyio
 import structlog
 
 from adapter.core.state import Channel
+from adapter.money.journal_log import JournalLog
 from marketplace.chain.encoding.utxo import OutRef, Utxo
 from marketplace.chain.node.at_once import at_once
 from marketplace.chain.node.blockfrost import ChainReader
-from marketplace.chain.node.submit import CONSENT, TransactionLog, TxRecord
+from marketplace.chain.node.submit import CONSENT, TxRecord
 from marketplace.chain.settlement.consent import (
     ConsentRefused,
     Ending,
@@ -31,7 +32,13 @@ from marketplace.chain.settlement.consent import (
     consent,
     to_resolve,
 )
-from marketplace.chain.settlement.next_step import Due, Policy, batch_until_ms, next_step
+from marketplace.chain.settlement.next_step import (
+    Due,
+    Policy,
+    batch_until_ms,
+    batched_end,
+    next_step,
+)
 from marketplace.chain.transaction.scripts import unit_of
 from marketplace.chain.transaction.snapshot import Scripts, Snapshot
 from marketplace.domain.errors import Halt, TallyError
@@ -81,7 +88,7 @@ class SharedEnds:
         scripts: Scripts,
         asset: str,
         end: Signer,
-        log: TransactionLog,
+        log: JournalLog,
         market: Door | None,
         signing: anyio.Lock,
         channel: Callable[[bytes], Channel | None],
@@ -94,7 +101,7 @@ class SharedEnds:
         self._market = market
         self._signing = signing
         self._channel = channel
-        self._since: dict[bytes, int] = {}
+        self._since: dict[bytes, int] | None = None  # as the journal has it; None: not read yet
         self._offers: dict[bytes, _Offer] = {}
         self._told: dict[bytes, int] = {}
         self._alone: set[bytes] = set()
@@ -104,11 +111,27 @@ class SharedEnds:
         """Whether its end is on offer."""
         return session_vk in self._offers
 
-    def forget(self, session_vk: bytes) -> None:
+    async def forget(self, session_vk: bytes) -> None:
         """It has ended, or goes on."""
-        for kept in (self._since, self._offers, self._told):
+        for kept in (self._offers, self._told):
             kept.pop(session_vk, None)
         self._alone.discard(session_vk)
+        known = await self._waiting()
+        if known.pop(session_vk, None) is not None:
+            await self._log.put_waiting_ends(known)
+
+    async def _waiting(self) -> dict[bytes, int]:
+        """Since when each end waits: over a restart it waits no longer than it would have."""
+        if self._since is None:
+            self._since = await self._log.waiting_ends()
+        return self._since
+
+    async def _since_when(self, session_vk: bytes, now_ms: int) -> int:
+        known = await self._waiting()
+        if session_vk not in known:
+            known[session_vk] = now_ms
+            await self._log.put_waiting_ends(known)
+        return known[session_vk]
 
     def declined(self, message: wire.EndDeclined) -> None:
         """The market leaves this one to us."""
@@ -116,19 +139,19 @@ class SharedEnds:
             _log.info("end_declined", code=message.code, cause=message.message[:200])
             self._alone.add(message.session_vk)
 
-    def offer(self, due: Due, snapshot: Snapshot, policy: Policy) -> int:
+    async def offer(self, due: Due, snapshot: Snapshot, policy: Policy) -> int:
         """Until when (the chain's clock) its end waits for others', offered to the market; 0: it is
         ended alone, now.
         """
         vk, now = due.view.session_vk, snapshot.tip.time_ms
         if self._market is None or vk in self._alone or not self._market.can(codec.ENDS):
             return self._withdrawn(vk)
-        since = self._since.setdefault(vk, now)
+        since = await self._since_when(vk, now)
         until = batch_until_ms(due, snapshot, policy, since)
         step = next_step(due, snapshot, policy, self._end.key_hash)
         if now >= until or not isinstance(step, Finish):
             return self._withdrawn(vk)
-        took = step.claim
+        took = batched_end(due, snapshot, policy, since).claim
         ending = Ending(
             due.view.utxo, due.voucher if took else None, took.take_to if took else due.view.claimed
         )

@@ -105,6 +105,7 @@ class EndBatcher:
         for _ in range(ROUNDS):
             snapshot = await self._desk.chain.snapshot(self._desk.scripts)
             fit = [one for offer in rest if (one := await self._judged(offer, snapshot, done))]
+            fit = _standing(fit, snapshot, self._desk.unit)
             if not fit:
                 return done
             try:
@@ -150,7 +151,9 @@ class EndBatcher:
         funds = Funds.of(funds.change, shown)
         count, limit = min(len(fit), MOST), snapshot.params.max_tx_size
         while True:
-            chosen = list(fit[:count])
+            chosen = _standing(fit[:count], snapshot, self._desk.unit)
+            if not chosen:
+                raise TxRefused("what is due in as many as fit makes no output")
             planned = plans.settle(snapshot, funds, _batch(chosen, snapshot, self._desk.unit))
             if planned.draft.size <= limit:
                 try:
@@ -226,12 +229,24 @@ def _judge(offer: OfferedEnd, utxo: Utxo, snapshot: Snapshot, unit: bytes) -> Wi
     judged = will(channel, Finish(offer.claim), witness)
     if judged.taken > utxo.quantity(unit) or judged.bounty < 0 or judged.pay < 0:
         raise ChannelUnfit("it takes more than its channel holds")
-    out = Out(
-        offer.payout_address, 0 if unit else judged.pay, ((unit, judged.pay),) if unit else ()
-    )
-    if judged.pay and out.lovelace < least(snapshot, out):
-        raise ChannelUnfit("its payout is below the least that an output may hold")
     return judged
+
+
+def _standing(fit: Sequence[_Fit], snapshot: Snapshot, unit: bytes) -> list[_Fit]:
+    """Those of *fit* whose payouts are outputs by themselves, all that is paid at one put together.
+    The others wait for more of their payout: nobody adds to what is due.
+    """
+    due: dict[bytes, int] = {}
+    for one in fit:
+        at = one.offer.payout_address
+        due[at] = due.get(at, 0) + one.will.pay
+    short = {at for at, pay in due.items() if pay and not _stands(at, pay, snapshot, unit)}
+    return [one for one in fit if not one.will.pay or one.offer.payout_address not in short]
+
+
+def _stands(at: bytes, pay: int, snapshot: Snapshot, unit: bytes) -> bool:
+    out = Out(at, 0 if unit else pay, ((unit, pay),) if unit else ())
+    return out.lovelace >= least(snapshot, out)
 
 
 def _batch(chosen: Sequence[_Fit], snapshot: Snapshot, unit: bytes) -> Batch:

@@ -149,19 +149,37 @@ def batch_until_ms(due: Due, snapshot: Snapshot, policy: Policy, since_ms: int) 
     """Until when (the chain's clock) an end that is wanted since *since_ms* waits for others'; 0:
     not at all.
 
-    A deadline waits for nobody. What is due must stand as an output of its own: who pays for a
-    batch adds nothing to it, but takes the bounty, which may be no more than an end alone costs.
-    What brings less than that waits longest.
+    A deadline waits for nobody. Who pays for a batch adds nothing to what is due, but takes the
+    bounty, which may be no more than an end alone costs. What brings less than that waits longest.
     """
     if due.urgent or not policy.batch_ms:
         return 0
-    claim = _claim(due, snapshot)
-    taken = 0 if claim is None else claim.take_to - due.view.claimed
-    given = bounty(taken, due.view.consts.fee_bps)
-    pay = taken - given
-    if given > policy.end_cost or (pay and not stands(due, pay, 0, snapshot)):
+    given, pay = _brings(due, _claim(due, snapshot))
+    if given > policy.end_cost:
         return 0
     return since_ms + policy.batch_ms * (1 if pay > policy.end_cost else LOSS_WAITS)
+
+
+def batched_end(due: Due, snapshot: Snapshot, policy: Policy, since_ms: int) -> Finish:
+    """The end that is offered to be put together with others', wanted since *since_ms*.
+
+    What is too little to be an output by itself waits for other ends of its payout, to be one with
+    them. If none came in time it is given up where it is no more than an end alone costs: to get it
+    would cost as much.
+    """
+    claim = _claim(due, snapshot)
+    _, pay = _brings(due, claim)
+    in_vain = snapshot.tip.time_ms >= since_ms + policy.batch_ms
+    if 0 < pay <= policy.end_cost and in_vain and not stands(due, pay, 0, snapshot):
+        return Finish(None)
+    return Finish(claim)
+
+
+def _brings(due: Due, claim: Claim | None) -> tuple[int, int]:
+    """What *claim* gives to whoever settles it, and to the provider."""
+    taken = 0 if claim is None else claim.take_to - due.view.claimed
+    given = bounty(taken, due.view.consts.fee_bps)
+    return given, taken - given
 
 
 def _way_out(due: Due, snapshot: Snapshot, expired: bool) -> Close | Finish | Why:

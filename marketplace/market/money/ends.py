@@ -1,22 +1,24 @@
 """Channels that providers offer to have ended: put together into one transaction, each asked.
 
-Kept in memory: an offer is said again every minute, and whoever is not taken ends by itself when it
-waited long enough. A provider that is silent or refuses costs the others a round, so it is left out
-for a while. What the operator pays is bounded by end and by day: opening channels only to have them
-ended here brings nobody anything, but it would cost the operator.
+Offers are kept in memory: one is said again every minute, and whoever is not taken ends by itself
+when it waited long enough. A provider that is silent or refuses costs the others a round, so it is
+left out for a while. What the operator pays is bounded by end and by day, and what a day has cost
+is kept in the store: opening channels only to have them ended here brings nobody anything, but it
+would cost the operator.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from marketplace.domain.errors import Conflict
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
 from marketplace.market.base.errors import Offline
 from marketplace.market.base.ports import Change, EndOffer
-from marketplace.market.base.records import Channel
-from marketplace.market.context import Market, log
+from marketplace.market.base.records import Audit, Channel, Setting
+from marketplace.market.context import TRIES, Market, log
 
 ANSWER_S: Final = 20.0
 """For an adapter that looks at every input through its own door."""
@@ -29,6 +31,8 @@ OUT_MS: Final = 60_000
 OUT_MOST_MS: Final = 3_600_000
 """So long is left out who gave no signature; doubled with each time in a row."""
 DAY_MS: Final = 86_400_000
+SPENT: Final = "ends.spent"
+"""The setting that says what a day's ends have cost: the day since 1970, and lovelace."""
 
 
 @dataclass
@@ -49,8 +53,6 @@ class Ends:
         default_factory=dict[tuple[str, bytes], EndOffer]
     )
     out: dict[str, _Out] = field(default_factory=dict[str, _Out])
-    spent: int = 0
-    day: int = -1
 
     async def offered(self, provider: str, message: wire.EndOffered) -> None:
         """Keep an offer, or leave it to its adapter at once."""
@@ -64,7 +66,7 @@ class Ends:
             if mine >= MOST_EACH or len(self.offers) >= MOST_OFFERS:
                 self._decline(provider, vk, "TOO_MANY", "so many ends at once are not taken")
                 return
-        if market.ledger is None or not market.epoch or not self._room():
+        if market.ledger is None or not market.epoch or not await self._room():
             self._decline(provider, vk, "NO_BATCH", "this market ends no channels for others now")
             return
         terms = Terms.decode(channel.terms)
@@ -78,7 +80,7 @@ class Ends:
     async def round(self) -> str:
         """One transaction for as many as sign; its id, empty if none was sent."""
         market = self.market
-        room = self._room()
+        room = await self._room()
         asked = [o for o in self.offers.values() if self._asked(o.provider)]
         able = sorted(asked, key=lambda o: o.offered.until_ms)[: min(room, MOST_AT_ONCE)]
         if market.ledger is None or not able:
@@ -98,10 +100,9 @@ class Ends:
                 self.offers.pop((one.provider, vk), None)
                 self.out.pop(one.provider, None)
         if done.tx:
-            self.spent += done.fee
             facts = [vk.hex() for vk in done.ended]
             note = market.note("market", "channel.end", done.tx, channels=facts, fee=done.fee)
-            await market.store.apply(Change(puts=[note]))
+            await self._spend(done.fee, note)
             log.info("ended_together", tx=done.tx, channels=len(done.ended), fee=done.fee)
         return done.tx
 
@@ -118,12 +119,33 @@ class Ends:
             return answer.verify_key, answer.signature
         return f"{answer.code}: {answer.message}"[:300]
 
-    def _room(self) -> int:
+    async def _room(self) -> int:
         """How many more ends the operator pays for today."""
-        rules, today = self.market.settings, self.market.now // DAY_MS
-        if today != self.day:
-            self.day, self.spent = today, 0
-        return max(0, rules.end_budget - self.spent) // max(1, rules.end_share)
+        rules = self.market.settings
+        _, spent = await self._spent()
+        return max(0, rules.end_budget - spent) // max(1, rules.end_share)
+
+    async def _spent(self) -> tuple[Setting | None, int]:
+        """What is written down, and what of it is today's."""
+        known = await self.market.store.get(Setting, SPENT)
+        day, _, lovelace = known.value.partition(" ") if known is not None else ("", "", "0")
+        return known, int(lovelace) if day == str(self.market.now // DAY_MS) else 0
+
+    async def _spend(self, fee: int, note: Audit) -> None:
+        """Written down with the note of it, whoever else does so at the same moment."""
+        for _ in range(TRIES):
+            known, spent = await self._spent()
+            value = f"{self.market.now // DAY_MS} {spent + fee}"
+            row = Setting(SPENT, value) if known is None else replace(known, value=value)
+            change = Change(puts=[note]) if known is not None else Change(puts=[note, row])
+            if known is not None:
+                change.sets.append(row)
+            try:
+                await self.market.store.apply(change)
+                return
+            except Conflict:
+                continue
+        raise Conflict("what ends have cost keeps changing")
 
     def _asked(self, provider: str) -> bool:
         out = self.out.get(provider)

@@ -21,6 +21,7 @@ from marketplace.chain.encoding import txbytes
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.submit import CONSENT
+from marketplace.chain.settlement.next_step import LOSS_WAITS
 from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.keys import verifies
 from marketplace.domain.money.channel import Finish
@@ -31,6 +32,7 @@ from tests.integration.support.chain import ADA, Live, Provider, World, run
 
 WAIT_MS = 600_000
 PAID = 3 * ADA
+SMALL = 50_000  # less than its end costs, and no output by itself
 
 
 class Door:
@@ -163,6 +165,37 @@ def test_a_door_that_fails_while_inputs_are_asked_for_is_said_and_stops_nothing(
             answer = await scene.ask(tx)
         assert isinstance(answer, wire.EndsRefused) and answer.code == ChainFault.code
         assert isinstance(await scene.ask(tx), wire.EndsSigned)
+
+    story(tmp_path, body)
+
+
+def test_over_a_restart_it_waits_no_longer_than_it_would_have(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        first = await scene.offered()
+        scene.later(WAIT_MS // 2)
+        scene.again()
+        assert (await scene.offered()).until_ms == first.until_ms
+
+    story(tmp_path, body)
+
+
+def test_a_debt_that_is_no_output_waits_for_others_and_is_given_up_for_a_batch(
+    tmp_path: Path,
+) -> None:
+    async def body(scene: Scene) -> None:
+        scene.desk.channel = signed(scene.desk.channel, scene.live.voucher(SMALL))
+        first = await scene.offered()
+        assert (first.cumulative, first.take_to) == (SMALL, SMALL)
+        scene.later(WAIT_MS)
+        second = await scene.offered()
+        assert (second.cumulative, second.signature) == (0, b"")
+        assert second.until_ms == first.until_ms and scene.purposes() == []
+        scene.later(
+            LOSS_WAITS * WAIT_MS
+        )  # nobody came: the consumer's money comes home all the same
+        for _ in range(2):
+            await scene.agent.look()
+        assert scene.purposes() == ["finish"]
 
     story(tmp_path, body)
 

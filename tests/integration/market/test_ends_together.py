@@ -32,6 +32,8 @@ from marketplace.domain.protocol.conversation import Client, Numbering
 from marketplace.domain.site import origin_of
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Channel as Known
+from marketplace.market.base.records import Setting
+from marketplace.market.money.ends import SPENT, Ends
 from marketplace.process.main import Running
 from tests.fakes import until
 from tests.integration.adapter.test_treasury import signed
@@ -239,7 +241,9 @@ def test_the_rest_is_ended_though_one_is_silent_one_refuses_and_one_cheats(tmp_p
             await world.view(adapters[3].live)
             assert await adapters[4].ended_by() != tx
             spent = before - await world.balance(world.wallet("operator").address)
-            assert 0 < spent == book.spent < 3 * 150_000  # the fee, and nothing else
+            kept = await running.market.store.get(Setting, SPENT)
+            assert kept is not None and kept.value.endswith(f" {spent}")
+            assert 0 < spent < 3 * 150_000  # the fee, and nothing else
 
     run(story)
 
@@ -291,15 +295,34 @@ def test_an_adapter_offers_its_own_channels_and_no_gift_is_made_of_dust(tmp_path
             liar.offers(honest.vk, honest.live, PAID)
             await until(lambda: liar.declined == ["UNKNOWN"])
             mine = (liar.id, liar.vk)
-            for live, cumulative in ((honest.live, PAID), (liar.live, 500_000)):
+            for live, cumulative, fit in (
+                (honest.live, PAID, False),
+                (liar.live, 500_000, True),  # it waits for more of its payout, and gets no gift
+            ):
                 liar.offers(liar.vk, live, cumulative)
                 await until(
                     lambda: mine in book.offers and book.offers[mine].offered.until_ms == EVER
                 )
                 book.offers.pop((honest.id, honest.vk), None)
-                assert await book.round() == "" and mine not in book.offers
-            await until(lambda: liar.declined == ["UNKNOWN", "UNFIT", "UNFIT"])
+                assert await book.round() == "" and (mine in book.offers) is fit
+            await until(lambda: liar.declined == ["UNKNOWN", "UNFIT"])
             liar.link.send(wire.EndsSigned("of nobody", bytes(32), bytes(64)))  # asked by nobody
+
+    run(story)
+
+
+def test_what_a_day_has_cost_is_known_over_a_restart(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        budget = 300_000  # for one end alone
+        rules = {"end_share": budget, "end_budget": budget}
+        async with scene(world, tmp_path, [Adapter, Adapter], **rules) as (_, running):
+            book = ends(running)
+            await until(lambda: len(book.offers) == 2)
+            assert await book.round()
+            ((provider, _), left) = next(iter(book.offers.items()))
+            again = Ends(running.market)  # as a process that starts has it
+            await again.offered(provider, left.offered)
+            assert not again.offers and await again.round() == ""
 
     run(story)
 

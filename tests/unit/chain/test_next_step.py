@@ -14,6 +14,7 @@ from marketplace.chain.settlement.next_step import (
     Why,
     alarms,
     batch_until_ms,
+    batched_end,
     next_step,
 )
 from marketplace.domain.money.channel import Claim, Close, Closing, Finish
@@ -128,13 +129,29 @@ def test_what_is_worth_less_than_an_end_alone_waits_longer() -> None:
     [
         pytest.param({"drain": True}, BATCHES, id="its provider stops"),
         pytest.param({"expire_in_ms": 9_000_000}, BATCHES, id="it closes"),
-        pytest.param({"cumulative": 800_000}, BATCHES, id="no output of its own"),
         pytest.param({}, ADAPTER, id="its owner ends alone"),
     ],
 )
-def test_a_deadline_and_dust_wait_for_nobody(due: dict[str, int | bool], policy: Policy) -> None:
+def test_a_deadline_waits_for_nobody(due: dict[str, int | bool], policy: Policy) -> None:
     one = _due(**{"cumulative": 5 * ADA, **due}, end=True)  # pyright: ignore[reportArgumentType] -- by case
     assert batch_until_ms(one, s.snapshot(), policy, s.NOW_MS) == 0
+
+
+@pytest.mark.parametrize(
+    ("cumulative", "waits", "given_up"),
+    [(50_000, LOSS_WAITS, True), (225_000, LOSS_WAITS, True), (226_000, 1, False)],
+)
+def test_what_is_no_output_waits_for_others_and_is_given_up_only_below_what_it_costs(
+    cumulative: int, waits: int, given_up: bool
+) -> None:
+    due, now = _due(cumulative, end=True), s.snapshot()
+    assert batch_until_ms(due, now, BATCHES, s.NOW_MS) == s.NOW_MS + waits * 60_000
+    young = batched_end(due, now, BATCHES, s.NOW_MS)
+    assert young.claim is not None and young.claim.take_to == cumulative
+    old = batched_end(due, now, BATCHES, s.NOW_MS - 60_000)
+    assert (old.claim is None) is given_up
+    large = batched_end(_due(5 * ADA, end=True), now, BATCHES, s.NOW_MS - 60_000)
+    assert large.claim is not None
 
 
 def test_no_batch_is_waited_for_whose_bounty_is_more_than_an_end_alone() -> None:
