@@ -27,7 +27,7 @@ import anyio
 import cbor2
 
 from benchmarks import yardstick
-from benchmarks.channel_page import DOCUMENT, SIZES, gates, markdown
+from benchmarks.channel_page import DOCUMENT, SECTION, SIZES, gates, markdown
 from marketplace.chain.actions.mint import mint_token
 from marketplace.chain.actions.session import Desk, deploy, open_channels, pay
 from marketplace.chain.build import plans
@@ -364,7 +364,9 @@ def main(argv: Sequence[str]) -> int:
         else run(repeats=3, building=20)
     )
     if chosen.markdown:
-        DOCUMENT.write_text(markdown(report), encoding="utf-8")
+        _, mark, kept = DOCUMENT.read_text(encoding="utf-8").partition(SECTION)
+        whole = f"{markdown(report)}\n{mark}{kept}" if mark else markdown(report)
+        DOCUMENT.write_text(whole, encoding="utf-8")
     report["yardstick"] = yardstick.measure()
     if chosen.json:
         print(json.dumps(report))

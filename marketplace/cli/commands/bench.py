@@ -19,6 +19,7 @@ BENCHES: Final = {
     "matching": "Decisions and durable jobs per second.",
     "fairness": "Finish-time fairness on Philly-derived jobs.",
     "channel": "What settling costs, from real signed transactions.",
+    "purse": "What a hundred small jobs cost everybody, from real signed transactions.",
     "route": "What each party of a routed lease loses to a liar, over many worlds.",
     "start": "From a posted job to a running container.",
     "hub": "Ticks and reads of a market with 200 jobs.",

@@ -1,0 +1,70 @@
+"""What ``docs/costs.md`` says of ``tally bench purse``: its section, after the table of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from benchmarks.channel_page import DOCUMENT, SECTION
+
+GATES: Final[Mapping[str, int]] = {"routed, cold": 1_500, "routed, warm": 500}
+"""The most that the network's fees may be of what was billed, in hundredths of a per cent."""
+
+_HEAD: Final = (
+    SECTION,
+    "",
+    (
+        "One consumer, twenty providers, a hundred jobs of five seconds at 0.05 ADA each, five at"
+        " each provider. Every transaction is real; the seconds are not waited for."
+    ),
+    (
+        "Written by `tally bench purse --markdown`. Fees by who pays"
+        " them, in ADA; *net*: what providers have more than before, the worst of them first."
+    ),
+    "",
+    (
+        "| way | transactions | consumer's fees | providers' fees | market's fees | of what is"
+        " billed | most locked | worst net | all net |"
+    ),
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+)
+_TAIL: Final = (
+    "",
+    (
+        "*Cold* counts the opens and the ends, *left open* a second hundred on the same channels,"
+        " which are not ended. An end that brings less than it costs"
+    ),
+    (
+        "waits for others, and is made without its claim if none comes"
+        " ([0162](decisions/0162-no-end-is-made-at-a-loss.md)): the provider loses what it did, and"
+        " pays nothing. So small debts at many providers stay dear with a channel"
+    ),
+    (
+        "to each: a hundred jobs of 0.05 ADA are 5 ADA, and twenty channels cost 20 opens and 20"
+        " ends. What changes that is one channel for all of them (routing, at most 15 % cold and"
+        " 5 % warm)."
+    ),
+    "",
+)
+
+
+def section(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The lines of *rows*."""
+    lines = [
+        f"| {r['way']} | {r['transactions']} | {_ada(r['consumer_fees'])} |"
+        f" {_ada(r['provider_fees'])} | {_ada(r['market_fees'])} | {r['bps'] / 100:.1f} % |"
+        f" {_ada(r['locked'])} | {_ada(r['least_net'])} | {_ada(r['net'])} |"
+        for r in rows
+    ]
+    return "\n".join([*_HEAD, *lines, *_TAIL])
+
+
+def write(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Into the page, in place of what it said."""
+    before = DOCUMENT.read_text(encoding="utf-8").partition(SECTION)[0].rstrip("\n")
+    DOCUMENT.write_text(f"{before}\n\n{section(rows)}", encoding="utf-8")
+
+
+def _ada(lovelace: int) -> str:
+    sign, value = ("−" if lovelace < 0 else ""), abs(lovelace)
+    return f"{sign}{value // 1_000_000}.{value % 1_000_000 // 1_000:03}"

@@ -1,0 +1,273 @@
+"""One consumer, twenty providers and a market's settler on a devnet, for ``tally bench purse``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final
+
+from marketplace.chain.actions.session import Desk, deploy, finish_channels, open_channels, pay
+from marketplace.chain.build import plans
+from marketplace.chain.build.plans import Opening
+from marketplace.chain.build.wallet import COLLATERAL, Wallet
+from marketplace.chain.channels.finder import ChannelFinder, ChannelView
+from marketplace.chain.encoding import address as addresses
+from marketplace.chain.encoding import datum
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.node.blockfrost import ChainReader, connect
+from marketplace.chain.node.submit import MemoryLog
+from marketplace.chain.settlement.batched_ends import MOST, EndBatcher, OfferedEnd
+from marketplace.chain.settlement.consent import Consent, Ending, Known, consent, to_resolve
+from marketplace.chain.settlement.costs import finish_fee
+from marketplace.chain.settlement.next_step import Due, Policy, batch_until_ms, batched_end
+from marketplace.chain.transaction.outputs import Out
+from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.client.jobs.agreements import ROOM
+from marketplace.domain.keys import Signer
+from marketplace.domain.money.address import Credential
+from marketplace.domain.money.channel import Consts, Open
+from marketplace.domain.money.voucher import Voucher
+from marketplace.market.base.settings import Settings
+
+ADA: Final = 1_000_000
+JOBS: Final = 100
+PROVIDERS: Final = 20
+JOB: Final = 50_000
+"""Lovelace of one job: 5 s at 10,000 a second."""
+WAIT_MS: Final = 900_000
+"""How long an end waits for others' (``treasury.batch_wait``)."""
+
+
+def key(name: str) -> Signer:
+    """The same key for the same name, in every run."""
+    return Signer(sha256(b"tally bench purse " + name.encode()).digest())
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Its keys: one ends channels, one pays; and where it is paid."""
+
+    name: str
+
+    @property
+    def end(self) -> Signer:
+        return key(f"end {self.name}")
+
+    @property
+    def fees(self) -> Wallet:
+        return Wallet(key(f"fees {self.name}"), False)
+
+    @property
+    def payout(self) -> bytes:
+        return addresses.key_address(key(f"payout {self.name}").key_hash, None, False)
+
+
+@dataclass
+class Channel:
+    """One that stands, and what its session key signed."""
+
+    provider: Provider
+    session: Signer
+    ref: OutRef
+    amount: int
+    signed: int = 0
+
+    def pay(self, lovelace: int) -> None:
+        """Answer the receipts of a job that cost *lovelace*."""
+        self.signed += lovelace
+
+    @property
+    def voucher(self) -> Voucher:
+        return Voucher.sign(self.session, self.signed)
+
+
+@dataclass
+class World:
+    """Everybody, and what was done since :meth:`begin_counting`. The devnet makes a block for each
+    transaction.
+    """
+
+    chain: ChainReader
+    consumer: Desk
+    operator: Desk
+    providers: tuple[Provider, ...]
+    reserve: int
+    open_now: list[Channel] = field(default_factory=list[Channel])
+    opened: int = 0
+    billed: int = 0
+    locked: int = 0
+    fees: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    had: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    owed_then: int = 0
+
+    def provider_of(self, number: int) -> Provider:
+        """Jobs go round."""
+        return self.providers[number % PROVIDERS]
+
+    async def open(self, provider: Provider, room: int) -> Channel:
+        """A channel for one job and *room* more."""
+        wallet = self.consumer.wallet
+        session = key(f"session {self.opened}")
+        self.opened += 1
+        consts = Consts(
+            session.verify_key, provider.end.key_hash, addresses.payout_hash(provider.payout),
+            wallet.signer.key_hash, 86_400_000, 0,
+        )  # fmt: skip
+        assert wallet.stake is not None
+        amount = JOB + self.reserve + room
+        opening = Opening(amount, lambda _first, _index: consts, Credential(wallet.stake))
+        done = await open_channels(self.consumer, [opening])
+        self._paid("consumer", done.sent.fee)
+        made = Channel(provider, session, done.refs[0], amount)
+        self.open_now.append(made)
+        self.locked = max(self.locked, sum(one.amount for one in self.open_now))
+        return made
+
+    async def jobs(self) -> None:
+        """A hundred of them, each on a channel that is kept, with the room that every client puts
+        aside.
+        """
+        for number in range(JOBS):
+            provider = self.provider_of(number)
+            kept = next((one for one in self.open_now if one.provider == provider), None)
+            if kept is None:
+                purse = await self.balance(self.consumer.wallet.address)
+                kept = await self.open(provider, min(ROOM, purse // 4))
+            kept.pay(JOB)
+
+    async def view(self, channel: Channel) -> ChannelView:
+        """As the chain shows it."""
+        found = await ChannelFinder(self.chain, scripts_for()).find(
+            channel.session.verify_key, channel.ref
+        )
+        assert isinstance(found, ChannelView)
+        return found
+
+    async def end_alone(self, channel: Channel) -> None:
+        """By its provider, with the money of its fee key."""
+        provider = channel.provider
+        desk = Desk(self.chain, provider.fees, "", MemoryLog())
+        payouts = {addresses.payout_hash(provider.payout): provider.payout}
+        finishes = [(await self.view(channel), channel.voucher)]
+        done = await finish_channels(desk, finishes, payouts, provider.end)
+        self._paid("provider", done.sent.fee)
+        self.open_now.remove(channel)
+
+    async def end_by_policy(self) -> None:
+        """Every channel, each when the one rule of adapters lets it: together while it waits, with
+        what can be claimed there; alone once that is over.
+        """
+        snapshot = await self.chain.snapshot(scripts_for())
+        now = snapshot.tip.time_ms
+        policy = Policy(batch_ms=WAIT_MS, end_cost=finish_fee(snapshot))
+        for since in (now, now - WAIT_MS):  # wanted just now; and once they have waited
+            offers: list[tuple[Channel, OfferedEnd, ChannelView]] = []
+            for one in self.open_now:
+                due = Due(await self.view(one), one.voucher, one.provider.payout, end=True)
+                until = batch_until_ms(due, snapshot, policy, since)
+                if until <= now:
+                    continue
+                claim = batched_end(due, snapshot, policy, since).claim
+                offers.append((one, self._offer(one, claim, until + WAIT_MS), due.view))
+            await self._together(offers)
+        for one in tuple(self.open_now):
+            await self.end_alone(one)
+
+    def _offer(self, one: Channel, claim: Any, until_ms: int) -> OfferedEnd:
+        provider = one.provider
+        return OfferedEnd(
+            provider.name, provider.end.key_hash, one.session.verify_key, one.ref, claim,
+            provider.payout, until_ms,
+        )  # fmt: skip
+
+    async def _together(self, offers: Sequence[tuple[Channel, OfferedEnd, ChannelView]]) -> None:
+        """As many as go together, signed by each adapter and paid by the market's operator."""
+        rest = list(offers)
+        while rest:
+            some = rest[:MOST]
+            desk = replace(self.operator, log=MemoryLog())  # each is in a block at once
+            done = await EndBatcher(desk, Settings().end_share).round(
+                [offer for _, offer, _ in some], lambda name, tx, s=some: self._consent(name, tx, s)
+            )
+            if done.sent is None:
+                return
+            self._paid("market", done.sent.sent.fee)
+            gone = {one.session_vk for one in done.ended}
+            self.open_now = [c for c in self.open_now if c.session.verify_key not in gone]
+            rest = [one for one in rest if one[1].session_vk not in gone]
+
+    async def _consent(
+        self, name: str, tx: bytes, some: Sequence[tuple[Channel, OfferedEnd, ChannelView]]
+    ) -> Consent | str:
+        snapshot = await self.chain.snapshot(scripts_for())
+        refs = to_resolve(tx)
+        outputs = [await self.chain.output(ref) for ref in refs]
+        resolved = {o.utxo.ref: o.utxo for o in outputs if o and o.spent_by is None}
+        asked: dict[OutRef, Ending] = {}
+        for channel, offer, view in some:
+            if offer.adapter == name and offer.ref in refs:
+                took = offer.claim.take_to if offer.claim else view.claimed
+                asked[offer.ref] = Ending(view.utxo, channel.voucher if offer.claim else None, took)
+        end = next(p.end for p in self.providers if p.name == name)
+        return consent(tx, Known(end.key_hash, asked, resolved, snapshot), end)
+
+    def begin_counting(self) -> None:
+        """What was done so far was to warm up."""
+        self.fees.clear()
+        self.owed_then = sum(one.signed for one in self.open_now)
+
+    def _paid(self, who: str, fee: int) -> None:
+        self.fees.setdefault(who, []).append(fee)
+
+    async def balance(self, address: bytes) -> int:
+        """Lovelace at *address*."""
+        return sum(u.lovelace for u in await self.chain.utxos(address))
+
+    async def told(self) -> dict[str, int]:
+        """The figures of a row. What a provider has is the ledger's, and what of its channels it
+        may still claim.
+        """
+        net = [await self._net(provider) for provider in self.providers]
+        fees = {who: sum(self.fees.get(who, ())) for who in ("consumer", "provider", "market")}
+        return {
+            "transactions": sum(len(some) for some in self.fees.values()),
+            **{f"{who}_fees": lovelace for who, lovelace in fees.items()},
+            "locked": self.locked,
+            "least_net": min(net),
+            "net": sum(net),
+            "billed": JOBS * JOB,
+        }
+
+    async def _net(self, provider: Provider) -> int:
+        held = sum([await self.balance(at) for at in (provider.payout, provider.fees.address)])
+        due = sum(one.signed for one in self.open_now if one.provider == provider)
+        return held + due - self.had[provider.payout] - self.owed_then // PROVIDERS
+
+
+async def begun(served: Any) -> World:
+    """A fresh devnet with the scripts, a purse of 1,000 ADA, and fee keys that hold a little."""
+    chain = await connect(served.url)
+    consumer = Wallet(key("consumer"), False, key("consumer stake").key_hash)
+    operator = Wallet(key("operator"), False)
+    providers = tuple(Provider(f"p{n}") for n in range(PROVIDERS))
+    for wallet, ada in ((consumer, 1_000), (operator, 200), *((p.fees, 40) for p in providers)):
+        served.devnet.faucet(addresses.to_text(wallet.address), ada * ADA)
+        if wallet is not consumer:
+            served.devnet.faucet(addresses.to_text(wallet.address), COLLATERAL)
+    desk = Desk(chain, operator, "", MemoryLog())
+    await deploy(replace(desk, log=MemoryLog()))
+    await pay(replace(desk, log=MemoryLog()), [Out(operator.address, COLLATERAL)])
+    snapshot = await chain.snapshot(scripts_for())
+    stub = addresses.channel_address(snapshot.scripts.stub_hash, Credential(bytes(28)), False)
+    blank = datum.stage_bytes(
+        Open(Consts(bytes(32), bytes(28), bytes(28), bytes(28), 86_400_000, 0), 0)
+    )
+    reserve = plans.reserve(snapshot, Out(stub, JOB, datum=blank))
+    world = World(
+        chain, Desk(chain, consumer, "", MemoryLog()), desk, providers, reserve,
+    )  # fmt: skip
+    for provider in providers:
+        at = (provider.payout, provider.fees.address)
+        world.had[provider.payout] = sum([await world.balance(one) for one in at])
+    return world
