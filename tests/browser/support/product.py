@@ -50,9 +50,10 @@ def product(
     simulate: str = "h100x2",
     resume_window: str = "10m",
     adapters: Sequence[str] = ("adapter",),
+    block_ms: int = 500,
 ) -> Iterator[Product]:
     """Devnet, market and *adapters* under *home*; everything stops with the block."""
-    embedded = Embedded(home, simulate=simulate, block_ms=500, resume_window=resume_window)
+    embedded = Embedded(home, simulate=simulate, block_ms=block_ms, resume_window=resume_window)
 
     async def start() -> None:
         embedded.prepare()

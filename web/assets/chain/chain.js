@@ -179,6 +179,16 @@ export async function seconds(door, id, channel, payers) {
   return [...new Set(found)];
 }
 
+/**
+ * What of the outputs at *text* (an address) reads as a channel.
+ * @type {(door: Door, text: string) => Promise<(Stage & {lovelace: bigint})[]>}
+ */
+export const channelsAt = async (door, text) =>
+  (await unspentAt(door, text)).flatMap((output) => {
+    const stage = stageOf(output);
+    return stage ? [{ ...stage, lovelace: output.lovelace }] : [];
+  });
+
 /** @type {(door: Door, text: string) => Promise<Utxo[]>} */
 async function unspentAt(door, text) {
   /** @type {Utxo[]} */

@@ -15,6 +15,7 @@
  * @property {{[name: string]: string}} secrets in boxes
  * @property {string} tx
  * @property {string} witness
+ * @property {string} [open] the signed transaction, for a provider that serves before a block holds it
  */
 
 /**

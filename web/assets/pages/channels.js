@@ -6,16 +6,20 @@ import { busy, make, refresh, sure } from "../ui/live.js";
 import { left, living } from "../money/payer.js";
 import { hear, order } from "../paying/paying.js";
 import { Refused } from "../money/records.js";
+import { startPurse } from "../wallet/glance.js";
 import { here } from "../wallet/browser.js";
 import { signedStep } from "../wallet/steps.js";
 import { about, ada, parseAda } from "../money/units.js";
 import * as vault from "../money/vault.js";
 import { walletSaid } from "../wallet/wallet.js";
 
+/** @import { Reader } from "../ui/dom.js" */
+
 const LOOK_MS = 3000;
 const ground = () => here(Number(document.body.dataset.magic));
 
-export function start() {
+/** @param {Reader} reader */
+export function start({ magic }) {
   document.addEventListener("click", (event) => {
     const button = hit(event, "button[data-action]");
     const action = ACTIONS[button?.dataset.action ?? ""];
@@ -34,6 +38,7 @@ export function start() {
   });
   hear(kept);
   tellDoor();
+  startPurse(magic);
   setInterval(kept, LOOK_MS);
   kept();
 }

@@ -5,7 +5,7 @@
 // client agree by these; what they stand on is the `Ground`.
 
 import { Problem } from "../net/http.js";
-import { fromHex, same, toHex } from "../crypto/bytes.js";
+import { fromHex, messageOf, same, toHex } from "../crypto/bytes.js";
 import { sign } from "../crypto/ed25519.js";
 import { moment } from "../chain/door.js";
 import { channelAddress, faultOf, judge } from "../chain/judge.js";
@@ -16,6 +16,7 @@ import { named } from "../money/jobspec.js";
 import { constsOf, quoteFault, readTerms, Refused, verifyTerms } from "../money/records.js";
 import { sealTo } from "../crypto/seal.js";
 import { signedStep, stillAlone } from "./steps.js";
+import { withSignatures } from "../chain/signed.js";
 import { ADA_SCRIPTS } from "../chain/scripts.js";
 import { addressOf, ownAddresses, paymentHash, sameNetwork } from "./cip30.js";
 
@@ -54,6 +55,7 @@ import { addressOf, ownAddresses, paymentHash, sameNetwork } from "./cip30.js";
 /** @typedef {{api: WalletApi, cbor: string, extra: bigint, checked: JudgedOpen}} Ready to be signed by the wallet */
 
 const KEEP_MS = 600_000; // as every client of a consumer (marketplace/domain/money/keep.py)
+const OPEN_MOST = 8192; // hex digits that a provider reads
 const LOVELACE_PER_BYTE = 4310; // of the least that an output holds, on every network since Babbage
 
 /**
@@ -252,7 +254,8 @@ async function open(ground, agreed, ready, keepMs) {
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
   const secrets = await sealed(agreed);
-  const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness: await ready.api.signTx(ready.cbor, true) };
+  const witness = await ready.api.signTx(ready.cbor, true);
+  const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness, open: handed(agreed.quote, ready.cbor, witness) };
   /** @type {Paying} */
   const book = newBook({ ...mine, locked: null, state: "OPENING", keep: keepMs > 0, keepMs, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
   await ground.vault.keep(book); // before the money moves: a channel without its book could only be closed
@@ -261,14 +264,30 @@ async function open(ground, agreed, ready, keepMs) {
 }
 
 /**
+ * The signed open as hex, for a provider that serves before a block holds it (docs/decisions/0115); "" for any other,
+ * and where the wallet's signatures are in a form that is not read here: its lease then waits for a block.
+ * @type {(quote: QuoteView, cbor: string, witness: string) => string}
+ */
+function handed(quote, cbor, witness) {
+  if (!quote.offer?.allowance) return "";
+  try {
+    const signed = toHex(withSignatures(fromHex(cbor), fromHex(witness)));
+    return signed.length <= OPEN_MOST ? signed : "";
+  } catch (error) {
+    console.info(`the open is not handed over: ${messageOf(error)}`);
+    return "";
+  }
+}
+
+/**
  * What the wallet signed is sent, and the terms after it; repeatable until both have arrived.
  * @param {Ground} ground
  * @param {Stored} book
  * @param {Begun} begun
  */
-export async function finish({ market, vault, order }, book, { lease, signature, tx, witness, secrets }) {
+export async function finish({ market, vault, order }, book, { lease, signature, tx, witness, secrets, open: handedOver }) {
   await market.post(`/v1/channels/${book.id}/witness`, { tx, witness });
-  const signed = { session_signature: signature, channel_tx: tx, secrets };
+  const signed = { session_signature: signature, channel_tx: tx, secrets, ...(handedOver ? { open_tx: handedOver } : {}) };
   await market.post(`/v1/leases/${lease}/sign`, signed, { once: `sign-${lease}` });
   await vault.keep({ ...book, state: "OPEN", begun: null });
   await order({ do: "watch", id: book.id });
