@@ -10,7 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from marketplace.cli.shared.refusals import UsageError, guarded
+from marketplace.cli.shared.refusals import DONE, Declined, UsageError, guarded, wants_json
 
 if TYPE_CHECKING:
     import typer
@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "init": Entry("commands.init", "Write a first job file.", "client"),
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
+    "spend": Entry("commands.spend", "What was spent, by day, job or API key.", "client"),
     "webhook": Entry("commands.webhook", "Hear what happens to your jobs.", "client"),
     "wallet": Entry("commands.money.wallet", "Make and show a wallet.", "client"),
     "purse": Entry("commands.money.purse", "Fund, show and sweep the hot purse.", "client"),
@@ -95,6 +96,24 @@ def load(name: str) -> typer.Typer:
     return module.app
 
 
+def call(app: typer.Typer, arguments: list[str], name: str) -> None:
+    """The command; a wrong option is told as every refusal is where JSON is asked for, else as
+    typer tells it, with the usage.
+    """
+    if not wants_json(arguments):
+        app(args=arguments, prog_name=name)
+        return
+    import typer
+
+    try:
+        code = app(args=arguments, prog_name=name, standalone_mode=False)
+    except typer.TyperException as wrong:  # what it says of a parameter is a method of some only
+        raise UsageError(getattr(wrong, "format_message", wrong.__str__)()) from None
+    except typer.Abort:
+        raise Declined("not confirmed") from None
+    sys.exit(code if isinstance(code, int) else DONE)
+
+
 def show_help() -> None:
     """What there is; nothing is imported for it."""
     from marketplace.cli.shared.screen import out
@@ -115,7 +134,7 @@ def run(arguments: list[str]) -> None:
 
         print(f"tally {release()}")
     elif name in COMMANDS:
-        load(name)(args=arguments[1:], prog_name=f"tally {name}")
+        call(load(name), arguments[1:], f"tally {name}")
     else:
         import difflib
 

@@ -96,7 +96,7 @@ class Conflict(Refusal):
     """The thing changed meanwhile, or was already done otherwise."""
 
     code = "CONFLICT"
-    remedy = "read it again and decide anew"
+    remedy = "look at it as it is now, then repeat what you still want"
 
 
 class IllegalTransition(Refusal):

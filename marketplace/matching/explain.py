@@ -120,7 +120,17 @@ def refusal(market: Market, request: Request, now: int, ways: int = 1) -> NoMatc
         details["price"] = _too_dear(market, plain, rows[bits & BIT["price"] != 0])
     if "minimum" in fallen:
         details["minimum"] = _too_small(market, plain, rows[bits & BIT["minimum"] != 0])
+    if "labels" in fallen and (lacking := _lacking(market, plain, rows[bits & BIT["labels"] != 0])):
+        details["labels"] = f"lack the label {lacking}"
     return NoMatch(request, len(rows), fallen, nearest, details)
+
+
+def _lacking(market: Market, request: Request, rows: Rows) -> str:
+    """The labels that these hosts lack, as the job names them; at most :data:`_LABELS` of them."""
+    found = {label for row in rows for label in request.labels - market.fleet.at(int(row)).labels}
+    names = sorted(label[:80] for label in found)
+    more = f" and {len(names) - _LABELS} more" if len(names) > _LABELS else ""
+    return ", ".join(names[:_LABELS]) + more
 
 
 def _too_dear(market: Market, request: Request, rows: Rows) -> str:
@@ -301,6 +311,8 @@ _CHANGED: Final[dict[str, Callable[[Request, Request, Host], str]]] = {
     "download_mbps": lambda _, new, __: f"download {new.download_mbps}",
 }
 """What a consumer would say of a field that was relaxed; in the order of saying it."""
+
+_LABELS: Final = 3
 
 _CAPS: Final = {"max_gpu_rate": "GPU-second", "max_core_rate": "core-second"}
 

@@ -20,6 +20,7 @@ from marketplace.api.routes import (
     leases,
     public,
     routing,
+    spend,
 )
 from marketplace.api.schemas import document
 from marketplace.domain.protocol.codec import MAX_FRAME
@@ -60,7 +61,8 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
         )
     app.include_router(public.health)  # whoever probes may add to the address what he likes
     for router in (
-        public.router, account.router, jobs.router, jobfiles.router, leases.router, gangs.router,
+        public.router, account.router, spend.router, jobs.router, jobfiles.router, leases.router,
+        gangs.router,
         channels.router, routing.router,
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])

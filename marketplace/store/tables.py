@@ -89,6 +89,9 @@ class ApiKeyRow(SQLModel, table=True):
     expires_ms: int = _big()
     committed: int = _big()
     revoked_ms: int = _big()
+    month_cap: int = _big()
+    month: int
+    month_committed: int = _big()
     version: int
 
 
@@ -313,6 +316,7 @@ class LogRow(SQLModel, table=True):
     job: str = Field(index=True)
     stream: str
     data: bytes
+    at_ms: int = _big()
 
 
 class SentRow(SQLModel, table=True):

@@ -59,14 +59,14 @@ _CODES: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 401: "UNAUTHENTICA
 class Problem(BaseModel):
     """What went wrong, stably coded; `remedy` says what to do about it."""
 
-    type: str = told("a URI of the code", examples=["https://tally.example/problems/NO_MATCH"])
+    type: str = told("a URN of the code", examples=["urn:tally:problem:NO_MATCH"])
     title: str = told("the code", examples=["NO_MATCH"])
     status: int = told("the HTTP status", examples=[422])
     detail: str = told("the cause, in one line", examples=["0 of 3 hosts: 3 lack the model"])
     code: str = told("stable: programs may rely on it", examples=["NO_MATCH"])
     remedy: str = told(
         "what to do about it; may be empty",
-        examples=["relax what `explain` names, or set policy.queue and wait"],
+        examples=["check the id; lists show what is yours"],
     )
     request_id: str = told(
         "names this request in the market's log; in `Request-Id` too",
@@ -101,7 +101,7 @@ def problem(
 ) -> JSONResponse:
     """The response."""
     body = {
-        "type": f"https://tally.example/problems/{code}",
+        "type": f"urn:tally:problem:{code}",
         "title": code,
         "status": status,
         "detail": detail,

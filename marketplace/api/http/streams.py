@@ -43,9 +43,11 @@ def from_offset(chunk: LogRecord, start: int) -> bytes:
     )
 
 
-async def log_events(parts: Parts, job: Job, lease: str, start: int) -> AsyncIterator[str]:
+async def log_events(
+    parts: Parts, job: Job, lease: str, start: int, since_ms: int = 0
+) -> AsyncIterator[str]:
     """``log`` events with offset, stream and text, then ``end``. Without *lease* a job's leases
-    follow one another.
+    follow one another. *since_ms*: only what came in then or later.
     """
     market, offsets, seen = parts.market, {lease: start} if lease else dict[str, int](), set[str]()
     first = True
@@ -63,7 +65,7 @@ async def log_events(parts: Parts, job: Job, lease: str, start: int) -> AsyncIte
                     order=("offset",),
                 ):
                     data = from_offset(chunk, offsets[one])
-                    if data:
+                    if data and chunk.at_ms >= since_ms:
                         at = max(offsets[one], chunk.offset)
                         offsets[one] = at + len(data)
                         text = data.decode(errors="replace")

@@ -17,7 +17,9 @@ from marketplace.api.schemas.requests import ChallengeBody, HookBody, KeyBody, V
 from marketplace.api.schemas.shape import BYTES, Shape
 from marketplace.chain.signin import payment_key_hash, verify_sign_in
 from marketplace.market.accounts import access, webhooks
+from marketplace.market.base.months import month_of
 from marketplace.market.base.records import ApiKey, Blob, Delivery, Hook
+from marketplace.market.context import Market
 
 router = APIRouter(prefix="/v1", responses=documented(*EVERYWHERE))
 
@@ -63,7 +65,7 @@ async def me(parts: PartsDep, who: Reader) -> Annotated[dict[str, Any], Shape(sh
     return {
         "account": who.account,
         "verbs": sorted(who.verbs),
-        "key": None if who.key is None else _key_view(who.key),
+        "key": None if who.key is None else _key_view(parts.market, who.key),
     }
 
 
@@ -76,9 +78,10 @@ async def new_key(
     async def make(remember: Remember) -> Answer:
         made, secret = await access.new_key(
             parts.market, who, body.name, body.verbs, body.budget, body.expires_at_ms,
-            lambda made: remember({**_key_view(made), "secret": None}),
+            lambda made: remember({**_key_view(parts.market, made), "secret": None}),
+            body.month_cap,
         )  # fmt: skip
-        return {**_key_view(made), "secret": secret}
+        return {**_key_view(parts.market, made), "secret": secret}
 
     return await once(request, parts, who, key, make)
 
@@ -89,7 +92,7 @@ async def list_keys(
 ) -> Annotated[dict[str, Any], Shape(shapes.Keys)]:
     """Without their secrets."""
     keys = await parts.market.store.find(ApiKey, account=who.account)
-    return {"items": [_key_view(k) for k in keys], "next": None}
+    return {"items": [_key_view(parts.market, k) for k in keys], "next": None}
 
 
 @router.delete("/keys/{key_id}", tags=["keys"])
@@ -101,13 +104,16 @@ async def revoke_key(
     return {"id": key_id, "revoked": True}
 
 
-def _key_view(key: ApiKey) -> dict[str, Any]:
+def _key_view(market: Market, key: ApiKey) -> dict[str, Any]:
+    this_month = key.month_committed if key.month == month_of(market.now) else 0
     return {
         "id": key.id,
         "name": key.name,
         "verbs": key.verbs,
         "budget": key.budget,
         "committed": key.committed,
+        "month_cap": key.month_cap,
+        "month_committed": this_month,
         "created_at_ms": key.created_ms,
         "expires_at_ms": key.expires_ms,
         "revoked_at_ms": key.revoked_ms,

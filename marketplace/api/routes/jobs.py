@@ -202,17 +202,21 @@ async def logs(
             description="of this lease; empty: the current one, and as events all",
         ),
     ] = "",
+    since_ms: Annotated[
+        int,
+        Query(ge=0, le=2**53, description="only what came in then or later, ms since 1970, UTC"),
+    ] = 0,
 ) -> Response:
     """Text from byte offset *from*; with *follow* as server-sent events until the job ends."""
     if not follow and "token" in request.query_params:
         raise Unauthenticated("a token in the address is for event streams: send it as a bearer")
     job = await jobs.owned_job(parts.market, who, job_id)
     if follow:
-        stream = streams.log_events(parts, job, lease, start)
+        stream = streams.log_events(parts, job, lease, start, since_ms)
         return StreamingResponse(stream, media_type="text/event-stream", headers=streams.HEADERS)
     chosen = lease or job.lease or await _last_lease(parts, job)
     chunks = await parts.market.store.find(
-        LogRecord, job=job.id, lease=chosen, order=("offset",), limit=100_000
+        LogRecord, job=job.id, lease=chosen, order=("offset",), limit=100_000, at_ms__ge=since_ms
     )
     data = b"".join(streams.from_offset(chunk, start) for chunk in chunks)
     end = max((c.offset + len(c.data) for c in chunks), default=start)

@@ -38,6 +38,10 @@ class Key(Answer):
     verbs: list[str] = told("what it may do")
     budget: int = told("the most its jobs may cost, lovelace")
     committed: int = told("what its jobs cost or may still cost, lovelace")
+    month_cap: int = told(
+        "the most that what it posts in one calendar month (UTC) may cost, lovelace; 0: no such cap"
+    )
+    month_committed: int = told("what it posted this month costs or may still cost, lovelace")
     created_at_ms: int = told("ms since 1970, UTC")
     expires_at_ms: int = told("ms since 1970, UTC")
     revoked_at_ms: int = told("ms since 1970, UTC; 0: it is not")

@@ -258,6 +258,11 @@ class KeyBody(Body):
         description="what it may do: read, jobs, channels, blobs, webhooks, keys",
     )
     budget: Lovelace = Field(default=0, description="the most its jobs may cost, lovelace")
+    month_cap: Lovelace = Field(
+        default=0,
+        description="the most that what it posts in one calendar month (UTC) may cost, lovelace;"
+        " 0: no such cap. A key with one makes no other key",
+    )
     expires_at_ms: int = Field(
         ge=0, le=2**53, examples=[1_900_000_000_000], description="ms since 1970, UTC"
     )

@@ -1,4 +1,4 @@
-"""``tally job``: quote, run, list, show, logs, exec, stop, outputs.
+"""``tally job``: quote, run, list, show, logs, open, exec, stop, outputs.
 
 What pays is imported when it is called: reading a job takes none of the libraries that build
 transactions.
@@ -7,6 +7,7 @@ transactions.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +44,7 @@ from marketplace.cli.shared.wanted import (
     command_of,
 )
 from marketplace.domain.money.keep import KEEP
-from marketplace.domain.units import show_ada
+from marketplace.domain.units import parse_duration_ms, show_ada
 
 app = typer.Typer(
     help="Quote, run, watch and stop jobs.", no_args_is_help=True, rich_markup_mode=None
@@ -127,7 +128,9 @@ def run(
     detach: Annotated[
         bool,
         typer.Option(
-            "--detach", "-d", help="Return once it is paid for; `tally payer run` must go on."
+            "--detach",
+            "-d",
+            help="Return once it is paid for; a `tally payer run` must pay on within a minute.",
         ),
     ] = False,
     outputs: Annotated[
@@ -196,7 +199,7 @@ def show(
         if as_json:
             print_json(view)
         else:
-            show_job(view)
+            show_job(view, market)
 
     _main(story)
 
@@ -208,6 +211,8 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more until the job ends.")
     ] = False,
+    since: Annotated[str, typer.Option(help="Only what came in so lately, e.g. 10m.")] = "",
+    grep: Annotated[str, typer.Option(help="Only lines with this text.")] = "",
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
@@ -216,10 +221,46 @@ def logs(
     where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
+        lately = int(time.time() * 1000) - parse_duration_ms(since) if since else 0
         async with reading(where) as opened:
-            async for line in opened.job(name).logs(follow=follow):
-                sys.stdout.write(line + "\n")
-                sys.stdout.flush()
+            async for line in opened.job(name).logs(follow=follow, since_ms=max(lately, 0)):
+                if grep in line:
+                    sys.stdout.write(line + "\n")
+                    sys.stdout.flush()
+
+    _main(story)
+
+
+@app.command("open")
+def open_service(
+    home: Home,
+    name: Name,
+    port: Annotated[
+        int | None, typer.Argument(min=1, max=65_535, help="Which port, where it has several.")
+    ] = None,
+    market: MarketOption = DEFAULT_MARKET,
+    browser: Annotated[bool, typer.Option(help="Open the page, where there is a browser.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Where a running service is, and its page in a browser."""
+    where = Where(market, "", "", home)
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_open
+
+        async with reading(where) as opened:
+            view = await opened.job(name).refresh()
+            one, url = job_open.chosen(market, view, port)
+            if as_json:
+                print_json({"job": name, "port": one.port, "auth": one.auth, "url": url})
+                return
+            out.print(url, markup=False, soft_wrap=True)
+            if browser and job_open.has_browser():
+                if not await job_open.open_page(opened.http, home, one, url, name):
+                    out.print("no browser could be started", style="dim")
+            elif one.auth != "public":
+                hint = "with a session or an API key: curl -H 'Authorization: Bearer …' ADDRESS"
+                out.print(hint, markup=False, style="dim")
 
     _main(story)
 

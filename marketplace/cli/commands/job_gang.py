@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from marketplace.cli.shared.options import Where
-from marketplace.cli.shared.paying import SETTLE_S, Wish, at_market, kept_text, offered_text
+from marketplace.cli.shared.paying import PAY_ON, SETTLE_S, Wish, at_market, kept_text, offered_text
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
@@ -88,7 +88,10 @@ def _say(gang: Gang, wish: Wish, settled: bool) -> None:
             f"member {at}  {row['job']}  {told}  {show_ada(gang.members[at].spent)}", markup=False
         )
     if wish.detach:
-        out.print(f"{gang.id} runs; `tally payer run` pays for it", markup=False)
+        out.print(
+            f"{gang.id} runs; {PAY_ON}",
+            markup=False,
+        )
     else:
         told = f"{gang.id}: {show_ada(gang.spent)}{kept_text(gang.members)}"
         out.print(told, markup=False)

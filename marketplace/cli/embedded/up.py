@@ -8,6 +8,7 @@ import shlex
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Final
 
 import anyio
@@ -50,6 +51,14 @@ def gpus_to_simulate(asked: str) -> str:
     return ""
 
 
+def world_of(home: Path) -> Path:
+    """*home*, or the home of the embedded market whose consumer's it is: who sourced its ``env``
+    and types ``tally up`` again means that market, and no empty one within it.
+    """
+    inside = home.name == "consumer" and home.parent.name == "up"
+    return home.parent.parent if inside and (home.parent / "passphrase").exists() else home
+
+
 @asynccontextmanager
 async def interruptible() -> AsyncGenerator[anyio.abc.TaskGroup]:
     """A task group that Ctrl-C or SIGTERM cancels, so that everything below it is stopped in
@@ -88,7 +97,7 @@ def up(
 ) -> None:
     """Serve until Ctrl-C; started again, it still knows its offers, jobs, channels and chain."""
     place = Embedded(
-        home / "up",
+        world_of(home) / "up",
         simulate=gpus_to_simulate(simulate),
         port=port,
         devnet_port=devnet_port,

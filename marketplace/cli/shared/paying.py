@@ -22,6 +22,7 @@ from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
+from marketplace.cli.shared.services import services
 from marketplace.cli.shared.tables import (
     counted,
     fees_note,
@@ -42,6 +43,7 @@ from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import show_ada, show_duration
 
 SETTLE_S: Final = 90.0
+PAY_ON: Final = "it ends unpaid within a minute unless `tally payer run` pays for it"
 _LAST_WORDS_S: Final = 15.0
 
 
@@ -179,7 +181,11 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         silence()
         if wish.detach:
             summary = {"job": job.id, "state": "STARTING"}
-            _say(wish.as_json, summary, f"{job.id} runs; `tally payer run` pays for it")
+            _say(
+                wish.as_json,
+                summary,
+                f"{job.id} runs; {PAY_ON}",
+            )
             return DONE
         with progress() as bar:
             task = bar.add_task("starting", total=None, cost=show_ada(0))
@@ -209,7 +215,7 @@ async def _watch(opened: Market, job: Job, screen: _Screen) -> int:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, job, screen)
-            tasks.start_soon(_logs, job, screen)
+            tasks.start_soon(_logs, opened.url, job, screen)
             await job.wait()
             with anyio.move_on_after(_LAST_WORDS_S):  # what it printed last is still on its way
                 await screen.printed.wait()
@@ -232,8 +238,11 @@ async def _stop_on_signal(job: Job, screen: _Screen) -> None:
             await job.stop()
 
 
-async def _logs(job: Job, screen: _Screen) -> None:
-    await job.running()
+async def _logs(market: str, job: Job, screen: _Screen) -> None:
+    view = await job.running()
+    if view["state"] == "RUNNING":
+        for _, url in services(market, view):
+            screen.bar.console.print(f"service {url}", markup=False, soft_wrap=True)
     async for line in job.logs():
         screen.line(line)
     screen.printed.set()

@@ -8,9 +8,10 @@ failed (unreachable, chain). Nothing here is imported but what every command nee
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from marketplace.disk import DiskFull
@@ -59,11 +60,24 @@ def exit_code(error: TallyError) -> int:
     return WORLD_FAILED if isinstance(error, Fault) else REFUSED
 
 
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON; what stands behind ``--`` is the job's own."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
+
+
 def fail(error: TallyError) -> NoReturn:
-    """One line with code, cause and remedy on stderr; then the exit code of its kind."""
+    """One line with code, cause and remedy on stderr; then the exit code of its kind. With
+    ``--json`` the line is an object: ``code``, ``message``, ``remedy``, ``fields``.
+    """
+    remedy = UsageError.remedy if type(error) is Malformed else error.remedy
+    if wants_json(sys.argv[1:]):
+        told = {"code": error.code, "message": error.message, "remedy": remedy}
+        line = json.dumps({**told, "fields": error.fields}, default=str, ensure_ascii=False)
+        sys.stderr.write(line + "\n")
+        sys.exit(exit_code(error))
     from marketplace.cli.shared.screen import err
 
-    remedy = UsageError.remedy if type(error) is Malformed else error.remedy
     err.print(f"[bold red]{error.code}[/]: ", end="")
     err.print(error.message, markup=False, end="\n" if not remedy else " ")
     if remedy:

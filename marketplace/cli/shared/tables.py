@@ -10,6 +10,7 @@ from rich.text import Text
 
 from marketplace.cli.shared.printing import print_table, show
 from marketplace.cli.shared.screen import out
+from marketplace.cli.shared.services import services
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
 from marketplace.domain.metering.kinds import KINDS, show_price
 from marketplace.domain.money.chain_fees import JobFees
@@ -38,9 +39,13 @@ def job_row(job: JobAnswer) -> tuple[object, ...]:
     )
 
 
-def show_job(view: JobAnswer) -> None:
-    """Where it stands, what it cost, why it ended, its transactions, and what to do next."""
-    _facts(f"{view['name'] or 'job'}  {view['id']}", _job_facts(view))
+def show_job(view: JobAnswer, market: str) -> None:
+    """Where it stands, what it cost, why it ended, its transactions, and what to do next; of a
+    service that runs, where it is reached at *market*.
+    """
+    runs = view["state"] == "RUNNING"
+    found = [("service", url) for _, url in services(market, view)] if runs else []
+    _facts(f"{view['name'] or 'job'}  {view['id']}", [*_job_facts(view), *found])
     if moves := view["transactions"]:
         out.print()
         columns = ("transactions", "state", "fee", "id")

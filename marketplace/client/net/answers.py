@@ -190,6 +190,23 @@ class JobAnswer(TypedDict):
     quote: dict[str, Any] | None
 
 
+class SpendRowAnswer(TypedDict):
+    """What one day, job or API key spent; lovelace, ms since 1970."""
+
+    of: str
+    name: str
+    from_ms: int
+    jobs: int
+    owed: int
+
+
+class NewKeyAnswer(TypedDict):
+    """An API key that was just made."""
+
+    id: str
+    secret: str
+
+
 class GangAnswer(TypedDict):
     """A gang and its members' jobs, in their order."""
 

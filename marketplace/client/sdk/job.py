@@ -218,10 +218,14 @@ class Job:
 
     # ---- what it says ----------------------------------------------------------------------
 
-    async def logs(self, *, follow: bool = True) -> AsyncIterator[str]:
-        """Lines of its output, from the beginning; they outlive the lease."""
+    async def logs(self, *, follow: bool = True, since_ms: int = 0) -> AsyncIterator[str]:
+        """Lines of its output; they outlive the lease. *since_ms*: only what came in then or
+        later (ms since 1970), else from the beginning.
+        """
+        path = f"/v1/jobs/{self.id}/logs"
+        since = {"since_ms": since_ms} if since_ms else {}  # a market of before knows no such word
         if not follow:
-            text = (await self._http.text(f"/v1/jobs/{self.id}/logs")).decode("utf-8", "replace")
+            text = (await self._http.text(path, **since)).decode("utf-8", "replace")
             for line in text.splitlines():
                 yield line
             return
@@ -231,9 +235,7 @@ class Job:
         ] = {}  # offset of the last piece by lease: a retry's log follows the first's
         while not done:
             try:
-                async for event, data in self._http.lines(
-                    f"/v1/jobs/{self.id}/logs", follow="true"
-                ):
+                async for event, data in self._http.lines(path, follow="true", **since):
                     if event == "end":
                         done = True
                         break

@@ -10,7 +10,8 @@ from typing import Final
 from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Unauthenticated
 from marketplace.domain.signin import OtherMarket, SignIn
 from marketplace.domain.site import origin_of
-from marketplace.market.base.errors import OverBudget, Suspended
+from marketplace.market.base.errors import MonthSpent, OverBudget, Suspended
+from marketplace.market.base.months import month_of, next_month_ms
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Account, ApiKey, Audit, Login, Record
 from marketplace.market.context import Market, digest
@@ -32,16 +33,26 @@ class Caller:
     def may(self, verb: str) -> None:
         """Forbidden unless *verb* is among the verbs."""
         if verb not in self.verbs:
-            raise Forbidden(f"this key may not {verb}", verb=verb)
+            raise Forbidden(f"this key lacks the verb {verb!r}", verb=verb)
 
-    def commit(self, budget: int) -> ApiKey:
-        """The key with *budget* more committed; OverBudget beyond its hard cap."""
+    def commit(self, budget: int, now: int) -> ApiKey:
+        """The key with *budget* more committed; OverBudget beyond its hard cap, MonthSpent beyond
+        that of the month of *now*.
+        """
         key = self.key
         assert key is not None
         left = key.budget - key.committed
         if budget > left:
             raise OverBudget(f"the key has {left} lovelace left of its budget", left=left)
-        return replace(key, committed=key.committed + budget)
+        month = month_of(now)
+        this_month = key.month_committed if key.month == month else 0
+        left = key.month_cap - this_month
+        if key.month_cap and budget > left:
+            text = f"the key has {max(left, 0)} lovelace left of this month's {key.month_cap}"
+            raise MonthSpent(text, left=max(left, 0), resets_at_ms=next_month_ms(now))
+        return replace(
+            key, committed=key.committed + budget, month=month, month_committed=this_month + budget
+        )
 
 
 async def challenge(market: Market, address: str, account: str, at: str = "") -> SignIn:
@@ -172,8 +183,10 @@ async def new_key(
     budget: int,
     expires_ms: int,
     remember: Callable[[ApiKey], list[Record]] = lambda _: [],
+    month_cap: int = 0,
 ) -> tuple[ApiKey, str]:
-    """(key, secret): the secret is shown this once. Never wider than the caller itself.
+    """(key, secret): the secret is shown this once. Never wider than the caller itself; a key with
+    a monthly cap makes none, since several, or one kept for later, would spend more in a month.
 
     What *remember* gives is written in the same transaction.
     """
@@ -185,6 +198,8 @@ async def new_key(
         who.may(verb)
     if expires_ms <= market.now:
         raise Malformed("expires_at_ms lies in the past")
+    if who.key is not None and who.key.month_cap:
+        raise Forbidden("a key with a monthly cap makes no other key")
     if who.key is not None:
         free = who.key.budget - who.key.committed
         if budget > free or expires_ms > who.key.expires_ms:
@@ -192,12 +207,12 @@ async def new_key(
     secret = KEY_PREFIX + "k_" + market.ids.secret(32).hex()
     key = ApiKey(
         market.ids.new("key"), who.account, digest(secret), name, sorted(set(verbs)), budget,
-        market.now, expires_ms,
+        market.now, expires_ms, month_cap=month_cap,
     )  # fmt: skip
     note = audit(market, who, "key.new", key.id, {"verbs": key.verbs})
     change = Change(puts=[key, note, *remember(key)])
     if who.key is not None:
-        change.sets.append(who.commit(budget))
+        change.sets.append(who.commit(budget, market.now))
     await market.store.apply(change)
     return key, secret
 

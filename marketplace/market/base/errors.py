@@ -9,7 +9,7 @@ class NothingMatches(Refusal):
     """No offer fits the job now; ``fields["explain"]`` counts why and names what would."""
 
     code = "NO_MATCH"
-    remedy = "relax what `explain` names, or set policy.queue and wait"
+    remedy = "relax what the message counts, or set `policy.queue: true` and wait for a place"
 
 
 class OverBudget(Refusal):
@@ -17,6 +17,16 @@ class OverBudget(Refusal):
 
     code = "OVER_BUDGET"
     remedy = "lower the job's budget, or use a key with more budget left"
+
+
+class MonthSpent(Refusal):
+    """The API key's cap of this month does not cover this."""
+
+    code = "MONTH_SPENT"
+    remedy = (
+        "wait for the next month, which begins at `resets_at_ms` (UTC), lower the job's budget, or"
+        " use a key with a higher cap"
+    )
 
 
 class RateLimited(Refusal):

@@ -73,10 +73,12 @@ class Login(Record):
 @dataclass(frozen=True)
 class ApiKey(Record):
     """A scoped key: only the sha256 of its secret is kept; *committed* is what its jobs may
-    cost.
+    cost, *month_committed* those of *month* (``202611``), which *month_cap* bounds unless it is 0.
     """
 
-    FIXED: ClassVar[frozenset[str]] = frozenset({"account", "hash", "name", "verbs", "budget"})
+    FIXED: ClassVar[frozenset[str]] = frozenset(
+        {"account", "hash", "name", "verbs", "budget", "month_cap"}
+    )
     id: str
     account: str
     hash: str
@@ -87,6 +89,9 @@ class ApiKey(Record):
     expires_ms: int
     committed: int = 0
     revoked_ms: int = 0
+    month_cap: int = 0
+    month: int = 0
+    month_committed: int = 0
     version: int = 0
 
 
@@ -391,6 +396,7 @@ class LogRecord(Record):
     offset: int
     stream: str
     data: bytes
+    at_ms: int = 0  # when it came in; 0: nobody noted it
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ async def _post(
     change = Change(puts=[market.event(job, "POSTED", {"gang": gang}) for job in made])
     if who.key is not None:
         budget = sum(spec.price.budget for spec in members)
-        change.sets.append(who.commit(budget))
+        change.sets.append(who.commit(budget, now))
         bound: dict[str, object] = {"gang": gang, "amount": budget}
         change.puts.append(audit(market, who, "budget.commit", who.key.id, bound))
     if asked.once is not None:

@@ -127,7 +127,7 @@ async def _post(market: Market, who: Caller, known: Standing, asked: Posting) ->
     first = Change(puts=[market.event(job, "POSTED", {})])
     if who.key is not None:
         budget = asked.spec.price.budget
-        first.sets.append(who.commit(budget))
+        first.sets.append(who.commit(budget, now))
         first.puts.append(audit(market, who, "budget.commit", who.key.id, _bound(job, budget)))
     if asked.once is not None:
         key, question = asked.once

@@ -312,7 +312,9 @@ class Adapters:
         tail = await self._tail(chunk.lease)
         if tail.chunks and chunk.offset < sum(tail.chunks[-1]):
             return  # known already
-        record = LogRecord(chunk.lease, job, chunk.offset, chunk.stream[:10], chunk.data)
+        record = LogRecord(
+            chunk.lease, job, chunk.offset, chunk.stream[:10], chunk.data, self.market.now
+        )
         change = Change(puts=[record], topics=[f"log:{job}"])
         counted = max(len(chunk.data), LOG_ROW)
         size = tail.size + counted

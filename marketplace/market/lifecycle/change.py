@@ -13,6 +13,7 @@ from typing import Final
 
 from marketplace.domain.errors import Conflict, IllegalTransition, NotFound, TallyError
 from marketplace.domain.work.lease import LeaseState
+from marketplace.market.base.months import month_of
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ApiKey, Gang, Job, Lease
 from marketplace.market.context import MATCHER, TRIES, Market, log
@@ -210,7 +211,11 @@ async def _free_budget(market: Market, change: Change, job: Job, spent: int) -> 
     if key is None:
         return
     unspent = max(job.parsed.price.budget - spent, 0)
-    change.sets.append(replace(key, committed=max(key.committed - unspent, 0)))
+    # A month that is over counts no more: what is left of its jobs' budgets helps no other month.
+    same = key.month == month_of(job.created_ms)
+    left = max(key.month_committed - unspent, 0) if same else key.month_committed
+    freed = max(key.committed - unspent, 0)
+    change.sets.append(replace(key, committed=freed, month_committed=left))
     change.puts.append(market.note("market", "budget.free", key.id, job=job.id, amount=unspent))
 
 

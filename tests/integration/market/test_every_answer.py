@@ -152,6 +152,8 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
             await _again(client, hosts)
             await _gang(client)
             await _ok(client, "GET", "/v1/prices")
+            assert (await _ok(client, "GET", "/v1/spend?by=job"))["items"]
+            await _ok(client, "GET", "/v1/spend.csv")
             await _ok(client, "POST", "/v1/auth/logout")
 
 

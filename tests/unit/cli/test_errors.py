@@ -5,6 +5,7 @@ kind.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from marketplace.chain.errors import ChainFault
-from marketplace.cli.shared.refusals import UsageError, guarded
+from marketplace.cli.shared.refusals import UsageError, guarded, wants_json
 from marketplace.domain.errors import Malformed, NotFound
 
 
@@ -24,6 +25,14 @@ def raising(error: BaseException) -> Callable[[], Any]:
         raise error
 
     return command
+
+
+def tally(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    env = {"TALLY_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [sys.executable, "-m", "marketplace.cli.main", *words], capture_output=True, text=True,
+        env=env, stdin=subprocess.DEVNULL, timeout=120, check=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,34 @@ def test_an_error_becomes_one_line_and_its_exit_code(
     assert len(told.err.splitlines()) == bool(said)
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["offers", "search", "gpu.vram>=24XB", "--json"], 2, "USAGE"),
+        (["offers", "search", "--market", "nonsense", "--json"], 3, "NOT_A_MARKET"),
+        (["job", "list", "--json"], 3, "KEY_MISSING"),
+        (["job", "list", "--jsn", "--json"], 2, "USAGE"),
+        (["job", "show", "--json"], 2, "USAGE"),
+        (["spend", "--by", "year", "--json"], 2, "USAGE"),
+        (["nosuch", "--json"], 2, "USAGE"),
+        (["job", "list", "--market", "http://127.0.0.1:1", "--json"], 3, "KEY_MISSING"),
+    ],
+)
+def test_with_json_every_refusal_is_one_object(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    done = tally(tmp_path, words)
+    assert done.returncode == code, done.stderr
+    told = json.loads(done.stderr)
+    assert told.keys() == {"code", "message", "remedy", "fields"} and not done.stdout
+    assert told["code"] == said and told["message"] and told["remedy"]
+
+
+def test_a_jobs_own_json_is_not_the_commands() -> None:
+    assert wants_json(["run", "--json", "--", "x"])
+    assert not wants_json(["run", "--image", "x", "--", "report", "--json"])
+
+
 def test_a_defect_is_not_dressed_up_as_somebodys_fault() -> None:
     with pytest.raises(ZeroDivisionError):
         guarded(raising(ZeroDivisionError()))
@@ -78,10 +115,6 @@ def test_a_defect_is_not_dressed_up_as_somebodys_fault() -> None:
 def test_wrong_input_is_answered_with_its_code(
     tmp_path: Path, words: list[str], code: int, said: str
 ) -> None:
-    env = {"TALLY_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        [sys.executable, "-m", "marketplace.cli.main", *words], capture_output=True, text=True,
-        env=env, stdin=subprocess.DEVNULL, timeout=120, check=False,
-    )  # fmt: skip
+    done = tally(tmp_path, words)
     assert done.returncode == code, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr and not done.stdout

@@ -97,6 +97,16 @@ def test_each_term_is_a_filter_whose_relaxation_works(terms: dict[str, Any], why
     assert way.rate == 2_000_000
 
 
+def test_the_label_that_is_lacking_is_named():
+    asked = gpu(labels=frozenset({"rack=b", "image/x=sha256:1"}))
+    answer = refused(market(host("h", A100, labels=frozenset({"rack=b"}))).place(asked))
+    assert "1 lack the label image/x=sha256:1" in str(answer)
+    many = gpu(labels=frozenset(f"l{n}" for n in range(5)))
+    assert "lack the label l0, l1, l2 and 2 more" in str(
+        refused(market(host("h", A100)).place(many))
+    )
+
+
 def test_what_is_busy_is_told_from_what_is_too_small():
     found = market(host("small", T4, cpu_milli=4_000), host("busy", T4))
     placed(found.place(Request(30_000, 1_024, 1)))

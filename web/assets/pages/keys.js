@@ -22,9 +22,10 @@ export function start() {
 function create(/** @type {HTMLFormElement} */ form) {
   const verbs = new FormData(form).getAll("verbs");
   const budget = parseAda(form.budget.value);
+  const month_cap = form.month.value.trim() ? parseAda(form.month.value) : 0;
   const name = control(form, "name").value.trim();
   /** @type {[field: string, text: string] | null} */
-  const fault = !name ? ["name", "a key has a name, such as ci"] : budget === null ? ["budget", "the budget is an amount of ADA, such as 10 or 2.5"] : !verbs.length ? ["", "a key may do one thing at least"] : null;
+  const fault = !name ? ["name", "a key has a name, such as ci"] : budget === null ? ["budget", "the budget is an amount of ADA, such as 10 or 2.5"] : month_cap === null ? ["month", "a cap a month is an amount of ADA, such as 10, or nothing"] : !verbs.length ? ["", "a key may do one thing at least"] : null;
   for (const el of form.elements) el.removeAttribute("aria-invalid");
   if (fault) {
     wrong(fault[1]);
@@ -35,7 +36,7 @@ function create(/** @type {HTMLFormElement} */ form) {
   }
   const expires_at_ms = Date.now() + Number(form.days.value) * DAY_MS;
   busy(submitOf(form), async () => {
-    const made = await post("/v1/keys", { name, verbs, budget, expires_at_ms });
+    const made = await post("/v1/keys", { name, verbs, budget, month_cap, expires_at_ms });
     showOnce(made.secret);
     form.reset();
     await refresh();

@@ -13,7 +13,7 @@ from marketplace.cli.shared.screen import out
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.units import parse_money, show_ada
 
-app = typer.Typer(help="Devnet money for an address.")
+app = typer.Typer(help="Devnet money for an address.", rich_markup_mode=None)
 
 
 class FaucetUnreachable(Fault):
