@@ -75,6 +75,7 @@ class Embedded:
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     _lock: TextIO | None = None
     _purses: dict[str, Purse] = field(default_factory=dict[str, Purse])
+    _funded: set[str] = field(default_factory=set[str])
 
     @property
     def passphrase_file(self) -> Path:
@@ -250,7 +251,7 @@ class Embedded:
             "--market", market or self.market_url, "--chain-url", chain_url or self.chain_url,
             "--config", str(self._config(name)),
         )  # fmt: skip
-        await self._fund_adapter(name)  # first: it takes no lease while it cannot pay for a Finish
+        await self.fund_adapter(name)  # first: it takes no lease while it cannot pay for a Finish
         await part.start()
         await self._listed(part)
         return part
@@ -276,14 +277,17 @@ class Embedded:
                 raise
             return ""
 
-    async def _fund_adapter(self, name: str) -> None:
-        """The fee key pays for the channels that the adapter ends alone."""
+    async def fund_adapter(self, name: str = "adapter") -> None:
+        """The fee key pays for the channels that it ends alone. Once: its keys open in a second."""
+        if name in self._funded:
+            return
         chain = await connect(self.chain_url)
         keys = await anyio.to_thread.run_sync(self._keys, self.home / name / "keys")
         address = Wallet(keys.fee, mainnet=False).address
         held = sum(u.lovelace for u in await chain.utxos(address))
         if held < _FEE_ADA // 2:
             await anyio.to_thread.run_sync(ask_faucet, self.chain_url, to_text(address), _FEE_ADA)
+        self._funded.add(name)
 
     async def wallets(self) -> list[bytes]:
         """Every address that the faucet paid or that is paid here, the consumer's aside."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,7 +24,7 @@ from marketplace.cli.embedded.supervise import keep_running
 from marketplace.cli.shared.options import Home
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.refusals import UsageError
-from marketplace.cli.shared.screen import out
+from marketplace.cli.shared.screen import err, out
 from marketplace.domain.errors import NotFound
 
 app = typer.Typer(
@@ -112,7 +112,7 @@ async def _up(place: Embedded, as_json: bool) -> None:
     place.prepare()
     async with interruptible() as tasks:
         try:
-            await start(place, _PURSE)
+            await start(place, _PURSE, (lambda _: None) if as_json else _say)
             if place.like_preprod:
                 await place.slow_down()
             for part in place.parts.values():
@@ -129,9 +129,9 @@ async def _up(place: Embedded, as_json: bool) -> None:
         out.print("stopped; `tally up` goes on from here")
 
 
-async def start(place: Embedded, purse: int) -> None:
+async def start(place: Embedded, purse: int, say: Callable[[str], None] = lambda _: None) -> None:
     """All parts, each as soon as what it needs is there; the consumer's purse gets *purse*
-    lovelace.
+    lovelace. *say* is told what is waited for.
     """
 
     async def image() -> None:
@@ -139,13 +139,23 @@ async def start(place: Embedded, purse: int) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(image)
-        await place.start_devnet()
-        await place.purse("operator")  # before the market opens the same keystore
+        say("a Cardano ledger")
+        async with anyio.create_task_group() as first:
+            first.start_soon(place.start_devnet)
+            first.start_soon(place.purse, "operator")  # before the market opens the same keystore
         if place.routes:
             await place.purse("router")
         tasks.start_soon(place.fund, purse)
+        tasks.start_soon(place.fund_adapter)
+        say("the market and its console")
         await place.start_market()
+        say("purse, channel scripts and the job image")
+    say("a provider's adapter")
     await place.start_adapter()
+
+
+def _say(what: str) -> None:
+    err.print(f"starting {what} …", style="dim", markup=False)
 
 
 def _welcome(place: Embedded) -> None:
