@@ -92,7 +92,8 @@ class Agreements:
         if not quote.fresh and quote.terms.session_vk not in held:
             raise QuoteRefused("the quote reuses a channel that this payer does not hold")
         keep_ms = min(self.keep_ms, quote.keep_most_ms)
-        reserve = await self.till.reserve(quote.terms) if quote.fresh else 0
+        ceiling = quote.terms.ceiling
+        reserve = await self.till.reserve(quote.terms, ceiling) if quote.fresh else 0
         if quote.fresh:
             amount = quote.terms.ceiling + reserve + (await self._room() if keep_ms else 0)
         else:
@@ -144,7 +145,8 @@ class Agreements:
             await self.watch.confirm(held)  # taken over: the chain was not asked yet
         book = held.book
         if book.capacity is None and held.terms:
-            reserve = await self.till.reserve(next(iter(held.terms.values())).terms)
+            first = next(iter(held.terms.values())).terms
+            reserve = await self.till.reserve(first, first.ceiling)
             book = replace(book, capacity=max(0, held.facts.amount - reserve))
         more = agreeing.lacking(book, held.final, quote.terms)
         if not more:

@@ -64,7 +64,6 @@ from marketplace.domain.money.address import Credential
 from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel import Close, Finish, Open
-from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import FINAL_DEPTH, TxState
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.units import show_ada
@@ -108,9 +107,9 @@ class Till:
         utxos = await self.chain.utxos(self.purse.wallet(mainnet=self.chain.mainnet).address)
         return sum(u.lovelace for u in utxos)
 
-    async def reserve(self, terms: Terms) -> int:
-        """Lovelace that a channel for *terms* holds beyond what it can pay; comes home at its
-        end.
+    async def reserve(self, terms: Agreed, pays: int) -> int:
+        """Lovelace that a channel of *terms* which can pay *pays* holds beyond that; comes home at
+        its end.
         """
         desk = self.desk(terms.asset)
         snapshot = await self.chain.snapshot(desk.scripts)
@@ -118,7 +117,7 @@ class Till:
             snapshot.scripts.stub_hash, self._stake(desk), snapshot.mainnet
         )
         body = datum.stage_bytes(Open(terms.consts(), 0))
-        return plans.reserve(snapshot, Out(at, terms.ceiling, datum=body), desk.unit)
+        return plans.reserve(snapshot, Out(at, pays, datum=body), desk.unit)
 
     async def fees(self) -> ChainFees:
         """What the chain takes for each step of a channel, by its parameters now."""
@@ -331,7 +330,7 @@ class Till:
             raise ChainFault(f"the chain's door names {view.claimed_by.hex()} and does not show it")
         return shown_vouchers.greatest_voucher(raw, view.session_vk)
 
-    async def checked(self, terms: Terms, origin: OutRef) -> int:
+    async def checked(self, terms: Agreed, origin: OutRef) -> int:
         """The most that the channel can pay, once it was found to be exactly that of *terms*.
 
         Depth is the provider's worry: what a rollback takes back is then not paid to it either.

@@ -32,6 +32,7 @@ from marketplace.client.wallet.one_open import Attempt, ChannelTwice, KeyUsed, O
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.address import Credential
+from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel import Open
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import Voucher
@@ -76,7 +77,7 @@ class Killed(BaseException):
 class Mortal(Till):
     """Dies once its open transaction has left, before anybody notes its id."""
 
-    async def open(self, terms: Terms, amount: int) -> OutRef:
+    async def open(self, terms: Agreed, amount: int) -> OutRef:
         await super().open(terms, amount)
         raise Killed
 
