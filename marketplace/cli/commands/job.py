@@ -43,6 +43,7 @@ from marketplace.cli.shared.wanted import (
     WithCommand,
     command_of,
 )
+from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import parse_duration_ms, show_ada
 
@@ -136,6 +137,15 @@ def run(
     outputs: Annotated[
         Path | None, typer.Option(help="Fetch the job's outputs into this folder.")
     ] = None,
+    route: Annotated[
+        RouteMode,
+        typer.Option(
+            help=(
+                "Who pays the provider: the market's router over your channel to it (routed), a"
+                " channel of your own (direct), or the router where you have such a channel (auto)."
+            )
+        ),
+    ] = RouteMode.AUTO,
 ) -> None:
     """Run FILE, or IMAGE and COMMAND: quote, ask, pay, follow its logs; the last line is what it
     cost.
@@ -147,7 +157,7 @@ def run(
         loaded = wanted.load()  # before what pays is imported: a wrong word is told at once
         from marketplace.cli.shared.paying import Wish, run_job
 
-        wish = Wish(yes, as_json, keep, detach, outputs)
+        wish = Wish(yes, as_json, keep, detach, outputs, route)
         if loaded.spec.gang is not None:
             from marketplace.cli.commands.job_gang import run_gang
 

@@ -32,6 +32,7 @@ from marketplace.cli.shared.tables import (
     with_fees,
 )
 from marketplace.client.jobs.core.quotes import CheckedQuote
+from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.job import Job
@@ -49,7 +50,11 @@ _LAST_WORDS_S: Final = 15.0
 
 @asynccontextmanager
 async def at_market(
-    where: Where, *, keep: str = KEEP, close_after_s: float = CLOSE_AFTER_S
+    where: Where,
+    *,
+    keep: str = KEEP,
+    close_after_s: float = CLOSE_AFTER_S,
+    route: RouteMode = RouteMode.AUTO,
 ) -> AsyncGenerator[Market]:
     """The market of *where*, signed in to with the purse; the payer runs inside."""
     configure_logs()
@@ -62,6 +67,7 @@ async def at_market(
         submit_urls=where.submit_urls or None,
         keep=keep,
         close_after_s=close_after_s,
+        route=route,
     ) as opened:
         yield opened
 
@@ -78,7 +84,12 @@ def offered_text(offered: CheckedQuote) -> str:
     ]
     if note := share_note(terms.resource, terms.units_milli):
         lines.append(f"share      {note}")
-    if offered.fresh:
+    if quote.route is not None:
+        lines.append(
+            f"route      over your channel to the market's router: no transaction, and its fee of"
+            f" {quote.route.route.route_bps / 100:g} % (at most {show_ada(quote.route.most_fee)})"
+        )
+    elif offered.fresh:
         lines.append(
             f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the"
             f" {show_ada(offered.reserve)} it needs to exist, come back"
@@ -161,6 +172,7 @@ class Wish:
     keep: str
     detach: bool
     outputs: Path | None
+    route: RouteMode = RouteMode.AUTO
 
 
 async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
@@ -175,7 +187,7 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         if not wish.as_json:
             out.print(offered_text(offered), markup=False)
 
-    async with at_market(where, keep=wish.keep) as opened:
+    async with at_market(where, keep=wish.keep, route=wish.route) as opened:
         silence = opened.listen(_waiting)
         job = await opened.run(loaded, confirm=None if wish.yes else confirm, shown=shown)
         silence()

@@ -20,6 +20,8 @@ from marketplace.client.jobs.channel_watch import ChannelWatch
 from marketplace.client.jobs.core import agreeing, quotes
 from marketplace.client.jobs.core.effects import (
     Allow,
+    BeginRoute,
+    ExpectRoute,
     KeepBook,
     KeepOpen,
     OpenChannel,
@@ -29,6 +31,7 @@ from marketplace.client.jobs.core.effects import (
     TopUp,
 )
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote, QuoteRefused, Wanted
+from marketplace.client.jobs.hops import Hops, RouteMode
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import sealed
 from marketplace.client.net.answers import JobAnswer
@@ -60,6 +63,7 @@ class Agreements:
     payers: Payers
     channels: JobChannels
     watch: ChannelWatch
+    hops: Hops
     keep_ms: int
     _specs: dict[str, JobSpec] = field(default_factory=dict[str, JobSpec])
     _turns: dict[bytes, anyio.Lock] = field(default_factory=dict[bytes, anyio.Lock])
@@ -85,10 +89,14 @@ class Agreements:
             consumer_vkh=self.purse.signer.key_hash,
             session_vks=frozenset(fresh | held),
             spent=spent,
+            hops=self.hops.own(),
+            routed_only=self.hops.mode is RouteMode.ROUTED,
         )
         quotes.check(quote, wanted, time.time_ns() // 1_000_000)
         if quote.fresh and not self.begun(quote) and self.payers.known(quote.terms.session_vk):
             raise QuoteRefused("the quote calls a channel fresh that this purse has used before")
+        if quote.route is not None:
+            return CheckedQuote(job, quote, 0, 0, spent)
         if not quote.fresh and quote.terms.session_vk not in held:
             raise QuoteRefused("the quote reuses a channel that this payer does not hold")
         keep_ms = min(self.keep_ms, quote.keep_most_ms)
@@ -117,7 +125,7 @@ class Agreements:
             yield  # nothing is agreed to that cannot be read
             return
         session_vk = quote.terms.session_vk
-        if quote.fresh:  # nobody else is promised anything of it
+        if quote.fresh or quote.route is not None:  # the key is this lease's alone
             with self.payers.pinned(session_vk):
                 yield
             return
@@ -196,6 +204,8 @@ class Agreements:
                 await held.topped_up(amount, capacity)
             case KeepOpen(ms):
                 await self._channel(terms.session_vk).keep_for(ms)
+            case ExpectRoute() | BeginRoute():
+                await self.hops.perform(quote, step)
             case TellMarket():
                 await self._tell(offered)
 
@@ -236,6 +246,7 @@ class Agreements:
             asset=terms.asset,
             amount=amount,
             payout=quote.payout,
+            hop=quote.route.hop.hex() if quote.route is not None else "",
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))
 

@@ -69,9 +69,10 @@ class ChannelWatch:
                     await self._follow(held, what, view)
 
     async def _checked(self, held: ChannelPayer, at: OutRef) -> looking.Fit | looking.Unfit:
-        terms = next(iter(held.terms.values())).terms
+        agreed = held.agreed
+        assert agreed is not None  # asked for of channels that have terms, or a router's offer
         try:
-            capacity = await self.till.checked(terms, at)
+            capacity = await self.till.checked(agreed, at)
             await second_output.alone(self.till, held)
         except ChannelUnfit as refusal:
             return looking.Unfit(refusal.message)
@@ -149,9 +150,10 @@ class ChannelWatch:
 
     async def _take_up(self, held: ChannelPayer) -> None:
         """The open transaction that a crash kept out of the book, if there is one."""
-        terms = next(iter(held.terms.values())).terms
+        agreed = held.agreed
+        assert agreed is not None
         try:
-            found = await self.till.find_open(terms)
+            found = await self.till.find_open(agreed)
         except ChannelTwice as refusal:
             await held.halt(refusal)
         except (
@@ -170,7 +172,7 @@ def picture(held: ChannelPayer) -> looking.Picture:
     return looking.Picture(
         state=facts.state,
         open_tx=facts.open_tx,
-        has_terms=bool(held.terms),
+        has_terms=held.agreed is not None,
         checked=held.book.capacity is not None,
         asked=held.end_sent,
         settled=bool(facts.settled_tx),

@@ -80,7 +80,7 @@ class JobChannels:
             held
             for held in self.payers.all
             if held.facts.keep_ms and held.facts.state in USABLE and held.facts.open_tx
-            and not held.end_sent and not held.book.stopped
+            and not held.end_sent and not held.book.stopped and not held.facts.router
         ]  # fmt: skip
 
 

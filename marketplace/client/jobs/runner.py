@@ -23,6 +23,7 @@ from marketplace.client.jobs.core.inputs import Input
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote, QuoteRefused
 from marketplace.client.jobs.core.stage import Stage
 from marketplace.client.jobs.core.state import State, restored
+from marketplace.client.jobs.hops import Hops, RouteMode, is_busy_hop
 from marketplace.client.jobs.job_channels import JobChannels
 from marketplace.client.jobs.job_secrets import SecretMissing, secrets_here
 from marketplace.client.jobs.jobfiles import LoadedJob
@@ -79,8 +80,10 @@ class Runner:
     payers: Payers
     keep_ms: int = 0
     close_after_ms: int = int(CLOSE_AFTER_S * 1000)
+    route: RouteMode = RouteMode.AUTO
     channels: JobChannels = field(init=False)
     watch: ChannelWatch = field(init=False)
+    hops: Hops = field(init=False)
     agreements: Agreements = field(init=False)
     _jobs: dict[str, Followed] = field(default_factory=dict[str, Followed])
     _busy: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
@@ -88,9 +91,11 @@ class Runner:
     def __post_init__(self) -> None:
         self.channels = JobChannels(self.payers)
         self.watch = ChannelWatch(self.http, self.till, self.close_after_ms)
+        self.hops = Hops(self.http, self.purse, self.till, self.payers, self.watch, self.route)
         self.agreements = Agreements(
-            self.http, self.purse, self.till, self.payers, self.channels, self.watch, self.keep_ms
-        )
+            self.http, self.purse, self.till, self.payers, self.channels, self.watch, self.hops,
+            self.keep_ms,
+        )  # fmt: skip
         self.payers.taken_again = self.watch.resume
 
     # ---- posting ---------------------------------------------------------------------------
@@ -114,6 +119,7 @@ class Runner:
         return view
 
     async def _post(self, spec: JobSpec, key: str) -> JobAnswer:
+        hop = await self.hops.for_job(spec)
         sessions = [self.purse.new_session() for _ in range(1 + spec.policy.retry_max)]
         first, *spares = [session.verify_key.hex() for session in sessions]
         body = {
@@ -123,6 +129,7 @@ class Runner:
             "consumer_vkh": self.purse.signer.key_hash.hex(),
             "channels": [vk.hex() for vk in self._usable()],
         }
+        body |= {"hop": hop.hex()} if hop else {}
         try:
             return read(JobAnswer, await self.http.post("/v1/jobs", body, key), "job")
         except Refusal:
@@ -163,7 +170,7 @@ class Runner:
     async def give_back_idle(self) -> None:
         """Let other processes have the kept channels that were taken up and are not used."""
         for held in self.payers.taken_up:
-            if set(held.terms) <= held.final:
+            if set(held.terms) <= held.final and not is_busy_hop(held):
                 await self.payers.release(held.session_vk)
 
     async def upload(self, loaded: LoadedJob) -> None:

@@ -25,6 +25,7 @@ from marketplace.client.payer.journal import ChannelFacts, Journal, Loaded
 from marketplace.client.payer.missed_receipts import Receipts
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
+from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel_stage import ChannelStage, after
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
@@ -94,6 +95,11 @@ class ChannelPayer:
         return self.book.session_vk
 
     @property
+    def agreed(self) -> Agreed | None:
+        """What its datum must say; None before the first terms are signed."""
+        return next((signed.terms for signed in self.terms.values()), None)
+
+    @property
     def voucher(self) -> Voucher | None:
         """The greatest that was signed, made again; None before the first."""
         return Voucher.sign(self.session, self.book.signed) if self.book.signed else None
@@ -121,7 +127,7 @@ class ChannelPayer:
 
     async def agree(self, terms: SignedTerms, cap: int) -> SignedTerms:
         """Sign *terms* for at most *cap* lovelace; durable before it returns."""
-        signed = SignedTerms(terms.body, terms.adapter_signature, self.session.sign(terms.body))
+        signed = replace(terms, session_signature=self.session.sign(terms.body))
         async with self._own_turn():
             row = rows.lease_row(signed, cap, Stamp.now())
             await self._write(row)
@@ -291,13 +297,7 @@ class ChannelPayer:
             if what is not None:
                 now = Stamp.now()
                 await self._write(rows.clock_row(message.lease, what, now))
-                moves = {
-                    "started": decide.started,
-                    "paused": decide.paused,
-                    "resumed": decide.resumed,
-                    "ended": decide.ended,
-                }
-                self.book = moves[what](self.book, message.lease, now.mono_ms)
+                self.book = decide.MOVES[what](self.book, message.lease, now.mono_ms)
             if what == "started":  # whatever becomes of this process: the channel ends by itself
                 await self._order_keep()
             if message.stage == "SETTLED":

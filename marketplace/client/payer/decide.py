@@ -374,6 +374,10 @@ def ended(book: Book, lease: str, now_ms: int) -> Book:
     return book.with_lease(replace(known, ended_ms=now_ms))
 
 
+MOVES: Final = {"started": started, "paused": paused, "resumed": resumed, "ended": ended}
+"""What moves a lease's clock, by the journal's word for it."""
+
+
 def resume_from(book: Book, signed: int) -> Book:
     """After a lost journal: *signed* is the cumulative amount of a voucher that the session key has
     signed, verified by the caller. Nothing below it is signed anew as if it were a first payment;

@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -23,13 +23,16 @@ import structlog
 
 from marketplace import disk
 from marketplace.client.net.clock import Stamp
-from marketplace.client.payer import decide
+from marketplace.client.payer import decide, hop_rows
 from marketplace.client.payer.decide import Book, LeaseBook
+from marketplace.client.payer.loaded import ChannelFacts as ChannelFacts
+from marketplace.client.payer.loaded import Loaded as Loaded
 from marketplace.disk import Files, JournalDamaged
 from marketplace.domain.errors import Conflict, Malformed, NotFound
-from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.money.keep import KEEP_MS
 from marketplace.domain.money.receipt import SignedReceipt
+from marketplace.domain.money.route.hop import Paying
+from marketplace.domain.money.route.payer import PayerBook
+from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms
 
 _COMPACT_BYTES: Final = 8 << 20
@@ -49,58 +52,6 @@ class ChannelNotMine(NotFound):
 
     code = "CHANNEL_NOT_MINE"
     remedy = "use the --home in which the channel was opened"
-
-
-@dataclass(frozen=True)
-class ChannelFacts:
-    """What a payer must know about a channel beside its book. *amount* is what was put in.
-
-    *open_tx* is hex, empty before the open transaction was sent; *state*: as far as this consumer
-    saw, never CLOSING; *keep_ms*: how long it stays open for other jobs once it is idle, 0 ends it
-    at once; *payout* is the provider's address (Bech32), where it said one.
-    """
-
-    session_vk: bytes
-    market: str
-    magic: int
-    provider: str
-    asset: str
-    amount: int
-    open_tx: str = ""
-    index: int = 0
-    state: ChannelStage = ChannelStage.OPENING
-    settled_tx: str = ""
-    keep_ms: int = 0
-    payout: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """For the journal and for ``--json``."""
-        return {**vars(self), "session_vk": self.session_vk.hex()}
-
-    @staticmethod
-    def from_json(row: Mapping[str, Any]) -> ChannelFacts:
-        """The reverse."""
-        fields: dict[str, Any] = {**row, "session_vk": bytes.fromhex(str(row["session_vk"]))}
-        if fields.pop("keep", False):  # as it was once said: kept, and for no stated time
-            fields["keep_ms"] = KEEP_MS
-        if "state" in fields:
-            fields["state"] = ChannelStage(fields["state"])
-        return ChannelFacts(**fields)
-
-
-@dataclass
-class Loaded:
-    """A book as the journal has it, in this process's monotonic time."""
-
-    facts: ChannelFacts | None = None
-    book: Book = field(default_factory=lambda: Book(b""))
-    terms: dict[str, SignedTerms] = field(default_factory=dict[str, SignedTerms])
-    latest: dict[str, SignedReceipt] = field(default_factory=dict[str, SignedReceipt])
-    final: set[str] = field(default_factory=set[str])
-    end_sent: bool = False
-    end_ms: int | None = None
-    heard_wall_ms: int = 0
-    """When it last heard or signed something, Unix ms; 0: never."""
 
 
 class Journal:
@@ -190,7 +141,13 @@ class Journal:
             if row["k"] == "tick" and row["lease"] not in begun:
                 begun.add(row["lease"])
                 needed.add(row["receipt"][0])
-        kept = [row for row in rows if row["k"] != "tick" or row["receipt"][0] in needed]
+        dropped = hop_rows.KINDS
+        kept = [
+            row
+            for row in rows
+            if row["k"] not in dropped and (row["k"] != "tick" or row["receipt"][0] in needed)
+        ]
+        kept += hop_rows.whole(loaded.hop) if loaded.hop is not None else []
         kept.append({"k": "signed", "signed": loaded.book.signed})
         data = b"".join(json.dumps(row).encode() + b"\n" for row in kept)
         disk.write_whole(self._path, data, self._files)
@@ -345,7 +302,7 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int
         case "channel":
             loaded.facts = ChannelFacts.from_json({k: v for k, v in row.items() if k != "k"})
         case "lease":
-            signed = SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]])
+            signed = either(SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]]))
             terms = signed.terms
             loaded.terms[terms.lease] = signed
             loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
@@ -355,13 +312,7 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int
             loaded.book = book.with_lease(lease)
         case "clock":
             at = Stamp.from_wire(row["at"]).mono_at(now)
-            moves = {
-                "started": decide.started,
-                "paused": decide.paused,
-                "resumed": decide.resumed,
-                "ended": decide.ended,
-            }
-            loaded.book = moves[row["what"]](book, str(row["lease"]), at)
+            loaded.book = decide.MOVES[row["what"]](book, str(row["lease"]), at)
         case "tick":
             _fold_tick(loaded, row, now)
         case "signed":
@@ -378,6 +329,10 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int
             loaded.end_sent = True
             at = Stamp.from_wire(row["at"]) if "at" in row else now
             loaded.end_ms = at.mono_at(now)
+        case kind if kind in hop_rows.KINDS:
+            hop = hop_rows.fold(loaded.hop or PayerBook(Paying(book.session_vk)), row)
+            loaded.hop = hop
+            loaded.book = replace(book, signed=max(book.signed, hop.paying.total))
         case unknown:
             raise Malformed(f"unknown row {unknown!r}")
 

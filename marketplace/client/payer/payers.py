@@ -21,8 +21,10 @@ from marketplace.client.payer import handing_on
 from marketplace.client.payer import journal as rows
 from marketplace.client.payer.channel_payer import ChannelPayer, Listener, Paid
 from marketplace.client.payer.handing_on import HandedOn
+from marketplace.client.payer.hop_payer import HopPayer
 from marketplace.client.payer.journal import ChannelFacts, ChannelHeld, Journal, Loaded
 from marketplace.client.payer.missed_receipts import Receipts
+from marketplace.client.payer.routed_payer import RoutedPayer
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.keys import Signer
@@ -85,7 +87,7 @@ class Payers:
         while True:
             await anyio.sleep(handing_on.LOOK_S)
             for session_vk, held in list(self._held.items()):
-                wanted = not self._pins[session_vk] and not held.end_sent
+                wanted = not self._pins[session_vk] and not held.end_sent and not _routed(held)
                 if wanted and handing_on.asked_for(self._folder, session_vk):
                     await self._hand_on(held)
             for session_vk, session in list(self._lent.items()):
@@ -247,8 +249,8 @@ class Payers:
         return taken
 
     async def take_kept(self, session: Callable[[bytes], Signer]) -> list[ChannelPayer]:
-        """The open channels of this market that are kept for further jobs and that nobody else
-        holds; :attr:`taken_up` until they are released.
+        """The open channels and hops of this market that are kept for further jobs and that nobody
+        else holds; :attr:`taken_up` until they are released.
         """
         taken: list[ChannelPayer] = []
         for session_vk in rows.channels_in(self._folder):
@@ -258,7 +260,7 @@ class Payers:
             try:
                 taken.append(await self.take(session_vk, session(session_vk)))
             except ChannelHeld:
-                if session_vk not in self._stuck:
+                if session_vk not in self._stuck and not self._is_hop(session_vk):
                     self.others.add(session_vk)
         self._taken_up |= {held.session_vk for held in taken}
         return taken
@@ -276,6 +278,16 @@ class Payers:
         begun = facts.state in USABLE and bool(facts.open_tx)
         return bool(facts.keep_ms) and begun and self._ours(facts)
 
+    def _is_hop(self, session_vk: bytes) -> bool:
+        """A hop is not handed on while leases are paid over it: others rent directly meanwhile."""
+        facts = rows.peek(self._folder, session_vk).facts
+        return facts is not None and bool(facts.router)
+
+    @property
+    def hops(self) -> list[HopPayer]:
+        """The hops that this process holds."""
+        return [held for held in self._held.values() if isinstance(held, HopPayer)]
+
     @property
     def taken_up(self) -> list[ChannelPayer]:
         """What :meth:`take_kept` took and this process still holds."""
@@ -286,10 +298,24 @@ class Payers:
         return facts.magic == self.magic and market_of(facts.market) == market_of(self.market)
 
     async def _serve(self, journal: Journal, loaded: Loaded, session: Signer) -> ChannelPayer:
-        held = ChannelPayer(journal, loaded, session, self.link, self._receipts, self._tell)
+        given = (journal, loaded, session, self.link, self._receipts, self._tell)
+        held = self._payer(loaded, given)
         self._held[held.session_vk] = held
         await self.link.watch(session)
         return held
+
+    def _payer(self, loaded: Loaded, given: tuple[Any, ...]) -> ChannelPayer:
+        """By what the book is of: a hop, a lease over one, or a provider's channel."""
+        facts = loaded.facts
+        if facts is not None and facts.router:
+            return HopPayer(*given)
+        if facts is not None and facts.hop:
+            return RoutedPayer(*given, find=self._hop)
+        return ChannelPayer(*given)
+
+    def _hop(self, session_vk: bytes) -> HopPayer | None:
+        held = self._held.get(session_vk)
+        return held if isinstance(held, HopPayer) else None
 
     async def release(self, session_vk: bytes) -> None:
         """Stop signing for it, once what is just being written is on the disk; then another process
@@ -318,6 +344,13 @@ class Payers:
                 held = next((h for h in self._held.values() if lease in h.terms), None)
                 if held is not None:
                     await held.progress(message)
+            case wire.PaidSent():
+                for hop in self.hops:
+                    await hop.said(message)
+            case wire.HopRefused(session_vk):
+                hop = self._hop(session_vk)
+                if hop is not None:
+                    await hop.refused(message)
             case wire.Rejected(code, text):
                 log.info("market_rejected", code=code, message=text)
             case _:
@@ -343,3 +376,8 @@ class Payers:
     async def _rejected(self, refusal: Refusal) -> None:
         log.warning("payer_rejected", code=refusal.code, why=refusal.message)
         await self._tell(Paid("refused", b"", "", 0, refusal.code, refusal.message))
+
+
+def _routed(held: ChannelPayer) -> bool:
+    """A lease over a hop, or a hop with some: they stay together, in one process."""
+    return isinstance(held, RoutedPayer) or (isinstance(held, HopPayer) and held.busy)

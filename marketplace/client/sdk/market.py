@@ -28,6 +28,7 @@ import structlog
 
 from marketplace.chain.errors import ChainFault
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote
+from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.answers import JobAnswer
@@ -78,13 +79,14 @@ class Market(Reader):
         token: str = "",
         keep: str = KEEP,
         close_after_s: float = CLOSE_AFTER_S,
+        route: RouteMode = RouteMode.AUTO,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """*token*: an API key instead of signing in; *keep*: how long
         an idle channel stays open for further jobs (``0``: it ends at once);
         *submit_urls*: further doors through which transactions are sent, too
         (``TALLY_SUBMIT_URLS``); *close_after_s*: how long a provider may leave an End unanswered
-        before its channel is closed.
+        before its channel is closed; *route*: whether jobs are paid over the market's router.
         """
         super().__init__(
             url,
@@ -102,6 +104,7 @@ class Market(Reader):
             )
         self._keep_ms = read_keep(keep)
         self._close_after_ms = int(close_after_s * 1000)
+        self._route = route
         self._leaving: set[bytes] = set()
         self._runner: Runner | None = None
         self._tasks: Any = None
@@ -137,7 +140,9 @@ class Market(Reader):
         await super()._open(purse)
         payers = Payers(purse.channels, self.url, chain.magic, HttpReceipts(self.http.get))
         till = Till(purse, chain)
-        self._runner = Runner(self.http, purse, till, payers, self._keep_ms, self._close_after_ms)
+        self._runner = Runner(
+            self.http, purse, till, payers, self._keep_ms, self._close_after_ms, self._route
+        )
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(payers.run)
         self._tasks.start_soon(self._follow_chain, till)

@@ -34,11 +34,11 @@ async def _never(till: Till, held: ChannelPayer) -> bool:
     facts = held.facts
     if facts.open_tx and not await _in_no_block(till, bytes.fromhex(facts.open_tx)):
         return False
-    if not held.terms:
+    agreed = held.agreed
+    if agreed is None:
         return not facts.open_tx  # no terms, so nothing was paid in
-    terms = next(iter(held.terms.values())).terms
     try:
-        return await till.find_open(terms) is None
+        return await till.find_open(agreed) is None
     except (ChannelTwice, KeyUsed, OpenUnsure):
         return False
 

@@ -35,7 +35,7 @@ class Rig:
         self.job = core_job(price=Price(budget=BUDGET))
         self.opened = 0
 
-        async def reserve(_terms: object) -> int:
+        async def reserve(_terms: object, _pays: int) -> int:
             return 2_000_000
 
         async def fees() -> ChainFees:

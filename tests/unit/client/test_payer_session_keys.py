@@ -25,7 +25,7 @@ def test_a_fresh_channel_on_a_key_that_was_seen_is_refused(tmp_path: Path) -> No
     purse = Purse.create(tmp_path, passphrase="a passphrase of the tests")
     session, nobody = purse.new_session(), SimpleNamespace()
 
-    async def reserve(_terms: object) -> int:
+    async def reserve(_terms: object, _pays: int) -> int:
         return 2_000_000
 
     async def fees() -> ChainFees:

@@ -22,16 +22,20 @@ from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Opening
 from marketplace.chain.node.submit import FileLog, TxRecord
 from marketplace.client.net.clock import Stamp
+from marketplace.client.payer import hop_rows
 from marketplace.client.payer import journal as book
 from marketplace.client.payer.decide import Book, LeaseBook
-from marketplace.client.payer.journal import ChannelFacts
+from marketplace.client.payer.journal import ChannelFacts, Loaded
 from marketplace.client.wallet import one_open
+from marketplace.domain.keys import Signer
 from marketplace.domain.metering.merkle import MerkleLog
 from marketplace.domain.metering.meter import Meter
 from marketplace.domain.metering.reading import Evidence, Reading
 from marketplace.domain.money.channel import Consts
+from marketplace.domain.money.route.hop import Paying
 from marketplace.domain.money.route.leaves import Leaf
 from marketplace.domain.money.route.payee import Served
+from marketplace.domain.money.route.payer import Bought
 from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.transaction import TxState
@@ -41,6 +45,7 @@ from marketplace.market.base.records import Record
 from tests.unit.support import snapshot as ledger
 from tests.unit.support.golden import enums_in, filled, pinned, shown
 from tests.unit.support.hop_out import HOP, payment
+from tests.unit.support.payer import ADAPTER
 from tests.unit.support.pinned import (
     ADAPTER,
     GIVEN,
@@ -144,6 +149,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     name = TERMS.lease
     one = Book(SESSION.verify_key, {name: LeaseBook(TERMS, 9_000, approved=77)}, signed=88)
     facts = filled(ChannelFacts, {"session_vk": SESSION.verify_key})
+    facts = replace(facts, router=(), hop="")  # a hop's, or a routed lease's: below
     makers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "channel_row": lambda: [book.channel_row(facts)],
         "lease_row": lambda: [book.lease_row(GIVEN["SignedTerms"], 9_000, at)],
@@ -184,6 +190,48 @@ def test_an_old_book_of_a_payer_is_read() -> None:
         for kind, own in books.items()
     }
     pinned("journal_payer.json", lines, read)
+
+
+def hop_rows_made() -> list[dict[str, Any]]:
+    """Each kind of row of a hop's book, upon its facts: a lease, what it owes, two payments."""
+    key, lease_vk = Signer(b"\x31" * 32), Signer(b"\x32" * 32).verify_key
+    terms, offer = b"\x0a" * 32, b"\x0c" * 32
+    lease = Bought("lease_9", lease_vk, ADAPTER.verify_key, 50, 1_000, 90_000)
+    first = Paying(key.verify_key).pay({offer: 25_000, terms: 0}, key)
+    second = first.pay({terms: 1_005}, key)
+    assert first.last is not None and second.last is not None
+    facts = replace(
+        filled(ChannelFacts, {"session_vk": key.verify_key}), router=("aa", "bb", "cc"), hop=""
+    )
+    return [
+        book.channel_row(facts),
+        hop_rows.bought_row(terms, lease),
+        hop_rows.payment_row(first.last, None),
+        hop_rows.owes_row(terms, 1_000),
+        hop_rows.payment_row(second.last, first.last),
+        hop_rows.said_row(terms, 1_000),
+        hop_rows.over_row(terms, replace(lease, reserve=1_000)),
+    ]
+
+
+def test_an_old_book_of_a_hop_is_read() -> None:
+    """Its payments add up from what changed; rewritten whole, it is the same book."""
+    made = hop_rows_made()
+    assert {row["k"] for row in made} == {"channel", *hop_rows.KINDS}
+    vk = Signer(b"\x31" * 32).verify_key
+
+    def loaded(rows: list[dict[str, Any]]) -> Loaded:
+        return book.fold(vk, rows, Stamp("boot", 1_060_000, 1_800_000_060_000))
+
+    def read(_: str, data: bytes) -> object:
+        return loaded([json.loads(line) for line in data.splitlines()])
+
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in made)
+    pinned("journal_hop.json", {"hop": lines}, read)
+    whole = loaded(made)
+    assert whole.hop is not None and whole.book.signed == 26_005
+    again = loaded([made[0], *hop_rows.whole(whole.hop)])
+    assert again.hop == whole.hop
 
 
 def opening() -> TxRecord:

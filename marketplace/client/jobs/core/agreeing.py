@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 
 from marketplace.client.jobs.core.effects import (
     Allow,
+    BeginRoute,
+    ExpectRoute,
     KeepBook,
     KeepOpen,
     OpenChannel,
@@ -54,8 +56,12 @@ def steps(
         todo.append(Allow(last.session_vk, lease.lease, left))
     mine = next((one for one in channels if one.session_vk == terms.session_vk), None)
     todo.append(KeepBook())
+    route = offered.quote.route
+    cap = terms.ceiling if route is None else route.cap(budget - offered.spent)
     if mine is None or all(one.lease != terms.lease for one in mine.leases):
-        todo.append(Sign(terms.ceiling))
+        todo.append(Sign(cap))
+    if route is not None:
+        return (*todo, ExpectRoute(), TellMarket(), BeginRoute())
     if offered.fresh and (mine is None or not mine.open_tx):
         todo.append(OpenChannel(offered.amount))
     elif not offered.fresh and offered.amount:

@@ -166,8 +166,20 @@ class KeepOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectRoute:
+    """The hop's book knows of the lease that it is to pay for; nothing is signed over it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRoute:
+    """The market has both signatures: the hop signs for the lease from here on, 0 at first."""
+
+
+@dataclass(frozen=True, slots=True)
 class TellMarket:
     """Give the market the signature and the channel."""
 
 
-Step = Allow | KeepBook | Sign | OpenChannel | TopUp | KeepOpen | TellMarket
+Step = (
+    Allow | KeepBook | Sign | OpenChannel | TopUp | KeepOpen | ExpectRoute | TellMarket | BeginRoute
+)  # fmt: skip

@@ -7,25 +7,21 @@ market's friendly summary beside them is only shown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
+from marketplace.client.jobs.core.refused import QuoteRefused as QuoteRefused
+from marketplace.client.jobs.core.routes import OwnHop, QuotedRoute, check_quoted, read_route
 from marketplace.domain.canonical import want_int, want_text
-from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.errors import Malformed
 from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money.chain_fees import JobFees
+from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 
 MAX_CLOSE_PERIOD_MS = 7 * 86_400_000
-
-
-class QuoteRefused(Refusal):
-    """The quote is not what was asked for; nothing was signed."""
-
-    code = "QUOTE_REFUSED"
-    remedy = "post the job again; if it lasts, this market does not keep to what it is asked"
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Quote:
     *payout* is the address that the terms' payout is said to be the hash of, to be compared before
     use; *keep_most_ms*: the longest that the provider keeps an idle channel open; *allowance*: the
     most, in lovelace, that it serves on a new one before a block holds it; *minimum*: lovelace that
-    a job on a new one must be able to cost.
+    a job on a new one must be able to cost; *route*: where a router pays for it.
     """
 
     signed: SignedTerms
@@ -47,6 +43,7 @@ class Quote:
     keep_most_ms: int = 0
     allowance: int = 0
     minimum: int = 0
+    route: QuotedRoute | None = None
 
     @staticmethod
     def read(value: object) -> Quote:
@@ -61,12 +58,12 @@ class Quote:
             signature = bytes.fromhex(want_text(row["adapter_signature"], "adapter_signature", 128))
         except (KeyError, ValueError) as error:
             raise Malformed(f"the quote's terms cannot be read: {error}") from error
-        signed = SignedTerms(body, signature)
+        signed = either(SignedTerms(body, signature))
         offer = cast("dict[str, Any]", row.get("offer") or {})
         return Quote(
             signed=signed,
             terms=signed.verify_adapter(),
-            fresh=row.get("channel") != "reused",
+            fresh=row.get("channel") not in ("reused", "routed"),
             device=str(row.get("device") or offer.get("device") or ""),
             simulated=bool(row["simulated"] if "simulated" in row else offer.get("simulated")),
             why=cast("dict[str, Any]", row.get("why") or {}),
@@ -74,6 +71,7 @@ class Quote:
             keep_most_ms=want_int(offer.get("keep_most_ms", 0), "keep_most_ms"),
             allowance=want_int(offer.get("allowance", 0), "allowance"),
             minimum=want_int(offer.get("minimum", 0), "minimum"),
+            route=read_route(signed, row.get("route")),
         )
 
 
@@ -103,7 +101,8 @@ class Wanted:
     """What the quote must agree with: the job as it was posted and by whom.
 
     *session_vks*: the fresh key and the channels that may be reused; *spent*: what earlier leases
-    of the job were approved for.
+    of the job were approved for; *hops*: that this payer has, by session key; *routed_only*: a
+    quote over a channel of its own is not wanted.
     """
 
     job: str
@@ -112,6 +111,8 @@ class Wanted:
     consumer_vkh: bytes
     session_vks: frozenset[bytes]
     spent: int = 0
+    hops: Mapping[bytes, OwnHop] = field(default_factory=dict[bytes, OwnHop])
+    routed_only: bool = False
 
 
 def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
@@ -122,7 +123,11 @@ def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
         (terms.job == wanted.job, "it is for another job"),
         (terms.magic == wanted.magic, "it is for another network"),
         (terms.work == spec.hash, "its work is not the job that was posted"),
-        (terms.consumer_vkh == wanted.consumer_vkh, "the refund would go to another key"),
+        (
+            quote.route is not None or terms.consumer_vkh == wanted.consumer_vkh,
+            "the refund would go to another key",
+        ),
+        (quote.route is not None or not wanted.routed_only, "it is over a channel of its own"),
         (terms.session_vk in wanted.session_vks, "it is on a channel of another key"),
         (terms.asset == ADA, "it is priced in another asset"),
         (not cap or terms.rate_micro <= cap, "its rate is above the job's cap"),
@@ -145,6 +150,8 @@ def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
     for holds, why in rules:
         if not holds:
             raise QuoteRefused(f"lease {terms.lease}: {why}", lease=terms.lease)
+    if quote.route is not None:
+        check_quoted(quote.route, wanted.hops, wanted.spec.price.budget - wanted.spent)
 
 
 def _units_fit(terms: Terms, spec: JobSpec) -> bool:

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.route.fee import with_fee
 from marketplace.domain.money.route.hop import Paying, Payment
-from marketplace.domain.money.route.messages import LeaseUnknown, Message, Outcome, Owes, Send
+from marketplace.domain.money.route.leaves import MOST_LEAVES
+from marketplace.domain.money.route.messages import (
+    HeadroomShort,
+    LeaseUnknown,
+    Message,
+    Outcome,
+    Owes,
+    Send,
+)
 from marketplace.domain.money.route.paid import Paid, PaidRefused
 
 
@@ -50,8 +58,10 @@ def admit(
     book: PayerBook, terms: bytes, lease: Bought, offer: bytes, hop_fee: int, session: Signer
 ) -> Outcome[PayerBook]:
     """With *lease*, and its leaf of 0; a new hop begins with *hop_fee* under the hash of the
-    router's *offer*.
+    router's *offer*. :class:`HeadroomShort` for more leases than a hop's payment may name.
     """
+    if len(book.leases) >= MOST_LEAVES - 1 and terms not in book.leases:
+        raise HeadroomShort(f"a hop pays at most {MOST_LEAVES - 1} leases", most=MOST_LEAVES - 1)
     first = {} if book.paying.last else {offer: hop_fee}
     paying = book.paying.pay({**first, terms: 0}, session)
     return _paid(PayerBook(paying, {**book.leases, terms: lease}))
@@ -80,6 +90,25 @@ def decide(book: PayerBook, message: Message, session: Signer) -> Outcome[PayerB
     if paying == book.paying:
         return Outcome(PayerBook(paying, leases))
     return _paid(PayerBook(paying, leases))
+
+
+def over(book: PayerBook, terms: bytes) -> PayerBook:
+    """The lease owes nothing more: no more than what it does is kept for it. Changes nothing for
+    one that is not here.
+    """
+    lease = book.leases.get(terms)
+    if lease is None:
+        return book
+    left = replace(lease, reserve=min(lease.reserve, lease.owed))
+    return replace(book, leases={**book.leases, terms: left})
+
+
+def kept(book: PayerBook) -> int:
+    """Lovelace that its leases may still put on the hop, fees included, beyond what is signed."""
+    return sum(
+        max(0, with_fee(one.reserve, one.route_bps) - book.paying.amount(terms))
+        for terms, one in book.leases.items()
+    )
 
 
 def resume(book: PayerBook) -> tuple[Send, ...]:
