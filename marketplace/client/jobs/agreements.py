@@ -247,6 +247,7 @@ class Agreements:
             amount=amount,
             payout=quote.payout,
             hop=quote.route.hop.hex() if quote.route is not None else "",
+            route_bps=quote.route.route.route_bps if quote.route is not None else 0,
         )
         return await self.payers.create(facts, self.purse.session(terms.session_vk))
 

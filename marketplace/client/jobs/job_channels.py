@@ -59,16 +59,18 @@ class JobChannels:
     def told(self, job: str) -> int:
         """:meth:`spent`, and on channels that were handed on to other processes. Reads books."""
         return self.spent(job) + sum(
-            lease.approved
+            loaded.cost(lease.approved)
             for loaded in self.payers.lent
             for lease in loaded.book.leases.values()
             if lease.terms.job == job
         )
 
     def spent(self, job: str) -> int:
-        """What all leases of the job were approved for, on whichever channels."""
+        """What all leases of the job were approved for, on whichever channels, with the router's
+        fee.
+        """
         return sum(
-            lease.approved
+            held.facts.cost(lease.approved)
             for held in self.payers.all
             for lease in held.book.leases.values()
             if lease.terms.job == job
@@ -90,7 +92,7 @@ def _own(held: ChannelPayer, job: str) -> OwnChannel:
             lease=name,
             ceiling=lease.terms.ceiling,
             cap=lease.cap,
-            approved=lease.approved,
+            approved=held.facts.cost(lease.approved),
             over=name in held.final,
         )
         for name, lease in held.book.leases.items()

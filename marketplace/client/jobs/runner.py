@@ -164,6 +164,8 @@ class Runner:
             await self.watch.resume(held)
             if held.facts.state is not ChannelStage.ENDED:
                 await bury(self.http, held)
+            if held.facts.router:  # what is free on it is known once the chain was asked
+                await self.watch.confirm(held)
             if held.facts.state is ChannelStage.ENDED:
                 await self.payers.release(held.session_vk)
 

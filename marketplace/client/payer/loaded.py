@@ -10,8 +10,11 @@ from marketplace.client.payer.decide import Book
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.keep import KEEP_MS
 from marketplace.domain.money.receipt import SignedReceipt
+from marketplace.domain.money.route.fee import with_fee
 from marketplace.domain.money.route.payer import PayerBook
 from marketplace.domain.money.terms import SignedTerms
+
+_ROUTED = ("router", "hop", "route_bps")
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,10 @@ class ChannelFacts:
     saw, never CLOSING; *keep_ms*: how long it stays open for other jobs once it is idle, 0 ends it
     at once; *payout* is the provider's address (Bech32), where it said one.
 
-    Of a hop *router* is the router's offer, signed, as hex of body and signature; its *provider* is
-    the router. Of a lease that is paid over a hop *hop* is that one's session key (hex): there is
-    no channel under the lease's own.
+    Of a hop *router* is the router's offer, signed, and whom the refund goes to, as hex of body,
+    signature and key hash; its *provider* is the router. Of a lease that is paid over a hop *hop*
+    is that one's session key (hex), and *route_bps* the router's fee: there is no channel under the
+    lease's own key.
     """
 
     session_vk: bytes
@@ -41,11 +45,16 @@ class ChannelFacts:
     payout: str = ""
     router: tuple[str, ...] = ()
     hop: str = ""
+    route_bps: int = 0
+
+    def cost(self, approved: int) -> int:
+        """What *approved* lovelace of a lease cost with the router's fee, if one pays for it."""
+        return with_fee(approved, self.route_bps)
 
     def to_json(self) -> dict[str, Any]:
         """For the journal and for ``--json``."""
         fields = {**vars(self), "session_vk": self.session_vk.hex()}
-        return {k: v for k, v in fields.items() if v or k not in ("router", "hop")}
+        return {k: v for k, v in fields.items() if v or k not in _ROUTED}
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> ChannelFacts:
@@ -74,3 +83,7 @@ class Loaded:
     """What a hop pays for."""
     heard_wall_ms: int = 0
     """When it last heard or signed something, Unix ms; 0: never."""
+
+    def cost(self, approved: int) -> int:
+        """As :meth:`ChannelFacts.cost`."""
+        return self.facts.cost(approved) if self.facts is not None else approved

@@ -194,10 +194,11 @@ class Payers:
         ones, or another process's. Blocking: it reads their books.
         """
         return sum(
-            lease.approved
+            loaded.cost(lease.approved)
             for session_vk in rows.channels_in(self._folder)
             if session_vk not in self._held
-            for lease in rows.peek(self._folder, session_vk).book.leases.values()
+            for loaded in (rows.peek(self._folder, session_vk),)
+            for lease in loaded.book.leases.values()
             if lease.terms.job == job
         )
 

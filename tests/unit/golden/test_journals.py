@@ -45,7 +45,6 @@ from marketplace.market.base.records import Record
 from tests.unit.support import snapshot as ledger
 from tests.unit.support.golden import enums_in, filled, pinned, shown
 from tests.unit.support.hop_out import HOP, payment
-from tests.unit.support.payer import ADAPTER
 from tests.unit.support.pinned import (
     ADAPTER,
     GIVEN,
@@ -149,7 +148,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     name = TERMS.lease
     one = Book(SESSION.verify_key, {name: LeaseBook(TERMS, 9_000, approved=77)}, signed=88)
     facts = filled(ChannelFacts, {"session_vk": SESSION.verify_key})
-    facts = replace(facts, router=(), hop="")  # a hop's, or a routed lease's: below
+    facts = replace(facts, router=(), hop="", route_bps=0)  # a hop's, or a routed lease's: below
     makers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "channel_row": lambda: [book.channel_row(facts)],
         "lease_row": lambda: [book.lease_row(GIVEN["SignedTerms"], 9_000, at)],
@@ -201,7 +200,10 @@ def hop_rows_made() -> list[dict[str, Any]]:
     second = first.pay({terms: 1_005}, key)
     assert first.last is not None and second.last is not None
     facts = replace(
-        filled(ChannelFacts, {"session_vk": key.verify_key}), router=("aa", "bb", "cc"), hop=""
+        filled(ChannelFacts, {"session_vk": key.verify_key}),
+        router=("aa", "bb", "cc"),
+        hop="",
+        route_bps=0,
     )
     return [
         book.channel_row(facts),
