@@ -21,6 +21,7 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.domain.errors import Malformed
 from marketplace.domain.money.channel import Closing, Stage
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.route.payer import PayerBook, kept
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Holding:
     book says. *origin*: the output that opened it, empty if no book tells. *outputs*: what is
     unspent under its key, usually one. *idle_until_ms*: when its provider ends it, None while a
     lease runs or if nothing was ordered. *leases*: those that are not over. *holder*: the process
-    that signs for it now, 0 if none does. *book*: whether one is here.
+    that signs for it now, 0 if none does. *book*: whether one is here. *router*: it is a hop, and
+    *provider* its router.
     """
 
     session_vk: bytes
@@ -52,6 +54,7 @@ class Holding:
     end_asked: bool = False
     holder: int = 0
     book: bool = False
+    router: bool = False
 
     @property
     def owed(self) -> int:
@@ -132,7 +135,8 @@ def _books(folder: Path | None, magic: int) -> dict[bytes, tuple[Loaded, int]]:
     known: dict[bytes, tuple[Loaded, int]] = {}
     for session_vk in journal.channels_in(folder):
         loaded = journal.peek(folder, session_vk)
-        if loaded.facts is not None and loaded.facts.magic == magic:
+        facts = loaded.facts
+        if facts is not None and facts.magic == magic and not facts.hop:  # those are no channels
             known[session_vk] = (loaded, journal.holder(folder, session_vk))
     return known
 
@@ -164,7 +168,7 @@ def _holding(
         return Holding(session_vk, state, lovelace, claimed, 0, asset=asset, outputs=outputs,
                        expire_at_ms=expire)  # fmt: skip
     facts = loaded.facts
-    leases = tuple(sorted(set(loaded.terms) - loaded.final))
+    leases = tuple(sorted(set(loaded.terms) - loaded.final)) + paid_over(loaded.hop)
     ordered = facts.keep_ms and not leases and loaded.terms and loaded.heard_wall_ms
     return Holding(
         session_vk,
@@ -184,4 +188,13 @@ def _holding(
         end_asked=loaded.end_sent,
         holder=busy,
         book=True,
+        router=bool(facts.router),
     )
+
+
+def paid_over(hop: PayerBook | None) -> tuple[str, ...]:
+    """The leases for which something of a hop is still kept."""
+    if hop is None:
+        return ()
+    alone = ((one, PayerBook(hop.paying, {terms: one})) for terms, one in hop.leases.items())
+    return tuple(sorted(one.lease for one, book in alone if kept(book) > 0))

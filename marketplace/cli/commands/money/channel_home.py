@@ -67,7 +67,8 @@ def row(one: Holding) -> tuple[str, ...]:
     """As :data:`COLUMNS`."""
     return (
         one.session_vk.hex(), one.state.value.lower(), show_ada(one.lovelace),
-        show_ada(one.claimed), show_ada(one.comes_home), until(one), one.provider[:16],
+        show_ada(one.claimed), show_ada(one.comes_home), until(one),
+        "the router" if one.router else one.provider[:16],
     )  # fmt: skip
 
 
@@ -82,6 +83,8 @@ def until(one: Holding) -> str:
         return f"its job is over: {one.leases[0]}{by}"
     if one.idle_until_ms is not None:
         return f"idle until {_at(one.idle_until_ms)}{by}"
+    if one.router:
+        return f"it pays any provider; you end it{by}"
     return f"you end it{by}" if one.book else "you close it: no book of it is here"
 
 

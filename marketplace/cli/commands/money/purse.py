@@ -104,9 +104,8 @@ def show(
         from marketplace.client.payer import journal
 
         purse = Purse.load(private_folder(home))
-        channels = [
-            _channel(purse, session_vk) for session_vk in journal.channels_in(purse.channels)
-        ]
+        books = (_channel(purse, vk) for vk in journal.channels_in(purse.channels))
+        channels = [one for one in books if not one.pop("hop")]  # those are paid over one of these
         found, facts = None, describe(purse, mainnet, "", "")
         if chain_url:
             mine, found = anyio.run(holdings, Where("", chain_url, project_id, home))
@@ -155,6 +154,8 @@ def _channel(purse: Purse, session_vk: bytes) -> dict[str, object]:
         "open_tx": facts.get("open_tx", ""),
         "index": facts.get("index", 0),
         "provider": facts.get("provider", ""),
+        "router": bool(facts.get("router")),
+        "hop": facts.get("hop", ""),
         "signed": loaded.book.signed,
         "stopped": loaded.book.stopped,
         "leases": sorted(loaded.terms),
