@@ -88,6 +88,7 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
 
     (sent,) = posted
     told = sent.post_data_json
+    assert told is not None
     raw = bytes.fromhex(told["open_tx"])
     assert txbytes.split(raw).tx_id.hex() == told["channel_tx"]
     assert [vk for vk, _ in txbytes.key_witnesses(txbytes.split(raw).witnesses)] == [
