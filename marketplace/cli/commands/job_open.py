@@ -85,7 +85,10 @@ async def page_key(http: Http, name: str) -> str:
     """A key for one page: no budget, half a day, and no verb but ``jobs``."""
     until = int(time.time() * 1000) + LASTS_MS
     asked = {"name": name[:80], "verbs": ["jobs"], "budget": 0, "expires_at_ms": until}
-    return read(NewKeyAnswer, await http.post("/v1/keys", asked), "key")["secret"]
+    secret = read(NewKeyAnswer, await http.post("/v1/keys", asked), "key")["secret"]
+    if secret is None:
+        raise Malformed("the market gave a key without its secret")
+    return secret
 
 
 def _written(home: Path, target: str) -> Path:

@@ -201,10 +201,10 @@ class SpendRowAnswer(TypedDict):
 
 
 class NewKeyAnswer(TypedDict):
-    """An API key that was just made."""
+    """An API key that was just made; its *secret* is shown this once."""
 
     id: str
-    secret: str
+    secret: str | None
 
 
 class GangAnswer(TypedDict):

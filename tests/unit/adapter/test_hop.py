@@ -51,7 +51,7 @@ def test_a_routed_lease_from_its_hop_to_the_end_of_it() -> None:
     assert (channel.due, channel.paid, channel.unclaimed) == (108, 108, 108)
     bench.hear(wire.EndSent(End.sign(HOP, 108)))
     assert Settle(HOP.verify_key) in bench.outcomes[-1].effects
-    assert bench.alarms() == [] and bench.refused() == []
+    assert bench.alarmed() == [] and bench.not_taken() == []
 
 
 def test_each_lease_has_a_chain_of_its_own_under_its_own_key() -> None:
@@ -157,7 +157,7 @@ def test_a_leaf_of_a_quote_that_expired_here_does_not_end_the_hop() -> None:
     )
     bench.pays({lost: 0})
     bench.tick()
-    assert bench.refused() == [] and bench.paids() == [20]
+    assert bench.not_taken() == [] and bench.paids() == [20]
 
 
 def test_what_is_signed_ahead_is_paid_when_it_is_owed() -> None:
@@ -239,7 +239,7 @@ def test_a_hop_that_is_over_for_good_is_remembered_by_its_key() -> None:
     assert bench.state.channels == {} and HOP.verify_key in bench.state.past.keys
     assert (bench.state.earned, bench.state.claimed) == (20, 20)
     bench.hear(said())
-    assert bench.state.channels == {} and bench.alarms() == ["HOP_REFUSED"]
+    assert bench.state.channels == {} and bench.alarmed() == ["HOP_REFUSED"]
 
 
 def test_a_workload_that_stops_unpaid_loses_its_grace() -> None:

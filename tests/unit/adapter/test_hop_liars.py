@@ -80,7 +80,7 @@ def test_a_payment_that_does_not_hold_changes_nothing(way: str) -> None:
     outcome = bench.hear(frame_of(bad, None))
     assert bench.state.channels == before.channels and bench.state.leases == before.leases
     assert not outcome.durable
-    assert bench.refused() == [(bad.signed.statement.n, code)]
+    assert bench.not_taken() == [(bad.signed.statement.n, code)]
     assert bench.paids() == [20, 40, 60]
     bench.tick()  # and the honest one goes on
     assert bench.paids()[-1] == 80
@@ -103,7 +103,7 @@ def test_bytes_that_are_no_payment_are_refused(
     good = frame_of(next_of(bench, [Leaf(bench.hash_of("lease_1"), 80)]), None)
     channels = bench.state.channels
     bench.hear(bend(good))
-    assert bench.state.channels == channels and len(bench.refused()) == 1
+    assert bench.state.channels == channels and len(bench.not_taken()) == 1
 
 
 # ---- replay, reorder, lost -----------------------------------------------------------------------
@@ -120,8 +120,8 @@ def test_replay_and_reorder_are_void() -> None:
     for frame in (frames[0], frames[2], frames[1], frames[0]):
         bench.hear(frame)
     assert bench.state.channels == state.channels
-    assert len(bench.sent()) == count + bench.refused().__len__()
-    assert {code for _, code in bench.refused()} <= {"STATEMENT_REFUSED"}
+    assert len(bench.sent()) == count + bench.not_taken().__len__()
+    assert {code for _, code in bench.not_taken()} <= {"STATEMENT_REFUSED"}
     assert bench.paids() == [20, 40, 60]
 
 
@@ -134,8 +134,8 @@ def test_a_payment_after_one_that_was_lost_is_asked_for_whole() -> None:
     missed = bench.paying.last
     bench.paying = bench.paying.pay({bench.hash_of("lease_2"): 20}, HOP)
     bench.hear(frame_of(last(bench), missed))
-    assert bench.refused() == [(last(bench).signed.statement.n, "STATEMENT_REFUSED")]
-    assert bench.alarms() == []  # nobody need look: it heals by itself
+    assert bench.not_taken() == [(last(bench).signed.statement.n, "STATEMENT_REFUSED")]
+    assert bench.alarmed() == []  # nobody need look: it heals by itself
     bench.hear(frame_of(last(bench), None))
     assert (bench.paids(), bench.paids("lease_2")) == ([20], [20])
 
@@ -160,7 +160,7 @@ def test_a_fork_stops_the_hop_keeps_both_and_takes_what_is_due(way: str) -> None
     assert bench.hop.last is held and bench.hop.fork == fork
     assert (bench.lease().reason, bench.lease().hard) == ("CHANNEL_REFUSED", True)
     assert bench.lease().message.startswith("HOP_FORKED")
-    assert "HOP_FORKED" in bench.alarms() and bench.refused()[-1][1] == "HOP_FORKED"
+    assert "HOP_FORKED" in bench.alarmed() and bench.not_taken()[-1][1] == "HOP_FORKED"
     bench.exit(reason=ExitReason.STOPPED, code=137)
     bench.clear()
     bench.boot_ms += 30_001  # no last payment is waited for longer
@@ -168,7 +168,7 @@ def test_a_fork_stops_the_hop_keeps_both_and_takes_what_is_due(way: str) -> None
     assert bench.settles() and bench.channel.due == 60
     assert bench.declined(bench.asked("lease_2")) == "CHANNEL_OVER"
     bench.hear(frame_of(next_of(bench, [Leaf(bench.hop.last.leaves[0].terms, 80)]), None))  # pyright: ignore[reportOptionalMemberAccess]
-    assert bench.channel.due == 60 and bench.refused()[-1] == (0, "HOP_FORKED")
+    assert bench.channel.due == 60 and bench.not_taken()[-1] == (0, "HOP_FORKED")
 
 
 def test_a_stranger_cannot_fork_a_hop() -> None:
@@ -186,22 +186,22 @@ def test_a_payment_of_another_hop_is_no_payment_of_this_one() -> None:
     bench.sight(STRANGER)
     leaves = [Leaf(bench.hash_of("lease_1"), 500)]
     bench.hear(frame_of(payment(leaves, 1, FIRST, STRANGER, vk), None))
-    assert bench.refused() == [(1, "STATEMENT_REFUSED")] and bench.paids() == [20, 40, 60]
+    assert bench.not_taken() == [(1, "STATEMENT_REFUSED")] and bench.paids() == [20, 40, 60]
     mixed = payment(leaves, 9, FIRST, HOP)
     bench.hear(replace(frame_of(mixed, None), voucher=Voucher.sign(STRANGER, 500)))
-    assert bench.refused()[-1][1] == "STATEMENT_REFUSED" and bench.channel.due == 60
+    assert bench.not_taken()[-1][1] == "STATEMENT_REFUSED" and bench.channel.due == 60
 
 
 def test_a_voucher_without_its_statement_is_none() -> None:
     bench = served()
     bench.hear(wire.VoucherSent("lease_1", Voucher.sign(HOP, 10_000)))
-    assert bench.channel.paid == 60 and "VOUCHER_REFUSED" in bench.alarms()
+    assert bench.channel.paid == 60 and "VOUCHER_REFUSED" in bench.alarmed()
 
 
 def test_a_payment_over_no_hop_is_refused() -> None:
     bench = Over()
     bench.hear(frame_of(payment([Leaf(NOBODY, 5)], 1, FIRST), None))
-    assert bench.refused() == [(0, "HOP_UNKNOWN")] and bench.state.channels == {}
+    assert bench.not_taken() == [(0, "HOP_UNKNOWN")] and bench.state.channels == {}
 
 
 # ---- the chain -----------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_nothing_is_said_to_be_paid_over_a_hop_that_is_over() -> None:
     bench.tick(pay=False)
     bench.do(Settled(HOP.verify_key, "cd" * 32, 60))
     bench.leaf("lease_1", 80)
-    assert bench.paids()[-1] == 60 and bench.refused()[-1][1] == "HOP_UNKNOWN"
+    assert bench.paids()[-1] == 60 and bench.not_taken()[-1][1] == "HOP_UNKNOWN"
 
 
 def test_rollback_of_a_hop_pauses_and_no_new_lease_relies_on_it() -> None:
@@ -280,7 +280,7 @@ def test_seventeen_hops_are_one_too_many() -> None:
     for i in range(17):
         key = Signer(bytes([i + 1]) * 32).verify_key
         bench.hear(wire.HopOpened(key, ROUTER.key_hash, f"{i:064x}", 0))
-    assert len(bench.state.channels) == 16 and bench.alarms() == ["HOP_REFUSED"]
+    assert len(bench.state.channels) == 16 and bench.alarmed() == ["HOP_REFUSED"]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_seventeen_hops_are_one_too_many() -> None:
 def test_a_hop_that_is_none_is_not_followed(bad: wire.HopOpened) -> None:
     bench = Over()
     bench.hear(bad)
-    assert bench.state.channels == {} and bench.alarms() == ["HOP_REFUSED"]
+    assert bench.state.channels == {} and bench.alarmed() == ["HOP_REFUSED"]
 
 
 def test_a_hop_that_pays_is_not_made_another_one() -> None:
@@ -301,4 +301,4 @@ def test_a_hop_that_pays_is_not_made_another_one() -> None:
     for other in (said(tx="cd" * 32), said(owner=b"\x01" * 28), said(index=1)):
         bench.hear(other)
         assert bench.channel.origin == "ab" * 32 and bench.hop.owner == ROUTER.key_hash
-    assert bench.alarms() == ["HOP_REFUSED"] * 3
+    assert bench.alarmed() == ["HOP_REFUSED"] * 3

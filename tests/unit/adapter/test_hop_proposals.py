@@ -171,10 +171,10 @@ def test_a_key_that_a_quote_is_for_becomes_no_hop() -> None:
     bench = Over()
     bench.propose(core_job(), "direct", HOP)
     bench.hear(said())
-    assert bench.state.channels == {} and bench.alarms() == ["HOP_REFUSED"]
+    assert bench.state.channels == {} and bench.alarmed() == ["HOP_REFUSED"]
     bench.sign("direct", HOP)
     bench.hear(said())
-    assert bench.channel.hop is None and len(bench.alarms()) == 2
+    assert bench.channel.hop is None and len(bench.alarmed()) == 2
 
 
 # ---- signatures ----------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_downgrade() -> None:
     body = terms.encode()
     stripped = SignedTerms(body, held.adapter_signature, key.sign(body))
     bench.hear(wire.LeaseSigned("lease_1", stripped, "", {}))
-    assert bench.lease().state is LeaseState.OFFERED and bench.alarms() == ["TERMS_REFUSED"]
+    assert bench.lease().state is LeaseState.OFFERED and bench.alarmed() == ["TERMS_REFUSED"]
 
 
 def test_a_signature_that_is_not_the_leases_keys_starts_nothing() -> None:
@@ -201,7 +201,7 @@ def test_a_signature_that_is_not_the_leases_keys_starts_nothing() -> None:
     bench.hear(bench.asked())
     bench.agreed(key=STRANGER)
     bench.leaf("lease_1", 0)
-    assert bench.lease().state is LeaseState.OFFERED and bench.alarms() == ["TERMS_REFUSED"]
+    assert bench.lease().state is LeaseState.OFFERED and bench.alarmed() == ["TERMS_REFUSED"]
 
 
 def test_a_lease_that_its_router_never_signs_for_ends_without_a_start() -> None:

@@ -15,6 +15,7 @@ from marketplace.client.payer.hop_payer import HopPayer
 from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.payer.routed_payer import RoutedPayer
+from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.route.fee import with_fee
 from marketplace.domain.money.route.hop import Earning
 from marketplace.domain.money.route.paid import Paid
@@ -53,7 +54,7 @@ class Line:
 
 
 class Silent:
-    async def between(self, *_: object) -> list[Any]:
+    async def between(self, job: str, first: int, last: int) -> list[SignedReceipt]:
         return []
 
 
@@ -97,7 +98,7 @@ class World:
     async def again(self) -> World:
         """The process died; another one takes both books up and the connection stands."""
         for held in self.payers.all:
-            held.close()
+            await held.let_go()
         self.payers = self._payers()
         await self.payers.take(HOP_IN.verify_key, HOP_IN)
         await self.payers.take(LEASE_1.verify_key, LEASE_1)
@@ -147,7 +148,7 @@ def story(test: Callable[[World], Awaitable[None]]) -> Callable[[Path], None]:
                 await test(world)
             finally:
                 for held in world.payers.all:
-                    held.close()
+                    await held.let_go()
 
         anyio.run(told)
 

@@ -146,7 +146,7 @@ class Over(Bench):
         answer = self.answer()
         return answer.code if isinstance(answer, wire.LeaseDeclined) else ""
 
-    def refused(self) -> list[tuple[int, str]]:
+    def not_taken(self) -> list[tuple[int, str]]:
         """Number and code of the payments that were not taken."""
         return [(m.n, m.code) for m in self.sent() if isinstance(m, wire.HopRefused)]
 
@@ -161,7 +161,7 @@ class Over(Bench):
     def receipts_of(self, lease: str) -> list[Receipt]:
         return [r for r in self.receipts() if r.lease == lease]
 
-    def alarms(self) -> list[str]:
+    def alarmed(self) -> list[str]:
         return [e.code for o in self.outcomes for e in o.effects if isinstance(e, Alarm)]
 
     def settles(self) -> bool:
