@@ -62,9 +62,11 @@ async def billed(env: dict[str, str], job: str) -> dict[str, Any]:
 
 
 async def settled(env: dict[str, str], job: str) -> dict[str, Any]:
-    """The bill, once the ledger shows all of it; empty until then."""
+    """The bill, once the ledger shows its hop's end; empty until then. It is not ``reconciled``: the
+    hop's other leaf is another job's.
+    """
     bill = await billed(env, job)
-    return bill if bill["reconciled"] else {}
+    return bill if bill["hops"][0]["ended"] else {}
 
 
 def test_a_second_job_over_the_router_makes_no_transaction(tmp_path: Path) -> None:
