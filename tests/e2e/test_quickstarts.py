@@ -42,7 +42,7 @@ SIGNS: Final = {
         "did you mean 'image'?",
     ],
     "docs/webhooks.md": ["TEST"],
-    "docs/money.md": ["channel stays open for 10m", "idle until", "came home", "no channel is open"],
+    "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],
     "docs/spo.md": ["per core-second", "at most"],
     "docs/provider.md": ["SIMULATED NVIDIA L4"],
     "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],

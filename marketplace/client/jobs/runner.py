@@ -141,6 +141,8 @@ class Runner:
         whoever keeps them open as well.
         """
         own = [held.session_vk for held in self.channels.reusable()]
+        if self.route is RouteMode.ROUTED:
+            return []
         return [*own, *sorted(self.payers.others)] if self.keep_ms else own
 
     def took(self, job: str, spec: JobSpec, *, member: bool = False) -> None:

@@ -118,6 +118,12 @@ class Wanted:
 def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
     """:class:`QuoteRefused` names the first term that is not what was asked. *now_ms* is UTC."""
     terms, spec = quote.terms, wanted.spec
+    if wanted.routed_only and quote.route is None:
+        raise QuoteRefused(
+            f"lease {terms.lease}: the market's router does not carry it",
+            remedy="`--route auto` rents it directly; the router may lack a hop to this provider,"
+            " or room on it, for now",
+        )
     cap = spec.price.cap(terms.resource)
     rules = (
         (terms.job == wanted.job, "it is for another job"),
@@ -127,7 +133,6 @@ def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
             quote.route is not None or terms.consumer_vkh == wanted.consumer_vkh,
             "the refund would go to another key",
         ),
-        (quote.route is not None or not wanted.routed_only, "it is over a channel of its own"),
         (terms.session_vk in wanted.session_vks, "it is on a channel of another key"),
         (terms.asset == ADA, "it is priced in another asset"),
         (not cap or terms.rate_micro <= cap, "its rate is above the job's cap"),
