@@ -18,6 +18,7 @@ from marketplace.client.jobs.core.effects import BeginRoute, ExpectRoute
 from marketplace.client.jobs.core.quotes import Quote
 from marketplace.client.jobs.core.route_mode import RouteMode as RouteMode
 from marketplace.client.jobs.core.routes import OwnHop
+from marketplace.client.jobs.left_behind import bury
 from marketplace.client.net.http import Http
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.hop_payer import HopPayer
@@ -82,6 +83,16 @@ class Hops:
             wanted = [vk for vk, hop in self.own().items() if hop.free > 0]
             return wanted[0] if wanted else b""
         return (await self.ready(spec.price.budget)).session_vk
+
+    async def take_up(self, held: HopPayer) -> None:
+        """What is free on it is known once the chain was asked, and once leases that a killed
+        process left are over in its book; one that still runs is paid for by this process.
+        """
+        await self.watch.confirm(held)
+        for lease in await self.payers.take_routed(held, self.purse.session):
+            if await bury(self.http, lease):
+                await lease.ended("")
+                await self.payers.release(lease.session_vk)
 
     async def ready(self, amount: int) -> HopPayer:
         """A hop that the router counts, with room for *amount* lovelace and its fee."""

@@ -32,6 +32,7 @@ from marketplace.client.net.answers import JobAnswer, LeaseAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
+from marketplace.client.payer.hop_payer import HopPayer
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
@@ -166,8 +167,8 @@ class Runner:
             await self.watch.resume(held)
             if held.facts.state is not ChannelStage.ENDED:
                 await bury(self.http, held)
-            if held.facts.router:  # what is free on it is known once the chain was asked
-                await self.watch.confirm(held)
+            if isinstance(held, HopPayer):
+                await self.hops.take_up(held)
             if held.facts.state is ChannelStage.ENDED:
                 await self.payers.release(held.session_vk)
 

@@ -261,7 +261,8 @@ class Payers:
             try:
                 taken.append(await self.take(session_vk, session(session_vk)))
             except ChannelHeld:
-                if session_vk not in self._stuck and not self._is_hop(session_vk):
+                facts = self._facts(session_vk)  # a hop is not handed on while it pays
+                if session_vk not in self._stuck and not (facts and facts.router):
                     self.others.add(session_vk)
         self._taken_up |= {held.session_vk for held in taken}
         return taken
@@ -279,10 +280,25 @@ class Payers:
         begun = facts.state in USABLE and bool(facts.open_tx)
         return bool(facts.keep_ms) and begun and self._ours(facts)
 
-    def _is_hop(self, session_vk: bytes) -> bool:
-        """A hop is not handed on while leases are paid over it: others rent directly meanwhile."""
-        facts = rows.peek(self._folder, session_vk).facts
-        return facts is not None and bool(facts.router)
+    async def take_routed(
+        self, hop: HopPayer, session: Callable[[bytes], Signer]
+    ) -> list[ChannelPayer]:
+        """The leases over *hop* that a killed process left, unless another one holds them."""
+        taken: list[ChannelPayer] = []
+        for session_vk in set(rows.channels_in(self._folder)) - self._held.keys():
+            facts = self._facts(session_vk)
+            if facts is None or facts.state is ChannelStage.ENDED:
+                continue
+            if facts.hop == hop.session_vk.hex():
+                with suppress(ChannelHeld):
+                    taken.append(await self.take(session_vk, session(session_vk)))
+        return taken
+
+    def _facts(self, session_vk: bytes) -> ChannelFacts | None:
+        """By a book as it lies there; None for a damaged one, which is said where it is taken."""
+        with suppress(JournalDamaged):
+            return rows.peek(self._folder, session_vk).facts
+        return None
 
     @property
     def hops(self) -> list[HopPayer]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 
+from marketplace.client.jobs.hops import Hops
 from marketplace.client.payer.hop_payer import HopPayer
 from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.payer.payers import Payers
@@ -132,6 +134,25 @@ class World:
         said = Paid.sign(key, LEASE_1.verify_key, "lease_1", amount)
         await self.payers.handle(wire.PaidSent("lease_1", amount, said.signature))
 
+    ended: bool = False
+
+    @property
+    def hops(self) -> Hops:
+        """At a market that says of each lease whether it has ended, and a chain that is silent."""
+
+        async def get(_path: str) -> dict[str, str]:
+            return {"state": "ENDED" if self.ended else "ACTIVE", "reason": ""}
+
+        async def confirm(_held: object) -> bool:
+            return False
+
+        keys = {one.verify_key: one for one in (HOP_IN, LEASE_1)}
+        given: Any = (
+            SimpleNamespace(get=get), SimpleNamespace(session=keys.__getitem__), None, self.payers,
+            SimpleNamespace(confirm=confirm),
+        )  # fmt: skip
+        return Hops(*given)
+
     @property
     def signed(self) -> int:
         """For the lease, as the router has it."""
@@ -252,6 +273,26 @@ async def test_at_its_end_a_lease_frees_what_it_did_not_use(world: World) -> Non
     assert world.signed == with_fee(last, BPS) and not world.hop.busy
     assert world.hop.free(CAPACITY) == CAPACITY - world.line.earning.total
     assert not [one for one in world.line.sent if isinstance(one, wire.VoucherSent | wire.EndSent)]
+
+
+@story
+async def test_leases_that_a_dead_process_left_free_what_they_kept(world: World) -> None:
+    """Whoever takes the hop up finds them; the market says that they have ended."""
+    await world.tick()
+    for held in world.payers.all:
+        await held.let_go()
+    world.payers = world._payers()
+    keys = {one.verify_key: one for one in (HOP_IN, LEASE_1)}
+    (hop,) = await world.payers.take_kept(keys.__getitem__)
+    assert isinstance(hop, HopPayer) and hop.busy
+    world.ended = False
+    await world.hops.take_up(hop)
+    assert hop.busy and world.lease.terms, "one that runs is paid for by this process"
+    await world.payers.release(LEASE_1.verify_key)
+    world.ended = True
+    await world.hops.take_up(hop)
+    assert not hop.busy and world.payers.held(LEASE_1.verify_key) is None
+    assert await world.payers.take_routed(hop, keys.__getitem__) == []
 
 
 @story
