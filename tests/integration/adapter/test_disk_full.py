@@ -37,7 +37,7 @@ from tests.unit.test_disk import paid_is_known, pay
 
 
 def test_books_on_a_full_file_system_are_whole_and_go_on_when_there_is_room(tmp_path: Path) -> None:
-    with small(tmp_path / "small", 512) as folder:
+    with small(tmp_path / "small", 640) as folder:
         pay(folder / "payer", BadDisk(), sent := [])
         log = FileLog(folder / "log.jsonl")
         anyio.run(log.put, _record(1))

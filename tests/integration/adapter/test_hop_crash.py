@@ -102,6 +102,8 @@ async def storm(folder: Path, seed: int, kills: int) -> HopRig:
             on_disk(adapter, rig)
         while True:
             await adapter.second()
+            for lease in sorted(rig.router.proposals.keys() - rig.router.signed.keys()):
+                await adapter.hear(rig.router.proposals[lease])  # declined before its hop was seen
 
     async def end(adapter: Adapter) -> None:
         await adapter.second()

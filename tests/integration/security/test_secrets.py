@@ -35,6 +35,7 @@ from marketplace.market.base.records import Hook, Setting
 from marketplace.market.upkeep import operator
 from marketplace.store.database import create_engine, normal_url
 from marketplace.store.migrate import config, migrate
+from tests.fake_router import TX, FakeRouter
 from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working
 from tests.integration.market.test_access import FAR
 from tests.integration.market.test_spine import body, quoted, state
@@ -140,6 +141,7 @@ async def place(db: str, tmp_path: Path, key: bytes):
     provider = seed("provider")
     settings = fast(allow_private_hooks=True)
     async with market(db, tmp_path, settings, hook_key=key, console=True) as (url, run):
+        run.market.router = FakeRouter()
         adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),)))
         async with httpx.AsyncClient(base_url=url, timeout=60) as client, working(adapter):
             yield client, run, adapter
@@ -303,12 +305,14 @@ async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> d
     view = (await client.get(f"/v1/jobs/{job}")).json()
     offers = (await client.get("/v1/offers")).json()["items"]
     hooks = (await client.get("/v1/webhooks")).json()["items"]
+    hop = {"session_vk": seed("hop").verify_key.hex(), "tx": TX}
+    assert (await client.post("/v1/router/hops", json=hop)).status_code == 201
     values = {
         "hook_id": [hook["id"] for hook in hooks],
         "job_id": [job],
         "gang_id": [gang],
         "lease_id": view["leases"],
-        "session_vk": [view["channel"]],
+        "session_vk": [view["channel"], hop["session_vk"]],
         "offer_id": [o["id"] for o in offers],
         "provider": [o["provider"] for o in offers],
         "sha256": ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
