@@ -37,7 +37,7 @@ const spec: Schemas["Spec"] = {
     max_duration_ms: 60_000, retry_on: [], retry_max: 0, idle_gpu_below: 0, idle_for_ms: 0, queue: false, priority: 0,
   },
 };
-const asked = { spec, session_vk, consumer_vkh, channels: [], spares: [] };
+const asked = { spec, session_vk, consumer_vkh, channels: [], spares: [], hop: "" };
 const job: Schemas["Job"] = given(await market.POST("/v1/jobs", { body: asked }));
 
 const missing = await market.GET("/v1/jobs/{job_id}", { params: { path: { job_id: "job_none" } } });
