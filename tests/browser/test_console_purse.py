@@ -14,7 +14,7 @@ from marketplace.chain.actions.handed_open import INPUT_DEPTH
 from marketplace.chain.encoding import txbytes
 from tests.browser.support.axe import both_themes
 from tests.browser.support.product import SECONDS, Console, Product, product, until
-from tests.browser.support.rental import ask, lovelace, pay, sign_in
+from tests.browser.support.rental import ask, finish_channel, lovelace, pay, sign_in
 from tests.browser.support.wallet import Wallet
 from tests.requires import need_devnet, need_docker
 
@@ -109,7 +109,7 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     assert fits(page, 390)
     page.set_viewport_size({"width": 1280, "height": 900})
 
-    page.get_by_role("button", name="Finish now").click()
+    finish_channel(page)
     expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
     until(lambda: tiles(page)["Free in the wallet"] > 98_000_000, "what came home, in the glance")
