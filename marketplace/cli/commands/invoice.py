@@ -140,7 +140,7 @@ def show(bill: Invoice, *, verified: bool, fees: int | None = None) -> None:
         out.print(_routed(way), markup=False)
     for hop in bill.hops:
         side = "to the router" if hop.into else "to the provider"
-        others = f", {show_ada(hop.blind)} of it for leases not shown here" if hop.blind else ""
+        others = f", {show_ada(hop.blind)} of it at most for leases not shown" if hop.blind else ""
         out.print(
             f"hop {hop.hop.hex()[:16]}… {side}  due {show_ada(hop.due)}{others}, signed"
             f" {show_ada(hop.signed)}",
@@ -151,6 +151,11 @@ def show(bill: Invoice, *, verified: bool, fees: int | None = None) -> None:
         out.print(
             f"signed for to the router and not seen to reach the provider:"
             f" {show_ada(bill.withheld)}",
+            markup=False,
+        )
+    if bill.unshown:
+        out.print(
+            f"claimed for leases that this bill does not show: {show_ada(bill.unshown)}",
             markup=False,
         )
     if bill.ahead:
@@ -198,6 +203,8 @@ def _verdict(bill: Invoice, *, verified: bool) -> str:
         return "nothing was agreed, so nothing is owed"
     if not verified:
         return "every signature and every figure holds; --verify compares it with the ledger"
+    if bill.reconciled and bill.unshown:
+        return "what is shown agrees with the ledger to the lovelace"
     if bill.reconciled:
         return "agrees with the ledger to the lovelace"
     if any(total.ended is None for total in (*bill.channels, *bill.hops)):

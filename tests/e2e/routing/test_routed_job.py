@@ -62,11 +62,9 @@ async def billed(env: dict[str, str], job: str) -> dict[str, Any]:
 
 
 async def settled(env: dict[str, str], job: str) -> dict[str, Any]:
-    """The bill, once the ledger shows its hop's end; empty until then. It is not ``reconciled``: the
-    hop's other leaf is another job's.
-    """
+    """The bill, once it is reconciled with the ledger; empty until then."""
     bill = await billed(env, job)
-    return bill if bill["hops"][0]["ended"] else {}
+    return bill if bill["reconciled"] else {}
 
 
 def test_a_second_job_over_the_router_makes_no_transaction(tmp_path: Path) -> None:
@@ -100,6 +98,7 @@ def test_a_second_job_over_the_router_makes_no_transaction(tmp_path: Path) -> No
                 assert one["spent"] == bill["owed"] + route["fee"] == route["signed_in"]
                 assert (route["reached"], route["withheld"]) == (bill["owed"], 0)
                 assert hop["claimed"] == hop["due"] == hop["signed"], bill
+                assert bill["unshown"] == hop["blind"] == hop["claimed"] - HOP_FEE - one["spent"]
                 paid += route["signed_in"]
             assert hop["claimed"] == paid + HOP_FEE
 

@@ -168,3 +168,25 @@ def test_a_hop_that_pays_somebody_else_is_not_the_routers(tmp_path: Path) -> Non
         assert (await tally(world, file)).returncode == 0
 
     run(story)
+
+
+def test_a_bill_that_shows_one_of_two_leases_says_what_was_claimed_for_the_rest(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> None:
+        into, out = await hops(world)
+        bill = evidence(into, out, show_out=False)
+        for part in ("leases", "channels"):
+            del bill[part][1]
+        file = tmp_path / "bill.json"
+        file.write_text(json.dumps(bill))
+        await take(world, into, ROUTER, total(bill, 0), end=True)
+        done = await tally(world, file)
+        said = " ".join(done.stdout.split())
+        assert done.returncode == 0 and "what is shown agrees with the ledger" in said, done
+        # job 1's lease: 2,000,000 and its fee; the other's 1,999,999 and 10,000 are the rest
+        assert "compute 2.000000 ADA + router 0.010000 ADA" in said, said
+        rest = "claimed for leases that this bill does not show: 2.009999 ADA"
+        assert rest in said, said
+
+    run(story)

@@ -45,6 +45,11 @@ def settled() -> Case:
     )  # fmt: skip
 
 
+def over(taken: int, **more: Any) -> Case:
+    """Both hops ended; the router took *taken* of a hop in that has another lease's leaf."""
+    return routed(claimed=(taken, 4_001), facts=(ended(taken), ended(4_001)), **more)
+
+
 HOLD: dict[str, Make] = {
     "routed: both hops": routed,
     "routed: reconciled": settled,
@@ -62,6 +67,11 @@ HOLD: dict[str, Make] = {
         claimed=(29_022, 4_001), facts=(ended(29_022), {})),
     "routed: ended, another lease's leaf claimed": lambda: routed(
         claimed=(29_799, 4_001), facts=(ended(29_799), {})),
+    "routed: reconciled, another lease's leaf unclaimed": lambda: over(29_022),
+    "routed: reconciled, a part of another lease's leaf claimed": lambda: over(29_400),
+    "routed: reconciled, another lease's leaf claimed": lambda: over(29_799),
+    "routed: reconciled, the consumer's own hop": lambda: routed(
+        out=False, claimed=(29_799, 0), facts=(ended(29_799), {})),
     "routed: nothing signed yet": lambda: nothing_signed(),
     "routed: the ledger is not asked": lambda: Case(routed().evidence, [None] * 4),
     "routed: no hops, and no leases": lambda: Case(
@@ -475,11 +485,13 @@ BREAK: dict[str, dict[str, Make]] = {
     "I7.hop_signed": {"more claimed than signed": claimed(0, 29_800)},
     "I7.hop_due": {
         "signed ahead and claimed": lambda: routed(signed=9000, claimed=(29_800, 4_000)),
+        "what was signed ahead, behind another lease's leaf": lambda: over(29_800, signed=9000),
         "more than the router's fee for its end": lambda: dear_end(),
         "the hop out: more than is owed": lambda: routed(passed=4100, claimed=(28_000, 4_002)),
         "the last receipt is missing": claimed_after_cut,
     },
     "I7.hop_ended": {
+        "another lease's leaf claimed in place of a due": lambda: over(29_021),
         "ended with less than was due": lambda: routed(
             claimed=(29_021, 4_000), facts=(ended(29_021), {})),
     },

@@ -648,7 +648,7 @@ def total(bill: Bill) -> dict[str, Any]:
     hops = [
         {
             "hop": hop["session_vk"].hex(), "into": hop["side"] == "in", "due": bill.due(hop),
-            "blind": bill.blind(hop), "signed": signed(hop), "ahead": signed(hop) - bill.due(hop), **known(facts),
+            "blind": bill.blind(hop), "unshown": unshown(bill, hop, facts), "signed": signed(hop), "ahead": signed(hop) - bill.due(hop), **known(facts),
         }
         for hop, facts in zip(
             bill.evidence["hops"] or [], ledger[len(bill.evidence["channels"]) :], strict=False
@@ -659,10 +659,11 @@ def total(bill: Bill) -> dict[str, Any]:
     ]
     settled = all(
         c["ended"] and c["claimed"] == min(c["signed"], c["owed"]) for c in channels
-    ) and all(h["ended"] and h["claimed"] == h["due"] and not h["blind"] for h in hops)
+    ) and all(h["ended"] and h["due"] - h["blind"] <= h["claimed"] <= h["due"] for h in hops)
     more = {
         "route_fee": sum(one["fee"] for one in routes),
         "withheld": sum(one["withheld"] for one in routes),
+        "unshown": sum(one["unshown"] or 0 for one in hops),
         "routes": routes, "hops": hops,
     }  # fmt: skip
     return {
@@ -676,6 +677,10 @@ def total(bill: Bill) -> dict[str, Any]:
         "channels": channels,
         **(more if hops else {}),
     }
+
+
+def unshown(bill: Bill, hop: Any, facts: dict[str, Any] | None) -> int | None:
+    return max(0, facts["claimed"] - (bill.due(hop) - bill.blind(hop))) if facts else None
 
 
 def known(facts: dict[str, Any] | None) -> dict[str, Any]:

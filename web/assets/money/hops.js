@@ -40,7 +40,7 @@ import { feeOf, offerOf, paidMessage, readStatement, signs, treeOf } from "./rou
  * @property {bigint} withheld
  */
 
-/** @typedef {{hop: string, into: boolean, due: bigint, blind: bigint, signed: bigint, ahead: bigint, facts: Facts | null}} HopLine */
+/** @typedef {{hop: string, into: boolean, due: bigint, blind: bigint, unshown: bigint | null, signed: bigint, ahead: bigint, facts: Facts | null}} HopLine */
 /** @typedef {(vk: string, lease?: string) => string} Told which receipts hang on what was refused */
 
 /** @type {(a: bigint, b: bigint) => bigint} */
@@ -213,10 +213,20 @@ function refuseLease({ terms }, rule, way, why, told) {
 }
 
 /** @type {(book: HopBook, facts: Facts | null) => HopLine} */
-export const hopLine = ({ row, into, due, blind, signed }, facts) => ({ hop: row.session_vk, into, due, blind, signed, ahead: signed - due, facts });
+export const hopLine = ({ row, into, due, blind, signed }, facts) => {
+  const more = facts && BigInt(facts.claimed) - (due - blind); // for leases that are not shown
+  return { hop: row.session_vk, into, due, blind, unshown: more !== null && more < 0n ? 0n : more, signed, ahead: signed - due, facts };
+};
 
-/** Whether the hop ended with exactly what was due. */
-export const isSettled = (/** @type {HopLine} */ { facts, due, blind }) => Boolean(facts?.ended) && BigInt(facts?.claimed ?? -1) === due && blind === 0n;
+/**
+ * Whether the hop ended with all that was due for what is shown, and for the rest with no more than was signed for it.
+ * @type {(hop: HopLine) => boolean}
+ */
+export function isSettled({ facts, due, blind }) {
+  if (!facts?.ended) return false;
+  const claimed = BigInt(facts.claimed);
+  return due - blind <= claimed && claimed <= due;
+}
 
 /** @type {(one: Passage, owed: bigint, hops: HopBook[]) => RouteLine} */
 export function routeLine(one, owed, hops) {

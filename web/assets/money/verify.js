@@ -65,6 +65,7 @@ import { passageOf } from "./routes.js";
  * @property {boolean} reconciled
  * @property {bigint} [route_fee] this and what follows: with routed leases only
  * @property {bigint} [withheld] signed for to a router, and not seen to reach the provider
+ * @property {bigint} [unshown] claimed over hops for leases that are not in the evidence
  * @property {RouteLine[]} [routes]
  * @property {HopLine[]} [hops]
  */
@@ -319,7 +320,7 @@ function bill(job, books, ledger, hops, routed) {
     unsigned: sum([...channels.map(({ owed, signed }) => beyond(owed, signed)), ...ways.map(({ owed, reached }) => owed - reached)]),
     ahead: sum([...channels, ...over].map(({ ahead }) => ahead)), // signed for beyond what was delivered: nobody's due
     reconciled: channels.length + over.length > 0 && ended && over.every(isSettled),
-    ...(over.length ? { route_fee: sum(ways.map(({ fee }) => fee)), withheld: sum(ways.map(({ withheld }) => withheld)), routes: ways, hops: over } : {}),
+    ...(over.length ? { route_fee: sum(ways.map(({ fee }) => fee)), withheld: sum(ways.map(({ withheld }) => withheld)), unshown: sum(over.map(({ unshown }) => unshown ?? 0n)), routes: ways, hops: over } : {}),
   };
 }
 

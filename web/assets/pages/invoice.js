@@ -104,7 +104,7 @@ function verdict(invoice, ledger, trouble) {
     return make("li", { class: checked ? "ok" : "" }, text, checked ? "" : " (the chain was not asked)");
   });
   const line =
-    invoice.reconciled ? make("p", { class: "good verdict", id: "reconciled" }, make("span", { class: "seal", "aria-hidden": "true" }, "✓"), "Verified to the lovelace: receipts, vouchers and chain agree.")
+    invoice.reconciled ? make("p", { class: "good verdict", id: "reconciled" }, make("span", { class: "seal", "aria-hidden": "true" }, "✓"), invoice.unshown ? `Verified to the lovelace, as far as this bill shows it: ${ada(invoice.unshown)} more were claimed for leases that it does not show.` : "Verified to the lovelace: receipts, vouchers and chain agree.")
     : told ? make("p", { id: "so-far" }, "Everything holds so far. The channel is still open: it is compared again once it has ended.")
     : make("p", { id: "so-far" }, `What was signed holds. ${trouble || "The chain shows no block with this channel yet"}.`);
   say(line, make("ul", { class: "checks" }, ...rows));

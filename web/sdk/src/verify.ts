@@ -18,7 +18,7 @@ export interface VerifyOptions {
 
 /**
  * The bill that *evidence* (or its text, as the API and `tally invoice --evidence` give it) proves. `reconciled`: every
- * channel has ended on the chain with exactly what was due. Broken names the rule that does not hold; BILL_INCOMPLETE;
+ * channel has ended on the chain with exactly what was due for the leases shown; `unshown` was claimed for others. Broken names the rule that does not hold; BILL_INCOMPLETE;
  * CHAIN_UNREAD where the chain cannot be read.
  */
 export async function verify(evidence: Evidence | string, { chain = null, books = [] }: VerifyOptions = {}): Promise<Bill> {

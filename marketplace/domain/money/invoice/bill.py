@@ -85,12 +85,14 @@ class HopTotal:
     """One hop, *into* the router or out of it: what may be claimed, and what was.
 
     *due* is the most: *blind* lovelace of it are for leases that are not in the evidence.
+    *unshown*: what was claimed beyond the rest, so for those leases alone.
     """
 
     hop: bytes
     into: bool
     due: int
     blind: int
+    unshown: int | None
     signed: int
     ahead: int
     claimed: int | None
@@ -101,8 +103,15 @@ class HopTotal:
 
     @property
     def settled(self) -> bool:
-        """Whether it ended with exactly what was due, and nothing is left open."""
-        return bool(self.ended) and self.claimed == self.due and not self.blind
+        """Whether it ended with all that was due for what is shown, and for the rest with no more
+        than was signed for it.
+        """
+        claimed = self.claimed
+        return (
+            bool(self.ended)
+            and claimed is not None
+            and (self.due - self.blind <= claimed <= self.due)
+        )
 
 
 @dataclass(frozen=True)
@@ -145,8 +154,17 @@ class Invoice:
         return sum(total.ahead for total in (*self.channels, *self.hops))
 
     @property
+    def unshown(self) -> int:
+        """Claimed over hops for leases that are not in the evidence: no part of this bill, and no
+        more than was signed for them.
+        """
+        return sum(hop.unshown or 0 for hop in self.hops)
+
+    @property
     def reconciled(self) -> bool:
-        """Whether every channel and hop has ended on the ledger, with its due to the lovelace."""
+        """Whether every channel and hop has ended on the ledger, with what is due for the leases
+        of the evidence to the lovelace; :attr:`unshown` is the rest.
+        """
         return bool(self.channels or self.hops) and (
             all(t.ended and t.claimed == min(t.signed, t.owed) for t in self.channels)
             and all(hop.settled for hop in self.hops)
@@ -157,6 +175,7 @@ class Invoice:
         routed = {
             "route_fee": self.route_fee,
             "withheld": self.withheld,
+            "unshown": self.unshown,
             "routes": [_plain(one) for one in self.routes],
             "hops": [_plain(hop) for hop in self.hops],
         }

@@ -40,6 +40,7 @@ def hop_total(book: HopBook, facts: LedgerFacts | None) -> HopTotal:
         into=book.into,
         due=book.due,
         blind=book.blind,
+        unshown=max(facts.claimed - (book.due - book.blind), 0) if facts else None,
         signed=book.signed,
         ahead=book.signed - book.due,
         claimed=facts.claimed if facts else None,
