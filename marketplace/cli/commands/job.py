@@ -131,7 +131,7 @@ def run(
         typer.Option(
             "--detach",
             "-d",
-            help="Return once it is paid for; a `tally payer run` must pay on within a minute.",
+            help="Return once it is agreed to; a `tally payer run` that runs already pays for it.",
         ),
     ] = False,
     outputs: Annotated[

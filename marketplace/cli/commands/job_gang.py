@@ -17,6 +17,7 @@ from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
+from marketplace.client.payer.standing_by import somebody_pays
 from marketplace.client.sdk.gang import Gang
 from marketplace.client.sdk.job import Job
 from marketplace.domain.units import show_ada
@@ -34,6 +35,8 @@ async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         return True
 
     async with at_market(where, keep=wish.keep) as opened:
+        if wish.detach:
+            somebody_pays(opened.runner.purse.channels, opened.url)
         gang = await opened.run_gang(loaded, confirm=confirm)
         if wish.detach:
             _say(gang, wish, False)
@@ -88,10 +91,7 @@ def _say(gang: Gang, wish: Wish, settled: bool) -> None:
             f"member {at}  {row['job']}  {told}  {show_ada(gang.members[at].spent)}", markup=False
         )
     if wish.detach:
-        out.print(
-            f"{gang.id} runs; {PAY_ON}",
-            markup=False,
-        )
+        out.print(f"{gang.id} runs; {PAY_ON}", markup=False)
     else:
         told = f"{gang.id}: {show_ada(gang.spent)}{kept_text(gang.members)}"
         out.print(told, markup=False)

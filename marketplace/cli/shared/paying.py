@@ -35,6 +35,7 @@ from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.channel_payer import Paid
+from marketplace.client.payer.standing_by import somebody_pays
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
@@ -44,7 +45,7 @@ from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import show_ada, show_duration
 
 SETTLE_S: Final = 90.0
-PAY_ON: Final = "it ends unpaid within a minute unless `tally payer run` pays for it"
+PAY_ON: Final = "`tally payer run` pays for it from here on"
 _LAST_WORDS_S: Final = 15.0
 
 
@@ -188,16 +189,14 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
             out.print(offered_text(offered), markup=False)
 
     async with at_market(where, keep=wish.keep, route=wish.route) as opened:
+        if wish.detach:
+            somebody_pays(opened.runner.purse.channels, opened.url)
         silence = opened.listen(_waiting)
         job = await opened.run(loaded, confirm=None if wish.yes else confirm, shown=shown)
         silence()
         if wish.detach:
             summary = {"job": job.id, "state": "STARTING"}
-            _say(
-                wish.as_json,
-                summary,
-                f"{job.id} runs; {PAY_ON}",
-            )
+            _say(wish.as_json, summary, f"{job.id} runs; {PAY_ON}")
             return DONE
         with progress() as bar:
             task = bar.add_task("starting", total=None, cost=show_ada(0))

@@ -39,7 +39,7 @@ def asked_for(folder: Path, session_vk: bytes) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _locked(guard, fcntl.LOCK_SH, folder)
+        return not locked(guard, fcntl.LOCK_SH, folder)
     finally:
         os.close(guard)
 
@@ -79,19 +79,20 @@ async def _waited(
     except OSError as error:
         raise disk.fault(error, "a channel cannot be waited for", path) from error
     try:
-        mine = _locked(guard, fcntl.LOCK_EX, path)
+        mine = locked(guard, fcntl.LOCK_EX, path)
         if not mine and waits is not None:
             await waits()
         until = anyio.current_time() + wait_s
         while not mine and anyio.current_time() < until:
             await anyio.sleep(LOOK_S * (0.5 + random.random()))
-            mine = _locked(guard, fcntl.LOCK_EX, path)
+            mine = locked(guard, fcntl.LOCK_EX, path)
         yield mine
     finally:
         os.close(guard)
 
 
-def _locked(guard: int, how: int, path: Path) -> bool:
+def locked(guard: int, how: int, path: Path) -> bool:
+    """Take *how* of the lock on the open file *guard*, *path*; False if another process has it."""
     try:
         fcntl.flock(guard, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -58,7 +58,7 @@ def test_a_daemon_pays_for_a_job_whose_client_has_gone(tmp_path: Path) -> None:
 
 
 def test_a_daemon_pays_for_what_was_delivered_while_nobody_did(tmp_path: Path) -> None:
-    """``tally job run --detach``, two ticks, a pause; then ``tally payer run``, by another name."""
+    """A client that dies, two ticks, a pause; then ``tally payer run``, by another name."""
 
     async def tell(world: World) -> None:
         shell, provider = Shell(world), world.provider

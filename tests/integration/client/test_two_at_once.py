@@ -31,6 +31,7 @@ from tests.integration.support.chain import ADA, BY_HAND, World, run
 from tests.integration.support.client import PASSPHRASE, story
 from tests.integration.support.client import World as Clients
 from tests.integration.support.door import Answer, door
+from tests.integration.support.payer import paying
 from tests.unit.support.adapter import core_job, offer, terms_for
 
 ROUNDS = 20
@@ -122,10 +123,11 @@ def test_two_commands_at_once_both_run_their_job(tmp_path: Path) -> None:
         async def command() -> None:
             done.append(await shell.tally("job", "run", str(job), "--yes", "--detach"))
 
-        for _ in range(3):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(command)
-                tasks.start_soon(command)
+        async with paying(shell):
+            for _ in range(3):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(command)
+                    tasks.start_soon(command)
         assert [(one.returncode, one.stderr) for one in done if one.returncode] == []
         shown = (await shell.json("purse", "show"))["channels"]
         opened = [bytes.fromhex(channel["open_tx"]) for channel in shown]

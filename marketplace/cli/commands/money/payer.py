@@ -26,6 +26,7 @@ from marketplace.cli.shared.refusals import guarded
 from marketplace.cli.shared.screen import err
 from marketplace.client.net.http import MarketFault
 from marketplace.client.payer.channel_payer import Paid
+from marketplace.client.payer.standing_by import standing_by
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.money.keep import KEEP
@@ -103,13 +104,13 @@ async def _serve(
 
     async with at_market(where, keep=keep, close_after_s=close_after) as opened:
         opened.listen(heard)
-        _say(
-            as_json, {"event": "ready", "market": where.market, "purse": opened.runner.till.address}
-        )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_told, tasks.cancel_scope)
-            tasks.start_soon(_look_after, opened, as_json)
-            tasks.start_soon(_watch_balance, opened, warn_below, as_json)
+        with standing_by(opened.runner.purse.channels, opened.url):
+            ready = {"market": where.market, "purse": opened.runner.till.address}
+            _say(as_json, {"event": "ready", **ready})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_told, tasks.cancel_scope)
+                tasks.start_soon(_look_after, opened, as_json)
+                tasks.start_soon(_watch_balance, opened, warn_below, as_json)
 
 
 async def _until_told(scope: anyio.CancelScope) -> None:
