@@ -40,6 +40,8 @@ class PayerHub:
     def tell(self, session_vk: bytes, message: wire.Message) -> bool:
         """To every payer that speaks for this channel; False when none is here."""
         heard = False
+        if isinstance(message, wire.PaidSent):
+            self.market.told.note(message.lease, message.amount, self.market.now)
         for connection in list(self.by_channel.get(session_vk, ())):
             if isinstance(message, wire.ReceiptSent):
                 _note(connection, session_vk, message.receipt.receipt.seq)

@@ -24,6 +24,7 @@ from marketplace.market.state.open_quotes import OpenQuotes
 from marketplace.market.state.reputes import Reputes
 from marketplace.market.state.starts import Starts
 from marketplace.market.state.tick_book import Book, Ticks, UsedKeys
+from marketplace.market.state.told import Told
 
 log = structlog.get_logger("market")
 MATCHER: Final = "matcher"
@@ -82,6 +83,7 @@ class Market:
     paying: Paying = field(default_factory=Paying)
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
     looks: Looks = field(default_factory=Looks)
+    told: Told = field(default_factory=Told)
     starts: Starts = field(init=False)
     exchange: Exchange | None = None  # what an ADA is worth elsewhere: shown, never charged by
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0

@@ -51,7 +51,8 @@ def sums(state: State, lease: str) -> Sums | None:
     known = state.book.leases[route.terms]
     came = state.book.hops_in[known.hop_in].amount(route.terms)
     confirmed = known.paid.amount if known.paid is not None else 0
-    return Sums(known.owed, reach(came, known.route_bps), confirmed)
+    gone = state.hops_in[known.hop_in].seen is Seen.ENDED
+    return Sums(known.owed, reach(came, known.route_bps), confirmed, gone)
 
 
 def evidence(

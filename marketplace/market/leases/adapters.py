@@ -53,8 +53,8 @@ from marketplace.market.leases import hops, ticks
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
+from marketplace.market.state.told import ANSWER_MS
 
-UNANSWERED_MS: Final = 1_000  # after a receipt was taken: a payer that is there answers at once
 LOG_ROW: Final = 256  # bytes that a chunk of log counts at least
 MOST_OUTPUTS: Final = 1_000  # of one job
 MOST_EVENTS: Final = (
@@ -287,9 +287,11 @@ class Adapters:
         if lease.hop and not routes.unpaid(market, lease):
             return False
         voucher = await market.store.get(VoucherRecord, lease.session_vk)
+        answered = voucher.cumulative if voucher is not None else 0
+        sums = routes.sums(market, lease.id) if lease.hop else None
         unanswered = await market.store.find(
-            ReceiptRecord, lease=lease.id, at_ms__le=market.now - UNANSWERED_MS, limit=1,
-            channel_owed__gt=voucher.cumulative if voucher is not None else 0,
+            ReceiptRecord, lease=lease.id, at_ms__le=market.now - ANSWER_MS, limit=1,
+            channel_owed__gt=sums.received if sums is not None else answered,
         )  # fmt: skip
         return bool(unanswered)
 

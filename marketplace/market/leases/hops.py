@@ -45,4 +45,8 @@ def at_welcome(market: Market, provider: str) -> Sequence[wire.Message]:
 
 def at_subscription(market: Market, session_vk: bytes) -> Sequence[wire.Message]:
     """What a payer that just subscribed is told, if it is a hop that it speaks for."""
-    return market.router.resume(session_vk) if market.router is not None else ()
+    said = market.router.resume(session_vk) if market.router is not None else ()
+    for one in said:
+        if isinstance(one, wire.PaidSent):
+            market.told.note(one.lease, one.amount, market.now)
+    return said

@@ -8,6 +8,7 @@ to it once the store has it, an end once that is written. Whatever was not said 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -17,7 +18,7 @@ from marketplace.domain.money.receipt import Receipt
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.market.base.errors import RouterAway
 from marketplace.market.base.records import Lease, ReceiptRecord
-from marketplace.market.base.routing import Router
+from marketplace.market.base.routing import Router, Sums
 from marketplace.market.context import Market, log
 from marketplace.market.core.decide import decide
 from marketplace.market.core.ending import LIVE, lacks
@@ -62,12 +63,21 @@ async def drop(market: Market, lease_id: str) -> None:
         log.warning("route", lease=lease_id, error=error.line())
 
 
-def unpaid(market: Market, lease: Lease) -> bool:
-    """Whether the consumer of a routed lease owes what it has to pay by now, and could; False where
-    no router can say so.
+def sums(market: Market, lease_id: str) -> Sums | None:
+    """A routed lease's money, with no more of what its provider confirmed than its payer was told
+    here in time to answer. None where no router can say so.
     """
-    sums = market.router.sums(lease.id) if market.router is not None else None
-    return sums is not None and not sums.gone and lacks(lease, sums)
+    found = market.router.sums(lease_id) if market.router is not None else None
+    if found is None:
+        return None
+    told = market.told.amount(lease_id, market.now)
+    return replace(found, confirmed=min(found.confirmed, told))
+
+
+def unpaid(market: Market, lease: Lease) -> bool:
+    """Whether the consumer of a routed lease owes what it has to pay by now, and could."""
+    known = sums(market, lease.id)
+    return known is not None and not known.gone and lacks(lease, known)
 
 
 async def reconcile(market: Market) -> None:
@@ -102,8 +112,10 @@ async def _carry(market: Market, router: Router, lease: Lease) -> None:
 async def _tell_owed(market: Market, router: Router, leases: list[str]) -> None:
     last = await market.store.newest(ReceiptRecord, "lease", "tick", leases)
     for lease in leases:
-        sums, found = router.sums(lease), last.get(lease)
-        if sums is not None and found is not None and (found.final or found.lease_owed > sums.owed):
+        known, found = router.sums(lease), last.get(lease)
+        if known is None or found is None:
+            continue
+        if found.final or found.lease_owed > known.owed:
             await router.owes(lease, found.lease_owed, found.final)
 
 

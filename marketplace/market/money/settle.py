@@ -16,6 +16,7 @@ from marketplace.market.base.ports import Change, Claimable, Ledger, Sighting
 from marketplace.market.base.records import Channel, Lease, ReceiptRecord, Tx, VoucherRecord
 from marketplace.market.context import TRIES, Market, log
 from marketplace.market.core.inputs import Accounted
+from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_lease
 
 FOLLOWED: Final = (TxState.BUILT, TxState.SUBMITTED, TxState.SEEN, TxState.ROLLED_BACK)
@@ -37,7 +38,7 @@ async def end_if_settled(market: Market, lease_id: str) -> None:
         last.channel_owed if last is not None else 0,
         voucher.cumulative if voucher is not None else None,
         await market.store.get(Channel, lease.session_vk),
-        market.router.sums(lease_id) if lease.hop and market.router is not None else None,
+        routes.sums(market, lease_id) if lease.hop else None,
     )
     await change_lease(market, lease_id, asked)
 

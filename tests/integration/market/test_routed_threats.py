@@ -215,7 +215,7 @@ def test_who_pays_the_router_is_not_blamed_for_what_it_withholds_and_who_pays_no
                 world.router.lies = {lie}
             for _ in range(2):
                 await world.adapter.tick(lease)
-            await anyio.sleep(1.3)  # a payer that is there answers at once (UNANSWERED_MS)
+            await anyio.sleep(1.3)  # a payer that is there answers at once (ANSWER_MS)
             await world.adapter.finish(lease, "UNPAID")
             await state(world.client, (await leased(world, lease)).job, "ENDING", "ENDED")
             answer = await world.post()
