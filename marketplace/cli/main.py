@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from marketplace.cli.shared.refusals import DONE, Declined, UsageError, guarded, wants_json
 
@@ -77,6 +78,10 @@ def load(name: str) -> typer.Typer:
     libraries.
     """
     entry = COMMANDS[name]
+    # httpx imports its own command line wherever click is installed: with click, pygments and
+    # rich's bars that costs more than the rest of httpx, and no command here uses it. A module
+    # that is None counts as not installed, and httpx does without.
+    sys.modules.setdefault("httpx._main", cast(ModuleType, None))
     try:
         module = importlib.import_module(f"marketplace.cli.{entry.module}")
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from marketplace.console.said import why_ended
 from marketplace.domain.metering.kinds import show_units
+from marketplace.domain.sold import nominal_least
 from marketplace.domain.units import (
     LOVELACE_PER_ADA,
     MICRO,
@@ -21,7 +22,6 @@ from marketplace.domain.units import (
     hourly,
     show_duration,
 )
-from marketplace.domain.work.jobfile import nominal_least
 from marketplace.market.state.exchange import Exchange, worth
 
 _HERE: Final = Path(__file__).resolve().parents[1]

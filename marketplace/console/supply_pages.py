@@ -13,10 +13,9 @@ from marketplace.console import series
 from marketplace.console.page import MaybeViewer, page
 from marketplace.console.rendering import per_hour, per_second
 from marketplace.domain.isolation import Isolation
-from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.sold import model_matches, nominal_least
 from marketplace.domain.supply.lines import CORES
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.jobfile import nominal_least
 from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Price, Range, Resources
 from marketplace.market.base.records import Lease
 from marketplace.market.jobs import jobs

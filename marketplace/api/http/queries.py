@@ -8,7 +8,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from marketplace.domain.errors import Malformed
-from marketplace.domain.work.jobfile.nodes import nearest
+from marketplace.domain.nearest import nearest
 
 
 class UnknownQuery(Malformed):

@@ -16,7 +16,7 @@ from marketplace.api.schemas.names import OfferId, ProviderVk
 from marketplace.api.schemas.shape import Shape, text_of
 from marketplace.domain.errors import Fault, NotFound
 from marketplace.domain.metering.kinds import CORE, GPU
-from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.sold import model_matches
 from marketplace.domain.supply.lines import CORES, fitting, lines
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.units import WHOLE

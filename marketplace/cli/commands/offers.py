@@ -14,20 +14,19 @@ import typer
 
 from marketplace.cli.shared.options import DEFAULT_MARKET, Json
 from marketplace.cli.shared.options import Market as MarketOption
-from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.printing import device_text, print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
-from marketplace.cli.shared.tables import device_text
+from marketplace.cli.shared.silence import told_when_silent
 from marketplace.client.net.answers import OfferAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read_all
 from marketplace.domain.errors import Malformed
 from marketplace.domain.isolation import want_isolation
 from marketplace.domain.metering.kinds import CORE, GPU, KINDS, show_rate
-from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.nearest import nearest
+from marketplace.domain.sold import model_matches, nominal_least
 from marketplace.domain.units import parse_rate_micro, parse_size_mib
-from marketplace.domain.work.jobfile import nominal_least
-from marketplace.domain.work.jobfile.nodes import nearest
 
 app = typer.Typer(help="Search what providers offer.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -207,7 +206,8 @@ def search(
     async def story() -> None:
         terms = parse_query(query)
         async with aclosing(Http(market)) as http:
-            answer = await http.all("/v1/offers", limit=10_000)
+            with told_when_silent(market):
+                answer = await http.all("/v1/offers", limit=10_000)
         standing = read_all(OfferAnswer, answer, "offers")
         rows = [row for offer in standing for row in rows_of(offer)]
         rows.sort(key=lambda row: (row["resource"], row["rate_micro"], row["offer"]))

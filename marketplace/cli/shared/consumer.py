@@ -6,13 +6,14 @@ Commands that pay have :mod:`marketplace.cli.shared.paying`, which takes longer 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from marketplace.cli.shared.options import Where
+from marketplace.cli.shared.silence import told_when_silent
 from marketplace.client.sdk.read_only import Reader
 from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
@@ -22,12 +23,15 @@ from marketplace.disk import private_folder
 async def reading(where: Where) -> AsyncGenerator[Reader]:
     """The market of *where*, signed in to with the purse; nothing is paid."""
     purse = await anyio.to_thread.run_sync(load_purse, where.home)
-    async with Reader(
+    reader = Reader(
         where.market,
         wallet=purse,
         chain_url=where.chain_url or None,
         project_id=where.project_id or None,
-    ) as opened:
+    )
+    async with AsyncExitStack() as stack:
+        with told_when_silent(where.market):
+            opened = await stack.enter_async_context(reader)
         yield opened
 
 

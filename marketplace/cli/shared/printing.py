@@ -19,6 +19,7 @@ from marketplace.cli.shared.refusals import Declined
 from marketplace.cli.shared.screen import out
 
 _PIPED_WIDTH: Final = 1000
+_SIMULATED: Final = "SIMULATED"
 
 
 def print_json(value: object) -> None:
@@ -105,6 +106,12 @@ def show(table: Table) -> None:
     else:  # a console's own width is the most that a print may ask for
         wide = Console(file=out.file, width=_PIPED_WIDTH, highlight=False, emoji=False)
         wide.print(table)
+
+
+def device_text(name: str, simulated: bool) -> str:
+    """A device's name, marked once where it is simulated (most such names say so themselves)."""
+    marked = not simulated or _SIMULATED in name.upper()
+    return name if marked else f"{_SIMULATED} {name}".strip()
 
 
 def confirm_spend(what: str, yes: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from marketplace.cli.shared.printing import print_table, show
+from marketplace.cli.shared.printing import device_text, print_table, show
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.services import services
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
@@ -17,13 +17,6 @@ from marketplace.domain.money.chain_fees import JobFees
 from marketplace.domain.units import show_ada
 
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
-_SIMULATED: Final = "SIMULATED"
-
-
-def device_text(name: str, simulated: bool) -> str:
-    """A device's name, marked once where it is simulated (most such names say so themselves)."""
-    marked = not simulated or _SIMULATED in name.upper()
-    return name if marked else f"{_SIMULATED} {name}".strip()
 
 
 def job_row(job: JobAnswer) -> tuple[object, ...]:

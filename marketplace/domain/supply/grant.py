@@ -15,6 +15,7 @@ from typing import Final
 from marketplace.domain import canonical
 from marketplace.domain.metering.kinds import CORE, GPU, Resource
 from marketplace.domain.money.terms import Terms, TermsRefused
+from marketplace.domain.sold import model_matches
 from marketplace.domain.supply.hardware import Gpu, HostHardware
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
@@ -124,12 +125,3 @@ def _fitting(
 def _fits(gpu: Gpu, need: GpuNeed) -> bool:
     model = not need.models or any(model_matches(asked, gpu.model) for asked in need.models)
     return model and need.vram.least <= gpu.vram_mib <= need.vram.most
-
-
-def model_matches(asked: str, model: str) -> bool:
-    """Whether a job's ``H100`` means the device ``NVIDIA H100 80GB HBM3``: its words, in a row,
-    whatever the case.
-    """
-    words, wanted = model.casefold().split(), asked.casefold().split()
-    ends = range(len(wanted), len(words) + 1)
-    return bool(wanted) and any(words[end - len(wanted) : end] == wanted for end in ends)

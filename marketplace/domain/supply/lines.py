@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from marketplace.domain.supply.grant import model_matches
+from marketplace.domain.sold import model_matches
 from marketplace.domain.supply.hardware import Gpu
 from marketplace.domain.supply.offer import Offer
 

@@ -13,7 +13,8 @@ from functools import cache
 from typing import Final
 
 from marketplace.domain.isolation import Isolation
-from marketplace.domain.supply.grant import model_matches, of_block
+from marketplace.domain.sold import model_matches
+from marketplace.domain.supply.grant import of_block
 from marketplace.domain.supply.hardware import Gpu as Device
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import WHOLE

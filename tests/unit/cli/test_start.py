@@ -18,8 +18,12 @@ HEAVY = (
     "numpy",
     "docker",
     "pydantic",
+    "click",
+    "pygments",
 )
-"""The dear ones: pycardano and ogmios alone cost 1.6 s of CPU."""
+"""The dear ones: pycardano and ogmios alone cost 1.6 s of CPU; click and pygments come with httpx,
+for a command line of its own.
+"""
 
 FOR_COMMANDS = ("typer", "rich", "httpx", "anyio", "cbor2", "nacl")
 """What every command needs and the program's name and release do not."""
@@ -75,6 +79,12 @@ def test_reading_commands_do_not_wait_for_what_builds_transactions(
     found = imported(str(tmp_path), *words)
     assert "marketplace" in found  # the command itself was loaded
     assert not found & set(HEAVY)
+
+
+def test_a_search_reads_no_job_and_checks_no_signature(tmp_path: object) -> None:
+    found = imported(str(tmp_path), "offers", "search")
+    assert "httpx" in found  # the market was asked
+    assert "nacl" not in found
 
 
 def test_the_release_is_said_without_what_commands_need(tmp_path: object) -> None:

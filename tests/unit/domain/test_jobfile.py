@@ -13,6 +13,7 @@ import pytest
 
 from marketplace.client.jobs import jobfiles
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.sold import nominal_least
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import (
     BadValue,
@@ -22,7 +23,6 @@ from marketplace.domain.work.jobfile import (
     MissingKey,
     UnknownKey,
     WrongType,
-    nominal_least,
 )
 from marketplace.domain.work.parts import UNLIMITED, Gang, GpuNeed, Port, Range, Resources
 from marketplace.domain.work.workload import Egress, EgressMode

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from marketplace.client.jobs import jobfiles
 from marketplace.domain.isolation import Isolation
+from marketplace.domain.sold import nominal_least
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.jobfile import nominal_least, write
+from marketplace.domain.work.jobfile import write
 from marketplace.domain.work.parts import (
     UNLIMITED,
     FileIn,

@@ -23,7 +23,7 @@ from marketplace.domain.work.jobfile.nodes import (
     UnknownKey,
     WrongType,
 )
-from marketplace.domain.work.jobfile.parse import JobFile, Source, nominal_least, parse
+from marketplace.domain.work.jobfile.parse import JobFile, Source, parse
 from marketplace.domain.work.jobfile.values import Section
 from marketplace.domain.work.jobfile.write import write
 
@@ -48,7 +48,6 @@ __all__ = [
     "Table",
     "UnknownKey",
     "WrongType",
-    "nominal_least",
     "parse",
     "write",
 ]

@@ -14,8 +14,6 @@ Lines and columns count from 1.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -144,13 +142,6 @@ class Notes:
             path=first.path,
             problems=[f"{p.kind.code}: {p}" for p in ordered],
         )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'model'?``, or the known names when none is near."""
-    names = list(known)
-    near = difflib.get_close_matches(word.casefold()[:60], names, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(names)}"
 
 
 MAX_BYTES: Final = 128 * 1024

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, Literal
 
 from marketplace.domain.isolation import Isolation
+from marketplace.domain.sold import nominal_least
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import values
 from marketplace.domain.work.jobfile.nodes import (
@@ -186,14 +187,6 @@ def _gpu(notes: Notes, node: Node, path: str) -> GpuNeed | None:
         vram=Range(nominal_least(vram.least), vram.most),
         share=s.take("share", whole(1, 1000), 1000),
     )
-
-
-def nominal_least(mib: int) -> int:
-    """The least that a device sold as *mib* shows: drivers and ECC keep up to 7 % for themselves.
-
-    NVML says 23028 MiB for an A10 of 24 GB, 15360 for a T4 of 16 GB, 81559 for an H100 of 80 GB.
-    """
-    return mib * 93 // 100
 
 
 def _at_least(

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from marketplace.domain import units
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.nearest import nearest
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
     DuplicateKey,
@@ -26,7 +27,6 @@ from marketplace.domain.work.jobfile.nodes import (
     Table,
     UnknownKey,
     WrongType,
-    nearest,
 )
 from marketplace.domain.work.parts import UNLIMITED, Range
 
