@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -87,18 +86,17 @@ def test_an_endless_script_holds_nobody_up(
     raw = spending(locked, world.coin(ALICE, 5 * ADA), None)
     answer(client, raw)  # loads the machine
     height = served.devnet.status()["height"]
-    slowest = 0.0
+    overtook = 0
     with ThreadPoolExecutor(3) as room:
         running = [room.submit(answer, client, raw) for _ in range(3)]
-        asked = 0
-        while not all(one.done() for one in running):
-            begun = time.monotonic()
+        while not all(ended := [one.done() for one in running]):
             client.get("/blocks/latest").raise_for_status()
             world.coin(ALICE, 2 * ADA)
-            slowest, asked = max(slowest, time.monotonic() - begun), asked + 1
+            overtook += [one.done() for one in running] == ended
         found = [one.result() for one in running]
-    assert served.devnet.status()["height"] > height and asked > 3
-    assert slowest < 3, "a read and a payment waited for an evaluation"
+    # Who waits for an evaluation is served when one ends: three times at most.
+    assert served.devnet.status()["height"] > height
+    assert overtook > len(running), "a read and a payment waited for an evaluation"
     for one in found:
         ((failure,),) = one["result"]["EvaluationFailure"]["ScriptFailures"].values()
         assert PARAMETERS["max_tx_ex_mem"] in failure["validatorFailed"]["error"]
