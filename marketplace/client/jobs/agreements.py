@@ -43,6 +43,7 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.chain_fees import job_fees
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job import JobSpec
 
 ROOM: Final = 5_000_000
@@ -173,6 +174,10 @@ class Agreements:
         """Sign, fund, and tell the market, step by step as :mod:`agreeing` has them. Repeatable: a
         channel that is open is not opened again.
         """
+        with self.payers.pinned(offered.quote.terms.session_vk):
+            return await self._accept(offered)
+
+    async def _accept(self, offered: CheckedQuote) -> ChannelPayer:
         job = offered.job
         frozen = agreeing.freezes(offered, self.channels.own(job))
         for freeze in frozen:
@@ -195,6 +200,8 @@ class Agreements:
             case Sign(cap):
                 await self._channel(terms.session_vk).agree(quote.signed, cap)
             case OpenChannel(amount):
+                if self._channel(terms.session_vk).facts.state is ChannelStage.ENDED:
+                    raise QuoteRefused("the channel of this quote was given up meanwhile")
                 ref = await self.till.open(terms, amount)
                 await self._channel(terms.session_vk).opened(ref.tx_id.hex(), ref.index, None)
             case TopUp(amount):

@@ -131,11 +131,12 @@ class Hops:
             keep_ms=KEEP_MS,
             router=(signed.body.hex(), signed.signature.hex(), owner.hex()),
         )
-        held = await self.payers.create(facts, session)
-        assert isinstance(held, HopPayer)
-        amount = pays + await self.till.reserve(held.agreed, pays)
-        ref = await self.till.open(held.agreed, amount)
-        await held.opened(ref.tx_id.hex(), ref.index, None)
+        with self.payers.pinned(session.verify_key):
+            held = await self.payers.create(facts, session)
+            assert isinstance(held, HopPayer)
+            amount = pays + await self.till.reserve(held.agreed, pays)
+            ref = await self.till.open(held.agreed, amount)
+            await held.opened(ref.tx_id.hex(), ref.index, None)
         return held
 
     async def announce(self, held: HopPayer) -> None:

@@ -281,10 +281,8 @@ class ChannelPayer:
             living = [lease for lease in self.terms if lease not in self.final]
             for lease in living:
                 await self._link.send(wire.StopAsked(lease, refusal.code))
-            log.error(
-                "channel_halted",
-                channel=self.session_vk.hex(), code=refusal.code, why=refusal.message,
-            )  # fmt: skip
+            channel, why = self.session_vk.hex(), refusal.message
+            log.error("channel_halted", channel=channel, code=refusal.code, why=why)
             text = f"{refusal.message}: {refusal.remedy}"
             lease = living[-1] if living else ""
             await self._tell(Paid("refused", self.session_vk, lease, 0, refusal.code, text))
@@ -300,17 +298,13 @@ class ChannelPayer:
                 self.book = decide.MOVES[what](self.book, message.lease, now.mono_ms)
             if what == "started":  # whatever becomes of this process: the channel ends by itself
                 await self._order_keep()
-            if message.stage == "SETTLED":
-                await self._settled(str(message.detail.get("tx", "")))
+            tx = str(message.detail.get("tx", ""))
+            if message.stage == "SETTLED" and tx:  # says the adapter; who asks looks at the chain
+                self.facts = replace(self.facts, settled_tx=tx)
+                await self._write(rows.channel_row(self.facts))
         await self._tell(
             Paid("stage", self.session_vk, message.lease, 0, message.stage, "", message.detail)
         )
-
-    async def _settled(self, tx: str) -> None:
-        """The adapter says that it finished the channel; the chain is looked at by who asks."""
-        if tx:
-            self.facts = replace(self.facts, settled_tx=tx)
-            await self._write(rows.channel_row(self.facts))
 
     async def lease_over(self, lease: str, *, lost: bool = False) -> None:
         """No last receipt will come (a lost provider, a declined start): count the lease as over.
@@ -356,15 +350,20 @@ class ChannelPayer:
         self.end_sent, self.end_ms = True, self.end_ms or at.mono_ms
         await self._tell(Paid("end", self.session_vk, "", self.book.signed))
 
-    async def ended(self, tx: str) -> None:
-        """The chain shows that the channel is finished."""
+    async def ended(self, tx: str, *, if_unused: bool = False) -> bool:
+        """The chain shows that the channel is finished, or *if_unused* that it never begins: false
+        where something was agreed to on it meanwhile.
+        """
         async with self._own_turn():
+            if if_unused and not set(self.terms) <= self.final:
+                return False
             state = after(self.facts.state, ChannelStage.ENDED)
             tx = tx or self.facts.settled_tx
             self.facts = replace(self.facts, state=state, settled_tx=tx)
             await self._write(rows.channel_row(self.facts))
         self._link.unwatch(self.session_vk)
         await self._tell(Paid("settled", self.session_vk, "", self.book.signed, detail={"tx": tx}))
+        return True
 
     async def catch_up(self, voucher: Voucher | None) -> None:
         """After a lost journal: at least what *voucher*, the market's or the chain's, shows was

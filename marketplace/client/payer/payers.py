@@ -47,7 +47,7 @@ class Payers:
         self._receipts = receipts
         self._held: dict[bytes, ChannelPayer] = {}
         self._taken_up: set[bytes] = set()
-        self._pins: Counter[bytes] = Counter()
+        self.pins: Counter[bytes] = Counter()  # by :meth:`pinned`
         self._lent: dict[bytes, Signer] = {}
         self._stuck: set[bytes] = set()
         self.others: set[bytes] = set()
@@ -87,7 +87,7 @@ class Payers:
         while True:
             await anyio.sleep(handing_on.LOOK_S)
             for session_vk, held in list(self._held.items()):
-                wanted = not self._pins[session_vk] and not held.end_sent and not _routed(held)
+                wanted = not self.pins[session_vk] and not held.end_sent and not _routed(held)
                 if wanted and handing_on.asked_for(self._folder, session_vk):
                     await self._hand_on(held)
             for session_vk, session in list(self._lent.items()):
@@ -130,11 +130,11 @@ class Payers:
     @contextmanager
     def pinned(self, session_vk: bytes) -> Generator[None]:
         """Meanwhile the channel is not handed on: something is agreed to, or looked up."""
-        self._pins[session_vk] += 1
+        self.pins[session_vk] += 1
         try:
             yield
         finally:
-            self._pins[session_vk] -= 1
+            self.pins[session_vk] -= 1
 
     async def waits(self, why: str) -> None:
         """Tell that something of this process waits, and for whom."""

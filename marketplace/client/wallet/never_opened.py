@@ -9,6 +9,7 @@ from __future__ import annotations
 import structlog
 
 from marketplace.client.payer.channel_payer import ChannelPayer
+from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.one_open import ChannelTwice, KeyUsed, OpenUnsure
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -16,17 +17,21 @@ from marketplace.domain.money.channel_stage import ChannelStage
 log = structlog.get_logger("tally.client")
 
 
-async def end(till: Till, held: ChannelPayer) -> bool:
+async def end(till: Till, payers: Payers, held: ChannelPayer) -> bool:
     """Ends the book of *held* if its channel never was and will never be; whether it did.
+
+    A book is written before its terms are signed and its transaction is built: while that goes on,
+    it is pinned among *payers*, and left.
 
     While the purse's log or the chain leaves it open, nothing is done: a rollback may give a lost
     open its place back. :class:`~marketplace.chain.errors.ChainFault`.
     """
     over = held.facts.state is ChannelStage.OPENING and set(held.terms) <= held.final
-    if not over or not await _never(till, held):
+    if not over or payers.pins[held.session_vk] or not await _never(till, held):
         return False
+    if payers.pins[held.session_vk] or not await held.ended("", if_unused=True):
+        return False  # agreed to while the chain was asked
     log.info("channel_never_opened", channel=held.session_vk.hex(), tx=held.facts.open_tx)
-    await held.ended("")
     return True
 
 

@@ -39,7 +39,7 @@ async def look(till: Till, payers: Payers, folder: Path) -> None:
     """
     for one in payers.all:
         if one.facts.magic == till.chain.magic:
-            await never_opened.end(till, one)
+            await never_opened.end(till, payers, one)
     held = {one.session_vk: one for one in payers.all}
     for asset in {"", *(one.facts.asset for one in payers.all)}:
         for session_vk, outputs in (await till.outputs(asset)).items():

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import FundsShort
+from marketplace.client.payer.channel_payer import ChannelPayer
+from marketplace.client.payer.journal import ChannelFacts
+from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet import second_output
 from marketplace.client.wallet.chain_wallet import Till
+from marketplace.domain.errors import NotFound
+from marketplace.domain.keys import Signer
+from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel_stage import ChannelStage
 from tests.integration.client.test_one_open import Consumer, ended
 from tests.integration.support.chain import ADA, BY_HAND, World, run
+from tests.unit.support.routed import OFFER, ROUTER
 
 
 def test_an_open_that_was_refused_for_good_is_over_once_its_lease_is(tmp_path: Path) -> None:
@@ -28,6 +37,85 @@ def test_an_open_that_was_refused_for_good_is_over_once_its_lease_is(tmp_path: P
         await held.lease_over(me.terms.lease)
         await second_output.look(till, life.payers, me.purse.channels)
         assert held.facts.state is ChannelStage.ENDED
+        ended(life)
+
+    run(story, block_ms=BY_HAND)
+
+
+class Router:
+    """A market whose router makes its offer, and says nothing of hops."""
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if path != "/v1/router":
+            raise NotFound(path)
+        return {"offer": OFFER.encode().hex(), "signature": ROUTER.sign(OFFER.encode()).hex()}
+
+    async def post(self, *_: object, **__: object) -> dict[str, Any]:
+        return {}
+
+
+class Swept(Till):
+    """The purse's channels are looked over at each of its steps, as the loop beside it may."""
+
+    payers: Payers
+    looks = 0
+
+    async def sweep(self) -> None:
+        Swept.looks += 1
+        await second_output.look(Till(self.purse, self.chain), self.payers, self.purse.channels)
+
+    async def open(self, terms: Agreed, amount: int) -> OutRef:
+        await self.sweep()
+        return await super().open(terms, amount)
+
+    async def reserve(self, terms: Agreed, pays: int) -> int:
+        await self.sweep()
+        return await super().reserve(terms, pays)
+
+
+def test_a_channel_that_is_just_being_agreed_to_is_not_taken_for_one_that_never_was(
+    tmp_path: Path,
+) -> None:
+    """Its book is written before its terms are signed, and before its transaction is built."""
+
+    async def story(world: World) -> None:
+        me = Consumer.of(world, tmp_path)
+        till = Swept(me.purse, world.chain)
+        life = me.life(till)
+        till.payers = life.payers
+        create = life.payers.create
+
+        async def looked_over(facts: ChannelFacts, session: Signer) -> ChannelPayer:
+            made = await create(facts, session)
+            await till.sweep()
+            return made
+
+        life.payers.create = looked_over
+        before = Swept.looks
+        held = await life.agreements.accept(me.offered)
+        assert Swept.looks == before + 2
+        assert held.facts.state is ChannelStage.OPENING and held.facts.open_tx
+        world.devnet.mint()
+        assert len(await me.outputs()) == 1
+        ended(life)
+
+    run(story, block_ms=BY_HAND)
+
+
+def test_a_hop_that_is_just_being_opened_is_not_taken_for_one_that_never_was(
+    tmp_path: Path,
+) -> None:
+    async def story(world: World) -> None:
+        me = Consumer.of(world, tmp_path)
+        till = Swept(me.purse, world.chain)
+        life = me.life(till)
+        till.payers = life.payers
+        router: Any = Router()
+        life.hops.http = router
+        with pytest.raises(NotFound):  # once it is open, the router says that it knows of none
+            await life.hops.ready(ADA)
+        [held] = life.payers.all
+        assert held.facts.state is ChannelStage.OPENING and held.facts.open_tx
         ended(life)
 
     run(story, block_ms=BY_HAND)
