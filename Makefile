@@ -8,7 +8,7 @@ export CBOR_C_EXTENSION := 1
 
 .PHONY: demo test prove nightly compat install generator docker packages lint sdk unit integration e2e gpu lock clean
 
-demo: install docker
+demo: .venv/product docker
 	.venv/bin/tally demo
 
 test: install docker packages lint unit integration e2e
@@ -16,12 +16,16 @@ test: install docker packages lint unit integration e2e
 # ---- what is needed ---------------------------------------------------------------------------
 install: .venv/installed
 
-.venv/installed: requirements.lock pyproject.toml contracts/devnet/package-lock.json tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/lint/package-lock.json web/sdk/package-lock.json
+# What runs the product: all that `make demo` and `tally up` need. What checks it comes on top, below.
+.venv/product: requirements.lock pyproject.toml contracts/devnet/package-lock.json
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
-	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
-	$(PY) -m uv pip install --quiet --python $(PY) --no-deps --editable .
+	$(PY) -m uv pip install --quiet --python $(PY) --constraints requirements.lock --editable '.[all]'
 	npm ci --silent --no-audit --no-fund --prefix contracts/devnet
+	touch $@
+
+.venv/installed: .venv/product tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/lint/package-lock.json web/sdk/package-lock.json
+	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
 	npm ci --silent --no-audit --no-fund --prefix tests/contracts/aiken
 	npm ci --silent --no-audit --no-fund --prefix tests/browser
 	npm ci --silent --no-audit --no-fund --prefix tests/ledger

@@ -143,8 +143,8 @@ async def start(place: Embedded, purse: int, say: Callable[[str], None] = lambda
         async with anyio.create_task_group() as first:
             first.start_soon(place.start_devnet)
             first.start_soon(place.purse, "operator")  # before the market opens the same keystore
-        if place.routes:
-            await place.purse("router")
+            if place.routes:
+                first.start_soon(place.purse, "router")
         tasks.start_soon(place.fund, purse)
         tasks.start_soon(place.fund_adapter)
         say("the market and its console")
