@@ -6,7 +6,7 @@ TALLY_REQUIRE_ALL ?=
 export TALLY_REQUIRE_ALL
 export CBOR_C_EXTENSION := 1
 
-.PHONY: demo test prove nightly compat install generator docker packages lint sdk unit integration e2e gpu lock clean
+.PHONY: demo test prove nightly compat install generator docker packages lint sdk wheel unit integration e2e gpu lock clean
 
 demo: .venv/product docker
 	.venv/bin/tally demo
@@ -52,6 +52,11 @@ packages:
 lock:
 	$(PY) -m uv pip compile --quiet --python-version 3.11 --extra dev --no-header --no-emit-index-url -o requirements.lock pyproject.toml
 	$(PY) -m uv pip compile --quiet --python-version 3.11 --no-header --no-emit-index-url -o tests/clients/generator.lock tests/clients/generator.in
+
+# What is installed where there is no checkout: dist/tally_compute-VERSION-py3-none-any.whl.
+wheel: .venv/product
+	$(PY) -m uv build --quiet --wheel --out-dir dist .
+	@ls dist/*.whl
 
 # ---- what is checked --------------------------------------------------------------------------
 lint: install

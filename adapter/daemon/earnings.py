@@ -22,7 +22,7 @@ NEXT: Final = 3
 @dataclass(frozen=True, slots=True)
 class Fees:
     """The fee key. *address*: where ADA for fees goes; *lovelace*: what it may spend beside its
-    collateral, None until the chain was seen; *end_cost*: what ending one channel alone costs;
+    *collateral*, None until the chain was seen; *end_cost*: what ending one channel alone costs;
     *enough_for*: so many more ends, each at the dearest, with its payout topped up.
     """
 
@@ -30,12 +30,13 @@ class Fees:
     lovelace: int | None = None
     end_cost: int = 0
     enough_for: int = 0
+    collateral: int = 0
 
     def to_wire(self) -> dict[str, Any]:
         """For the status."""
         return {
             "address": self.address, "lovelace": self.lovelace, "end_cost": self.end_cost,
-            "enough_for": self.enough_for,
+            "enough_for": self.enough_for, "collateral": self.collateral,
         }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from marketplace.domain.canonical import blake2b_256
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import codec, wire
+from marketplace.domain.work.lease import LeaseState
 
 GENESIS: Final = bytes(32)
 OLD_TRANSACTIONS: Final = 200
@@ -138,10 +139,13 @@ class Journal:
         return Past(keys, paid, claimed)
 
     def ended_leases(self) -> list[Lease]:
-        """Leases that are over and whose channels are still known, with what they came to."""
+        """Leases that are over and whose channels are still known, with what they came to. Their
+        rows are as they stood in their last second; the mark beside them says that they ended.
+        """
         with self._lock, self._file.mapped("read ended leases"):
             rows = self._db.execute("SELECT id, fixed, moving FROM leases WHERE ended=1").fetchall()
-        return [lease_from(id_, fixed, moving) for id_, fixed, moving in rows]
+        last = (lease_from(id_, fixed, moving) for id_, fixed, moving in rows)
+        return [replace(lease, state=LeaseState.ENDED) for lease in last]
 
     def outbox(self) -> list[tuple[int, bytes]]:
         """Messages that the market has not acknowledged, oldest first."""

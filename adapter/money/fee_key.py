@@ -79,7 +79,8 @@ class FeeKey:
             self.end_cost = finish_fee(snapshot)
         short = short_of(snapshot, funds, self._end.key_hash, self._payout)
         more = 0 if short else self._enough_for(snapshot, funds)
-        self._told(Fees(self.address, funds.lovelace, self.end_cost, more))
+        aside = COLLATERAL if funds.kept_apart else 0
+        self._told(Fees(self.address, funds.lovelace, self.end_cost, more, aside))
         self._due = anyio.current_time() + LOOK_S
         if short:
             self._alarm("FEES_SHORT", f"no new leases: send ADA to {self.address}: {short}")

@@ -26,12 +26,12 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "up": Entry("embedded.up", "Run devnet, market, adapter and console on this machine.", "dev"),
+    "up": Entry("embedded.up", "Run devnet, market, adapter and console on this machine.", "all"),
     "demo": Entry(
-        "embedded.demo", "Tell the whole story once, on throw-away state, and prove it.", "dev"
+        "embedded.demo", "Tell the whole story once, on throw-away state, and prove it.", "all"
     ),
     "offers": Entry("commands.offers", "Search what providers offer.", "client"),
-    "init": Entry("commands.init", "Write a first job file.", "client"),
+    "init": Entry("commands.init", "Write a first job file, or the examples.", "client"),
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
     "spend": Entry("commands.spend", "What was spent, by day, job or API key.", "client"),

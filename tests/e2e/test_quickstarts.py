@@ -44,7 +44,7 @@ SIGNS: Final = {
     "docs/webhooks.md": ["TEST"],
     "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],
     "docs/spo.md": ["per core-second", "at most"],
-    "docs/provider.md": ["SIMULATED NVIDIA L4"],
+    "docs/provider.md": ["SIMULATED NVIDIA L4", "enough for", "last payment", "finish"],
     "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],
 }  # fmt: skip
 """The pages, and what their commands must have printed."""

@@ -124,8 +124,10 @@ def _fees(report: Mapping[str, Any]) -> list[str]:
         return []
     if fees["lovelace"] is None:
         return [f"fee key {fees['address']}: not looked at yet"]
+    aside = fees.get("collateral", 0)
+    beside = f" beside {show_ada(aside)} of collateral" if aside else ""
     lines = [
-        f"fee key {fees['address']} holds {show_ada(fees['lovelace'])}: enough for"
+        f"fee key {fees['address']} holds {show_ada(fees['lovelace'])}{beside}: enough for"
         f" {fees['enough_for']} more ends"
     ]
     return [*lines, f"fund it: {fees['fund']}"] if fees["low"] else lines
@@ -173,6 +175,9 @@ def earnings_screen(found: Mapping[str, Any], width: int) -> Group:
             "By lease", ("lease", "state", "owed", "cost so far", "net", ""), leases, width,
             ("", "state"),
         ),
-        fitting("Transactions", ("when", "what", "net", "transaction"), paid, width, ("when",)),
+        fitting(
+            "Transactions", ("when", "what", "net", "transaction"), paid, width,
+            ("when", "what", "net"),
+        ),
         *(Text(f"next: {line}") for line in found["next"]),
     )  # fmt: skip

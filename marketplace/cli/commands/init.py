@@ -1,7 +1,11 @@
-"""``tally init``: a first job file to write in, with a word about each key."""
+"""``tally init``: a first job file to write in, with a word about each key; or the examples that
+the pages name.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -53,8 +57,12 @@ policy:
 """
 
 
+_PACKAGE: Final = Path(__file__).resolve().parents[2]
+_ELSEWHERE: Final = ("typescript", "__pycache__")  # npm's package needs a checkout
+
+
 class FileThere(Refusal):
-    """A file of this name is there already, and stays as it is."""
+    """A file or folder of this name is there already, and stays as it is."""
 
     code = "FILE_THERE"
     remedy = "name another: `tally init FILE`"
@@ -62,13 +70,23 @@ class FileThere(Refusal):
 
 @app.command()
 def init(
-    file: Annotated[Path, typer.Argument(help="Where to write it.", metavar="[FILE]")] = Path(
-        "job.yaml"
-    ),
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Where to write it (job.yaml, examples).", metavar="[FILE]"),
+    ] = None,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Write the folder of examples that the pages name.")
+    ] = False,
 ) -> None:
     """Write a job file that runs as it is, with a word about each key."""
-    guarded(lambda: write(file))
-    out.print(f"{file} is written; `tally job quote {file}` says what it costs", markup=False)
+    if examples:
+        folder = file or Path("examples")
+        guarded(lambda: write_examples(folder))
+        out.print(f"{folder} is written; try {folder / 'hello.yaml'} first", markup=False)
+        raise typer.Exit(DONE)
+    job = file or Path("job.yaml")
+    guarded(lambda: write(job))
+    out.print(f"{job} is written; `tally job quote {job}` says what it costs", markup=False)
     raise typer.Exit(DONE)
 
 
@@ -79,3 +97,15 @@ def write(file: Path) -> None:
             made.write(TEXT.format(file=file))
     except FileExistsError as error:
         raise FileThere(f"{file} is there already") from error
+
+
+def write_examples(folder: Path) -> None:
+    """The examples as *folder*, all or none; :class:`FileThere` rather than over anything."""
+    if folder.exists() or folder.is_symlink():
+        raise FileThere(f"{folder} is there already")
+    packaged = _PACKAGE / "examples"
+    source = packaged if packaged.is_dir() else _PACKAGE.parent / "examples"
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent) as beside:
+        made = Path(beside) / folder.name
+        shutil.copytree(source, made, ignore=shutil.ignore_patterns(*_ELSEWHERE))
+        made.rename(folder)

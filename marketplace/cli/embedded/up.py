@@ -172,6 +172,8 @@ def _welcome(place: Embedded) -> None:
     out.print("in another terminal:\n", markup=False)
     out.print(f"  source {env}", markup=False)
     out.print("  tally offers search", markup=False)
-    example = "hello" if place.image else "process"
-    out.print(f"  tally job run examples/{example}.yaml\n", markup=False)
+    example = f"examples/{'hello' if place.image else 'process'}.yaml"
+    if not Path(example).exists():  # installed without a checkout
+        out.print("  tally init --examples", markup=False)
+    out.print(f"  tally job run {example}\n", markup=False)
     out.print("Ctrl-C stops it; state is kept", markup=False)

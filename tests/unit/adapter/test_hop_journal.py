@@ -17,6 +17,7 @@ from marketplace.domain.money.route.leaves import Leaf
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.hop_frames import frame_of
+from marketplace.domain.work.lease import LeaseState
 from tests.unit.support.hop_out import HOP, Over, payment
 
 
@@ -77,7 +78,9 @@ def test_every_decision_is_read_back_as_it_was(tmp_path: Path) -> None:
     bench.hear(frame_of(fork, None))
     assert bench.hop.fork == fork and bench.hop.last is known
     bench.do(Settled(HOP.verify_key, "cd" * 32, 120, final=True))
-    assert [one.id for one in bench.journal.ended_leases()] == ["lease_1", "lease_2"]
+    over = bench.journal.ended_leases()
+    assert [one.id for one in over] == ["lease_1", "lease_2"]
+    assert {one.state for one in over} == {LeaseState.ENDED}
     bench.boot_ms += 8 * 86_400_000
     bench.do(Passed())
     assert bench.state.channels == {}

@@ -83,14 +83,22 @@ def test_a_loss_is_shown_as_one_beside_what_was_earned() -> None:
     assert "you are not listed" in text
 
 
-def test_earnings_fit_and_name_each_transaction_whole() -> None:
+def test_the_collateral_is_said_beside_what_may_be_spent() -> None:
+    fees = {**REPORT["fees"], "lovelace": 13_801_856, "collateral": 5_000_000, "enough_for": 10}
+    text = " ".join(shown(status_screen({**REPORT, "fees": fees}, 200), 200))
+    assert "holds 13.801856 ADA beside 5.000000 ADA of collateral: enough for 10 more" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_earnings_fit_and_name_each_transaction_whole(width: int) -> None:
     lease = {
         "lease": "lease_01MABCDEFGHJKMNPQRSTVWXYZ9", "job": "job_1", "state": "COMPLETED",
         "channel": "ab" * 32, "owed": 6_790, "cost": 224_352, "net": -217_562, "ended": True,
     }  # fmt: skip
     found = {**REPORT["money"], "leases": [lease], "payments": [LAST]}
-    lines = shown(earnings_screen(found, 100), 100)
+    lines = shown(earnings_screen(found, width), width)
     assert any("ab" * 32 in line for line in lines)
+    assert not any("…" in line for line in lines)
     assert any(line.startswith("all") and "-2.375980 ADA" in line for line in lines)
     assert any("TVWXYZ9" in line and "-0.217562 ADA" in line for line in lines)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from typer.testing import CliRunner
 
 from marketplace.cli.commands import init
 from marketplace.client.jobs import jobfiles
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_file_is_a_job_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +49,28 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     assert mine.read_text() == "mine" and not (tmp_path / "elsewhere").exists()
     nowhere = CliRunner().invoke(init.app, [str(tmp_path / "no" / "job.yaml")])
     assert nowhere.exit_code == 4 and "MACHINE_REFUSED" in nowhere.stderr
+
+
+def test_the_examples_come_without_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(init.app, ["--examples"])
+    assert done.exit_code == 0 and "examples/hello.yaml" in done.stdout
+    assert jobfiles.load("examples/hello.yaml").spec.name == "hello"
+    assert [one.name for one in tmp_path.iterdir()] == ["examples"], "nothing else is left"
+    again = CliRunner().invoke(init.app, ["--examples"])
+    assert again.exit_code == 3 and "FILE_THERE" in again.stderr
+    nowhere = CliRunner().invoke(init.app, ["--examples", str(tmp_path / "no" / "examples")])
+    assert nowhere.exit_code == 4 and "MACHINE_REFUSED" in nowhere.stderr
+
+
+def test_the_wheel_holds_each_example() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "examples"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    there = {one for one in listed.stdout.split() if not one.startswith("examples/typescript/")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    held = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    named = {source: inside for source, inside in held.items() if source.startswith("examples")}
+    assert there and named == {one: f"marketplace/{one}" for one in there}
