@@ -84,6 +84,8 @@ class Devnet:
         try:
             self._store = Store(path)
         except StateTooOld as problem:
+            if self._guard is not None:
+                self._guard.close()
             raise DevnetRefusal(f"{path}: {problem}") from problem
         self._tip = self._store.tip() or self._genesis()
         self.system_start = self._meta("system_start")

@@ -1,4 +1,6 @@
-"""The tables of the chain on disk. Rows carry the height at which they appeared."""
+"""The tables of the chain on disk, and the sum that their queries use. Rows carry the height at
+which they appeared.
+"""
 
 from __future__ import annotations
 
@@ -49,3 +51,18 @@ CREATE TABLE IF NOT EXISTS mempool (
 BY_HEIGHT = ("block", "tx", "output", "mint", "script", "datum", "redeemer", "certificate")
 # Of the tables above; a state that has another is indexed again.
 VERSION = 1
+
+
+class ExactSum:
+    """SQL's sum of integers, or of their texts, however large: as text, for SQLite's own ends in an
+    error at 2^63.
+    """
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def step(self, value: int | str | None) -> None:
+        self._total += int(value or 0)
+
+    def finalize(self) -> str:
+        return str(self._total)

@@ -20,7 +20,7 @@ import cbor2
 from contracts.devnet import faucet
 from contracts.devnet.decoding import read
 from contracts.devnet.index.rows import Entry, Row, Source, Unstorable, entry, output_row
-from contracts.devnet.index.schema import BY_HEIGHT, SCHEMA, VERSION
+from contracts.devnet.index.schema import BY_HEIGHT, SCHEMA, VERSION, ExactSum
 from contracts.devnet.transaction import Malformed, OutRef, Tx, blake2b
 
 # No block stands there: where rows are put that are taken back at once.
@@ -37,21 +37,6 @@ class Unwritable(Exception):
 
 class StateTooOld(ValueError):
     """A state on disk cannot be read by this devnet."""
-
-
-class _ExactSum:
-    """SQL's sum of integers, or of their texts, however large: as text, for SQLite's own ends in an
-    error at 2^63.
-    """
-
-    def __init__(self) -> None:
-        self._total = 0
-
-    def step(self, value: int | str | None) -> None:
-        self._total += int(value or 0)
-
-    def finalize(self) -> str:
-        return str(self._total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +59,15 @@ class Store:
         self.db.row_factory = sqlite3.Row
         self.db.execute("PRAGMA journal_mode=WAL")
         self.db.execute("PRAGMA synchronous=FULL")
-        self.db.create_aggregate("exact_sum", 1, _ExactSum)  # pyright: ignore[reportArgumentType]
+        self.db.create_aggregate("exact_sum", 1, ExactSum)  # pyright: ignore[reportArgumentType]
+        try:
+            self._made_ours()
+        except StateTooOld:
+            self.db.close()
+            raise
+
+    def _made_ours(self) -> None:
+        """The tables of this version, whatever devnet wrote the file."""
         (version,) = self.db.execute("PRAGMA user_version").fetchone()
         with self._write():
             if version != VERSION and self._exists("block"):

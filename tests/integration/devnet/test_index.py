@@ -93,8 +93,11 @@ def test_an_older_state_that_cannot_be_indexed_is_refused_in_words(tmp_path: Pat
     db.commit()
     db.close()
     _made_old(path)
-    with pytest.raises(DevnetRefusal, match="older devnet"):
+    with pytest.raises(DevnetRefusal, match="older devnet") as first:
         Devnet(tmp_path, NEVER)
+    with pytest.raises(DevnetRefusal) as again:  # not "another devnet runs": the lock is let go of
+        Devnet(tmp_path, NEVER)
+    assert str(again.value) == str(first.value)
 
 
 def test_a_mempool_on_disk_never_keeps_the_chain_from_starting(tmp_path: Path) -> None:
