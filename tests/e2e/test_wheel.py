@@ -44,6 +44,24 @@ def _ready(said: str) -> dict[str, str] | None:
     return {name: text for name, text in json.loads(lines[0]).items() if name.startswith("TALLY_")}
 
 
+def _own_jobs(venv: Path, folder: Path, where: dict[str, str]) -> None:
+    """A developer's first ten minutes as docs/developer.md has them: the examples, a job by the
+    command line and one by Python, each to its reconciled end.
+    """
+    path = f"{venv / 'bin'}:{where['PATH']}"
+    for command, signs in (
+        ("tally init --examples", ["examples is written"]),
+        ("tally job run examples/hello.yaml --yes --keep 0", ["rented core 3", "COMPLETED"]),
+        ("python examples/run_job.py examples/hello.yaml", ["COMPLETED", "reconciled: True"]),
+    ):
+        done = subprocess.run(
+            command.split(), cwd=folder, env={**where, "PATH": path}, capture_output=True,
+            text=True, timeout=180,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        assert all(sign in done.stdout for sign in signs), f"{command}: {done.stdout[-2000:]}"
+
+
 @pytest.mark.prove
 @pytest.mark.timeout(1500)
 def test_the_wheel_is_the_product(tmp_path: Path) -> None:
@@ -105,6 +123,7 @@ def test_the_wheel_is_the_product(tmp_path: Path) -> None:
         )  # fmt: skip
         assert offers.returncode == 0, offers.stderr
         assert json.loads(offers.stdout)["items"], "nothing is listed"
+        _own_jobs(venv, away, {**where, **ready})
     finally:
         place.send_signal(signal.SIGINT)
         place.wait(timeout=120)
