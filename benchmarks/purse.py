@@ -18,6 +18,7 @@ from typing import Final
 import anyio
 
 from benchmarks.purse_page import GATES, write
+from benchmarks.purse_routed import ROUTED
 from benchmarks.purse_world import JOB, JOBS, World, begun
 
 Way = Callable[[World], Awaitable[None]]
@@ -27,7 +28,8 @@ _CLOCK_MS: Final = 1_800_000_000_000
 @dataclass(frozen=True)
 class Row:
     """One way to pay. Money in lovelace: *locked* is the most that stood in channels at a time,
-    *least_net* what the provider that fared worst has more than before.
+    *least_net* what the provider that fared worst has more than before; *route_fee*: what the
+    router asks, apart from the network's fees, *router_net* what it has more than before.
     """
 
     way: str
@@ -39,11 +41,14 @@ class Row:
     least_net: int
     net: int
     billed: int
+    router_fees: int
+    router_net: int
+    route_fee: int
 
     @property
     def fees(self) -> int:
         """All that the network took."""
-        return self.consumer_fees + self.provider_fees + self.market_fees
+        return self.consumer_fees + self.provider_fees + self.market_fees + self.router_fees
 
     @property
     def bps(self) -> int:
@@ -93,6 +98,7 @@ WAYS: Final[Mapping[str, Way]] = {
     "kept, cold": kept_cold,
     "kept, warm": kept_warm,
     "kept, warm, left open": kept_warm_and_open,
+    **ROUTED,
 }
 
 

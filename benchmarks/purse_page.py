@@ -20,13 +20,14 @@ _HEAD: Final = (
     (
         "Written by `tally bench purse --markdown`. Fees by who pays"
         " them, in ADA; *net*: what providers have more than before, the worst of them first."
+        " What a router asks stands apart from the network's fees."
     ),
     "",
     (
-        "| way | transactions | consumer's fees | providers' fees | market's fees | of what is"
-        " billed | most locked | worst net | all net |"
+        "| way | transactions | consumer's fees | providers' fees | market's fees | router's fees |"
+        " of what is billed | most locked | worst net | all net | router asks | router's net |"
     ),
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 )
 _TAIL: Final = (
     "",
@@ -41,8 +42,24 @@ _TAIL: Final = (
     ),
     (
         "to each: a hundred jobs of 0.05 ADA are 5 ADA, and twenty channels cost 20 opens and 20"
-        " ends. What changes that is one channel for all of them (routing, at most 15 % cold and"
-        " 5 % warm)."
+        " ends. What changes that is one channel for all of them: a hop to a router, at most"
+        " 15 % cold and 5 % warm (a gate)."
+    ),
+    "",
+    (
+        "*Routed*: the consumer's one hop is opened as clients do (*cold*) or was there, and was"
+        " filled up once in between (*warm*); it ends at its word. The router's hops to the"
+        " providers stand, as they do at a router"
+    ),
+    (
+        "that serves others; *cold throughout* opens them for these jobs alone, one by one, and"
+        " ends them after. What a provider has not claimed of a hop that stands counts as its own."
+        " *Warm*: nineteen other consumers' hops end in"
+    ),
+    (
+        "the same transaction, and a twentieth of its fee counts; *ended alone*: nobody else's"
+        " does, and the router pays more for the end than it asks. It locks 52 ADA for each"
+        " provider; the most locked is the consumer's."
     ),
     "",
 )
@@ -52,8 +69,10 @@ def section(rows: Sequence[Mapping[str, Any]]) -> str:
     """The lines of *rows*."""
     lines = [
         f"| {r['way']} | {r['transactions']} | {_ada(r['consumer_fees'])} |"
-        f" {_ada(r['provider_fees'])} | {_ada(r['market_fees'])} | {r['bps'] / 100:.1f} % |"
+        f" {_ada(r['provider_fees'])} | {_ada(r['market_fees'])} | {_ada(r['router_fees'])} |"
+        f" {r['bps'] / 100:.1f} % |"
         f" {_ada(r['locked'])} | {_ada(r['least_net'])} | {_ada(r['net'])} |"
+        f" {_ada(r['route_fee'])} | {_ada(r['router_net'])} |"
         for r in rows
     ]
     return "\n".join([*_HEAD, *lines, *_TAIL])

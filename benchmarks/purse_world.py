@@ -35,6 +35,7 @@ JOBS: Final = 100
 PROVIDERS: Final = 20
 JOB: Final = 50_000
 """Lovelace of one job: 5 s at 10,000 a second."""
+PAYERS: Final = ("consumer", "provider", "market", "router")
 WAIT_MS: Final = 900_000
 """How long an end waits for others' (``treasury.batch_wait``)."""
 
@@ -63,15 +64,19 @@ class Provider:
         return addresses.key_address(key(f"payout {self.name}").key_hash, None, False)
 
 
+ROUTER: Final = Provider("router")
+
+
 @dataclass
 class Channel:
-    """One that stands, and what its session key signed."""
+    """One that stands, *by* whom it was opened, and what its session key signed."""
 
     provider: Provider
     session: Signer
     ref: OutRef
     amount: int
     signed: int = 0
+    by: str = "consumer"
 
     def pay(self, lovelace: int) -> None:
         """Answer the receipts of a job that cost *lovelace*."""
@@ -91,6 +96,7 @@ class World:
     chain: ChainReader
     consumer: Desk
     operator: Desk
+    till: Desk
     providers: tuple[Provider, ...]
     reserve: int
     open_now: list[Channel] = field(default_factory=list[Channel])
@@ -100,14 +106,17 @@ class World:
     fees: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     had: dict[bytes, int] = field(default_factory=dict[bytes, int])
     owed_then: int = 0
+    router_had: int = 0
+    route_fee: int = 0
 
     def provider_of(self, number: int) -> Provider:
         """Jobs go round."""
         return self.providers[number % PROVIDERS]
 
-    async def open(self, provider: Provider, room: int) -> Channel:
+    async def open(self, provider: Provider, room: int, by: str = "consumer") -> Channel:
         """A channel for one job and *room* more."""
-        wallet = self.consumer.wallet
+        desk = self.till if by == "router" else self.consumer
+        wallet = desk.wallet
         session = key(f"session {self.opened}")
         self.opened += 1
         consts = Consts(
@@ -117,12 +126,17 @@ class World:
         assert wallet.stake is not None
         amount = JOB + self.reserve + room
         opening = Opening(amount, lambda _first, _index: consts, Credential(wallet.stake))
-        done = await open_channels(self.consumer, [opening])
-        self._paid("consumer", done.sent.fee)
-        made = Channel(provider, session, done.refs[0], amount)
+        done = await open_channels(desk, [opening])
+        self.paid(by, done.sent.fee)
+        made = Channel(provider, session, done.refs[0], amount, by=by)
         self.open_now.append(made)
-        self.locked = max(self.locked, sum(one.amount for one in self.open_now))
+        self.look_locked()
         return made
+
+    def look_locked(self) -> None:
+        """The most that the consumer had in channels."""
+        mine = sum(one.amount for one in self.open_now if one.by == "consumer")
+        self.locked = max(self.locked, mine)
 
     async def jobs(self) -> None:
         """A hundred of them, each on a channel that is kept, with the room that every client puts
@@ -151,7 +165,7 @@ class World:
         payouts = {addresses.payout_hash(provider.payout): provider.payout}
         finishes = [(await self.view(channel), channel.voucher)]
         done = await finish_channels(desk, finishes, payouts, provider.end)
-        self._paid("provider", done.sent.fee)
+        self.paid("provider", done.sent.fee)
         self.open_now.remove(channel)
 
     async def end_by_policy(self) -> None:
@@ -192,7 +206,7 @@ class World:
             )
             if done.sent is None:
                 return
-            self._paid("market", done.sent.sent.fee)
+            self.paid("market", done.sent.sent.fee)
             gone = {one.session_vk for one in done.ended}
             self.open_now = [c for c in self.open_now if c.session.verify_key not in gone]
             rest = [one for one in rest if one[1].session_vk not in gone]
@@ -215,9 +229,10 @@ class World:
     def begin_counting(self) -> None:
         """What was done so far was to warm up."""
         self.fees.clear()
-        self.owed_then = sum(one.signed for one in self.open_now)
+        self.route_fee = 0
+        self.owed_then = sum(c.signed for c in self.open_now if c.provider in self.providers)
 
-    def _paid(self, who: str, fee: int) -> None:
+    def paid(self, who: str, fee: int) -> None:
         self.fees.setdefault(who, []).append(fee)
 
     async def balance(self, address: bytes) -> int:
@@ -229,7 +244,7 @@ class World:
         may still claim.
         """
         net = [await self._net(provider) for provider in self.providers]
-        fees = {who: sum(self.fees.get(who, ())) for who in ("consumer", "provider", "market")}
+        fees = {who: sum(self.fees.get(who, ())) for who in PAYERS}
         return {
             "transactions": sum(len(some) for some in self.fees.values()),
             **{f"{who}_fees": lovelace for who, lovelace in fees.items()},
@@ -237,7 +252,17 @@ class World:
             "least_net": min(net),
             "net": sum(net),
             "billed": JOBS * JOB,
+            "route_fee": self.route_fee,
+            "router_net": await self.router_worth() - self.router_had,
         }
+
+    async def router_worth(self) -> int:
+        """What the router has: its money, what stands in its own channels beyond what it signed,
+        and what was signed to it and not claimed.
+        """
+        held = sum([await self.balance(at) for at in (ROUTER.payout, self.till.wallet.address)])
+        own = sum(one.amount - one.signed for one in self.open_now if one.by == "router")
+        return held + own + sum(one.signed for one in self.open_now if one.provider == ROUTER)
 
     async def _net(self, provider: Provider) -> int:
         held = sum([await self.balance(at) for at in (provider.payout, provider.fees.address)])
@@ -250,8 +275,10 @@ async def begun(served: Any) -> World:
     chain = await connect(served.url)
     consumer = Wallet(key("consumer"), False, key("consumer stake").key_hash)
     operator = Wallet(key("operator"), False)
+    till = Wallet(key("till"), False, key("till stake").key_hash)
     providers = tuple(Provider(f"p{n}") for n in range(PROVIDERS))
-    for wallet, ada in ((consumer, 1_000), (operator, 200), *((p.fees, 40) for p in providers)):
+    purses = ((consumer, 1_000), (till, 3_000), (operator, 200))
+    for wallet, ada in (*purses, *((p.fees, 40) for p in providers)):
         served.devnet.faucet(addresses.to_text(wallet.address), ada * ADA)
         if wallet is not consumer:
             served.devnet.faucet(addresses.to_text(wallet.address), COLLATERAL)
@@ -265,9 +292,11 @@ async def begun(served: Any) -> World:
     )
     reserve = plans.reserve(snapshot, Out(stub, JOB, datum=blank))
     world = World(
-        chain, Desk(chain, consumer, "", MemoryLog()), desk, providers, reserve,
+        chain, Desk(chain, consumer, "", MemoryLog()), desk, Desk(chain, till, "", MemoryLog()),
+        providers, reserve,
     )  # fmt: skip
     for provider in providers:
         at = (provider.payout, provider.fees.address)
         world.had[provider.payout] = sum([await world.balance(one) for one in at])
+    world.router_had = await world.router_worth()
     return world
