@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marketplace.domain.canonical import blake2b_224, blake2b_256
+from marketplace.domain.money.route.route import Route
 from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms, check_close_period
 from marketplace.domain.protocol import wire
@@ -38,6 +39,8 @@ def matched(job: Job, asked: Matched, now: int) -> Outcome:
         session_vk = job.session_vk
     spec = job.parsed
     terms = terms_of(job, spec, match, asked.lease, session_vk, asked.expires_ms)
+    if asked.made is not None:  # what it reserves is all that the lease may cost
+        terms = replace(terms, ceiling=Route.decode(asked.made.signed.body).reserve)
     lease = lease_of(job, match, terms, bool(asked.channel), now)
     if asked.made is not None:
         lease = over_route(lease, terms, asked.made)

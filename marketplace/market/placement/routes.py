@@ -12,6 +12,7 @@ from typing import Final
 
 from marketplace.domain.canonical import blake2b_224, blake2b_256
 from marketplace.domain.errors import TallyError
+from marketplace.domain.money.route.fee import reach, with_fee
 from marketplace.domain.money.route.offer import RouterOffer
 from marketplace.domain.money.route.route import HOPS_A_TICK, RouteRefused, check_route, commit
 from marketplace.domain.money.route.terms import RoutedTerms
@@ -65,15 +66,24 @@ async def make(market: Market, job: Job, found: Match, lease: str, until: int) -
         return None
     if not _serves(market, job, found.offer) or not room(router.use(job.hop)):
         return None
-    terms = terms_of(job, job.parsed, found, lease, job.session_vk, until)
     mine = RouterOffer.decode(router.offer.body)
-    if terms.ceiling > mine.lease_cap or terms.tick_ms < HOPS_A_TICK * mine.hop_ms:
+    terms = terms_of(job, job.parsed, found, lease, job.session_vk, until)
+    terms = replace(terms, ceiling=_payable(job, terms.ceiling, mine.route_bps))
+    if not 0 < terms.ceiling <= mine.lease_cap or terms.tick_ms < HOPS_A_TICK * mine.hop_ms:
         return None
     asked = RouteAsked(
         lease, job.session_vk, job.account, found.offer, job.hop, terms.ceiling, terms.tick_ms,
         until, market.now + KEPT_MS,
     )  # fmt: skip
     return await _made(market, router, asked, terms, mine)
+
+
+def _payable(job: Job, ceiling: int, bps: int) -> int:
+    """The most of *ceiling* that the job's budget pays with the router's fee, earlier leases' too:
+    nobody signs for what is served beyond that.
+    """
+    left = job.parsed.price.budget - with_fee(job.spent_before, bps)
+    return min(ceiling, reach(max(0, left), bps))
 
 
 async def _made(

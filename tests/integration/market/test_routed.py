@@ -12,7 +12,9 @@ import httpx
 from marketplace.domain.money import evidence
 from marketplace.domain.money.invoice.verify import reconcile
 from marketplace.domain.money.route.fee import with_fee
-from tests.fakes import seed, until
+from marketplace.domain.money.route.terms import RoutedTerms
+from marketplace.domain.work.parts import Price
+from tests.fakes import seed, spec, until
 from tests.integration.market.test_spine import state
 from tests.integration.support.market import sign_in
 from tests.integration.support.routed import CONSUMER, HOP, World, routed
@@ -56,6 +58,24 @@ def test_a_job_over_a_router_from_quote_to_bill(tmp_path: Path) -> None:
         assert secret not in its, "the provider sees the consumer's hop or wallet"
     out = json.loads(its)["hops"][0]["session_vk"]
     assert out not in mine, "the consumer sees the router's hop to the provider"
+
+
+def test_a_ceiling_leaves_room_for_the_routers_fee_in_the_budget(tmp_path: Path) -> None:
+    """The consumer signs for no more than its budget, fee included: what was served beyond that
+    would be nobody's debt, and its account in arrears for ever.
+    """
+
+    async def run() -> None:
+        async with routed(tmp_path) as world:
+            view = await world.quote(job=spec(price=Price(budget=101)))
+            terms = RoutedTerms.decode(bytes.fromhex(view["quote"]["terms"])).terms
+            bps = world.router.bps
+            assert with_fee(terms.ceiling, bps) <= 101 < with_fee(terms.ceiling + 1, bps)
+            assert view["quote"]["ceiling"] == terms.ceiling
+            lease = await world.sign(view)
+            await world.start(lease)
+
+    anyio.run(run)
 
 
 async def bills(world: World, job: str, lease: str) -> tuple[str, str]:
