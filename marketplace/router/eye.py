@@ -42,7 +42,9 @@ class Eye:
         snapshot = await self._chain.snapshot(self._scripts)
         if isinstance(view, ChannelEnded):
             deep = bool(view.height) and depth(snapshot.tip.height, view.height) >= FINAL_DEPTH
-            return Sight(Seen.ENDED, view.claimed, view.claimed, settled=deep)
+            return Sight(
+                Seen.ENDED, view.claimed, view.claimed, settled=deep, refunded=view.refunded
+            )
         if view.closing:
             can = channel_capacity(snapshot, view)
             return Sight(Seen.CLOSING, can.most, view.claimed, can.reserve)

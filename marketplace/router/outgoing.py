@@ -14,6 +14,7 @@ from marketplace.market.base.ports import Clock
 from marketplace.router import supply
 from marketplace.router.desk import RouterDesk
 from marketplace.router.eye import Eye, origin
+from marketplace.router.home import send_home
 from marketplace.router.keys import RouterKeys
 from marketplace.router.post import Post
 from marketplace.router.sights import sighted_out
@@ -26,10 +27,19 @@ SPEAKS_MS = 60_000
 
 
 class Outgoing:
-    """*till* is the router's purse."""
+    """*till* is the router's purse; *cold*: where the rest of hops that ended goes on to, empty: it
+    stays in the purse.
+    """
 
     def __init__(
-        self, desk: RouterDesk, eye: Eye, till: Till, keys: RouterKeys, post: Post, clock: Clock
+        self,
+        desk: RouterDesk,
+        eye: Eye,
+        till: Till,
+        keys: RouterKeys,
+        post: Post,
+        clock: Clock,
+        cold: bytes = b"",
     ) -> None:
         self._desk = desk
         self._eye = eye
@@ -37,6 +47,7 @@ class Outgoing:
         self._keys = keys
         self._post = post
         self._clock = clock
+        self._cold = cold
         self._coming: dict[bytes, int] = {}  # capacity that a top-up on its way will make
         self._settled: set[bytes] = set()
 
@@ -76,7 +87,9 @@ class Outgoing:
             log.info("hop_out", hop=vk.hex()[:16], was=was.value, seen=hop.seen.value)
             self._desk.bell.ring()
         if hop.seen is Seen.ENDED and sight.settled:
-            self._settled.add(vk)
+            if not self._cold or await send_home(self._till, self._cold, hop, sight.refunded):
+                self._settled.add(vk)
+            return
         welcomed = self._desk.welcomed.get(hop.provider, now)
         if hop.unsure and now - welcomed >= SPEAKS_MS:
             await self._desk.spoke(vk)

@@ -40,7 +40,8 @@ log = structlog.get_logger("router")
 @dataclass(frozen=True)
 class Place:
     """Where a router lives: *folder* has its keys and books; *tower* is the second copy of these,
-    best on another disk; *payout* (Bech32, empty: its purse) is what hops in pay.
+    best on another disk; *payout* (Bech32, empty: its purse) is what hops in pay, and
+    where the rest of hops out goes.
     """
 
     folder: Path
@@ -107,6 +108,7 @@ async def assemble(
     keys = await anyio.to_thread.run_sync(RouterKeys.load, folder, phrase)
     till = Till(keys.purse, chain)
     payout = place.payout or till.address
+    cold = addresses.from_text(payout) if payout != till.address else b""
     offer = _offer(keys, limits, chain.magic, payout)
     journal, opened = await anyio.to_thread.run_sync(Journal.hold, place.books, place.tower)
     post = Post(keys, limits)
@@ -118,7 +120,7 @@ async def assemble(
         desk,
         till,
         Incoming(desk, eye, till, keys.end, clock),
-        Outgoing(desk, eye, till, keys, post, clock),
+        Outgoing(desk, eye, till, keys, post, clock, cold),
         journal,
     )
 

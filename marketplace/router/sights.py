@@ -22,7 +22,7 @@ from marketplace.router.state import Seen, State
 class Sight:
     """A hop as the chain shows it: *capacity*: the most that it can pay, *claimed*: what it paid,
     *kept*: lovelace that stay inside it for its end; *funds*: what was put in; *settled*: it ended
-    too deep for a rollback.
+    too deep for a rollback, and *refunded* lovelace went back to who opened it.
     """
 
     seen: Seen
@@ -31,6 +31,7 @@ class Sight:
     kept: int = 0
     funds: tuple[Fund, ...] = ()
     settled: bool = False
+    refunded: int = 0
 
     @property
     def depth(self) -> int:

@@ -247,7 +247,7 @@ async def deploy(desk: Desk) -> Sent | None:
     return await desk.send(unsigned, "deploy")
 
 
-async def pay(desk: Desk, outputs: Sequence[Out]) -> Sent:
+async def pay(desk: Desk, outputs: Sequence[Out], purpose: str = "pay") -> Sent:
     """A plain payment from the desk's wallet."""
     snapshot, funds, _ = await desk.look()
-    return await desk.send(plans.pay(snapshot, funds, outputs).finish(), "pay")
+    return await desk.send(plans.pay(snapshot, funds, outputs).finish(), purpose)

@@ -409,10 +409,10 @@ class Till:
             case _:
                 return None
 
-    async def pay(self, to: bytes, lovelace: int) -> bytes:
-        """A plain payment; the transaction's id."""
+    async def pay(self, to: bytes, lovelace: int, purpose: str = "pay") -> bytes:
+        """A plain payment, by *purpose* in the log; the transaction's id."""
         async with self.turn():
-            return (await pay(self.desk(), [Out(to, lovelace)])).tx_id
+            return (await pay(self.desk(), [Out(to, lovelace)], purpose)).tx_id
 
     async def sweep(self, to: bytes) -> tuple[bytes, int]:
         """Everything to *to*, the collateral included: the transaction's id and what went. What was

@@ -29,7 +29,7 @@ from marketplace.router.desk import RouterDesk
 from marketplace.router.limits import Limits
 from marketplace.router.running import Place, RouterRun, assemble
 from marketplace.router.state import Seen
-from marketplace.router.supply import Candidate
+from marketplace.router.supply import KEPT, Candidate
 from marketplace.system import SystemClock
 from tests.fakes import FakeIds
 from tests.integration.support.chain import ADA, Provider, World, key, run
@@ -110,13 +110,16 @@ class Road:
         return ref
 
 
-def on_the_road(folder: Path, story: Callable[[Road], Awaitable[None]], limits: str = "") -> None:
+def on_the_road(
+    folder: Path, story: Callable[[Road], Awaitable[None]], limits: str = "", cold: bool = False
+) -> None:
     folder.mkdir(exist_ok=True)
     if limits:
         (folder / "limits.toml").write_text(limits)
 
     async def main(world: World) -> None:
-        place = Place.of(folder)
+        payout = addresses.to_text(world.wallet("cold").address) if cold else ""
+        place = Place.of(folder, payout=payout)
         made = await assemble(place, world.chain, SystemClock(), FakeIds(), "a passphrase")
         world.devnet.faucet(made.till.address, 500 * ADA)
         world.fund(CONSUMER, 200 * ADA)
@@ -257,3 +260,39 @@ def test_an_idle_hop_out_is_ended_and_its_rest_comes_home(tmp_path: Path) -> Non
         assert held > 498 * ADA  # all but the network's fees
 
     on_the_road(tmp_path / "route", story, limits="idle_ms = 1\nclose_after_ms = 0")
+
+
+def test_key_cold(tmp_path: Path) -> None:
+    """Row 13: what comes back from a hop out goes on to the cold address once its end is deep, once:
+    a stolen purse finds what was put in for fees.
+    """
+
+    async def story(road: Road) -> None:
+        out, turn = await road.out(), road.running.outgoing.turn
+        cold = road.world.wallet("cold").address
+        view = await road.running.incoming._eye.find(road.desk.state.hops_out[out])  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(view, ChannelView)
+        road.world.fund("provider", 50 * ADA)
+        road.mint(1)
+        await finish_channels(
+            road.world.desk("provider"), [(view, None)],
+            {road.provider.payout: road.provider.payout_address}, road.provider.adapter,
+        )  # fmt: skip
+        road.mint(2)
+        await turn([])
+        assert road.desk.state.hops_out[out].seen is Seen.ENDED
+        assert await road.world.balance(cold) == 0  # a rollback may still take it back
+        road.mint(FINAL_DEPTH)
+        held = await road.running.till.balance()
+        for _ in range(4):
+            await turn([])
+            road.mint(FINAL_DEPTH)
+        home = await road.world.balance(cold)
+        assert home == view.utxo.lovelace - KEPT
+        assert held - home - ADA < await road.running.till.balance() < held - home
+        road.running.outgoing._settled.clear()  # pyright: ignore[reportPrivateUsage] (as after a restart)
+        await turn([])
+        road.mint(1)
+        assert await road.world.balance(cold) == home
+
+    on_the_road(tmp_path / "route", story, cold=True)

@@ -107,7 +107,11 @@ RouteTower = Annotated[
     typer.Option(help="A second copy of the router's books, on another disk; for `tally watch`."),
 ]
 RoutePayout = Annotated[
-    str, typer.Option(help="Where the router is paid; without it, its own purse.")
+    str,
+    typer.Option(
+        help="Where the router is paid, and where the rest of its ended hops goes; without it, its"
+        " own purse."
+    ),
 ]
 
 
