@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.chain.actions.session import finish_channels, open_channels
+from marketplace.chain.actions.session import close_channel, finish_channels, open_channels
 from marketplace.chain.build.plans import Opening
 from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.chain.encoding import address as addresses
-from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.client.wallet.purse import stake_hash
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel_refusals import ChannelUnfit
 from marketplace.domain.money.route.fee import fee
 from marketplace.domain.money.route.hop import Earning
-from marketplace.domain.money.route.messages import HeadroomShort
+from marketplace.domain.money.route.messages import HeadroomShort, LeaseUnknown
 from marketplace.domain.money.route.payee import PayeeBook
 from marketplace.domain.money.transaction import FINAL_DEPTH
 from marketplace.domain.money.voucher import End
@@ -152,6 +153,14 @@ async def carried(road: Road, out: bytes, tick: int = TICK) -> tuple[Ends, Trip]
     return ends, trip
 
 
+async def money_of_the_end_key(road: Road) -> list[Utxo]:
+    """Row 11: what a thief of the key that ends hops in would find, at any address of it."""
+    end = road.desk.terms.adapter_vkh
+    stakes = (None, stake_hash(road.running.till.purse.signer))
+    at = [addresses.key_address(end, stake, False) for stake in stakes]
+    return [one for address in at for one in await road.world.chain.utxos(address)]
+
+
 def test_what_the_router_keeps_is_its_fee(tmp_path: Path) -> None:
     async def story(road: Road) -> None:
         out = await road.out()
@@ -189,6 +198,7 @@ def test_what_the_router_keeps_is_its_fee(tmp_path: Path) -> None:
         assert gone.claimed == owed
         fees = fee(owed, road.limits.route_bps) + road.limits.hop_fee
         assert hop.claimed - gone.claimed == fees
+        assert not await money_of_the_end_key(road)
 
     on_the_road(tmp_path / "route", story)
 
@@ -260,6 +270,33 @@ def test_an_idle_hop_out_is_ended_and_its_rest_comes_home(tmp_path: Path) -> Non
         assert held > 498 * ADA  # all but the network's fees
 
     on_the_road(tmp_path / "route", story, limits="idle_ms = 1\nclose_after_ms = 0")
+
+
+def test_close_in(tmp_path: Path) -> None:
+    """Row 8: a consumer who closes in mid-lease pays what is due: the claim lands within the close
+    period, and nothing more is passed on from the block on.
+    """
+
+    async def story(road: Road) -> None:
+        out = await road.out()
+        await road.hop_in(30 * ADA)
+        ends, trip = await carried(road, out, ADA // 10)
+        due, passed = road.desk.state.book.due(HOP.verify_key), ends.provider.earning.total
+        view = await road.running.incoming._eye.find(road.desk.state.hops_in[HOP.verify_key])  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(view, ChannelView)
+        await close_channel(road.world.desk(CONSUMER), view)
+        road.mint(1)
+        await road.running.incoming.turn()  # sees it, and claims
+        road.mint(1)
+        await road.running.incoming.turn()
+        hop = road.desk.state.hops_in[HOP.verify_key]
+        assert (hop.seen, hop.claimed) == (Seen.CLOSING, due)
+        assert due == passed + fee(passed, road.limits.route_bps) + road.limits.hop_fee
+        with pytest.raises((HeadroomShort, LeaseUnknown)):
+            await road.trip("lease_2").make()
+        assert trip.name in road.desk.state.routes
+
+    on_the_road(tmp_path / "route", story)
 
 
 def test_key_cold(tmp_path: Path) -> None:

@@ -101,6 +101,40 @@ def test_young_cash_out(tmp_path: Path) -> None:
     story(tmp_path, told)
 
 
+def test_sybil_unpaid(tmp_path: Path) -> None:
+    """Row 5. Each account is new and has a transaction of its own: what rests on young blocks is
+    held to the router's caps, and what rests on final ones to what the hops hold, however many
+    accounts ask.
+    """
+
+    async def told(table: Table) -> None:
+        await table.look_out(1000 * ADA)
+        young = with_depth(deep(90 * ADA), 1)
+        accounts = [seed(f"sybil {n}") for n in range(40)]
+        kept = 0
+        for n, consumer in enumerate(accounts):
+            hop, name = seed(f"hop of {n}"), consumer.key_hash.hex()
+            funds = tuple(replace(one, tx=bytes([n]) * 32) for one in young.funds)
+            table.sight = replace(young, funds=funds)
+            await table.desk.announce(name, hop.verify_key, consumer.key_hash, f"{n:064x}", 0)
+            for lease in range(3):
+                try:
+                    await Trip(table, f"{n} {lease}", hop, 2 * ADA, account=name).make()
+                    kept += with_fee(2 * ADA, table.limits.route_bps)
+                except HeadroomShort:
+                    pass
+        assert table.limits.young - 4 * ADA < kept <= table.limits.young
+        state = table.desk.state
+        held = state.held(table.clock.now_ms())
+        rests = (
+            sum(held.spoken_for(key) for key in state.hops_in)
+            - len(state.hops_in) * table.limits.hop_fee
+        )
+        assert rests == kept
+
+    story(tmp_path, told)
+
+
 def test_pay_twice(tmp_path: Path) -> None:
     """Row 7. A lease is paid over its own hop: a leaf of it on another one is refused."""
 
