@@ -41,13 +41,13 @@ def test_a_kept_channel_serves_the_next_command_and_is_ended_by_its_provider(
 
 
 async def kept(folder: Path, name: str, env: dict[str, str]) -> str:
-    """A job whose channel stays open for 15 s; its id."""
+    """A job whose channel stays open for a minute, for a next command that starts late; its id."""
     file = job_file(folder, name)
-    ran = await tally("job", "run", file, "--yes", "--json", "--keep", "15s", env=env)
+    ran = await tally("job", "run", file, "--yes", "--json", "--keep", "60s", env=env)
     assert ran.process.returncode == 0, str(ran)
     assert (ran.last["reason"], ran.last["settled"]) == ("COMPLETED", False), str(ran)
     (kept_open,) = ran.last["kept"]
-    assert kept_open["keep_ms"] == 15_000 and kept_open["comes_home"] > 1_000_000, str(ran)
+    assert kept_open["keep_ms"] == 60_000 and kept_open["comes_home"] > 1_000_000, str(ran)
     return str(ran.last["job"])
 
 
