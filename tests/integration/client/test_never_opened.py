@@ -60,16 +60,16 @@ class Swept(Till):
     payers: Payers
     looks = 0
 
-    async def sweep(self) -> None:
+    async def look_over(self) -> None:
         Swept.looks += 1
         await second_output.look(Till(self.purse, self.chain), self.payers, self.purse.channels)
 
     async def open(self, terms: Agreed, amount: int) -> OutRef:
-        await self.sweep()
+        await self.look_over()
         return await super().open(terms, amount)
 
     async def reserve(self, terms: Agreed, pays: int) -> int:
-        await self.sweep()
+        await self.look_over()
         return await super().reserve(terms, pays)
 
 
@@ -87,7 +87,7 @@ def test_a_channel_that_is_just_being_agreed_to_is_not_taken_for_one_that_never_
 
         async def looked_over(facts: ChannelFacts, session: Signer) -> ChannelPayer:
             made = await create(facts, session)
-            await till.sweep()
+            await till.look_over()
             return made
 
         life.payers.create = looked_over
