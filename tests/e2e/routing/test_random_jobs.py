@@ -30,6 +30,8 @@ AT_ONCE: Final = 3
 WITHIN_S: Final = 120.0
 LEAST: Final = 1_200_000
 """Lovelace: a smaller payout would need the provider's own ADA beside it."""
+MORE_THAN_A_TICK: Final = 210_000
+"""Half a core costs 206,172 a second, and the router's fee: who can pay no tick is served nowhere."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def drawn(dice: Random, number: int, providers: Sequence[str]) -> Asked:
         image="",
         command=("python3", "-c", f"import time; time.sleep({600 if stops else length:.3f})"),
         resources=(Resources(cpu=Range(dice.randint(100, 500)), memory=Range(32)),),
-        price=Price(budget=dice.randint(150_000, 900_000)),
+        price=Price(budget=dice.randint(MORE_THAN_A_TICK, 900_000)),
         placement=Placement(isolation=Isolation.PROCESS, providers=(provider,)),
         policy=Policy(max_duration_ms=dice.choice((2_000, 3_500, 60_000, 600_000))),
     )
