@@ -23,6 +23,7 @@ from anyio.abc import TaskStatus
 
 from marketplace.api.http import metrics
 from marketplace.api.http.auth import Parts
+from marketplace.client.net.price_source import check
 from marketplace.domain.errors import TallyError
 from marketplace.domain.site import origins
 from marketplace.domain.work.job_machine import JobState
@@ -160,7 +161,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             for every, work in _work(run, contender):
                 tasks.start_soon(_forever, every, work)
             if config.price_url:
-                source = exchange.check(config.price_url)
+                source = check(config.price_url)
                 tasks.start_soon(_forever, exchange.EVERY_S, lambda: exchange.look(market, source))
             tasks.start_soon(_on_matcher, run)
             tasks.start_soon(run.parts.hub.deliver)

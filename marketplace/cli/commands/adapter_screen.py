@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from marketplace.cli.shared.fitting import fitting as places
+from marketplace.cli.shared.fitting import widths
 from marketplace.domain.units import show_ada
 
-GAP: Final = 2
 ALARMS: Final = 5
 
 
@@ -28,19 +28,13 @@ def fitting(
     """
     if not rows:
         return Text(f"{title}: none", style="dim")
-    kept = list(columns)
-    for name in (None, *drop):
-        kept = [one for one in kept if one != name]
-        at = [columns.index(one) for one in kept]
-        widths = [max(cell_len(columns[i]), *(cell_len(row[i]) for row in rows)) for i in at]
-        if sum(widths) + GAP * (len(widths) - 1) <= width:
-            break
+    _, most = widths(columns, rows, ())
+    kept = places(columns, most, width, drop)
     table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    at = [columns.index(one) for one in kept]
-    for name in kept:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for at in kept:
+        table.add_column(columns[at], no_wrap=True, overflow="ellipsis")
     for row in rows:
-        table.add_row(*(Text(row[i]) for i in at))
+        table.add_row(*(Text(row[at]) for at in kept))
     return table
 
 

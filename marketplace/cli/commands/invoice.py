@@ -128,6 +128,7 @@ def show(bill: Invoice, *, verified: bool, fees: int | None = None) -> None:
         ("lease", "from (UTC)", "delivered", "rate", "owed"),
         rows,
         whole=("lease", "owed"),
+        drop=("rate", "from (UTC)"),
     )
     for total in bill.channels:
         name = total.channel.hex()[:16]

@@ -27,10 +27,11 @@ from marketplace.cli.shared.options import (
     Yes,
 )
 from marketplace.cli.shared.options import Market as MarketOption
+from marketplace.cli.shared.prices import Exact, Prices, Source, prices
 from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
-from marketplace.cli.shared.tables import JOB_COLUMNS, job_row, show_job, show_quote
+from marketplace.cli.shared.tables import JOB_COLUMNS, JOB_DROP, job_row, show_job, show_quote
 from marketplace.cli.shared.wanted import (
     Change,
     Cores,
@@ -74,6 +75,8 @@ def quote(
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    exact: Exact = False,
+    price_url: Source = "",
     as_json: Json = False,
 ) -> None:
     """Price, ceiling and alternatives for FILE, or for IMAGE and COMMAND; nothing is reserved or
@@ -86,16 +89,19 @@ def quote(
         loaded = wanted.load()
         async with reading(where) as opened:
             answer = await opened.quote(loaded)
+        told = Prices() if as_json else await prices(exact, price_url)
         if as_json:
             print_json(answer)
         else:
             for at, member in enumerate(answer.get("members", ())):
                 out.print(f"member {at}", markup=False)
-                show_quote(member)
+                show_quote(member, told)
             if "members" in answer:
-                out.print(f"together at most {show_ada(int(answer['ceiling']))}", markup=False)
+                most = told.amount(int(answer["ceiling"]))
+                out.print(f"together at most {most}", markup=False)
             else:
-                show_quote(answer)
+                show_quote(answer, told)
+            told.tell()
 
     _main(story)
 
@@ -146,6 +152,8 @@ def run(
             )
         ),
     ] = RouteMode.AUTO,
+    exact: Exact = False,
+    price_url: Source = "",
 ) -> None:
     """Run FILE, or IMAGE and COMMAND: quote, ask, pay, follow its logs; the last line is what it
     cost.
@@ -157,7 +165,8 @@ def run(
         loaded = wanted.load()  # before what pays is imported: a wrong word is told at once
         from marketplace.cli.shared.paying import Wish, run_job
 
-        wish = Wish(yes, as_json, keep, detach, outputs, route)
+        told = await prices(exact, price_url)
+        wish = Wish(yes, as_json, keep, detach, outputs, route, told)
         if loaded.spec.gang is not None:
             from marketplace.cli.commands.job_gang import run_gang
 
@@ -186,7 +195,8 @@ def list_jobs(
         if as_json:
             print_json(jobs)
         else:
-            print_table("jobs", JOB_COLUMNS, [job_row(job) for job in jobs], whole=("job",))
+            rows = [job_row(job) for job in jobs]
+            print_table("jobs", JOB_COLUMNS, rows, whole=("job",), drop=JOB_DROP)
 
     _main(story)
 
@@ -198,6 +208,8 @@ def show(
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
+    exact: Exact = False,
+    price_url: Source = "",
     as_json: Json = False,
 ) -> None:
     """One job: where it stands, what it cost, why it ended."""
@@ -209,7 +221,7 @@ def show(
         if as_json:
             print_json(view)
         else:
-            show_job(view, market)
+            show_job(view, market, await prices(exact, price_url))
 
     _main(story)
 
@@ -354,6 +366,7 @@ def outputs(
             print_json(found)
         else:
             rows = [(item["path"], item["size"], item["sha256"]) for item in found]
-            print_table("outputs", ("path", "bytes", "sha256"), rows, whole=("sha256",))
+            columns = ("path", "bytes", "sha256")
+            print_table("outputs", columns, rows, whole=("sha256",), drop=("bytes",))
 
     _main(story)

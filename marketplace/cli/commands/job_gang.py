@@ -27,7 +27,7 @@ async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
     """Quote all, ask once, pay, follow; the exit code."""
 
     async def confirm(offers: Sequence[CheckedQuote]) -> bool:
-        told = [f"member {at}\n{offered_text(one)}" for at, one in enumerate(offers)]
+        told = [f"member {at}\n{offered_text(one, wish.prices)}" for at, one in enumerate(offers)]
         most = sum(one.quote.terms.ceiling for one in offers)
         text = "\n".join([*told, f"together   at most {show_ada(most)}"])
         if not wish.as_json or not wish.yes:

@@ -14,6 +14,7 @@ import typer
 
 from marketplace.cli.shared.options import DEFAULT_MARKET, Json
 from marketplace.cli.shared.options import Market as MarketOption
+from marketplace.cli.shared.prices import Exact, Prices, Source, prices
 from marketplace.cli.shared.printing import device_text, print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
@@ -26,7 +27,7 @@ from marketplace.domain.isolation import want_isolation
 from marketplace.domain.metering.kinds import CORE, GPU, KINDS, show_rate
 from marketplace.domain.nearest import nearest
 from marketplace.domain.sold import model_matches, nominal_least
-from marketplace.domain.units import parse_rate_micro, parse_size_mib
+from marketplace.domain.units import MICRO, parse_money, parse_rate_micro, parse_size_mib
 
 app = typer.Typer(help="Search what providers offer.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -56,6 +57,10 @@ class Row(TypedDict):
 
 Test = Callable[[Any, Any], bool]
 
+AN_HOUR: Final = "an hour"
+COLUMNS: Final = ("device", "memory", "free", AN_HOUR, "a second", "region", "provider")
+WHOLE: Final = ("memory", "free", AN_HOUR, "provider")
+DROP: Final = ("region", "a second", "memory")
 _OPS: Final[dict[str, Test]] = {
     ">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
     "=": operator.eq,
@@ -84,7 +89,10 @@ def _cores(text: str) -> int:
 
 
 def _rate(text: str) -> int:
-    """``120`` is lovelace a second; units may be written without the space."""
+    """``120`` is lovelace a second, ``0.5ADA/h`` is by the hour; no space is needed."""
+    by_hour = re.fullmatch(r"(.+)/h", text)
+    if by_hour is not None:
+        return parse_money(re.sub(r"(?<=[0-9])(?=[A-Za-z])", " ", by_hour[1])) * MICRO // 3600
     if re.fullmatch(r"[0-9]+(\.[0-9]{1,6})?", text):
         text = f"{text} lovelace"
     return parse_rate_micro(re.sub(r"(?<=[0-9])(?=[A-Za-z])", " ", text))
@@ -197,11 +205,11 @@ def search(
         bool, typer.Option("--explain", help="Say of each other device why it is out.")
     ] = False,
     market: MarketOption = DEFAULT_MARKET,
+    exact: Exact = False,
+    price_url: Source = "",
     as_json: Json = False,
 ) -> None:
-    """Devices and cores on offer that meet QUERY, the cheapest first; prices in lovelace a
-    second.
-    """
+    """Devices and cores on offer that meet QUERY, the cheapest first; prices by the hour."""
 
     async def story() -> None:
         terms = parse_query(query)
@@ -217,16 +225,18 @@ def search(
             out_of = [{**row, "why": why} for row, why in failed if why] if explain else None
             print_json({"items": found, **({"out": out_of} if out_of is not None else {})})
             return
-        columns = ("device", "memory", "free", "lovelace", "region", "provider")
-        cells = [_cells(row) for row in found]
-        print_table("offers", columns, cells, whole=("memory", "free", "lovelace", "provider"))
+        told = await prices(exact, price_url)
+        cells = [_cells(row, told) for row in found]
+        columns = tuple(one for one in COLUMNS if not (exact and one == AN_HOUR))
+        print_table("offers", columns, cells, whole=WHOLE, drop=DROP)
+        told.tell()
         if explain:
-            _explain(failed, terms)
+            _explain(failed, terms, told)
 
     guarded(lambda: anyio.run(story))
 
 
-def _cells(row: Row) -> tuple[object, ...]:
+def _cells(row: Row, told: Prices) -> tuple[object, ...]:
     free = (
         f"{row['free']} of {row['count']}"
         if KINDS[row["resource"]].devices
@@ -237,17 +247,26 @@ def _cells(row: Row) -> tuple[object, ...]:
         device_text(row["model"], row["simulated"]),
         memory,
         free,
-        show_rate(row["rate_micro"], row["resource"]).replace("lovelace ", ""),
+        *([] if told.exact else [told.an_hour(row["rate_micro"])]),
+        show_rate(row["rate_micro"], row["resource"]),
         row["region"],
         row["provider"][:16],
     )
 
 
-def _explain(failed: list[tuple[Row, list[str]]], terms: list[Term]) -> None:
+def _explain(failed: list[tuple[Row, list[str]]], terms: list[Term], told: Prices) -> None:
     """Counted by condition, and each device with the conditions that it does not meet."""
     print_table(
-        "not shown", ("device", "lovelace", "because not"),
-        [(*_cells(row)[0::3][:2], ", ".join(why)) for row, why in failed if why],
+        "not shown", ("device", "price", "because not"),
+        [
+            (
+                device_text(row["model"], row["simulated"]),
+                told.price(row["rate_micro"], row["resource"]),
+                ", ".join(why),
+            )
+            for row, why in failed
+            if why
+        ],
     )  # fmt: skip
     for term in terms:
         alone = sum(why == [term.text] for _, why in failed)

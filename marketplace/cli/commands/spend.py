@@ -68,7 +68,8 @@ def spend(
 
 def show(by: By, rows: Sequence[SpendRowAnswer]) -> None:
     """The table, and its sum below."""
-    print_table("spend", _COLUMNS[by], [_cells(by, row) for row in rows], whole=("job", "key"))
+    cells = [_cells(by, row) for row in rows]
+    print_table("spend", _COLUMNS[by], cells, whole=("job", "key"), drop=("day", "name"))
     if rows:
         out.print(f"together {show_ada(sum(row['owed'] for row in rows))}", markup=False)
 

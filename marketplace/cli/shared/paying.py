@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from marketplace.cli.shared.consumer import load_purse
 from marketplace.cli.shared.logs import configure_logs
 from marketplace.cli.shared.options import Where
+from marketplace.cli.shared.prices import Prices
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
@@ -40,7 +41,7 @@ from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.errors import TallyError
-from marketplace.domain.metering.kinds import show_price, show_units
+from marketplace.domain.metering.kinds import show_units
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import show_ada, show_duration
 
@@ -73,15 +74,16 @@ async def at_market(
         yield opened
 
 
-def offered_text(offered: CheckedQuote) -> str:
+def offered_text(offered: CheckedQuote, prices: Prices = Prices()) -> str:
     """What is about to be agreed to, in a few lines."""
     terms, quote = offered.quote.terms, offered.quote
     simulated = "  SIMULATED device" if quote.simulated else ""
     lines = [
         f"provider   {terms.provider[:16]}…  {quote.device}{simulated}",
-        f"price      {show_price(terms.rate_micro, terms.resource)} x"
+        f"price      {prices.price(terms.rate_micro, terms.resource)} x"
         f" {show_units(terms.units_milli, terms.resource)}",
-        f"at most    {show_ada(terms.ceiling)} for up to {show_duration(terms.max_duration_ms)}",
+        f"at most    {prices.amount(terms.ceiling)}"
+        f" for up to {show_duration(terms.max_duration_ms)}",
     ]
     if note := share_note(terms.resource, terms.units_milli):
         lines.append(f"share      {note}")
@@ -111,6 +113,8 @@ def offered_text(offered: CheckedQuote) -> str:
         lines.append(
             f"before     {show_ada(offered.spent)} on another provider, within the same budget"
         )
+    if note := prices.note():
+        lines.append(f"worth      {note}")
     return "\n".join(lines)
 
 
@@ -174,19 +178,20 @@ class Wish:
     detach: bool
     outputs: Path | None
     route: RouteMode = RouteMode.AUTO
+    prices: Prices = field(default_factory=Prices)
 
 
 async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
     """Quote, ask, pay, follow; the exit code."""
 
     async def confirm(offered: CheckedQuote) -> bool:
-        text = "" if wish.as_json else offered_text(offered)
+        text = "" if wish.as_json else offered_text(offered, wish.prices)
         await anyio.to_thread.run_sync(confirm_spend, text, wish.yes)
         return True
 
     async def shown(offered: CheckedQuote) -> None:
         if not wish.as_json:
-            out.print(offered_text(offered), markup=False)
+            out.print(offered_text(offered, wish.prices), markup=False)
 
     async with at_market(where, keep=wish.keep, route=wish.route) as opened:
         if wish.detach:

@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from marketplace.cli.shared import fitting
 from marketplace.cli.shared.refusals import Declined
 from marketplace.cli.shared.screen import out
 
-_PIPED_WIDTH: Final = 1000
+PIPED_WIDTH: Final = 1000
 _SIMULATED: Final = "SIMULATED"
 
 
@@ -29,61 +30,40 @@ def print_json(value: object) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[str] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    whole: Sequence[str] = (),
+    drop: Sequence[str] = (),
 ) -> None:
     """A table for people; a line that says so when it is empty. Columns of *whole* are never
     folded.
 
-    Where the terminal is too narrow for a table without broken words, every row stands on lines of
-    its own: a key or a transaction that runs over two lines cannot be copied.
+    Where the terminal is too narrow for all columns without broken words, those of *drop* are left
+    out, in that order, and named below. What is too wide even so has every row on lines of its own:
+    a key or a transaction that runs over two lines cannot be copied.
     """
     if not rows:
         out.print(f"[dim]{title}: none[/]")
         return
     cells = [[str(cell) for cell in row] for row in rows]
-    least, most = _widths(columns, cells, whole)
-    gaps = 2 * (len(columns) - 1)
-    room = (out.width if out.is_terminal else _PIPED_WIDTH) - gaps
-    if sum(least) > room:
+    least, most = fitting.widths(columns, cells, whole)
+    room = out.width if out.is_terminal else PIPED_WIDTH
+    kept = fitting.fitting(columns, least, room, drop)
+    if fitting.taken(least, kept) > room:
         _print_stacked(title, columns, cells)
         return
     table = Table(
         title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False
     )
-    for column, width in zip(columns, _shared(least, most, room), strict=True):
-        table.add_column(column, overflow="fold", no_wrap=column in whole, width=width)
+    wide = fitting.shared([least[at] for at in kept], [most[at] for at in kept], room)
+    for at, width in zip(kept, wide, strict=True):
+        table.add_column(columns[at], overflow="fold", no_wrap=columns[at] in whole, width=width)
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(row[at]) for at in kept))
     show(table)
-
-
-def _widths(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str]
-) -> tuple[list[int], list[int]]:
-    """(least, most) of each column in characters: without breaking a word, and without folding at
-    all.
-    """
-    least: list[int] = []
-    most: list[int] = []
-    for place, column in enumerate(columns):
-        texts = [column, *(row[place] for row in rows)]
-        parts = texts if column in whole else [word for text in texts for word in text.split()]
-        least.append(max(map(cell_len, parts)))
-        most.append(max(map(cell_len, texts)))
-    return least, most
-
-
-def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
-    """Widths within *room*: what each column needs, and of what is left the first that want
-    more.
-    """
-    left = room - sum(least)
-    widths: list[int] = []
-    for low, high in zip(least, most, strict=True):
-        more = min(left, high - low)
-        left -= more
-        widths.append(low + more)
-    return widths
+    if left := [name for at, name in enumerate(columns) if at not in kept]:
+        out.print(f"[dim]no room for: {', '.join(left)} (a wider terminal, or --json)[/]")
 
 
 def _print_stacked(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -104,7 +84,7 @@ def show(table: Table) -> None:
     if out.is_terminal:
         out.print(table, soft_wrap=False)
     else:  # a console's own width is the most that a print may ask for
-        wide = Console(file=out.file, width=_PIPED_WIDTH, highlight=False, emoji=False)
+        wide = Console(file=out.file, width=PIPED_WIDTH, highlight=False, emoji=False)
         wide.print(table)
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from datetime import UTC, datetime
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text
 
-from marketplace.cli.shared.printing import device_text, print_table, show
+from marketplace.cli.shared.prices import Prices
+from marketplace.cli.shared.printing import PIPED_WIDTH, device_text, print_table
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.services import services
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
-from marketplace.domain.metering.kinds import KINDS, show_price
+from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money.chain_fees import JobFees
 from marketplace.domain.units import show_ada
 
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
+JOB_DROP: Final = ("device", "at most", "name")
 
 
 def job_row(job: JobAnswer) -> tuple[object, ...]:
@@ -32,26 +34,27 @@ def job_row(job: JobAnswer) -> tuple[object, ...]:
     )
 
 
-def show_job(view: JobAnswer, market: str) -> None:
+def show_job(view: JobAnswer, market: str, prices: Prices = Prices()) -> None:
     """Where it stands, what it cost, why it ended, its transactions, and what to do next; of a
     service that runs, where it is reached at *market*.
     """
     runs = view["state"] == "RUNNING"
     found = [("service", url) for _, url in services(market, view)] if runs else []
-    _facts(f"{view['name'] or 'job'}  {view['id']}", [*_job_facts(view), *found])
+    _facts(f"{view['name'] or 'job'}  {view['id']}", [*_job_facts(view, prices), *found])
     if moves := view["transactions"]:
         out.print()
         columns = ("transactions", "state", "fee", "id")
         rows = [
-            (tx["kind"], tx["state"], show_ada(tx["fee"]) if tx["fee"] else "", tx["id"])
+            (tx["kind"], tx["state"], prices.amount(tx["fee"]) if tx["fee"] else "", tx["id"])
             for tx in moves
         ]
-        print_table("", columns, rows, whole=("id",))
+        print_table("", columns, rows, whole=("id",), drop=("fee", "state"))
     out.print()
+    prices.tell()
     out.print(_next(view), markup=False, style="dim")
 
 
-def _job_facts(view: JobAnswer) -> list[tuple[str, str]]:
+def _job_facts(view: JobAnswer, prices: Prices) -> list[tuple[str, str]]:
     code = view["exit_code"]
     waits = view["state"] != "ENDED"
     exited = f" (exit code {code})" if code is not None else ""
@@ -61,8 +64,8 @@ def _job_facts(view: JobAnswer) -> list[tuple[str, str]]:
         ("why it waits", view["explain"].get("text", "") if waits else ""),
         ("device", device_text(view["device"], view["simulated"])),
         ("provider", view["provider"]),
-        ("price", _price(view["rate_micro"], view["resource"])),
-        ("spent", _spent(view)),
+        ("price", _price(view["rate_micro"], view["resource"], prices)),
+        ("spent", _spent(view, prices)),
         ("delivered", _delivered(view)),
         ("retries", str(view["retries"] or "")),
         ("created", when(view["created_at_ms"])),
@@ -73,16 +76,16 @@ def _job_facts(view: JobAnswer) -> list[tuple[str, str]]:
     ]
 
 
-def _price(rate_micro: int, resource: str) -> str:
-    return show_price(rate_micro, resource) if rate_micro else ""
+def _price(rate_micro: int, resource: str, prices: Prices) -> str:
+    return prices.price(rate_micro, resource) if rate_micro else ""
 
 
-def _spent(view: JobAnswer) -> str:
-    text = show_ada(view["spent"])
+def _spent(view: JobAnswer, prices: Prices) -> str:
+    text = prices.amount(view["spent"])
     if ceiling := view["ceiling"]:
-        text += f" of at most {show_ada(ceiling)}"
+        text += f" of at most {prices.amount(ceiling)}"
     if budget := view["budget"]:
-        text += f", budget {show_ada(budget)}"
+        text += f", budget {prices.amount(budget)}"
     return text
 
 
@@ -101,8 +104,8 @@ def counted(number: int, what: str) -> str:
 def _next(view: JobAnswer) -> str:
     name = view["id"]
     if view["state"] == "ENDED":
-        return f"tally job logs {name}   tally job outputs {name}   tally invoice {name} --verify"
-    return f"tally job logs -f {name}   tally job stop {name}"
+        return f"tally job logs {name}\ntally job outputs {name}\ntally invoice {name} --verify"
+    return f"tally job logs -f {name}\ntally job stop {name}"
 
 
 def share_note(resource: str, units_milli: int) -> str:
@@ -139,15 +142,15 @@ def smallest_note(fees: JobFees | None, minimum: int) -> str:
     return f"{sense}; {least}" if least else sense
 
 
-def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
+def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer, prices: Prices = Prices()) -> None:
     """Device, price, ceiling, the chain's fees, and why the others lost."""
     told = answer.get("fees")
     fees = JobFees(**told) if told else None
     facts = [
         ("device", device_text(answer["device"], answer["simulated"])),
         ("provider", answer["provider"]),
-        ("price", _price(answer["rate_micro"], answer["resource"])),
-        ("at most", show_ada(answer["ceiling"])),
+        ("price", _price(answer["rate_micro"], answer["resource"], prices)),
+        ("at most", prices.amount(answer["ceiling"])),
         ("share", share_note(answer["resource"], answer["units_milli"])),
         ("start", start_note(answer.get("allowance", 0))),
         ("fees", fees_note(fees)),
@@ -155,12 +158,16 @@ def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer) -> None:
     ]
     _facts("quote: nothing is reserved or paid", facts)
     rows = [
-        (other["provider"][:16], _price(other["rate_micro"], answer["resource"]), other["why"])
+        (
+            other["provider"][:16],
+            _price(other["rate_micro"], answer["resource"], prices),
+            other["why"],
+        )
         for other in answer.get("alternatives", [])
     ]
     if rows:
         out.print()
-        print_table("alternatives", ("provider", "price", "why not"), rows)
+        print_table("alternatives", ("provider", "price", "why not"), rows, drop=("provider",))
 
 
 def when(ms: int) -> str:
@@ -169,15 +176,17 @@ def when(ms: int) -> str:
 
 
 def _facts(title: str, facts: list[tuple[str, str]]) -> None:
-    """Names and values; those without a value are left out."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        if value:
-            table.add_row(name, Text(value))
+    """Names and values; those without a value are left out. Values fold between words alone: a key
+    that is longer than the terminal goes on beyond it, and can be copied.
+    """
+    told = [(name, value) for name, value in facts if value]
+    wide = 2 + max((len(name) for name, _ in told), default=0)
+    room = max(20, out.width - wide) if out.is_terminal else PIPED_WIDTH
     out.print(Text(title, style="bold"))
-    show(table)
+    for name, value in told:
+        lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
+        for at, line in enumerate(lines):
+            out.print(Text.assemble((f"{'' if at else name:<{wide}}", "dim"), line))
 
 
 def with_fees(owed: int, fees: int | None, route_fee: int = 0) -> str:

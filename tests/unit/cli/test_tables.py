@@ -4,19 +4,15 @@ never broken.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import re
-import struct
 import subprocess
 import sys
-import termios
 
 import pytest
 
 from marketplace.cli.shared.tables import show_quote
 from marketplace.client.net.answers import FeesAnswer, MemberQuoteAnswer
+from tests.unit.support.terminal import lines_of
 
 SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
 JOB = "job-0123456789abcdef"
@@ -31,24 +27,7 @@ WORDS = ("session key", "closing", "10.123456 ADA", "USER_STOPPED", "0.123456", 
 
 
 def shown(columns: int) -> list[str]:
-    """The lines that a terminal of so many columns gets, without their styles."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    with subprocess.Popen(
-        [sys.executable, "-c", CODE],
-        stdin=theirs, stdout=theirs, stderr=theirs, env={**env, "TERM": "xterm"},
-    ) as child:  # fmt: skip
-        os.close(theirs)
-        got = b""
-        try:
-            while chunk := os.read(ours, 4096):
-                got += chunk
-        except OSError:
-            pass  # how Linux says that the other end is closed
-        assert child.wait(timeout=60) == 0, got
-    os.close(ours)
-    return re.sub(r"\x1b\[[0-9;]*m", "", got.decode()).splitlines()
+    return lines_of([sys.executable, "-c", CODE], columns, os.environ)
 
 
 @pytest.mark.parametrize("columns", [80, 100, 250])
@@ -59,6 +38,21 @@ def test_nothing_is_broken_over_lines(columns: int) -> None:
         assert sum(text in line for line in lines) == times, lines
     for word in WORDS:
         assert any(word in line for line in lines), (word, lines)
+
+
+def test_columns_go_in_the_stated_order_and_are_named() -> None:
+    code = """
+from marketplace.cli.shared.printing import print_table
+print_table("jobs", ("job", "state", "device", "region"),
+    [("j" * 30, "ENDED COMPLETED", "an H100 of 80 GB", "EU")] * 2, whole=("job",), drop=("region", "device"))
+"""
+    for columns, gone in ((80, []), (56, ["region"]), (48, ["region", "device"])):
+        lines = lines_of([sys.executable, "-c", code], columns, os.environ)
+        assert max(map(len, lines[:-1])) <= columns
+        told = [line for line in lines if line.startswith("no room for: ")]
+        assert [line.split(": ")[1].split(" (")[0] for line in told] == (
+            [", ".join(sorted(gone, key=["device", "region"].index))] if gone else []
+        ), lines
 
 
 def test_a_pipe_gets_one_line_a_row() -> None:

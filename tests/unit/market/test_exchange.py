@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from marketplace.client.net.price_source import check
 from marketplace.domain.errors import Malformed
 from marketplace.market.state.exchange import OLD_MS, Exchange, read, worth
-from marketplace.process.exchange import check
 
 NOW = 1_800_000_000_000
 

@@ -30,12 +30,12 @@ from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.session import desk
+from marketplace.client.net.price_source import check
 from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 from marketplace.market.base.settings import Settings
 from marketplace.passphrase import PassphraseMissing, passphrase
-from marketplace.process import exchange
 from marketplace.process.chain_supervisor import Connect
 from marketplace.process.main import Config, folder_of, serve
 from marketplace.process.routing import Route
@@ -210,7 +210,7 @@ def serve_(
         )
         await serve(
             Config(
-                price_url=exchange.check(price_url) if price_url else "",
+                price_url=check(price_url) if price_url else "",
                 db=database,
                 blob_folder=folder_of(database, home),
                 host=host,
