@@ -76,7 +76,7 @@ def test_no_listing_breaks_a_word_and_money_is_by_the_hour(tmp_path: Path) -> No
         with source(answer) as url:
             for words in (["offers", "search"], ["job", "quote", str(file)], ["job", "show", job]):
                 told = (await shell.tally(*words, "--price-url", url)).stdout
-                assert "≈ $0.009" in told and "1 ADA ≈ $0.50 at 20" in told, told
+                assert "≈ $0.009" in told and "1 ADA ≈ $0.5 at 20" in told, told
         assert "$" not in offers  # nobody was named
 
     story(tmp_path, tell)
