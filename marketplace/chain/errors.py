@@ -34,12 +34,16 @@ class ChainUrlWrong(Refusal):
 
 
 class ChannelUnknown(Refusal):
-    """The open transaction is not on this chain, or its output is no channel of this session
-    key.
+    """The open transaction is not on this chain; or, *in_block*, it is, and its output is no
+    channel of this session key.
     """
 
     code = "CHANNEL_UNKNOWN"
     remedy = "check the chain's URL and the open transaction; a fresh one takes a block to appear"
+
+    def __init__(self, message: str, *, in_block: bool = False, **fields: object) -> None:
+        super().__init__(message, **fields)
+        self.in_block = in_block
 
 
 class TxRefused(Refusal):

@@ -36,9 +36,8 @@ class Eye:
         """What stands there, after every check that an adapter makes of a channel."""
         try:
             view = await self.find(hop)
-        except ChannelUnknown:
-            there = await self._chain.moves(origin(hop).tx_id) is not None
-            return Sight(Seen.UNFIT if there else Seen.AWAITED)
+        except ChannelUnknown as unknown:
+            return Sight(Seen.UNFIT if unknown.in_block else Seen.AWAITED)
         snapshot = await self._chain.snapshot(self._scripts)
         if isinstance(view, ChannelEnded):
             deep = bool(view.height) and depth(snapshot.tip.height, view.height) >= FINAL_DEPTH

@@ -172,7 +172,8 @@ class ChannelFinder:
     def _begin(self, session_vk: bytes, origin: OutRef, moves: Moves) -> _Trail:
         output = next((o for o in moves.outputs if o.utxo.ref == origin), None)
         if output is None or not self._is_channel(output.utxo, session_vk):
-            raise ChannelUnknown(f"{origin} is no channel of session key {session_vk.hex()[:16]}")
+            whose = f"session key {session_vk.hex()[:16]}"
+            raise ChannelUnknown(f"{origin} is no channel of {whose}", in_block=True)
         trail = _Trail(origin, [(origin.tx_id, output.utxo.quantity(self._unit))])
         trail.first = output.utxo
         return trail

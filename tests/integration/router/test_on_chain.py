@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from marketplace.chain.build.plans import Opening
 from marketplace.chain.channels.finder import ChannelEnded, ChannelView
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import OutRef, Utxo
+from marketplace.chain.node.answers import Moves
 from marketplace.client.wallet.purse import stake_hash
 from marketplace.domain.money.address import Credential
 from marketplace.domain.money.channel_refusals import ChannelUnfit
@@ -27,13 +29,14 @@ from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import Offer
 from marketplace.router.desk import RouterDesk
+from marketplace.router.eye import Eye
 from marketplace.router.limits import Limits
 from marketplace.router.running import Place, RouterRun, assemble
-from marketplace.router.state import Seen
+from marketplace.router.state import HopIn, Seen
 from marketplace.router.supply import KEPT, Candidate
 from marketplace.system import SystemClock
 from tests.fakes import FakeIds
-from tests.integration.support.chain import ADA, Provider, World, key, run
+from tests.integration.support.chain import ADA, BY_HAND, Provider, World, key, run
 from tests.unit.support.adapter import offer
 from tests.unit.support.router import HOP, RESERVE, TICK, Ends, Trip
 
@@ -94,25 +97,32 @@ class Road:
         assert hop.seen is Seen.OPEN
         return hop.session_vk
 
-    async def hop_in(self, lovelace: int, blocks: int = FINAL_DEPTH, bounty: int = 0) -> OutRef:
-        """The consumer opens a channel to the router; announced, and so deep."""
+    async def opened(self, lovelace: int, bounty: int = 0) -> OutRef:
+        """The consumer opens a channel to the router; no block has it yet."""
         wallet = self.world.wallet(CONSUMER)
         asked = self.desk.terms.consts(HOP.verify_key, wallet.signer.key_hash)
         consts = replace(asked, fee_bps=bounty)
         assert wallet.stake is not None
         opening = Opening(lovelace, lambda _f, _i: consts, Credential(wallet.stake))
         (ref,) = (await open_channels(self.world.desk(CONSUMER), [opening])).refs
+        return ref
+
+    async def hop_in(self, lovelace: int, blocks: int = FINAL_DEPTH, bounty: int = 0) -> OutRef:
+        """A hop of the consumer's to the router; announced, and so deep."""
+        ref = await self.opened(lovelace, bounty)
         self.mint(blocks)
-        await self.desk.announce(
-            wallet.signer.key_hash.hex(), HOP.verify_key, wallet.signer.key_hash, ref.tx_id.hex(),
-            ref.index,
-        )  # fmt: skip
+        who = key(CONSUMER).key_hash
+        await self.desk.announce(who.hex(), HOP.verify_key, who, ref.tx_id.hex(), ref.index)
         await self.running.incoming.turn()
         return ref
 
 
 def on_the_road(
-    folder: Path, story: Callable[[Road], Awaitable[None]], limits: str = "", cold: bool = False
+    folder: Path,
+    story: Callable[[Road], Awaitable[None]],
+    limits: str = "",
+    cold: bool = False,
+    block_ms: int = 0,
 ) -> None:
     folder.mkdir(exist_ok=True)
     if limits:
@@ -132,7 +142,7 @@ def on_the_road(
         finally:
             made.close()
 
-    run(main)
+    run(main, block_ms=block_ms)
 
 
 async def carried(road: Road, out: bytes, tick: int = TICK) -> tuple[Ends, Trip]:
@@ -201,6 +211,37 @@ def test_what_the_router_keeps_is_its_fee(tmp_path: Path) -> None:
         assert not await money_of_the_end_key(road)
 
     on_the_road(tmp_path / "route", story)
+
+
+class BlockBetween:
+    """A chain that gets a block once it was asked for a transaction."""
+
+    def __init__(self, road: Road) -> None:
+        self._road = road
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._road.world.chain, name)
+
+    async def moves(self, tx_id: bytes) -> Moves | None:
+        answer = await self._road.world.chain.moves(tx_id)
+        self._road.mint(1)
+        return answer
+
+
+def test_a_block_that_comes_while_a_hop_is_looked_at_makes_it_no_unfit_one(tmp_path: Path) -> None:
+    async def story(road: Road) -> None:
+        ref = await road.opened(20 * ADA)
+        who = key(CONSUMER).key_hash
+        hop = HopIn(
+            HOP.verify_key, who.hex(), who, ref.tx_id.hex(), ref.index, road.desk.offer, ""
+        )  # fmt: skip
+        chain: Any = BlockBetween(road)
+        assert await road.world.chain.moves(ref.tx_id) is None
+        assert [(await Eye(chain).look(hop)).seen for _ in range(2)] == [Seen.AWAITED, Seen.OPEN]
+        other = replace(hop, index=ref.index + 1)  # its change
+        assert (await Eye(road.world.chain).look(other)).seen is Seen.UNFIT
+
+    on_the_road(tmp_path, story, block_ms=BY_HAND)
 
 
 def test_bounty_above_fee(tmp_path: Path) -> None:
