@@ -52,6 +52,14 @@ def need_axe() -> Path:
     return found
 
 
+def need_make() -> Path:
+    """make is here. Returns its executable."""
+    found = shutil.which("make")
+    _need(found is not None, "make is not installed: apt-get install make")
+    assert found is not None
+    return Path(found)
+
+
 def need_node() -> Path:
     """Node is here, which `make install` fetches packages with. Returns its executable."""
     found = shutil.which("node")

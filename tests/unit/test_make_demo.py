@@ -8,16 +8,14 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.requires import need_make
 
 ROOT: Final = Path(__file__).parents[2]
 
 
 def would_run(target: str, folder: Path) -> str:
     """What `make` would run for *target* where nothing is installed yet."""
-    make = shutil.which("make")
-    if make is None:
-        pytest.skip("make is not installed")
+    make = need_make()
     for name in ROOT.glob("**/package-lock.json"):
         if "node_modules" not in name.parts:
             there = folder / name.relative_to(ROOT)

@@ -9,6 +9,7 @@ import pytest
 
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import FundsShort
+from marketplace.client.jobs.runner import Runner
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.payer.payers import Payers
@@ -73,16 +74,21 @@ class Swept(Till):
         return await super().reserve(terms, pays)
 
 
+def looked_over_at_each_step(world: World, folder: Path) -> tuple[Consumer, Swept, Runner]:
+    me = Consumer.of(world, folder)
+    till = Swept(me.purse, world.chain)
+    life = me.life(till)
+    till.payers = life.payers
+    return me, till, life
+
+
 def test_a_channel_that_is_just_being_agreed_to_is_not_taken_for_one_that_never_was(
     tmp_path: Path,
 ) -> None:
     """Its book is written before its terms are signed, and before its transaction is built."""
 
     async def story(world: World) -> None:
-        me = Consumer.of(world, tmp_path)
-        till = Swept(me.purse, world.chain)
-        life = me.life(till)
-        till.payers = life.payers
+        me, till, life = looked_over_at_each_step(world, tmp_path)
         create = life.payers.create
 
         async def looked_over(facts: ChannelFacts, session: Signer) -> ChannelPayer:
@@ -106,10 +112,7 @@ def test_a_hop_that_is_just_being_opened_is_not_taken_for_one_that_never_was(
     tmp_path: Path,
 ) -> None:
     async def story(world: World) -> None:
-        me = Consumer.of(world, tmp_path)
-        till = Swept(me.purse, world.chain)
-        life = me.life(till)
-        till.payers = life.payers
+        _, _, life = looked_over_at_each_step(world, tmp_path)
         router: Any = Router()
         life.hops.http = router
         with pytest.raises(NotFound):  # once it is open, the router says that it knows of none

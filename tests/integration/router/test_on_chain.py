@@ -189,7 +189,7 @@ def test_what_the_router_keeps_is_its_fee(tmp_path: Path) -> None:
         hop = road.desk.state.hops_in[HOP.verify_key]
         assert hop.seen is Seen.ENDED
 
-        view = await road.running.incoming._eye.find(road.desk.state.hops_out[out])  # pyright: ignore[reportPrivateUsage]
+        view = await Eye(road.world.chain).find(road.desk.state.hops_out[out])
         assert isinstance(view, ChannelView)
         paid = ends.provider.earning.last
         assert paid is not None
@@ -283,7 +283,7 @@ def test_a_hop_in_is_claimed_by_amount_and_goes_on(tmp_path: Path) -> None:
         await road.running.incoming.turn()
         hop = road.desk.state.hops_in[HOP.verify_key]
         assert (hop.seen, hop.claimed) == (Seen.OPEN, due)
-        again = await road.running.incoming._eye.find(hop)  # pyright: ignore[reportPrivateUsage]
+        again = await Eye(road.world.chain).find(hop)
         assert not isinstance(again, ChannelEnded)
 
     on_the_road(tmp_path / "route", story, limits='claim_hop = "2 ADA"')
@@ -323,7 +323,7 @@ def test_close_in(tmp_path: Path) -> None:
         await road.hop_in(30 * ADA)
         ends, trip = await carried(road, out, ADA // 10)
         due, passed = road.desk.state.book.due(HOP.verify_key), ends.provider.earning.total
-        view = await road.running.incoming._eye.find(road.desk.state.hops_in[HOP.verify_key])  # pyright: ignore[reportPrivateUsage]
+        view = await Eye(road.world.chain).find(road.desk.state.hops_in[HOP.verify_key])
         assert isinstance(view, ChannelView)
         await close_channel(road.world.desk(CONSUMER), view)
         road.mint(1)
@@ -348,7 +348,7 @@ def test_key_cold(tmp_path: Path) -> None:
     async def story(road: Road) -> None:
         out, turn = await road.out(), road.running.outgoing.turn
         cold = road.world.wallet("cold").address
-        view = await road.running.incoming._eye.find(road.desk.state.hops_out[out])  # pyright: ignore[reportPrivateUsage]
+        view = await Eye(road.world.chain).find(road.desk.state.hops_out[out])
         assert isinstance(view, ChannelView)
         road.world.fund("provider", 50 * ADA)
         road.mint(1)
