@@ -57,10 +57,11 @@ _TAIL: Final = (
         " *Warm*: nineteen other consumers' hops end in"
     ),
     (
-        "the same transaction, and a twentieth of its fee counts; *ended alone*: nobody else's"
-        " does, and the router pays more for the end than it asks. It locks 52 ADA for each"
-        " provider; the most locked is the consumer's."
+        "the same transaction, and a twentieth of its fee counts: so it is if they end in one"
+        " round, and a router waits for nobody. *Ended alone*: nobody else's does, and the router"
+        " pays more for the end than it asks."
     ),
+    ("It locks 52 ADA for each provider; the most locked is the consumer's."),
     "",
 )
 
