@@ -19,11 +19,9 @@ LONG: Final[Mapping[str, str]] = {
     "contracts/channel/settle.py": "an auditor reads the whole script from top to bottom",
     "contracts/devnet/node.py": "what changes the chain holds one lock, and is seen in one place",
     "marketplace/client/wallet/chain_wallet.py": "what a purse does at a chain, under one lock",
-    "marketplace/market/base/records.py": "all that the market remembers, field by field",
     "marketplace/store/migrations/versions/0001_all_tables_of_the_first_release.py": (
         "one schema, made in one step; a released migration is not changed"
     ),
-    "marketplace/store/tables.py": "a table for each record: a schema is read in one place",
 }
 
 

@@ -1,0 +1,63 @@
+"""What the market remembers: plain values with a version each. Tables are the store's affair.
+
+Every record has ``KEY`` (the fields that name it) and ``FIXED`` (the fields that never change
+after the insert). A record with a ``version`` is written by compare-and-set; one without is only
+ever inserted, or replaced by a greater one. Money is lovelace, time ms, as everywhere.
+"""
+
+from marketplace.market.base.records.accounts import Account, ApiKey, Login, Standing
+from marketplace.market.base.records.hooks import Delivery, Hook
+from marketplace.market.base.records.jobs import (
+    Blob,
+    Event,
+    Gang,
+    Job,
+    LogRecord,
+    Output,
+    Preemption,
+)
+from marketplace.market.base.records.leases import Lease, LeaseKey
+from marketplace.market.base.records.money import Channel, ReceiptRecord, Tx, VoucherRecord
+from marketplace.market.base.records.offers import InUseHour, OfferRecord, PresenceDay
+from marketplace.market.base.records.operations import (
+    Audit,
+    Lock,
+    Process,
+    Remembered,
+    Sent,
+    Setting,
+)
+from marketplace.market.base.records.record import Json, Record
+
+__all__ = [
+    "Account",
+    "ApiKey",
+    "Audit",
+    "Blob",
+    "Channel",
+    "Delivery",
+    "Event",
+    "Gang",
+    "Hook",
+    "InUseHour",
+    "Job",
+    "Json",
+    "Lease",
+    "LeaseKey",
+    "Lock",
+    "LogRecord",
+    "Login",
+    "OfferRecord",
+    "Output",
+    "Preemption",
+    "PresenceDay",
+    "Process",
+    "ReceiptRecord",
+    "Record",
+    "Remembered",
+    "Sent",
+    "Setting",
+    "Standing",
+    "Tx",
+    "VoucherRecord",
+]
