@@ -28,11 +28,17 @@ async def paying(shell: Shell) -> AsyncGenerator[list[Mapping[str, Any]]]:
     async with await anyio.open_process(command, env=shell.env, stdin=-3) as daemon:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_listen, daemon, said)
-            await until(lambda: any(row["event"] == "ready" for row in said), 120)
-            yield said
-            daemon.send_signal(signal.SIGTERM)
-            with anyio.fail_after(30):
-                assert await daemon.wait() == 0
+            try:
+                await until(lambda: any(row["event"] == "ready" for row in said), 120)
+                yield said
+                daemon.send_signal(signal.SIGTERM)
+                with anyio.fail_after(30):
+                    assert await daemon.wait() == 0
+            finally:
+                if (
+                    daemon.returncode is None
+                ):  # the test failed: its failure is not to be waited out
+                    daemon.kill()
 
 
 async def _listen(daemon: Any, said: list[Mapping[str, Any]]) -> None:
