@@ -89,7 +89,7 @@ class Devnet:
             raise DevnetRefusal(f"{path}: {problem}") from problem
         self._tip = self._store.tip() or self._genesis()
         self.system_start = self._meta("system_start")
-        self._engine = Engine(fetch_ledger(), self.system_start * 1000)
+        self._engine = Engine(fetch_ledger, self.system_start * 1000)
         self._lag = 0
         self._state = self._rebuilt(self._tip.height)
         self._pool = Mempool(self._engine, self._store)

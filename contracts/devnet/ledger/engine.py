@@ -99,9 +99,10 @@ _TAGS = {
 
 
 class _V8:
-    """Scalus in a V8 of its own. Not thread-safe."""
+    """Scalus in a V8 of its own. Not thread-safe. whole: no call ended in the middle."""
 
     def __init__(self, source: str) -> None:
+        self.whole = True
         self._v8 = py_mini_racer.MiniRacer()
         # Left to the interpreter's end, V8's own destructor would wait for a thread that no longer
         # runs.
@@ -112,7 +113,9 @@ class _V8:
 
     def call(self, function: str, *arguments: Any, seconds: float = _CALL_SECONDS) -> Any:
         text = ",".join(json.dumps(argument) for argument in arguments)
+        whole, self.whole = self.whole, False
         answer = self._v8.eval(f"JSON.stringify({function}({text}) ?? null)", timeout_sec=seconds)
+        self.whole = whole
         assert isinstance(answer, str)
         return json.loads(answer)
 
@@ -161,11 +164,24 @@ class Evaluator:
         ]
 
 
+# What the last engine that was closed left, for the next: loading Scalus and its first transactions
+# take a second and more, and a process may have one devnet after another.
+_spare: list[_V8] = []
+
+
+def _loaded(source: Callable[[], str]) -> _V8:
+    try:
+        return _spare.pop()
+    except IndexError:
+        return _V8(source())
+
+
 class Engine:
     """Scalus with one time axis. zero_time_ms: POSIX milliseconds of slot 0."""
 
-    def __init__(self, source: str, zero_time_ms: int) -> None:
-        self._v8 = _V8(source)
+    def __init__(self, source: Callable[[], str], zero_time_ms: int) -> None:
+        """*source*: gives the ledger's JavaScript; not asked where one is loaded already."""
+        self._v8: _V8 | None = _loaded(source)
         self._released: list[int] = []
         self._call("tallyStart", zero_time_ms)
 
@@ -194,8 +210,15 @@ class Engine:
         return bytes.fromhex(self._call("tallyUtxos", state.number))
 
     def close(self) -> None:
-        """Frees V8; no state may be used afterwards."""
-        self._v8.close()
+        """Gives V8 up; no state may be used afterwards."""
+        v8, self._v8 = self._v8, None
+        if v8 is None:
+            return
+        if v8.whole and not _spare:
+            v8.call("tallyForget")
+            _spare.append(v8)
+        else:
+            v8.close()
 
     def _kept(self, number: int, register: Register) -> State:
         state = State(number, register)
@@ -205,6 +228,7 @@ class Engine:
         return state
 
     def _call(self, function: str, *arguments: Any) -> Any:
+        assert self._v8 is not None, "the engine is closed"
         if self._released:
             released, self._released[:] = self._released[:], []
             self._v8.call("tallyRelease", released)

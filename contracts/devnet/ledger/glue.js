@@ -91,3 +91,9 @@ function tallyRelease(released) {
   for (const state of released) states.delete(state);
   return states.size;
 }
+
+// Everything of the devnet that was; the numbers go on, so that no old one can mean a new state.
+function tallyForget() {
+  states.clear();
+  slots = null;
+}
