@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.consumer import answers, reading
 from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
     ChainUrl,
@@ -163,6 +163,7 @@ def run(
 
     async def story() -> int:
         loaded = wanted.load()  # before what pays is imported: a wrong word is told at once
+        await answers(where.market)
         from marketplace.cli.shared.paying import Wish, run_job
 
         told = await prices(exact, price_url)
@@ -322,6 +323,7 @@ def stop(
     where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
+        await answers(where.market)
         from marketplace.cli.shared.paying import SETTLE_S, at_market
 
         async with at_market(where) as opened:

@@ -6,7 +6,7 @@ Commands that pay have :mod:`marketplace.cli.shared.paying`, which takes longer 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -22,17 +22,25 @@ from marketplace.disk import private_folder
 @asynccontextmanager
 async def reading(where: Where) -> AsyncGenerator[Reader]:
     """The market of *where*, signed in to with the purse; nothing is paid."""
-    purse = await anyio.to_thread.run_sync(load_purse, where.home)
     reader = Reader(
-        where.market,
-        wallet=purse,
-        chain_url=where.chain_url or None,
-        project_id=where.project_id or None,
+        where.market, chain_url=where.chain_url or None, project_id=where.project_id or None
     )
-    async with AsyncExitStack() as stack:
+    async with reader:
         with told_when_silent(where.market):
-            opened = await stack.enter_async_context(reader)
-        yield opened
+            await reader.knock()  # before the purse, whose passphrase takes its time
+        purse = await anyio.to_thread.run_sync(load_purse, where.home)
+        with told_when_silent(where.market):
+            await reader.enter(purse)
+        yield reader
+
+
+async def answers(market: str) -> None:
+    """Returns once *market*, an address, answered. Commands that pay ask it first: what they import
+    and unlock takes longer than somebody with a wrong address should wait to hear of it.
+    """
+    async with Reader(market) as reader:
+        with told_when_silent(market):
+            await reader.knock()
 
 
 def load_purse(home: Path) -> Purse:

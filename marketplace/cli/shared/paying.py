@@ -39,7 +39,7 @@ from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.payer.standing_by import somebody_pays
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
-from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.client.wallet.patience import CLOSE_AFTER_S
 from marketplace.domain.errors import TallyError
 from marketplace.domain.metering.kinds import show_units
 from marketplace.domain.money.keep import KEEP

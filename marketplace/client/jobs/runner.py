@@ -35,8 +35,8 @@ from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.hop_payer import HopPayer
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
+from marketplace.client.wallet.patience import CLOSE_AFTER_S
 from marketplace.client.wallet.purse import Purse
-from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage

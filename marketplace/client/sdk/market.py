@@ -44,8 +44,8 @@ from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.read_only import DEFAULT_MARKET, PurseNeeded, Reader
 from marketplace.client.wallet import second_output
 from marketplace.client.wallet.chain_wallet import Till
+from marketplace.client.wallet.patience import CLOSE_AFTER_S
 from marketplace.client.wallet.purse import Purse
-from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.money.keep import KEEP, read_keep
@@ -131,7 +131,7 @@ class Market(Reader):
     # ---- the connection --------------------------------------------------------------------
 
     async def _open(self, purse: Purse) -> None:
-        network = await self._network()
+        network = await self.knock()
         chain = await self.chain()
         if network.get("magic", chain.magic) != chain.magic:
             raise WrongNetwork(

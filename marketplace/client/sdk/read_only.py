@@ -99,6 +99,11 @@ class Reader:
 
     # ---- the connection --------------------------------------------------------------------
 
+    async def enter(self, wallet: Purse) -> None:
+        """Sign in with *wallet*, which was not at hand when the market was opened."""
+        self.purse = wallet
+        await self._open(wallet)
+
     async def _open(self, purse: Purse) -> None:
         """*purse* signs in, unless there is a token already."""
         del purse
@@ -106,7 +111,8 @@ class Reader:
             await self.sign_in()
             self.http.renew = self.sign_in
 
-    async def _network(self) -> NetworkAnswer:
+    async def knock(self) -> NetworkAnswer:
+        """The market's network: what it says to whoever has not signed in, asked once."""
         if not self.network:
             self.network = read(NetworkAnswer, await self.http.get("/v1/network"), "network")
         return self.network
@@ -116,14 +122,14 @@ class Reader:
         if self._chain is None:
             from marketplace.chain.node.blockfrost import connect
 
-            url = self._chain_url or str((await self._network()).get("chain_url") or "")
+            url = self._chain_url or str((await self.knock()).get("chain_url") or "")
             if not url:
                 raise Malformed("no chain URL: set TALLY_CHAIN_URL or pass chain_url")
             self._chain = await connect(url, self._project_id, submit_urls=self._submit_urls)
         return self._chain
 
     async def _on_mainnet(self) -> bool:
-        return (await self._network()).get("magic", 0) == MAINNET
+        return (await self.knock()).get("magic", 0) == MAINNET
 
     async def sign_in(self) -> str:
         """Sign in with the purse's key (CIP-8); the account's name. Free, moves no money.
@@ -133,7 +139,7 @@ class Reader:
         """
         purse, mainnet = self._purse(), await self._on_mainnet()
         address, at = purse.address(mainnet=mainnet), origin_of(self.url)
-        magic = (await self._network()).get("magic", 0)
+        magic = (await self.knock()).get("magic", 0)
         answer = await self.http.post("/v1/auth/challenge", {"address": address, "market": at})
         asked = read(ChallengeAnswer, answer, "challenge")
         try:

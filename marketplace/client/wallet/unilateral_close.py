@@ -9,8 +9,6 @@ way; a crash anywhere repeats a look.
 
 from __future__ import annotations
 
-from typing import Final
-
 import structlog
 
 from marketplace.chain.channels.finder import ChannelView
@@ -21,7 +19,6 @@ from marketplace.domain.errors import Refusal
 from marketplace.domain.money.channel import Close
 
 log = structlog.get_logger("tally.client")
-CLOSE_AFTER_S: Final = 3600.0
 
 
 async def leave(till: Till, held: ChannelPayer, view: ChannelView, close_after_ms: int) -> bytes:

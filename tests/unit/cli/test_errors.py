@@ -67,12 +67,12 @@ def test_an_error_becomes_one_line_and_its_exit_code(
     [
         (["offers", "search", "gpu.vram>=24XB", "--json"], 2, "USAGE"),
         (["offers", "search", "--market", "nonsense", "--json"], 3, "NOT_A_MARKET"),
-        (["job", "list", "--json"], 3, "KEY_MISSING"),
+        (["purse", "show", "--json"], 3, "KEY_MISSING"),
         (["job", "list", "--jsn", "--json"], 2, "USAGE"),
         (["job", "show", "--json"], 2, "USAGE"),
         (["spend", "--by", "year", "--json"], 2, "USAGE"),
         (["nosuch", "--json"], 2, "USAGE"),
-        (["job", "list", "--market", "http://127.0.0.1:1", "--json"], 3, "KEY_MISSING"),
+        (["job", "list", "--market", "http://127.0.0.1:1", "--json"], 4, "MARKET_UNREACHABLE"),
     ],
 )
 def test_with_json_every_refusal_is_one_object(
@@ -108,7 +108,7 @@ def test_a_defect_is_not_dressed_up_as_somebodys_fault() -> None:
         (["offers", "search", "--market", "nonsense"], 3, "NOT_A_MARKET"),
         (["market", "migrate", "--db", "mysql://x"], 2, "mysql"),
         (["faucet", "addr_test1", "lots"], 2, "'lots' is not an amount"),
-        (["job", "list"], 3, "KEY_MISSING"),
+        (["purse", "show"], 3, "KEY_MISSING"),
         (["wallet", "new", "--home", "/proc/nohome"], 4, "MACHINE_REFUSED"),
     ],
 )

@@ -12,6 +12,19 @@ from pathlib import Path
 import pytest
 
 WHAT_TO_DO = "--market or TALLY_MARKET"
+HELLO = str(Path(__file__).parents[3] / "examples" / "hello.yaml")
+ASKS = (
+    ["offers", "search"],
+    ["job", "quote", HELLO],
+    ["job", "run", HELLO, "--yes"],
+    ["job", "list"],
+    ["job", "stop", "job_x"],
+    ["invoice", "job_x"],
+    ["spend"],
+)
+"""Commands that read and commands that pay. None has a purse here: the market is asked before."""
+PAYER = ["payer", "run"]
+asks = pytest.mark.parametrize("words", ASKS, ids=lambda words: " ".join(words[:2]))
 
 
 def command(tmp_path: Path, port: int, *words: str) -> subprocess.Popen[str]:
@@ -38,10 +51,11 @@ def listening() -> Generator[socket.socket]:
         yield found
 
 
+@pytest.mark.parametrize("words", [*ASKS, PAYER], ids=lambda words: " ".join(words[:2]))
 def test_a_market_that_takes_connections_and_says_nothing_is_told_while_it_is_waited_for(
-    tmp_path: Path, listening: socket.socket
+    tmp_path: Path, listening: socket.socket, words: list[str]
 ) -> None:
-    with command(tmp_path, listening.getsockname()[1], "offers", "search") as run:
+    with command(tmp_path, listening.getsockname()[1], *words) as run:
         assert run.stderr is not None
         line = run.stderr.readline()
         still_waits = run.poll() is None
@@ -61,21 +75,45 @@ def full(listening: socket.socket) -> Generator[socket.socket]:
         yield listening
 
 
-def test_one_that_takes_no_connection_is_given_up(tmp_path: Path, full: socket.socket) -> None:
-    with command(tmp_path, full.getsockname()[1], "offers", "search") as run:
+@asks
+def test_one_that_takes_no_connection_is_given_up(
+    tmp_path: Path, full: socket.socket, words: list[str]
+) -> None:
+    with command(tmp_path, full.getsockname()[1], *words) as run:
         _, told = run.communicate(timeout=60)
     last = told.splitlines()[-1]
     assert run.returncode == 4
     assert "MARKET_UNREACHABLE" in last and "ConnectTimeout" in last and WHAT_TO_DO in last
 
 
-def test_one_that_refuses_is_given_up(tmp_path: Path) -> None:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
-        with command(tmp_path, free.getsockname()[1], "offers", "search") as run:
-            _, told = run.communicate(timeout=60)
+@pytest.fixture
+def free() -> Generator[socket.socket]:
+    """Nobody listens there, and nobody else can."""
+    with closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        yield found
+
+
+@asks
+def test_one_that_refuses_is_given_up(
+    tmp_path: Path, free: socket.socket, words: list[str]
+) -> None:
+    with command(tmp_path, free.getsockname()[1], *words) as run:
+        _, told = run.communicate(timeout=60)
     assert run.returncode == 4
     assert "MARKET_UNREACHABLE" in told and "ConnectError" in told and WHAT_TO_DO in told
+
+
+def test_a_payer_says_for_which_market_it_waits_and_goes_on_waiting(
+    tmp_path: Path, free: socket.socket
+) -> None:
+    with command(tmp_path, free.getsockname()[1], *PAYER) as run:
+        assert run.stderr is not None
+        lines = [run.stderr.readline() for _ in range(2)]
+        still_waits = run.poll() is None
+        run.kill()
+    assert all("waiting MARKET_UNREACHABLE" in line and WHAT_TO_DO in line for line in lines)
+    assert still_waits
 
 
 def test_programs_hear_of_it_in_the_refusal_alone(tmp_path: Path, full: socket.socket) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -40,11 +44,37 @@ sys.stderr.write("\\nMODULES " + json.dumps(sorted({n.partition(".")[0] for n in
 """
 
 
-def imported(tmp: str, *words: str) -> set[str]:
-    """The packages that are loaded once ``tally WORDS`` has ended; the market is not there."""
+@contextmanager
+def anybody() -> Generator[str]:
+    """The address of a market that says which network it is on, and nothing else."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def imported(tmp: str, *words: str, market: str = "http://127.0.0.1:1") -> set[str]:
+    """The packages that are loaded once ``tally WORDS`` has ended: by itself, for want of a market
+    or of a purse.
+    """
     env = {
         "TALLY_HOME": tmp,
-        "TALLY_MARKET": "http://127.0.0.1:1",
+        "TALLY_MARKET": market,
         "PATH": "/usr/bin:/bin",
         "HOME": tmp,
     }
@@ -91,5 +121,17 @@ def test_the_release_is_said_without_what_commands_need(tmp_path: object) -> Non
     assert not imported(str(tmp_path), "--version") & {*HEAVY, *FOR_COMMANDS}
 
 
-def test_a_command_that_pays_is_seen_to_import_them(tmp_path: object) -> None:
-    assert {"pycardano", "structlog"} <= imported(str(tmp_path), "payer", "run")
+PAYING = (["payer", "run"], ["job", "stop", "job_x"])
+
+
+@pytest.mark.parametrize("words", PAYING, ids=" ".join)
+def test_a_command_that_pays_imports_them_once_its_market_answered(
+    tmp_path: object, words: list[str]
+) -> None:
+    with anybody() as market:
+        found = imported(str(tmp_path), *words, market=market)
+    assert {"pycardano", "structlog"} <= found
+
+
+def test_a_command_that_pays_does_not_wait_for_them_where_no_market_is(tmp_path: object) -> None:
+    assert not imported(str(tmp_path), "job", "stop", "job_x") & set(HEAVY)

@@ -154,6 +154,7 @@ def _said(steps: Sequence[Step]) -> str:
 
 async def _ask(where: Where, mine: Till, steps: Sequence[Step], wait_ms: int) -> list[Done]:
     """Signed Ends through each market; a market that cannot be reached leaves the chain."""
+    from marketplace.cli.shared.consumer import answers
     from marketplace.cli.shared.paying import at_market
     from marketplace.client.sdk import homecoming
 
@@ -162,6 +163,7 @@ async def _ask(where: Where, mine: Till, steps: Sequence[Step], wait_ms: int) ->
     for market in sorted({one.market for one in asked}):
         here = [one for one in asked if one.market == market]
         try:
+            await answers(market)
             async with at_market(replace(where, market=market)) as opened:
                 done += await homecoming.end(opened, here, wait_ms / 1000)
         except Fault as fault:

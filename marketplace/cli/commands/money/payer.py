@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import typer
 
 from marketplace.chain.errors import ChainFault
+from marketplace.cli.shared.consumer import answers
 from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
     ChainUrl,
@@ -21,16 +22,17 @@ from marketplace.cli.shared.options import (
     Where,
 )
 from marketplace.cli.shared.options import Market as MarketOption
-from marketplace.cli.shared.paying import at_market
 from marketplace.cli.shared.refusals import guarded
 from marketplace.cli.shared.screen import err
 from marketplace.client.net.http import MarketFault
-from marketplace.client.payer.channel_payer import Paid
-from marketplace.client.payer.standing_by import standing_by
-from marketplace.client.sdk.market import Market
-from marketplace.client.wallet.unilateral_close import CLOSE_AFTER_S
+from marketplace.client.wallet.patience import CLOSE_AFTER_S
+from marketplace.domain.errors import Fault
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import parse_money, show_ada
+
+if TYPE_CHECKING:
+    from marketplace.client.payer.channel_payer import Paid
+    from marketplace.client.sdk.market import Market
 
 app = typer.Typer(
     help="Pay for jobs that outlive their client.", no_args_is_help=True, rich_markup_mode=None
@@ -84,7 +86,7 @@ def run(
                 await _serve(where, warn_below, close_after, keep, as_json)
                 return
             except (MarketFault, ChainFault) as fault:
-                _say(as_json, {"event": "waiting", "code": fault.code, "message": fault.message})
+                _wait(as_json, fault)
                 await anyio.sleep(_LOOK_S)
 
     guarded(lambda: anyio.run(story))
@@ -93,6 +95,10 @@ def run(
 async def _serve(
     where: Where, warn_below: int, close_after: float, keep: str, as_json: bool
 ) -> None:
+    await answers(where.market)
+    from marketplace.cli.shared.paying import at_market
+    from marketplace.client.payer.standing_by import standing_by
+
     async def heard(paid: Paid) -> None:
         if paid.kind != "tick":
             row: dict[str, Any] = {
@@ -127,7 +133,7 @@ async def _look_after(opened: Market, as_json: bool) -> None:
             for job in await opened.resume_all():
                 _say(as_json, {"event": "paying", "job": job})
         except (MarketFault, ChainFault) as fault:
-            _say(as_json, {"event": "waiting", "code": fault.code, "message": fault.message})
+            _wait(as_json, fault)
         await anyio.sleep(_LOOK_S)
 
 
@@ -146,6 +152,12 @@ async def _watch_balance(opened: Market, warn_below: int, as_json: bool) -> None
         await anyio.sleep(30.0)
 
 
+def _wait(as_json: bool, fault: Fault) -> None:
+    """Tells what is waited for, and what to do about it."""
+    told = {"code": fault.code, "message": fault.message, "remedy": fault.remedy}
+    _say(as_json, {"event": "waiting", **told})
+
+
 def _say(as_json: bool, row: dict[str, Any]) -> None:
     """JSON lines for programs (the first says that it is ready), words for people."""
     if as_json or row["event"] == "ready":
@@ -155,4 +167,5 @@ def _say(as_json: bool, row: dict[str, Any]) -> None:
         words = " ".join(
             str(row[key]) for key in ("event", "job", "lease", "code", "message") if row.get(key)
         )
+        words += f" — {row['remedy']}" if row.get("remedy") else ""
         err.print(words, markup=False)
