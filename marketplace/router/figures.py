@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from marketplace.router.limits import Limits
 from marketplace.router.sights import unclaimed
 from marketplace.router.state import Seen, State
+from marketplace.router.supply import rests_until_ms
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Figures:
     """Lovelace, but for counts. *unclaimed*: due from hops in and not on chain, which a close that
     nobody answers would take; *young*: the most that rests on blocks which may be rolled back.
     *locked*: in hops out, of which *signed* are their providers' and *free* may still be reserved.
+    *resting*: providers whose last hop ended, and that get no other yet.
     """
 
     hops_in: int
@@ -26,6 +28,7 @@ class Figures:
     free: int
     forked: int
     recovering: int
+    resting: int
 
 
 def figures(state: State, limits: Limits, now_ms: int) -> Figures:
@@ -45,4 +48,5 @@ def figures(state: State, limits: Limits, now_ms: int) -> Figures:
         free=sum(max(0, book.room[vk] - held.reserved(vk)) for vk in out),
         forked=len(book.forked),
         recovering=sum(hop.unsure for hop in state.hops_out.values()),
+        resting=sum(rests_until_ms(state, name, limits) > now_ms for name in state.rests),
     )

@@ -36,6 +36,7 @@ class Limits:
     claim_all: int = 200 * ADA  # ... or once all hops in together have so much
     open_after: int = 10 * ADA  # final claims of a provider, before a hop to it is opened
     hop_out: int = 50 * ADA  # in a hop out; topped up when less than half of it is free
+    reopen_ms: int = DAY_MS  # after a hop out ended, before its provider gets another
     hops_out: int = 100  # at once
     idle_ms: int = DAY_MS  # a hop out that carried nothing for so long is ended
     close_after_ms: int = 3_600_000  # and closed, if its provider does not end it
@@ -47,7 +48,9 @@ class Limits:
         """The defaults of network *magic*, with what the owner wrote; :class:`Malformed`."""
         base = Limits()
         if magic == DEVNET_MAGIC:  # its money is play money, its blocks come by the second
-            base = replace(base, open_after=0, hop_out=100 * ADA, close_period_ms=600_000)
+            base = replace(
+                base, open_after=0, hop_out=100 * ADA, close_period_ms=600_000, reopen_ms=60_000
+            )
         path = folder / FILE
         if not path.exists():
             return base

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.route import router
 from marketplace.domain.money.route.fee import with_fee
@@ -17,6 +18,14 @@ from marketplace.router import exposure
 from marketplace.router.limits import Limits
 from marketplace.router.sights import Sight, need
 from marketplace.router.state import HopIn, HopOut, Seen, State
+from marketplace.router.supply import rests_until_ms
+
+
+class HopRests(Refusal):
+    """The router's last hop to this provider ended: another one is not opened at once."""
+
+    code = "ROUTER_HOP_RESTS"
+    remedy = "rent over a direct channel; a provider earns each hop anew, and one a day"
 
 
 def carried(
@@ -24,7 +33,7 @@ def carried(
 ) -> Carried:
     """The lease as it would be carried, if both hops can be relied on for its reserve.
 
-    :class:`HeadroomShort`, :class:`LeaseUnknown`, :class:`RouteRefused`.
+    :class:`HeadroomShort`, :class:`HopRests`, :class:`LeaseUnknown`, :class:`RouteRefused`.
     """
     into = own(state, asked.account, asked.hop_in)
     if into.seen is not Seen.OPEN or into.ending or asked.hop_in not in sights:
@@ -34,6 +43,9 @@ def carried(
     if asked.tick_ms < HOPS_A_TICK * limits.hop_ms:
         raise RouteRefused(f"a tick of {asked.tick_ms} ms is too short", way="pace")
     out = state.to(asked.provider)
+    until = rests_until_ms(state, asked.provider, limits) if out is None else 0
+    if until:
+        raise HopRests("the last hop to this provider ended", until_ms=until)
     if out is None or out.unsure or not _agrees(out, asked):
         raise HeadroomShort("there is no hop to this provider", free=0)
     made = Carried(

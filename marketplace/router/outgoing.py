@@ -59,7 +59,7 @@ class Outgoing:
         """One look at each and what follows; one that fails holds up no other."""
         limits, now = self._desk.limits, self._clock.now_ms()
         await self._till.follow()
-        for one in supply.to_open(self._desk.state, candidates, limits):
+        for one in supply.to_open(self._desk.state, candidates, limits, now):
             await self._plan(one, now)
         for hop in self._hops:
             try:
@@ -73,7 +73,7 @@ class Outgoing:
         """Its key and its constants are on disk before anything is built."""
         session, owner = self._keys.new_session(), self._till.purse.signer.key_hash
         hop = supply.new_hop(one, session.verify_key, owner, self._till.chain.magic, now)
-        await self._desk.writer.change(lambda s: Outcome(s.with_hop_out(hop)))
+        await self._desk.writer.change(lambda s: Outcome(supply.planned(s, hop, one.claims)))
 
     async def _turn(self, hop: HopOut, now: int) -> None:
         vk = hop.session_vk
@@ -82,7 +82,7 @@ class Outgoing:
             return
         sight = await self._eye.look(hop)
         was = hop.seen
-        hop = (await self._change(lambda s: sighted_out(s, vk, sight))).hops_out[vk]
+        hop = (await self._change(lambda s: sighted_out(s, vk, sight, now))).hops_out[vk]
         if hop.seen is not was:
             log.info("hop_out", hop=vk.hex()[:16], was=was.value, seen=hop.seen.value)
             self._desk.bell.ring()

@@ -16,7 +16,7 @@ from marketplace.domain.money.route.route import SignedRoute
 from marketplace.domain.money.route.router_book import Carried, RouterBook
 from marketplace.domain.money.route.statement import SignedStatement
 from marketplace.domain.money.voucher import Voucher
-from marketplace.router.state import HopIn, HopOut, Routed, Seen, State
+from marketplace.router.state import HopIn, HopOut, Rest, Routed, Seen, State
 
 Patch = dict[str, Any]
 EMPTY: Final = State(RouterBook(bytes(32), {}, {}, {}))
@@ -31,6 +31,11 @@ def patch(old: State, new: State) -> Patch:
         "capacity": _numbers(_capacities(was), _capacities(book)),
         "skip": _numbers(_skips(was), _skips(book)),
         "routes": _changed(old.routes, new.routes, _route),
+        "rests": {
+            key: [one.ended_ms, one.had, one.over]
+            for key, one in new.rests.items()
+            if old.rests.get(key) != one
+        },
         "gone": sorted(old.routes.keys() - new.routes.keys()),
         "leases": {
             key.hex(): _moving(one)
@@ -94,7 +99,8 @@ def apply(state: State, row: Mapping[str, Any]) -> State:
     )
     forked = book.forked | {bytes.fromhex(key) for key in row.get("forked", ())}
     book = RouterBook(book.offer, earning, paying, room, leases, forked, stopped, first)
-    return State(book, hops_in, hops_out, routes)
+    rests = {key: Rest(*map(int, said)) for key, said in row.get("rests", {}).items()}
+    return State(book, hops_in, hops_out, routes, {**state.rests, **rests})
 
 
 def _changed(

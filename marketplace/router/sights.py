@@ -15,7 +15,7 @@ from marketplace.domain.money.route.router import go_on
 from marketplace.domain.money.route.router_book import RouterBook
 from marketplace.router.exposure import Fund, Need
 from marketplace.router.limits import Limits
-from marketplace.router.state import Seen, State
+from marketplace.router.state import Rest, Seen, State
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,18 @@ def capped(state: State, hops: Iterable[bytes], limits: Limits) -> State:
     return replace(state, book=replace(state.book, stopped=state.book.stopped | full))
 
 
-def sighted_out(state: State, hop: bytes, sight: Sight) -> State:
-    """After a look at a hop out."""
+def sighted_out(state: State, hop: bytes, sight: Sight, now_ms: int) -> State:
+    """After a look at a hop out; one that ended is remembered as its provider's last."""
     known, book = state.hops_out[hop], state.book
     if sight.seen is Seen.OPEN:
         book = replace(book, room={**book.room, hop: sight.capacity})
     new = replace(known, seen=sight.seen, claimed=sight.claimed)
-    return replace(state, book=book).with_out(new)
+    state = replace(state, book=book).with_out(new)
+    if sight.seen is not Seen.ENDED:
+        return state
+    rest = state.rests.get(known.provider, Rest())
+    since = rest.ended_ms if known.seen is Seen.ENDED and rest.ended_ms else now_ms
+    return state.with_rest(known.provider, replace(rest, ended_ms=since, over=sight.claimed))
 
 
 def spoken(state: State, hop: bytes, keys: Mapping[bytes, Signer]) -> Outcome[State]:

@@ -112,6 +112,18 @@ class HopOut:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """What is known of a provider before it gets a hop out once more. *ended_ms*: when its last one
+    was first seen ended, 0: it stands; *had*: lovelace of leases that it had to show for that one;
+    *over*: what it claimed of it.
+    """
+
+    ended_ms: int = 0
+    had: int = 0
+    over: int = 0
+
+
+@dataclass(frozen=True)
 class Routed:
     """A route that was signed for a lease, and what opens it; *terms*: hash of the lease's terms,
     empty until both signed them; *over*: it will owe no more.
@@ -134,12 +146,15 @@ class Routed:
 
 @dataclass(frozen=True)
 class State:
-    """The *book* that signs; hops by session key, routes by lease."""
+    """The *book* that signs; hops by session key, routes by lease; *rests* by provider that had a
+    hop out, kept when that is forgotten.
+    """
 
     book: RouterBook
     hops_in: Mapping[bytes, HopIn] = field(default_factory=dict[bytes, HopIn])
     hops_out: Mapping[bytes, HopOut] = field(default_factory=dict[bytes, HopOut])
     routes: Mapping[str, Routed] = field(default_factory=dict[str, Routed])
+    rests: Mapping[str, Rest] = field(default_factory=dict[str, Rest])
 
     def with_hop_in(self, hop: HopIn) -> State:
         """With a new hop in, of which nothing was seen."""
@@ -166,6 +181,10 @@ class State:
     def with_route(self, route: Routed) -> State:
         """The same of a lease's route."""
         return replace(self, routes={**self.routes, route.carried.lease: route})
+
+    def with_rest(self, provider: str, rest: Rest) -> State:
+        """With what is known of *provider*'s last hop."""
+        return replace(self, rests={**self.rests, provider: rest})
 
     def to(self, provider: str) -> HopOut | None:
         """The hop that carries new leases to *provider*."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from marketplace.domain.supply.offer import Offer
 from marketplace.router.limits import Limits
-from marketplace.router.state import HopOut, Seen, State
+from marketplace.router.state import HopOut, Rest, Seen, State
 
 KEPT: int = 2_000_000
 """Lovelace put into a hop beyond what it is to pay: for its Close and the refund; comes home."""
@@ -26,23 +26,45 @@ class Candidate:
     claims: int
 
 
-def to_open(state: State, candidates: Sequence[Candidate], limits: Limits) -> list[Candidate]:
-    """Those that have no hop yet and earned one; those that earned most first."""
-    served = {hop.provider for hop in state.hops_out.values() if _carries(hop)}
-    standing = sum(hop.seen is not Seen.ENDED for hop in state.hops_out.values())
+def to_open(
+    state: State, candidates: Sequence[Candidate], limits: Limits, now_ms: int
+) -> list[Candidate]:
+    """Those that have no hop, and earned one since their last; those that earned most first."""
+    standing = [hop.provider for hop in state.hops_out.values() if hop.seen is not Seen.ENDED]
     fit = [
         one
         for one in candidates
-        if one.offer.provider not in served
+        if one.offer.provider not in standing
         and not one.offer.asset
-        and one.claims >= limits.open_after
+        and _earned(state.rests.get(one.offer.provider, Rest()), one, limits, now_ms)
     ]
     fit.sort(key=lambda one: (-one.claims, one.offer.provider))
-    return fit[: max(0, limits.hops_out - standing)]
+    return fit[: max(0, limits.hops_out - len(standing))]
 
 
-def _carries(hop: HopOut) -> bool:
-    return hop.seen is not Seen.ENDED and not hop.asked_ms
+def _earned(rest: Rest, one: Candidate, limits: Limits, now_ms: int) -> bool:
+    """An open costs the router a fee, and whoever is paid can end a hop as often as it likes: so
+    what was shown for the last one is not shown again, and a day lies between.
+    """
+    since = one.claims - rest.had + rest.over
+    rested = not rest.ended_ms or now_ms - rest.ended_ms >= limits.reopen_ms
+    return rested and since >= limits.open_after
+
+
+def rests_until_ms(state: State, provider: str, limits: Limits) -> int:
+    """When *provider*, whose last hop ended, may have another at the earliest; 0: it had none, or
+    has one.
+    """
+    rest = state.rests.get(provider, Rest())
+    stands = any(
+        hop.provider == provider and hop.seen is not Seen.ENDED for hop in state.hops_out.values()
+    )
+    return 0 if stands or not rest.ended_ms else rest.ended_ms + limits.reopen_ms
+
+
+def planned(state: State, hop: HopOut, claims: int) -> State:
+    """With a hop that is to be opened, for the *claims* that its provider has now."""
+    return state.with_hop_out(hop).with_rest(hop.provider, Rest(had=claims))
 
 
 def new_hop(one: Candidate, session_vk: bytes, owner: bytes, magic: int, now_ms: int) -> HopOut:

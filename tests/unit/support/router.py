@@ -158,8 +158,8 @@ class Table:
         await self.desk.announce(ACCOUNT, hop.verify_key, CONSUMER.key_hash, tx, 0)
 
     async def look_out(self, capacity: int) -> None:
-        sight = Sight(Seen.OPEN, capacity)
-        await self.desk.writer.change(lambda s: Outcome(sighted_out(s, OUT.verify_key, sight)))
+        sight, now = Sight(Seen.OPEN, capacity), self.clock.now_ms()
+        await self.desk.writer.change(lambda s: Outcome(sighted_out(s, OUT.verify_key, sight, now)))
 
     async def look_in(self, sight: Sight, hop: Signer = HOP) -> None:
         """What the next look at the chain shows of the consumer's hop."""

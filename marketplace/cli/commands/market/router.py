@@ -75,6 +75,8 @@ def _print(address: str, balance: int, found: Figures, limits: Limits, *, play: 
             f"{found.recovering} hops out wait for their providers: an old copy of the books was"
             " restored"
         )
+    if found.resting:
+        lines.append(f"{found.resting} providers' last hops ended: each earns another, a day later")
     lines.append("limits" + (" (a devnet's)" if play else "") + ", of limits.toml:")
     lines += [f"  {name:16}{shown}" for name, shown in limits.lines()]
     out.print("\n".join(lines), markup=False)
