@@ -27,7 +27,8 @@ from tests.integration.market.test_spine import body, quoted, sign, state
 from tests.integration.support.market import fast, market, sign_in
 
 # Both of an account that never paid may run at once: what is asked here is who makes room.
-LONG = fast(notice_ms=120_000, starts_in_turn=False)
+# A market that starts again, and the provider's way back to it, take what time they take.
+LONG = fast(notice_ms=120_000, starts_in_turn=False, resume_window_ms=120_000)
 SHORT = fast(notice_ms=300)
 
 

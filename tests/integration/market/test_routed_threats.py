@@ -20,7 +20,7 @@ from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.protocol import wire
 from marketplace.domain.protocol.hop_frames import frame_of
-from marketplace.market.base.records import Lease, Standing
+from marketplace.market.base.records import Lease, ReceiptRecord, Standing
 from tests.fakes import FakeAdapter, FakePayer, offer, seed, spec, until, working
 from tests.integration.market.test_spine import state
 from tests.integration.support.routed import CONSUMER, HOP, World, routed
@@ -215,6 +215,7 @@ def test_who_pays_the_router_is_not_blamed_for_what_it_withholds_and_who_pays_no
                 world.router.lies = {lie}
             for _ in range(2):
                 await world.adapter.tick(lease)
+            await until(lambda: taken(world, lease, 2))
             await anyio.sleep(1.3)  # a payer that is there answers at once (ANSWER_MS)
             await world.adapter.finish(lease, "UNPAID")
             await state(world.client, (await leased(world, lease)).job, "ENDING", "ENDED")
@@ -227,6 +228,11 @@ def test_who_pays_the_router_is_not_blamed_for_what_it_withholds_and_who_pays_no
     assert anyio.run(run, "withholds", True) == 0
     assert anyio.run(run, "silent", True) == 0
     assert anyio.run(run, "", False) == 1
+
+
+async def taken(world: World, lease: str, count: int) -> bool:
+    """Whether the market has so many receipts of the lease: its patience runs from then."""
+    return len(await world.run.market.store.find(ReceiptRecord, lease=lease)) >= count
 
 
 async def leased(world: World, lease: str) -> Lease:
