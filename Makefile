@@ -5,6 +5,8 @@ PYTEST := $(PY) -m pytest
 TALLY_REQUIRE_ALL ?=
 export TALLY_REQUIRE_ALL
 export CBOR_C_EXTENSION := 1
+# The tests start some hundred processes: each would compile all that it imports, which takes it seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test prove nightly compat install generator docker packages lint sdk wheel unit integration e2e gpu lock clean
 
