@@ -11,7 +11,7 @@ from tests.browser.support.rental import ask, sign_in
 from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
-SHORT = "python -c \"import time\nfor i in range(15): print('step', i, flush=True); time.sleep(1)\""
+SHORT = "python -c \"import time\nfor i in range(25): print('step', i, flush=True); time.sleep(1)\""
 
 
 def test_a_closed_tab_ends_no_job_that_was_signed_ahead_for(
@@ -49,7 +49,7 @@ def test_a_closed_tab_ends_no_job_that_was_signed_ahead_for(
     back.goto(f"/jobs/{job}")
     expect(back.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     expect(back.locator("#why")).to_have_text("It ran to its end.")
-    expect(back.locator("#log")).to_contain_text("step 14")
+    expect(back.locator("#log")).to_contain_text("step 24")
     back.goto(f"/jobs/{job}/invoice")
     bill = back.locator("#bill")
     expect(bill).to_contain_text("Compute", timeout=90 * SECONDS)

@@ -74,6 +74,7 @@ def test_a_second_page_asks_for_no_script_or_style_again(
     page = browser.new_context(base_url=running.market).new_page()
     page.goto("/")
     page.wait_for_function("document.getElementById('theme').hidden === false")
+    page.wait_for_load_state("networkidle")  # all of them are there
     style = page.request.get(page.locator("link[rel=stylesheet]").get_attribute("href") or "")
     assert "immutable" in style.headers["cache-control"]
     for path in ("/assets/style.css", "/assets/v-000000000000/style.css"):

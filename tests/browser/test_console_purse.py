@@ -21,7 +21,11 @@ from tests.requires import need_devnet, need_docker
 pytestmark = [pytest.mark.browser, pytest.mark.prove]
 
 
-BLOCK_MS = 4000  # long enough that an open is handed over before one holds it
+BLOCK_MS = 8000  # long enough that an open is handed over before one holds it
+TILES = """() => {
+  const all = (which) => [...document.querySelectorAll(`#purse-body .tiles ${which}`)];
+  return [all("dt").map((el) => el.innerText), all(".ada").map((el) => el.title)];
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +55,8 @@ def taken(running: Product, tx: str) -> bool:
 
 def tiles(page: Page) -> dict[str, int]:
     """The glance, by name, in lovelace."""
-    titles = page.locator("#purse-body .tiles .ada")
-    names = page.locator("#purse-body .tiles dt").all_inner_texts()
-    return dict(
-        zip(names, [lovelace(one.get_attribute("title")) for one in titles.all()], strict=True)
-    )
+    names, titles = page.evaluate(TILES)  # at one moment: the glance is drawn anew now and then
+    return dict(zip(names, [lovelace(one) for one in titles], strict=True))
 
 
 def fits(page: Page, width: int) -> bool:
@@ -84,6 +85,8 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     assert both_themes(page) == []
     assert fits(page, 390)
     page.set_viewport_size({"width": 1280, "height": 900})
+    now = height(running)
+    until(lambda: height(running) > now, "a block, so that the next one is far")
     pay(console)
 
     (sent,) = posted

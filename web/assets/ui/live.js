@@ -5,6 +5,7 @@ import { messageOf } from "../crypto/bytes.js";
 import { byId } from "./dom.js";
 
 const TIMES_MS = 5000;
+const SURE_MS = 20_000; // whoever reads slowly, or by ear, answers within this
 const LOST_AFTER = 2; // fetches that failed in a row before the page says so
 let lost = 0;
 let heardAt = Date.now();
@@ -159,7 +160,7 @@ export async function busy(button, work) {
 }
 
 /**
- * True on the second click within a few seconds: what cannot be undone is asked for twice.
+ * True on the second click before the question is forgotten: what cannot be undone is asked for twice.
  * @param {HTMLElement} button
  * @param {string} question
  */
@@ -171,7 +172,7 @@ export function sure(button, question) {
   setTimeout(() => {
     delete button.dataset.asked;
     if (button.textContent === question) button.textContent = before;
-  }, 5000);
+  }, SURE_MS);
   return false;
 }
 
