@@ -129,7 +129,7 @@ def test_keys_have_verbs_a_hard_budget_and_an_end(tmp_path) -> None:
             assert all("secret" not in row and "hash" not in row for row in listed)
             await client.delete(f"/v1/keys/{listed[0]['id']}")
             assert (await reader.get("/v1/jobs")).status_code == 401
-            short = await key(expires_at_ms=inside.market.now + 400)
+            short = await key(expires_at_ms=inside.market.now + 3_000)
             await until(lambda: _expired(short))
             for one in (reader, worker, short):
                 await one.aclose()
@@ -148,7 +148,7 @@ def test_nobody_sees_what_is_not_theirs(tmp_path) -> None:
             asked = body(spec(), session, seed("consumer"))
             job = (await client.post("/v1/jobs", json=asked)).json()
             view = await quoted(client, job["id"])
-            async with httpx.AsyncClient(base_url=client.base_url) as stranger:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as stranger:
                 assert (await stranger.get(f"/v1/jobs/{job['id']}")).status_code == 401
                 await sign_in(stranger, seed("stranger"))
                 for path in ("", "/logs", "/events", "/receipts", "/invoice", "/outputs",
@@ -276,7 +276,7 @@ def test_files_are_what_their_names_say(tmp_path) -> None:
             assert answer.status_code == 413
             for trick in ("..%2f..%2fetc%2fpasswd", "A" * 64, "0" * 63, "%00" * 10):
                 assert (await client.get(f"/v1/blobs/{trick}")).status_code in (404, 422)
-            async with httpx.AsyncClient(base_url=client.base_url) as stranger:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as stranger:
                 await sign_in(stranger, seed("stranger"))
                 assert (await stranger.get(f"/v1/blobs/{name}")).status_code == 404
             answer = await client.post("/v1/jobs", content=b"x" * 3_000_000)
@@ -322,7 +322,7 @@ def test_an_accounts_files_have_a_quota_and_can_be_deleted(tmp_path) -> None:
             assert (busy.status_code, busy.json()["code"]) == (409, "BLOB_IN_USE")
             assert job in busy.json()["detail"]
             await client.post(f"/v1/jobs/{job}/stop")
-            async with httpx.AsyncClient(base_url=client.base_url) as other:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as other:
                 await sign_in(other, seed("other"))
                 assert (await other.delete(f"/v1/blobs/{names[0]}")).status_code == 404
                 await other.put(f"/v1/blobs/{names[0]}", content=one)

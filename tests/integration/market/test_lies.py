@@ -44,8 +44,11 @@ async def started(client: Any, adapter: FakeAdapter, session: Signer) -> tuple[s
 
 @pytest.mark.parametrize("receipt", ["none", "answered", "just now"])
 def test_unpaid_without_a_receipt_that_was_left_unanswered_is_held_against_nobody(
-    tmp_path: Path, receipt: str
+    tmp_path: Path, receipt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if receipt == "just now":  # as long as a busy machine takes from one message to the next
+        monkeypatch.setattr(adapters, "ANSWER_MS", 60_000)
+
     async def run() -> None:
         session = Signer(os.urandom(32))
         async with open_market(tmp_path) as (client, inside, adapter):

@@ -91,9 +91,17 @@ class Crook:
         await until(there)
         return lease
 
-    async def paid(self) -> int:
-        """Of its standing, after everything that is noted was looked at."""
+    async def paid(self, least: int = 0) -> int:
+        """Of its standing, once it is *least* and everything that is noted was looked at."""
+
+        async def enough() -> bool:
+            return await self._paid() >= least
+
+        await until(enough)
         await anyio.sleep(2.5)
+        return await self._paid()
+
+    async def _paid(self) -> int:
         name = self.account.key_hash.hex()
         known = await self.inside.market.store.get(Standing, name)
         return known.paid if known is not None else 0
@@ -127,7 +135,7 @@ def test_who_pays_itself_over_a_channel_that_never_was_has_paid_nothing(tmp_path
         async with crooked(tmp_path, **limits) as (crook, good):
             await crook.pays_itself()
             assert await crook.paid() == 0
-            assert crook.chain.looks
+            await until(lambda: crook.chain.looks)
             codes: list[int] = []
             for _ in range(9):
                 session = Signer(os.urandom(32))
@@ -172,12 +180,12 @@ def test_a_channel_counts_once_and_only_with_its_terms_and_what_it_holds(tmp_pat
             crook.chain.shows[crook.tx] = shown
             await paying.look(crook.inside.market, vk)
             await crook.adapter.tick(lease, 1000)
-            assert await crook.paid() == 1
+            assert await crook.paid(1) == 1
             channel = await crook.inside.market.store.get(Channel, vk)
             assert channel is not None and channel.paid
             crook.inside.market.paying = Paying()  # as after a restart
             await crook.adapter.tick(lease, 1000)
-            assert await crook.paid() == 1
+            assert await crook.paid(1) == 1
             assert crook.inside.market.paying.counts(vk)
 
     anyio.run(story)
@@ -201,7 +209,7 @@ def test_a_voucher_above_every_ceiling_is_refused_and_counts_for_nothing(tmp_pat
             assert await crook.paid() == 0
             most = Voucher.sign(crook.session, ceiling)
             await crook.payer.socket.send(wire.VoucherSent(lease, most))
-            assert await crook.paid() == 1
+            assert await crook.paid(1) == 1
 
     anyio.run(story)
 

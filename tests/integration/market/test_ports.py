@@ -71,7 +71,7 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
             job = await _serving(client, one, tasks, port)
             path = f"/p/{job}/8888/a b/c?x=1&token={_bearer(client)}"
-            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as browser:
                 answer = await browser.get(path, headers={"Cookie": "theirs=1"})
                 assert (answer.status_code, answer.text) == (200, "hello"), answer.text
                 assert "sandbox" in answer.headers["Content-Security-Policy"]
@@ -81,14 +81,14 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
                 assert "cookie: theirs=1" in head and "x-forwarded-prefix: /p/" in head
                 assert (await browser.get(f"/p/{job}/8888/again")).status_code == 200  # by cookie
                 assert "tally_port" not in seen[1].decode().lower()
-            async with httpx.AsyncClient(base_url=client.base_url) as nobody:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as nobody:
                 assert (await nobody.get(f"/p/{job}/8888/")).status_code == 401
                 assert (await nobody.get(f"/p/{job}/22/")).status_code == 404
             assert (await client.get(f"/p/{job}/8888/", headers={})).status_code == 200
             for verbs, status in ((["read"], 403), (["jobs"], 200)):
                 asked = {"name": "k", "verbs": verbs, "expires_at_ms": 4_000_000_000_000}
                 key = (await client.post("/v1/keys", json=asked)).json()["secret"]
-                async with httpx.AsyncClient(base_url=client.base_url) as program:
+                async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as program:
                     answer = await program.get(f"/p/{job}/8888/?token={key}")
                     assert answer.status_code == status, answer.text
 
@@ -109,7 +109,7 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
             cookies: dict[str, str] = {}
             cookie = ""
             for token in (session, key["secret"]):
-                async with httpx.AsyncClient(base_url=client.base_url) as browser:
+                async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as browser:
                     for _ in range(2):  # the same one each time
                         answer = await browser.get(f"/p/{job}/8888/?token={token}")
                         assert answer.status_code == 200
@@ -118,7 +118,7 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
                 assert cookie != token
                 # Nothing else of the market's takes it, in any place; no other port of the job
                 # does.
-                async with httpx.AsyncClient(base_url=client.base_url) as thief:
+                async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as thief:
                     for headers in (
                         {"Authorization": f"Bearer {cookie}"},
                         {"Cookie": f"tally_port={cookie}; tally_session={cookie}"},
@@ -133,7 +133,7 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
                     thief.headers["Cookie"] = f"tally_port={token}"  # nor is the session itself one
                     assert (await thief.get(f"/p/{job}/8888/")).status_code == 401
             # It lasts no longer than what it was made from.
-            async with httpx.AsyncClient(base_url=client.base_url) as later:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as later:
                 later.headers["Cookie"] = f"tally_port={cookies[key['secret']]}"
                 await client.delete(f"/v1/keys/{key['id']}")
                 assert (await later.get(f"/p/{job}/8888/")).status_code == 401
@@ -157,7 +157,7 @@ def test_a_token_is_taken_from_an_address_only_where_a_browser_has_no_other_plac
             paths = (await client.get("/openapi.json")).json()["paths"]
             values = {"job_id": job, "session_vk": "0" * 64, "lease_id": "lease_0"}
             taken: set[str] = set()
-            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as browser:
                 for path, ways in paths.items():
                     place = path
                     for name in values:
@@ -204,7 +204,7 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
             tasks.start_soon(listener.serve, hostile)
             job = await _serving(client, one, tasks, port)
             token, prefix = _bearer(client), f"/p/{job}/8888"
-            async with httpx.AsyncClient(base_url=client.base_url) as browser:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as browser:
                 browser.headers["Accept"] = "text/html,*/*"
                 answer = await browser.get(f"{prefix}/a%20b?x=1&%74oken={token}")
                 assert (answer.status_code, answer.headers["location"]) == (

@@ -147,8 +147,12 @@ async def _most_holders(db: str) -> int:
 
 async def _takeover(db, at_a, at_b, popen_a, popen_b, consumer, adapter) -> None:
     """Kill the matcher: the other takes over within five seconds, and no device is held twice."""
-    jobs = (await at_b.get("/v1/jobs", params={"state": "QUOTED"})).json()["items"]
-    assert len(jobs) == 8
+
+    async def all_quoted() -> list[dict[str, Any]]:
+        found = (await at_b.get("/v1/jobs", params={"state": "QUOTED"})).json()["items"]
+        return found if len(found) == 8 else []
+
+    jobs = await until(all_quoted)
     for job in jobs[:2]:
         stopped = await at_b.post(f"/v1/jobs/{job['id']}/stop")
         assert stopped.status_code == 200, stopped.text

@@ -87,7 +87,7 @@ def test_what_was_admitted_and_never_signed_is_freed_when_its_quote_lapses(tmp_p
     """The market died after the router had the lease and before its store had the signature."""
 
     async def run() -> None:
-        async with routed(tmp_path, quote_ttl_ms=2_500, quote_ttl_new_ms=2_500) as world:
+        async with routed(tmp_path, quote_ttl_ms=5_000, quote_ttl_new_ms=5_000) as world:
             view = await world.quote()
             lease = view["quote"]["lease"]
             await world.router.admit(lease, bytes.fromhex(view["quote"]["terms"]))

@@ -56,7 +56,7 @@ def test_few_reserves_of_a_hop_wait_for_a_payment_and_none_waits_long(tmp_path: 
 
 def test_a_quote_that_nobody_signs_gives_its_reserve_back(tmp_path: Path) -> None:
     async def run() -> None:
-        async with routed(tmp_path, quote_ttl_ms=1_000, quote_ttl_new_ms=1_000) as world:
+        async with routed(tmp_path, quote_ttl_ms=4_000, quote_ttl_new_ms=4_000) as world:
             lease = (await world.quote())["quote"]["lease"]
             assert world.router.carried() == {lease: False}
             await until(lambda: not world.router.carried())

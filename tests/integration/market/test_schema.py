@@ -56,7 +56,7 @@ def _run(url: str, token: str, folder: Path) -> subprocess.CompletedProcess[str]
         "--request-timeout", "30", "--seed", "7", "--no-color",
     ]  # fmt: skip
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=280, check=False, cwd=folder
+        command, capture_output=True, text=True, timeout=800, check=False, cwd=folder
     )
 
 

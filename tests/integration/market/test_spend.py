@@ -219,7 +219,7 @@ def test_pages_and_the_spreadsheet_hold_every_row_once(tmp_path: Path) -> None:
                 assert [int(row["lovelace"]) for row in rows] == [row["owed"] for row in found]
                 assert not any(row["name"].startswith("=") for row in rows)
             assert (await client.get("/v1/spend?by=year")).status_code == 422
-            async with httpx.AsyncClient(base_url=client.base_url) as stranger:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as stranger:
                 assert (await stranger.get("/v1/spend")).status_code == 401
                 assert (await stranger.get("/v1/spend.csv")).status_code == 401
 

@@ -108,7 +108,7 @@ def test_whoever_owes_gets_no_new_lease_and_after_an_unpaid_end_there_is_a_wait(
 ) -> None:
     async def run() -> None:
         me, session = seed("consumer"), Signer(os.urandom(32))
-        async with open_market(tmp_path, unpaid_wait_ms=4_000) as (client, inside, adapter):
+        async with open_market(tmp_path, unpaid_wait_ms=8_000) as (client, inside, adapter):
             payer = FakePayer(str(client.base_url), {session.verify_key: session}, pays=False)
             async with working(payer):
                 view = await quoted(client, (await post(client, me, session)).json()["id"])
@@ -281,15 +281,17 @@ def test_the_limit_of_an_address_holds_in_the_queue_and_after_a_restart(tmp_path
                 assert (await client.post(f"/v1/jobs/{job}/stop")).status_code < 300
             await sign_in(client, other)
             await quoted(client, waits.json()["id"])
-            await anyio.sleep(5)  # two rounds of the queue more
 
-            held = [
-                lease for n in range(8)
-                for lease in await inside.market.store.find(
-                    Lease, account=seed(f"squatter {n}").key_hash.hex()
-                )
-            ]  # fmt: skip
-            assert len(held) == 4
+            async def held() -> int:
+                names = [seed(f"squatter {n}").key_hash.hex() for n in range(8)]
+                return sum([await inside.market.store.count(Lease, account=one) for one in names])
+
+            async def four() -> bool:
+                return await held() == 4
+
+            await until(four)
+            await anyio.sleep(5)  # two rounds of the queue more
+            assert await held() == 4
             near_name = address_name("127.0.0.2")
             assert inside.market.open_quotes.count(near_name) == 4
             inside.market.open_quotes = OpenQuotes()  # as a process that was just started

@@ -40,7 +40,7 @@ def test_a_start_that_lapses_costs_the_provider_its_place(tmp_path: Path) -> Non
     """The account that was let down is given whom others paid before, whatever a new key asks."""
 
     async def run() -> None:
-        settings = fast(start_ttl_new_ms=1_500, start_ttl_ms=60_000)
+        settings = fast(start_ttl_new_ms=5_000, start_ttl_ms=60_000)
         never, again = adapter("never", rate=1_000_000), adapter("never again", rate=2_000_000)
         honest = adapter("honest")
         bad, other, good = (seed(n).verify_key.hex() for n in ("never", "never again", "honest"))

@@ -60,7 +60,7 @@ def serving(home: Path, chain_url: str) -> Iterator[tuple[str, subprocess.Popen[
         yield str(json.loads(line)["url"]), process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(SOON_S)
 
 
 def refused(home: Path, chain_url: str) -> str:

@@ -53,7 +53,7 @@ def test_a_lease_of_another_job_gives_no_log(tmp_path: Path, follow: str) -> Non
                 return text
 
             assert "swordfish" in await heard(client, job["id"])
-            async with httpx.AsyncClient(base_url=client.base_url) as stranger:
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as stranger:
                 await sign_in(stranger, seed("stranger"))
                 waits = spec(policy=Policy(max_duration_ms=60_000, queue=True))
                 asked = body(waits, Signer(os.urandom(32)), seed("stranger"))
