@@ -41,7 +41,7 @@ pytestmark = pytest.mark.prove
 TICK_MS = 1000
 AWAY_S = 12
 """Longer than the meter bridges without proof."""
-SCRIPT = "import time\nfor n in range(30):\n    print('line', n, flush=True)\n    time.sleep(1)"
+SCRIPT = "import time\nfor n in range(60):\n    print('line', n, flush=True)\n    time.sleep(1)"
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pytest
 
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.market import Market
+from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.units import LOVELACE_PER_ADA
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Policy, Price, Range, Resources
@@ -77,7 +78,11 @@ async def three_jobs(market: Market, image: str) -> None:
 
     await held.end()
     await until_true(lambda: market.runner.watch.confirm(held), "the channel's end")
-    bill = await done[0].invoice(verify=True)
-    assert bill.reconciled
+
+    async def agrees() -> Invoice | None:
+        bill = await done[0].invoice(verify=True)
+        return bill if bill.reconciled else None
+
+    bill: Invoice = await until_true(agrees, "the bill's agreement with the ledger")
     (total,) = bill.channels
     assert total.ended and total.claimed == sum(job.spent for job in (first, *done)) > 0

@@ -25,7 +25,7 @@ from tests.e2e.support.wire import Door, Message, door
 
 pytestmark = pytest.mark.prove
 KILLS: Final = 50
-STORM_S: Final = 840
+STORM_S: Final = 1500
 NOWHERE: Final = "http://127.0.0.1:9"  # the discard port: no chain answers there
 GAPS: Final = (Cause.UNPROVEN, Cause.ENERGY_RESET, Cause.IDENTITY, Cause.CLOCK)
 JOBS: Final = (("storm-a", ""), ("storm-b", ""), ("storm-gpu", "H100"))
@@ -76,7 +76,7 @@ class Storm:
     async def _at(self, holds: Callable[[bool, Message], bool]) -> None:
         self.between.hold(holds)
         await self.part.start()
-        with anyio.fail_after(60):
+        with anyio.fail_after(180):
             await self.between.held.wait()
         await self.kill()
 
@@ -105,7 +105,7 @@ class Storm:
         argv = self.part.argv
         self.part.argv = [NOWHERE if word == chain else word for word in argv]
         await self.part.start()
-        with anyio.fail_after(60):
+        with anyio.fail_after(180):
             await self.between.held.wait()
         await self.kill()
         self.part.argv = argv

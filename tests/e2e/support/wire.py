@@ -172,19 +172,23 @@ def _message(payload: bytes) -> Message | None:
     return None
 
 
+_KEPT: list[socket.socket] = []
 _PORTS: list[int] = []
 
 
 def keep_ports(count: int) -> list[str]:
     """Addresses at which the next doors will stand: a market must be told by which it is
-    dialled.
+    dialled. They stay bound, so that nobody else is given one; who does not listen takes no call.
     """
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
+    while _KEPT:
+        _KEPT.pop().close()
+    for _ in range(count):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         one.bind(("127.0.0.1", 0))
-    _PORTS[:] = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+        _KEPT.append(one)
+    _PORTS[:] = [one.getsockname()[1] for one in _KEPT]
     return [f"http://127.0.0.1:{port}" for port in _PORTS]
 
 
@@ -192,7 +196,9 @@ def keep_ports(count: int) -> list[str]:
 async def door(target: str) -> AsyncGenerator[Door]:
     """A door to the port of the URL *target*."""
     port = _PORTS.pop(0) if _PORTS else 0
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
+    listener = await anyio.create_tcp_listener(
+        local_host="127.0.0.1", local_port=port, reuse_port=True
+    )
     made = Door(int(target.split("://")[1].split("/")[0].rsplit(":", 1)[1]))
     made.port = listener.extra(anyio.abc.SocketAttribute.local_port)
     async with listener, anyio.create_task_group() as tasks:

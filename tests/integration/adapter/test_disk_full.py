@@ -189,6 +189,11 @@ def test_a_market_whose_disk_fills_up_refuses_and_loses_nothing_that_it_acknowle
         client = httpx.AsyncClient(base_url=url, timeout=30)
         async with client, working(adapter, payer):
             await sign_in(client, consumer)
+
+            async def listed() -> bool:
+                return bool((await client.get("/v1/offers")).json()["items"])
+
+            await until(listed)
             job = await client.post("/v1/jobs", json=body(small_spec(), session, consumer))
             lease = await sign(client, await quoted(client, job.json()["id"]), session, "ab" * 32)
             await until(lambda: adapter.leases[lease].signed)

@@ -129,7 +129,7 @@ async def test_a_port_is_reached_through_the_host(runtime: DockerRuntime) -> Non
     async with images.running(runtime, images.python_spec(code, ports=(8000,))) as handle:
         await images.until_log(runtime, handle, lambda said: b"up" in said)
         address, port = handle.ports[8000]
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with await anyio.connect_tcp(address, port) as stream:
                 assert await stream.receive() == b"served"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -77,11 +78,12 @@ async def test_what_runs_as_root_sees_no_variable_of_a_tenant(runtime: ProcessRu
     job = spec("import time; time.sleep(60)", env={**mine, "ODD": odd}, secrets={"TOKEN": "sesame"})
     async with images.running(runtime, job) as handle:
         seen: dict[int, list[bytes]] = {}
-        for _ in range(100):
+        for _ in range(1200):
             seen = {}
             for pid in runtime.cgroups.pids(handle.cgroup):
-                seen.setdefault(_uid(pid), []).append(_proc(pid, "environ"))
-                assert b"sesame" not in _proc(pid, "cmdline")
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it just ended
+                    seen.setdefault(_uid(pid), []).append(_proc(pid, "environ"))
+                    assert b"sesame" not in _proc(pid, "cmdline")
             if any(b"MARK=tenant" in environ for environ in seen.get(10001, [])):
                 break
             await anyio.sleep(0.05)
@@ -309,7 +311,7 @@ async def test_a_command_inside_is_never_root_whatever_a_tenant_lays_over_the_ho
     one = spec(LAID_OVER, files=files)
     handle = await runtime.start(one)
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while b"laid over" not in (await runtime.logs(handle, 0, 4000)).data:  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         said = await runtime.exec(handle, ("id", "-u"), 20_000, 4000)

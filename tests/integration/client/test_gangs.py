@@ -96,7 +96,11 @@ def test_a_member_that_is_quoted_wrongly_ends_all_before_anybody_is_paid(tmp_pat
                 )
             )
             assert await store.count(Channel) == 0
-            assert {lease.state.name for lease in await store.find(Lease)} == {"ENDED"}
+
+            async def over() -> bool:
+                return {lease.state.name for lease in await store.find(Lease)} == {"ENDED"}
+
+            await until(over)
             assert await world.home(purse) == before
 
     story(tmp_path, tell, providers=2)

@@ -102,15 +102,16 @@ def test_what_was_signed_is_paid_by_the_payers_own_finish(tmp_path: Path) -> Non
                 world.served.devnet.advance(3_600_000)
                 closed = await dear.look(held.session_vk, held.facts.open_tx)
                 assert isinstance(closed, ChannelView) and closed.closing
-                await market.runner.watch.confirm(held)
-                await until(lambda: held.facts.state == "ENDED")
+                await until(lambda: market.runner.watch.confirm(held))
+                assert held.facts.state == "ENDED"
         found = await dear.look(held.session_vk, held.facts.open_tx)
         assert isinstance(found, ChannelEnded) and found.claimed == signed
         bounty = signed * closed.consts.fee_bps // 10_000  # whoever settles may keep it
         got = sum(u.lovelace for u in await world.chain.utxos(dear.payout))
         assert got == signed - bounty
 
-    story(tmp_path, tell)
+    # The job is not given up meanwhile: its client would close the channel beside this test.
+    story(tmp_path, tell, resume_window_ms=600_000)
 
 
 def test_while_it_may_come_back_nothing_is_closed(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ class Victim:
     def rows(self) -> list[dict[str, Any]]:
         """Its one book."""
         found = [path.read_bytes() for path in (self.home / "channels").glob("*.jsonl")]
-        return [json.loads(line) for data in found for line in data.splitlines()]
+        whole = [
+            data[: data.rfind(b"\n") + 1] for data in found
+        ]  # the last line may just be written
+        return [json.loads(line) for data in whole for line in data.splitlines()]
 
     def agreed(self) -> bool:
         return any(row["k"] == "lease" for row in self.rows())
@@ -122,18 +125,18 @@ async def one(world: World, number: int, point: str) -> None:
             "signed": lambda: len(_signed(provider)) > len(signed),
         }
         if point in ("in a block", "seen"):
-            await until(watch["signed"], 60)
+            await until(watch["signed"], 120)
             world.served.devnet.mint()
-        await until(lambda: victim.dead or watch.get(point, lambda: False)(), 60)
+        await until(lambda: victim.dead or watch.get(point, lambda: False)(), 120)
         victim.kill()
         await process.wait()
         await process.aclose()
     async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
         [name] = await market.resume_all()  # as `tally payer run` does
-        await until(lambda: len(_signed(provider)) > len(signed), 60)
+        await until(lambda: len(_signed(provider)) > len(signed), 120)
         world.served.devnet.mint(2)
         [held] = market.payers.all
-        await until(lambda: held.book.capacity is not None, 60)
+        await until(lambda: held.book.capacity is not None, 120)
         outputs = (await Till(purse, world.chain).outputs())[held.session_vk]
         assert [u.ref.tx_id.hex() for u in outputs] == [held.facts.open_tx], point
         consts = consts_of(outputs[0])

@@ -49,7 +49,7 @@ class Provider:
             signer,
             payout=addresses.payout_hash(payout),
             payout_address=addresses.to_text(payout),
-            close_period_ms=60_000,
+            close_period_ms=600_000,  # longer than any test's commands take
             **more,
         )
         return Provider(name, chain, FakeAdapter(market_url, signer, standing))

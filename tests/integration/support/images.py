@@ -5,8 +5,10 @@ helpers.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -106,8 +108,16 @@ async def outcome(runtime: Runtime, spec: WorkloadSpec, seconds: float = 60) -> 
 @contextlib.contextmanager
 def outside(address: str) -> Iterator[str]:
     """A machine elsewhere: a network namespace with a listener on port 8099, routed by this
-    host.
+    host. One at a time on it: two tests that run beside each other may mean one address.
     """
+    with (Path(tempfile.gettempdir()) / "tally-outside.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        with _outside(address) as name:
+            yield name
+
+
+@contextlib.contextmanager
+def _outside(address: str) -> Iterator[str]:
     name = lease_id("n")[:12]
     host = address.rpartition(".")[0] + ".1"
     lines = (
@@ -118,13 +128,20 @@ def outside(address: str) -> Iterator[str]:
         f"ip -n {name} addr add {address}/24 dev i{name[-8:]}",
         f"ip -n {name} link set i{name[-8:]} up",
     )
-    code = f"import socket\ns = socket.create_server(('{address}', 8099))\nwhile True: s.accept()"
+    code = (
+        f"import socket\ns = socket.create_server(('{address}', 8099))\n"
+        "print('listens', flush=True)\nwhile True: s.accept()"
+    )
     try:
         for line in lines:
             subprocess.run(line.split(), check=True, timeout=20)
-        server = subprocess.Popen(["ip", "netns", "exec", name, sys.executable, "-c", code])
-        yield name
-        server.kill()
-        server.wait()
+        command = ["ip", "netns", "exec", name, sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            try:
+                assert server.stdout.readline() == b"listens\n"
+                yield name
+            finally:
+                server.kill()
     finally:
         subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
