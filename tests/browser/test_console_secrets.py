@@ -20,6 +20,7 @@ from tests.browser.support.axe import both_themes
 from tests.browser.support.product import SECONDS, Console, Product, until
 from tests.browser.support.rental import ask, end_job, finish_channel, sign_in
 from tests.browser.support.wallet import Wallet
+from tests.unit.support.pool_keys import HOT, bech32, signing
 
 pytestmark = pytest.mark.browser
 SIZES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129, 4000)
@@ -123,6 +124,17 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
     found = both_themes(page)
     page.get_by_role("button", name="Ask for a quote").click()
     expect(page.locator("#wrong")).to_contain_text("TOKEN has no value")
+    page.locator("[name=secret-value]").fill(signing(HOT).replace("\n", " "))
+    page.get_by_role("button", name="Ask for a quote").click()
+    expect(page.locator("#wrong")).to_contain_text("the secret TOKEN holds a KES signing key")
+    cold = tmp_path / "cold.skey"
+    cold.write_text(signing("StakePoolSigningKey_ed25519"))
+    page.get_by_label("Files", exact=True).set_input_files(cold)
+    expect(page.locator("#wrong")).to_contain_text("cold.skey holds a pool's cold key")
+    expect(page.get_by_label("Path under /workspace")).to_have_count(1)  # the notes alone
+    page.get_by_label("Command").fill(bech32("vrf_sk", bytes(64)))
+    expect(page.locator("#estimate")).to_contain_text("the command holds a VRF signing key")
+    page.get_by_label("Command").fill(TELLS)
     page.locator("[name=secret-value]").fill("open sesame")
     page.get_by_role("button", name="Ask for a quote").click()
 

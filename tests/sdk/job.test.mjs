@@ -47,6 +47,14 @@ test("files go by their hash, and values of secrets are in nothing that is poste
   assert.equal(JSON.stringify(spec).includes("hidden"), false);
 });
 
+test("a block producer's key goes along in no way", async () => {
+  const cborHex = `590260${"11".repeat(608)}`;
+  const key = JSON.stringify({ type: "KesSigningKey_ed25519_kes_2^6", description: "", cborHex });
+  for (const held of [{ files: { "kes.skey": key } }, { secrets: { KES: key } }, { env: { KES: cborHex } }, { command: ["sh", "-c", `echo ${cborHex}`] }]) {
+    await assert.rejects(specOf({ ...asked, ...held }, none), code("POOL_KEY_REFUSED"));
+  }
+});
+
 test("a quote is answered once, and an end is an end", () => {
   const quote = { lease: "lease_1" };
   assert.equal(next({ state: "POSTED", quote: null }, ""), "wait");

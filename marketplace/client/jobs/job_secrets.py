@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import seal_to
+from marketplace.domain.work.pool_keys import refuse_in
 
 
 class SecretMissing(Refusal):
@@ -17,10 +18,14 @@ class SecretMissing(Refusal):
 
 
 def secrets_here(names: Sequence[str]) -> dict[str, str]:
-    """The values of *names* from the environment; :class:`SecretMissing`."""
+    """The values of *names* from the environment; :class:`SecretMissing`,
+    :class:`PoolKeyRefused`: the provider opens what is sealed to it.
+    """
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise SecretMissing(f"not set in the environment: {', '.join(missing)}")
+    for name in names:
+        refuse_in(os.environ[name], f"the secret {name}")
     return {name: os.environ[name] for name in names}
 
 

@@ -14,9 +14,11 @@ from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import MAX_BYTES, JobFile, JobSyntax, Node, parse, settings
 from marketplace.domain.work.jobfile.settings import Setting
 from marketplace.domain.work.parts import FileIn
+from marketplace.domain.work.pool_keys import Look
 from marketplace.jobtext import tree
 
 MAX_FILE_BYTES: Final = 1 << 30
+_PART: Final = 1 << 20
 
 
 class FileRefused(Refusal):
@@ -28,10 +30,15 @@ class FileRefused(Refusal):
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A job ready to be posted; *blobs* maps each file's sha256 to where it lies here."""
+    """A job ready to be posted; *blobs* maps each file's sha256 to where it lies here. None that
+    holds a block producer's key: :class:`PoolKeyRefused`.
+    """
 
     spec: JobSpec
     blobs: Mapping[str, Path]
+
+    def __post_init__(self) -> None:
+        self.spec.check_pool_keys()
 
 
 def load(path: Path | str, changes: Sequence[Setting] = ()) -> LoadedJob:
@@ -75,7 +82,9 @@ def loads(data: bytes | str, name: str = "job") -> JobFile:
 
 
 def gather(job: JobFile, folder: Path) -> LoadedJob:
-    """*job* with its files read from *folder* and hashed; :class:`FileRefused`."""
+    """*job* with its files read from *folder* and hashed; :class:`FileRefused`,
+    :class:`PoolKeyRefused`.
+    """
     files: list[FileIn] = []
     blobs: dict[str, Path] = {}
     for source in job.sources:
@@ -93,7 +102,12 @@ def _hashed(path: Path, place: str) -> tuple[str, int]:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise FileRefused(f"{place}{path} has more than {MAX_FILE_BYTES} bytes")
+        hasher, look = hashlib.sha256(), Look()
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest(), size
+            while part := file.read(_PART):
+                hasher.update(part)
+                look.at(part)
+        look.refuse(f"{place}{path}")
+        return hasher.hexdigest(), size
     except (OSError, ValueError) as error:
         raise FileRefused(f"{place}cannot read {str(path)[:200]!r}: {error}") from error

@@ -17,7 +17,7 @@ from marketplace.domain.canonical import (
     want_texts,
 )
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work import job_v1
+from marketplace.domain.work import job_v1, pool_keys
 from marketplace.domain.work.parts import (
     FileIn,
     Gang,
@@ -70,6 +70,13 @@ class JobSpec:
     def check_isolation(self) -> None:
         """:class:`IsolationRefused` where image and isolation contradict each other."""
         self.placement.isolation.check(self.image, self.command)
+
+    def check_pool_keys(self) -> None:
+        """:class:`PoolKeyRefused` where a variable or an argument holds a block producer's key."""
+        for name, value in self.env.items():
+            pool_keys.refuse_in(value, f"env {name}")
+        for at, word in enumerate(self.command, 1):
+            pool_keys.refuse_in(word, f"argument {at} of the command")
 
     def members(self) -> tuple[JobSpec, ...]:
         """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0),

@@ -21,6 +21,7 @@ import anyio.to_thread
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job_machine import JobState
+from marketplace.domain.work.pool_keys import Look
 from marketplace.market.accounts import standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.accounts.upload_room import Room, Upload
@@ -59,8 +60,8 @@ class Blobs:
         size: int | None = None,
         address: str | None = None,
     ) -> Blob:
-        """Store and check; TooLarge, QuotaSpent, BlobMismatch, DiskFull. Storing twice is storing
-        once.
+        """Store and check; TooLarge, QuotaSpent, BlobMismatch, PoolKeyRefused, DiskFull. Storing
+        twice is storing once.
 
         *size* is what was announced, else the largest that a file may have: room and quota for it
         are kept from the first byte on. *address*: whence it comes over the network, where few come
@@ -83,7 +84,7 @@ class Blobs:
     ) -> Blob:
         final, limit = self.path(sha256), self.market.settings.blob_limit
         part = final.with_suffix(f".{self.market.ids.secret(8).hex()}")
-        hasher = hashlib.sha256()
+        hasher, look = hashlib.sha256(), Look()
         try:
             async with await anyio.open_file(part, "wb") as file:
                 async for chunk in chunks:
@@ -95,12 +96,14 @@ class Blobs:
                             else TooLarge(f"a blob has at most {limit} bytes", limit=limit)
                         )
                     hasher.update(chunk)
+                    look.at(chunk)
                     await file.write(chunk)
                     self.room.wrote(upload, len(chunk))
                 await file.flush()
                 await anyio.to_thread.run_sync(os.fsync, file.wrapped.fileno())
             if hasher.hexdigest() != sha256:
                 raise BlobMismatch("the bytes do not hash to the name")
+            look.refuse("the file")
             async with self._naming:
                 if upload.written > await self._left(account, sha256):  # others came in meanwhile
                     raise await self._spent(account)

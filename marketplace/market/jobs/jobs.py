@@ -74,6 +74,7 @@ def check_shape(spec: JobSpec) -> None:
     if not spec.resources:
         raise Malformed("a job needs at least one resource block")
     spec.check_isolation()
+    spec.check_pool_keys()
     if spec.price.budget <= 0:
         raise OverBudget("the job's budget is zero")
     for block in spec.resources:

@@ -2,6 +2,7 @@
 
 import { Problem, token } from "../net/api.js";
 import { toHex } from "../crypto/bytes.js";
+import { poolKeyIn, REMEDY } from "../crypto/pool_keys.js";
 import { make } from "../ui/live.js";
 import { FormFault } from "./spec.js";
 import { size } from "../money/units.js";
@@ -82,6 +83,10 @@ export class Secrets {
     this.names();
     const empty = this.rows().find(([, value]) => !value.value);
     if (empty) throw new FormFault(empty[1], `the secret ${empty[0].value.trim()} has no value`);
+    for (const [name, value] of this.rows()) {
+      const held = poolKeyIn(value.value);
+      if (held) throw new FormFault(value, `the secret ${name.value.trim()} holds ${held}: ${REMEDY}`);
+    }
     return Object.fromEntries(this.rows().map(([name, value]) => [name.value.trim(), value.value]));
   }
 }
@@ -103,7 +108,10 @@ export class Files {
   async take(chosen) {
     for (const file of chosen) {
       if (file.size > FILE_MOST) throw new FormFault("files", `${file.name} has ${size(file.size)}; from a browser a file has at most ${size(FILE_MOST)}: tally job run takes more`);
-      const hash = await crypto.subtle.digest("SHA-256", await file.arrayBuffer());
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      const held = poolKeyIn(bytes);
+      if (held) throw new FormFault("files", `${file.name} holds ${held}: ${REMEDY}`);
+      const hash = await crypto.subtle.digest("SHA-256", bytes);
       this.row({ dst: file.name, sha256: toHex(new Uint8Array(hash)), size: file.size, file });
     }
     this.changed();

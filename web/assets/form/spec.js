@@ -1,5 +1,6 @@
 // A job's specification from the form, in the form in which it is posted and hashed.
 
+import { poolKeyIn, REMEDY } from "../crypto/pool_keys.js";
 import { control } from "../ui/dom.js";
 import { parseAda, parseDuration } from "../money/units.js";
 
@@ -108,6 +109,12 @@ function capOf(form) {
   return micro;
 }
 
+/** @type {(field: string, where: string, value: string) => void} */
+function keepsPoolKeys(field, where, value) {
+  const held = poolKeyIn(value);
+  if (held) throw new FormFault(field, `${where} holds ${held}: ${REMEDY}`);
+}
+
 /**
  * The specification; FormFault names the first field that says something impossible. *along*: names of
  * secrets, and files by the hash of their bytes.
@@ -124,17 +131,21 @@ export function readForm(form, digests, along = { secrets: [], files: [] }) {
   const image = imageOf(form);
   const cap = capOf(form);
   const cores = form.model.value === "-";
+  const env = environment(form.env.value);
+  const command = words(form.command.value.trim());
+  for (const [name, value] of Object.entries(env)) keepsPoolKeys("env", name, value);
+  for (const word of command) keepsPoolKeys("command", "the command", word);
   return {
     version: 2,
     name: control(form, "name").value.trim() || "job",
     kind: "job",
     image: digests[image] ?? image,
-    command: words(form.command.value.trim()),
+    command,
     resources: [{
       cpu: { least: whole(form, "cores", 1) * 1000 }, memory: { least: whole(form, "memory") * 1024 },
       disk: { least: whole(form, "disk") * 1024 }, ...(cores ? {} : { gpu: gpuOf(form) }),
     }],
-    env: environment(form.env.value),
+    env,
     secrets: along.secrets,
     files: along.files,
     ports: [],

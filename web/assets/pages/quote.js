@@ -5,6 +5,7 @@ import { accept, acceptWarm, examine, finish, missingSecrets, prepare, Short, wa
 import { here } from "../wallet/browser.js";
 import { byId } from "../ui/dom.js";
 import { faultOf } from "../chain/judge.js";
+import { poolKeyIn, REMEDY } from "../crypto/pool_keys.js";
 import { lock } from "../crypto/seal.js";
 import { feeRows, startRow } from "../ui/fees.js";
 import { make, refresh, wrong } from "../ui/live.js";
@@ -284,6 +285,10 @@ export class Quote {
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const values = { ...agreed.secrets, ...Object.fromEntries(inputs.map((input) => [input.name, input.value])) };
+      for (const [name, value] of Object.entries(values)) {
+        const held = poolKeyIn(value);
+        if (held) return wrong(`The secret ${name} holds ${held}: ${REMEDY}`);
+      }
       await vault.keep({ ...agreed.asked, locked: await lock(values) }); // unreadable until they are sealed
       await this.show();
     });

@@ -3,6 +3,7 @@
 
 import { createHash } from "node:crypto";
 
+import { poolKeyIn, POOL_KEY_REFUSED, REMEDY } from "../../assets/crypto/pool_keys.js";
 import { Refusal } from "./refusal.js";
 import type { FileIn, GpuNeed, JobSpec } from "../../assets/money/jobspec.js";
 import type { components } from "../generated/api.js";
@@ -71,7 +72,7 @@ const DIGEST = /^sha256:[0-9a-f]{64}$/;
 const PINNED = /^[a-z0-9.-]+(?::[0-9]{1,5})?(?:\/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$/;
 const MODE = 0o644;
 
-/** *asked* in the form that is posted; *offers* are looked at for a local image. IMAGE_NOT_PINNED, JOB_BAD_VALUE. */
+/** *asked* in the form that is posted; *offers* are looked at for a local image. IMAGE_NOT_PINNED, JOB_BAD_VALUE, POOL_KEY_REFUSED. */
 export async function specOf(asked: JobAsked, offers: () => Promise<Offer[]>): Promise<Made> {
   const { files, blobs } = filesOf(asked.files ?? {});
   const { image, labels } = await imageOf(asked.image, offers);
@@ -103,7 +104,20 @@ export async function specOf(asked: JobAsked, offers: () => Promise<Offer[]>): P
       retry_max: whole("retries", asked.retries ?? 0), idle_gpu_below: 0, idle_for_ms: 0, queue: asked.queue ?? false, priority: 0,
     },
   };
+  keepsPoolKeys(asked);
   return { spec, blobs, secrets: asked.secrets ?? {} };
+}
+
+/** POOL_KEY_REFUSED for what would hand a block producer's key to whoever owns the host. */
+function keepsPoolKeys({ files = {}, env = {}, secrets = {}, command = [] }: JobAsked): void {
+  const places: [string, { [name: string]: Uint8Array | string }][] =
+    [["file", files], ["env", env], ["secret", secrets], ["argument", Object.fromEntries(command.map((word, at) => [at + 1, word]))]];
+  for (const [what, values] of places) {
+    for (const [name, value] of Object.entries(values)) {
+      const held = poolKeyIn(value);
+      if (held) throw new Refusal(POOL_KEY_REFUSED, `${what} ${name} holds ${held}`, REMEDY);
+    }
+  }
 }
 
 /** What is signed is reckoned in whole numbers alone. */
