@@ -27,6 +27,7 @@ from marketplace.chain.actions.handed_open import INPUT_DEPTH
 from marketplace.chain.node.blockfrost import connect
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
+from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
 from marketplace.domain.isolation import Isolation
@@ -57,13 +58,14 @@ def run(runs: int, beside: int, like_preprod: bool = True) -> dict[str, Any]:
     """
     before = machine()
     found = {
-        "allowance": _told(_phase(runs, "", like_preprod)),
-        "block": _told(_phase(beside, "0 ADA", like_preprod)),
+        "allowance": told(_phase(runs, "", like_preprod)),
+        "block": told(_phase(beside, "0 ADA", like_preprod)),
     }
     return {**found, "machine": {**before, "load_1m_after": machine()["load_1m"]}}
 
 
-def _told(found: list[First]) -> dict[str, Any]:
+def told(found: list[First]) -> dict[str, Any]:
+    """Sums of a phase."""
     heard = [one.heard for one in found]
     names = sorted({name for one in found for name in one.steps})
     return {
@@ -94,17 +96,17 @@ async def _measure(home: Path, runs: int, allowance: str, like_preprod: bool) ->
     try:
         await start(place, 0)
         purses = [await place.consumer(_COINS, f"consumer-{n}") for n in range(runs)]
-        await _deep(place)
+        await deep(place)
         if like_preprod:
             await place.slow_down()
-        return [await _one(place, purse) for purse in purses]
+        return [await one_start(place, purse, spec_of(place.image)) for purse in purses]
     finally:
         with anyio.CancelScope(shield=True):
             await place.stop()
             await place.sweep()
 
 
-async def _deep(place: Embedded) -> None:
+async def deep(place: Embedded) -> None:
     """Until the coins of all are as old as a provider wants them."""
     chain = await connect(place.chain_url)
     height = (await chain.tip()).height
@@ -113,20 +115,25 @@ async def _deep(place: Embedded) -> None:
             await anyio.sleep(0.1)
 
 
-def _spec(image: str) -> JobSpec:
+def spec_of(image: str, *providers: str) -> JobSpec:
+    """A job that sleeps, at one of *providers* or wherever it fits."""
     return JobSpec(
         name="first",
         image=image,
         command=_SLEEP,
         resources=(Resources(cpu=Range(500), memory=Range(128)),),
         price=Price(budget=LOVELACE_PER_ADA),
-        placement=Placement(isolation=Isolation.CONTAINER if image else Isolation.PROCESS),
+        placement=Placement(
+            isolation=Isolation.CONTAINER if image else Isolation.PROCESS, providers=providers
+        ),
         policy=Policy(max_duration_ms=_LONGEST_MS),
     )
 
 
-async def _one(place: Embedded, purse: Any) -> First:
-    """One consumer from its first posting to its job's end; it never waits for the chain there."""
+async def one_start(
+    place: Embedded, purse: Any, spec: JobSpec, route: RouteMode = RouteMode.AUTO
+) -> First:
+    """One consumer from a posting to that job's end; it never waits for the chain there."""
     steps: dict[str, int] = {}
     waited: list[str] = []
     news = anyio.Event()
@@ -140,11 +147,16 @@ async def _one(place: Embedded, purse: Any) -> First:
                 news.set()
 
     async with Market(
-        place.market_url, wallet=purse, chain_url=place.chain_url, project_id=purse.name, keep="10m"
+        place.market_url,
+        wallet=purse,
+        chain_url=place.chain_url,
+        project_id=purse.name,
+        keep="10m",
+        route=route,
     ) as market:
         market.listen(heard)
         begun = _now_ms()
-        job = await market.run(_spec(place.image))
+        job = await market.run(spec)
         steps["SIGNED"] = _now_ms() - begun
         with anyio.fail_after(_WITHIN_S):
             await news.wait()

@@ -52,14 +52,14 @@ _TAIL: Final = (
         " providers stand, as they do at a router"
     ),
     (
-        "that serves others; *cold throughout* opens them for these jobs alone, one by one, and"
-        " ends them after. What a provider has not claimed of a hop that stands counts as its own."
-        " *Warm*: nineteen other consumers' hops end in"
+        "that serves others; *cold throughout* opens them for these jobs alone, by one transaction,"
+        " and ends them after. What a provider has not claimed of a hop that stands counts as its"
+        " own. *Warm*: an end waits for others"
     ),
     (
-        "the same transaction, and a twentieth of its fee counts: so it is if they end in one"
-        " round, and a router waits for nobody. *Ended alone*: nobody else's does, and the router"
-        " pays more for the end than it asks."
+        "([0180](decisions/0180-a-routers-ends-wait.md)); with the 25th all go in one transaction,"
+        " and its share of the fee counts. *Ended alone*: nobody else's came within the 15 minutes"
+        " that it waits, and the router pays more for the end than it asks."
     ),
     ("It locks 52 ADA for each provider; the most locked is the consumer's."),
     "",

@@ -19,8 +19,8 @@ from marketplace.router.supply import KEPT
 LIMITS: Final = Limits()
 PAID: Final = with_fee(JOB, LIMITS.route_bps)
 """A job with the router's fee."""
-OTHERS: Final = 19
-"""Consumers whose hops end in the same round of the router's."""
+OTHERS: Final = LIMITS.end_together - 1
+"""Consumers whose hops wait for their end when this one's does: then all go."""
 
 
 async def _hop(world: World, whose: str = "consumer") -> Channel:
@@ -32,9 +32,8 @@ async def _hop(world: World, whose: str = "consumer") -> Channel:
 
 
 async def _hops_out(world: World) -> None:
-    """As the router opens them: each by itself, with what it puts into every one."""
-    for provider in world.providers:
-        await world.open(provider, LIMITS.hop_out + KEPT - JOB - world.reserve, by="router")
+    """As the router opens those that are wanted within a minute: together."""
+    await world.open_all(world.providers, LIMITS.hop_out + KEPT - JOB - world.reserve, "router")
 
 
 async def _jobs(world: World, hop: Channel) -> None:
@@ -58,7 +57,9 @@ async def _fill(world: World, hop: Channel, more: int) -> None:
 
 
 async def _end(world: World, hops: Sequence[Channel]) -> None:
-    """All in one transaction of the router's; the first one's share of its fee is counted."""
+    """All in one transaction of the router's, as it sends it once so many wait or the first of them
+    waited for long; the first one's share of its fee is counted.
+    """
     finishes = [(await world.view(hop), hop.voucher) for hop in hops]
     payouts = {addresses.payout_hash(ROUTER.payout): ROUTER.payout}
     done = await finish_channels(world.till, finishes, payouts, ROUTER.end)
@@ -83,8 +84,8 @@ async def cold(world: World) -> None:
 
 
 async def cold_throughout(world: World) -> None:
-    """The router has no hop either, and all end after these jobs, those to providers by the policy
-    of every adapter.
+    """The router has no hop either, opens one to each provider, and all end after these jobs, those
+    to providers by the policy of every adapter.
     """
     await _hops_out(world)
     hop = await _hop(world)
@@ -105,7 +106,7 @@ async def warm(world: World) -> None:
 
 
 async def warm_and_alone(world: World) -> None:
-    """The same, and nobody else's hop ends then."""
+    """The same, and nobody else's hop came to its end while this one's waited."""
     await _hops_out(world)
     hop = await _hop(world)
     await _jobs(world, hop)

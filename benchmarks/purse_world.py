@@ -115,21 +115,29 @@ class World:
 
     async def open(self, provider: Provider, room: int, by: str = "consumer") -> Channel:
         """A channel for one job and *room* more."""
+        return (await self.open_all([provider], room, by))[0]
+
+    async def open_all(self, providers: Sequence[Provider], room: int, by: str) -> list[Channel]:
+        """One to each, in one transaction."""
         desk = self.till if by == "router" else self.consumer
-        wallet = desk.wallet
-        session = key(f"session {self.opened}")
-        self.opened += 1
-        consts = Consts(
-            session.verify_key, provider.end.key_hash, addresses.payout_hash(provider.payout),
-            wallet.signer.key_hash, 86_400_000, 0,
-        )  # fmt: skip
-        assert wallet.stake is not None
-        amount = JOB + self.reserve + room
-        opening = Opening(amount, lambda _first, _index: consts, Credential(wallet.stake))
-        done = await open_channels(desk, [opening])
+        assert desk.wallet.stake is not None
+        stake, amount = Credential(desk.wallet.stake), JOB + self.reserve + room
+        sessions = [key(f"session {self.opened + n}") for n in range(len(providers))]
+        self.opened += len(providers)
+        openings: list[Opening] = []
+        for provider, session in zip(providers, sessions, strict=True):
+            consts = Consts(
+                session.verify_key, provider.end.key_hash, addresses.payout_hash(provider.payout),
+                desk.wallet.signer.key_hash, 86_400_000, 0,
+            )  # fmt: skip
+            openings.append(Opening(amount, lambda _f, _i, c=consts: c, stake))
+        done = await open_channels(desk, openings)
         self.paid(by, done.sent.fee)
-        made = Channel(provider, session, done.refs[0], amount, by=by)
-        self.open_now.append(made)
+        made = [
+            Channel(provider, session, ref, amount, by=by)
+            for provider, session, ref in zip(providers, sessions, done.refs, strict=True)
+        ]
+        self.open_now += made
         self.look_locked()
         return made
 

@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker.door import connect
-from benchmarks import first_start, yardstick
+from benchmarks import first_routed, first_start, yardstick
 from benchmarks.machine import machine, percentile
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
@@ -185,10 +185,20 @@ def main(argv: list[str]) -> int:
         help="each run by somebody who never was here, at a"
         " public network's pace, within the allowance and waiting for a block",
     )
+    parser.add_argument(
+        "--routed",
+        action="store_true",
+        help="with --new-consumer: over a hop to the market's router that is final, at a provider"
+        " that the consumer never saw",
+    )
     parser.add_argument("--beside", type=int, default=RUNS, help="runs that wait for a block")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
-    if options.new_consumer:
+    if options.routed and not options.new_consumer:
+        parser.error("--routed goes with --new-consumer")
+    if options.routed:
+        result = first_routed.run(options.runs)
+    elif options.new_consumer:
         result = first_start.run(options.runs, options.beside)
     else:
         result = run(options.runs)
@@ -197,7 +207,7 @@ def main(argv: list[str]) -> int:
         print_json(result)
     elif options.new_consumer:
         print(yardstick.said(result["yardstick"]))
-        print(first_start.said(result))
+        print((first_routed if options.routed else first_start).said(result))
     else:
         print(yardstick.said(result["yardstick"]))
         print(

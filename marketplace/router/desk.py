@@ -184,7 +184,9 @@ class RouterDesk:
             return False
 
         def ending(state: State) -> Outcome[State]:
-            return Outcome(state.with_in(replace(state.hops_in[end.session_vk], ending=True)))
+            hop = state.hops_in[end.session_vk]
+            since = hop.ending_ms or self._clock.now_ms()  # said again, it waits no longer
+            return Outcome(state.with_in(replace(hop, ending=True, ending_ms=since)))
 
         await self.writer.change(ending)
         self.bell.ring()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import structlog
 
 from marketplace.chain.settlement.next_step import Policy
@@ -16,6 +18,7 @@ from marketplace.router.eye import Eye
 from marketplace.router.sights import Sight, sighted_in
 from marketplace.router.state import HopIn, Seen
 
+_FEES_MS: Final = 600_000
 log = structlog.get_logger("router")
 
 
@@ -30,6 +33,7 @@ class Incoming:
         mine = frozenset(hop.terms.payout for hop in desk.state.hops_in.values())
         policy = Policy(own_payouts=mine | {desk.terms.payout}, finish_expired=False)
         self._settler = Settler(till.desk(), policy, adapter=end)
+        self._cost = (0, 0)  # of an end alone, and until when that holds
 
     async def turn(self) -> None:
         """One look at each, and one round of claims and ends."""
@@ -37,7 +41,8 @@ class Incoming:
             if not self._settled(hop):
                 await self.look(hop)
         state, now = self._desk.state, self._clock.now_ms()
-        wanted = claims.wanted(state, self._desk.limits, now)
+        cost = await self._end_cost(now) if claims.waiting(state) else 0
+        wanted = claims.wanted(state, self._desk.limits, now, cost)
         if not wanted and not await self._till.log.pending():
             return
         async with self._till.turn():
@@ -49,6 +54,12 @@ class Incoming:
             )  # fmt: skip
         for vk, why in done.refused.items():
             log.warning("hop_not_settled", hop=vk.hex()[:16], code=why.code, why=why.message[:200])
+
+    async def _end_cost(self, now_ms: int) -> int:
+        """Parameters change with an epoch."""
+        if now_ms >= self._cost[1]:
+            self._cost = ((await self._till.fees()).end, now_ms + _FEES_MS)
+        return self._cost[0]
 
     async def look(self, hop: HopIn) -> None:
         """What stands there, and what follows; one that cannot be read holds up no other."""

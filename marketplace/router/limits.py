@@ -34,8 +34,11 @@ class Limits:
     claim_hop: int = 20 * ADA  # unclaimed on one hop in: claimed ...
     claim_age_ms: int = DAY_MS  # ... or after so long ...
     claim_all: int = 200 * ADA  # ... or once all hops in together have so much
+    end_together: int = 25  # so many hops in end at once: then each brings what its end costs ...
+    end_wait_ms: int = 900_000  # ... or after so long; thrice, where one brings less than it costs
     open_after: int = 10 * ADA  # final claims of a provider, before a hop to it is opened
     hop_out: int = 50 * ADA  # in a hop out; topped up when less than half of it is free
+    open_wait_ms: int = 60_000  # so long a new one waits for others, to be opened together
     reopen_ms: int = DAY_MS  # after a hop out ended, before its provider gets another
     hops_out: int = 100  # at once
     idle_ms: int = DAY_MS  # a hop out that carried nothing for so long is ended
@@ -49,8 +52,9 @@ class Limits:
         base = Limits()
         if magic == DEVNET_MAGIC:  # its money is play money, its blocks come by the second
             base = replace(
-                base, open_after=0, hop_out=100 * ADA, close_period_ms=600_000, reopen_ms=60_000
-            )
+                base, open_after=0, hop_out=100 * ADA, close_period_ms=600_000, reopen_ms=60_000,
+                open_wait_ms=0, end_wait_ms=0,
+            )  # fmt: skip
         path = folder / FILE
         if not path.exists():
             return base
@@ -78,7 +82,7 @@ class Limits:
         return [(one.name, _shown(one.name, int(getattr(self, one.name)))) for one in fields(self)]
 
 
-_PLAIN: Final = ("route_bps", "hops_out", "hops_in_new")
+_PLAIN: Final = ("route_bps", "end_together", "hops_out", "hops_in_new")
 
 
 def _read(path: Path, name: str, value: Any) -> int:

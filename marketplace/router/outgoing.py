@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from marketplace.chain.channels.finder import ChannelView
+from marketplace.chain.encoding.utxo import OutRef
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.domain.errors import Halt, TallyError
 from marketplace.domain.money.route.messages import Outcome
@@ -61,13 +62,33 @@ class Outgoing:
         await self._till.follow()
         for one in supply.to_open(self._desk.state, candidates, limits, now):
             await self._plan(one, now)
+        planned = supply.together(self._desk.state, limits, now)
+        if len(planned) > 1:
+            await self._open_together(planned)
         for hop in self._hops:
-            try:
-                await self._turn(hop, now)
-            except Halt:
-                raise
-            except TallyError as error:
-                log.warning("hop_out", hop=hop.session_vk.hex()[:16], error=error.line())
+            if hop.tx or hop in planned:
+                await self._alone(hop, now)
+
+    async def _alone(self, hop: HopOut, now: int) -> None:
+        try:
+            await self._turn(hop, now)
+        except Halt:
+            raise
+        except TallyError as error:
+            log.warning("hop_out", hop=hop.session_vk.hex()[:16], error=error.line())
+
+    async def _open_together(self, hops: list[HopOut]) -> None:
+        """One transaction for several; what goes wrong with it is left to each alone."""
+        amount = self._desk.limits.hop_out + supply.KEPT
+        try:
+            refs = await self._till.open_all(hops, amount)
+        except Halt:
+            raise
+        except TallyError as error:
+            log.warning("hops_out", count=len(hops), error=error.line())
+            return
+        for hop, ref in zip(hops, refs, strict=True):
+            await self._opened(hop, ref)
 
     async def _plan(self, one: Candidate, now: int) -> None:
         """Its key and its constants are on disk before anything is built."""
@@ -107,8 +128,10 @@ class Outgoing:
 
     async def _open(self, hop: HopOut) -> None:
         """Repeatable: an open that was built before is taken up."""
+        await self._opened(hop, await self._till.open(hop, self._desk.limits.hop_out + supply.KEPT))
+
+    async def _opened(self, hop: HopOut, ref: OutRef) -> None:
         vk = hop.session_vk
-        ref = await self._till.open(hop, self._desk.limits.hop_out + supply.KEPT)
         opened = replace(hop, tx=ref.tx_id.hex(), index=ref.index)
         await self._change(lambda s: s.with_out(opened))
         log.info("hop_out_opened", hop=vk.hex()[:16], provider=hop.provider[:16], tx=opened.tx)

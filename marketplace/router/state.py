@@ -35,8 +35,8 @@ class HopIn:
     """A channel of consumer *account* to this router: output *index* of *tx* (hex), under *offer*.
 
     *claimed*: what was claimed, as the chain showed it last; *owed_since_ms*: since when something
-    of it is due and not claimed; *ending*: the consumer signed its end; *fork*: a second statement
-    of one number, with its signature (hex).
+    of it is due and not claimed; *ending*: the consumer signed its end, *ending_ms*: when; *fork*:
+    a second statement of one number, with its signature (hex).
     """
 
     session_vk: bytes
@@ -50,6 +50,7 @@ class HopIn:
     claimed: int = 0
     owed_since_ms: int = 0
     ending: bool = False
+    ending_ms: int = 0
     fork: str = ""
 
     @property

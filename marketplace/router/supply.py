@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from marketplace.domain.supply.offer import Offer
 from marketplace.router.limits import Limits
@@ -12,6 +13,8 @@ from marketplace.router.state import HopOut, Rest, Seen, State
 KEPT: int = 2_000_000
 """Lovelace put into a hop beyond what it is to pay: for its Close and the refund; comes home."""
 
+OPENS_MOST: Final = 25
+"""In one transaction: it stays well below the most that a transaction may hold."""
 
 Change = Callable[[State], State]
 
@@ -60,6 +63,16 @@ def rests_until_ms(state: State, provider: str, limits: Limits) -> int:
         hop.provider == provider and hop.seen is not Seen.ENDED for hop in state.hops_out.values()
     )
     return 0 if stands or not rest.ended_ms else rest.ended_ms + limits.reopen_ms
+
+
+def together(state: State, limits: Limits, now_ms: int) -> list[HopOut]:
+    """Hops that are to be opened now, in one transaction: all that were planned, once the first of
+    them waited for others.
+    """
+    new = [hop for hop in state.hops_out.values() if not hop.tx]
+    if all(now_ms < hop.used_ms + limits.open_wait_ms for hop in new):
+        return []
+    return new[:OPENS_MOST]
 
 
 def planned(state: State, hop: HopOut, claims: int) -> State:

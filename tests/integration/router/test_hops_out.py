@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from marketplace.chain.actions.session import finish_channels
 from marketplace.chain.channels.finder import ChannelView
+from marketplace.domain.protocol import wire
 from marketplace.router.eye import Eye
 from marketplace.router.making import HopRests
 from marketplace.router.state import Seen
 from marketplace.router.supply import Candidate
+from tests.fakes import seed
 from tests.integration.router.test_on_chain import Road, on_the_road
 from tests.integration.support.chain import ADA
 
@@ -48,3 +52,58 @@ def test_churn(tmp_path: Path) -> None:
             await road.trip("lease_1").make()
 
     on_the_road(tmp_path / "route", story, limits='reopen_ms = "1d"')
+
+
+def test_hops_that_are_wanted_together_are_opened_by_one_transaction(tmp_path: Path) -> None:
+    """The first waits a while for others; all are one transaction, told to each provider."""
+
+    async def story(road: Road) -> None:
+        supplies = [
+            replace(road.supply, provider=seed(f"provider {n}").verify_key.hex()) for n in range(8)
+        ]
+        turn = road.running.outgoing.turn
+        await turn([Candidate(supplies[0], 0)])
+        assert await known(road) == []
+        await turn([Candidate(one, 0) for one in supplies])
+        assert await known(road) == []
+        with anyio.fail_after(60):
+            while not await known(road):
+                await anyio.sleep(0.1)
+                await turn([Candidate(one, 0) for one in supplies])
+        road.mint(1)
+        await turn([])
+        hops = road.desk.state.hops_out.values()
+        assert {hop.provider for hop in hops} == {one.provider for one in supplies}
+        assert all(hop.seen is Seen.OPEN for hop in hops)
+        assert len({hop.tx for hop in hops}) == 1
+        assert {hop.index for hop in hops} == set(range(8))
+        assert len(await known(road)) == 1
+        told = [one.session_vk for one in road.to_provider if isinstance(one, wire.HopOpened)]
+        assert sorted(told) == sorted(hop.session_vk for hop in hops)
+
+    on_the_road(tmp_path / "route", story, limits='open_wait_ms = 2000\nhop_out = "10 ADA"')
+
+
+def test_an_open_of_several_that_the_purse_cannot_pay_opens_those_that_it_can(
+    tmp_path: Path,
+) -> None:
+    """500 ADA, and eight hops of 100: what it holds is opened one by one, the rest waits for more."""
+
+    async def story(road: Road) -> None:
+        supplies = [
+            replace(road.supply, provider=seed(f"provider {n}").verify_key.hex()) for n in range(8)
+        ]
+        turn = road.running.outgoing.turn
+        for _ in range(6):
+            await turn([Candidate(one, 0) for one in supplies])
+            road.mint(1)
+        seen = [hop.seen for hop in road.desk.state.hops_out.values()]
+        assert seen.count(Seen.OPEN) == 4
+        assert seen.count(Seen.AWAITED) == 4
+
+    on_the_road(tmp_path / "route", story)
+
+
+async def known(road: Road) -> list[bytes]:
+    """Transactions of the router's purse."""
+    return [one.tx_id for one in await road.running.till.log.known()]
