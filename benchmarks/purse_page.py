@@ -57,7 +57,7 @@ _TAIL: Final = (
         " own. *Warm*: an end waits for others"
     ),
     (
-        "([0180](decisions/0180-a-routers-ends-wait.md)); with the 25th all go in one transaction,"
+        "([0180](decisions/0180-a-routers-ends-wait.md)); with the 30th all go in one transaction,"
         " and its share of the fee counts. *Ended alone*: nobody else's came within the 15 minutes"
         " that it waits, and the router pays more for the end than it asks."
     ),
