@@ -200,10 +200,23 @@ class SpendRowAnswer(TypedDict):
     owed: int
 
 
-class NewKeyAnswer(TypedDict):
-    """An API key that was just made; its *secret* is shown this once."""
+class KeyAnswer(TypedDict):
+    """An API key, without its secret."""
 
     id: str
+    name: str
+    verbs: list[str]
+    budget: int
+    committed: int
+    month_cap: int
+    month_committed: int
+    expires_at_ms: int
+    revoked_at_ms: int
+
+
+class NewKeyAnswer(KeyAnswer):
+    """An API key that was just made; its *secret* is shown this once."""
+
     secret: str | None
 
 

@@ -27,7 +27,7 @@ NAMES = {
     "TransactionAnswer": "Transaction", "JobAnswer": "Job", "GangAnswer": "Gang",
     "LeaseAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",
     "JobEndAnswer": "JobEnd", "EventAnswer": "Event", "LogAnswer": "LogLine", "DoneAnswer": "Done",
-    "NewKeyAnswer": "NewKey", "SpendRowAnswer": "SpendRow",
+    "KeyAnswer": "Key", "NewKeyAnswer": "NewKey", "SpendRowAnswer": "SpendRow",
     "OutputAnswer": "Output", "OutputsAnswer": "Outputs", "VoucherAnswer": "Voucher", "ChannelAnswer": "Channel",
 }  # fmt: skip
 KINDS = {
