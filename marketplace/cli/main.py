@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
     "spend": Entry("commands.spend", "What was spent, by day, job or API key.", "client"),
+    "key": Entry("commands.key", "API keys for programs: make, list, revoke.", "client"),
     "webhook": Entry("commands.webhook", "Hear what happens to your jobs.", "client"),
     "wallet": Entry("commands.money.wallet", "Make and show a wallet.", "client"),
     "purse": Entry("commands.money.purse", "Fund, show and sweep the hot purse.", "client"),
@@ -82,6 +83,11 @@ def load(name: str) -> typer.Typer:
     # rich's bars that costs more than the rest of httpx, and no command here uses it. A module
     # that is None counts as not installed, and httpx does without.
     sys.modules.setdefault("httpx._main", cast(ModuleType, None))
+    # pycardano imports every way to a chain that it knows; ours is its own (blockfrost-python). The
+    # others, and the libraries that they bring, are two fifths of what importing it costs.
+    for door in ("ogmios_v5", "ogmios_v6", "kupo"):
+        unused = f"pycardano.backend.{door}"
+        sys.modules.setdefault(unused, ModuleType(unused))
     try:
         module = importlib.import_module(f"marketplace.cli.{entry.module}")
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ import typer
 from marketplace.cli.shared.logs import configure_logs
 from marketplace.cli.shared.refusals import UsageError
 
-app = typer.Typer(help="Measure; print figures.", no_args_is_help=True)
+app = typer.Typer(help="Measure; print figures.", no_args_is_help=True, rich_markup_mode=None)
 
 BENCHES: Final = {
     "openb": "Placement quality on Alibaba's GPU-sharing traces.",

@@ -11,7 +11,10 @@ from contracts.devnet.server import main as serve
 from marketplace.cli.shared.options import Port
 from marketplace.cli.shared.refusals import DONE, WORLD_FAILED
 
-app = typer.Typer(help="A Cardano ledger on this machine, behind a Blockfrost-compatible address.")
+app = typer.Typer(
+    help="A Cardano ledger on this machine, behind a Blockfrost-compatible address.",
+    rich_markup_mode=None,
+)
 
 
 @app.command()

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from marketplace.disk import DiskFull
 from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
@@ -67,8 +67,9 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def fail(error: TallyError) -> NoReturn:
-    """One line with code, cause and remedy on stderr; then the exit code of its kind. With
-    ``--json`` the line is an object: ``code``, ``message``, ``remedy``, ``fields``.
+    """One line with code, cause and remedy on stderr; then the exit code of its kind. Where several
+    things are wrong with a file, the others follow, a line each. With ``--json`` the line is an
+    object: ``code``, ``message``, ``remedy``, ``fields``.
     """
     remedy = UsageError.remedy if type(error) is Malformed else error.remedy
     if wants_json(sys.argv[1:]):
@@ -82,7 +83,19 @@ def fail(error: TallyError) -> NoReturn:
     err.print(error.message, markup=False, end="\n" if not remedy else " ")
     if remedy:
         err.print(f"— {remedy}", markup=False, style="dim")
+    for other in further(error):
+        err.print(f"  {other}", markup=False, highlight=False)
     sys.exit(exit_code(error))
+
+
+def further(error: TallyError) -> list[str]:
+    """The problems of a job file beside the one that the message says."""
+    problems = error.fields.get("problems")
+    return (
+        [str(one) for one in cast("list[object]", problems)[1:]]
+        if isinstance(problems, list)
+        else []
+    )
 
 
 def guarded(command: Callable[[], Any]) -> Any:

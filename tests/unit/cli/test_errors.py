@@ -118,3 +118,14 @@ def test_wrong_input_is_answered_with_its_code(
     done = tally(tmp_path, words)
     assert done.returncode == code, done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr and not done.stdout
+
+
+def test_all_that_is_wrong_with_a_job_file_is_said_a_line_each(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("version: 7\nkined: job\nimage: 3\nprice: {budget: ten}\nports: ['8:8']\n")
+    done = tally(tmp_path, ["job", "quote", str(file)])
+    assert done.returncode == 3 and not done.stdout
+    first, *others = done.stderr.splitlines()
+    assert "and 4 more" in first and len(others) == 4, done.stderr
+    for what in ("version", "kined", "image", "price.budget", "ports"):
+        assert what in done.stderr, done.stderr
