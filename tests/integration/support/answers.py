@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import jsonschema_rs
@@ -33,18 +34,40 @@ def strict(schema: Any) -> Any:
     return closed
 
 
+@dataclass(frozen=True)
+class Document:
+    """What a market's answers are, and their judges, each made when it is first needed."""
+
+    said: Json
+    judges: dict[str, jsonschema_rs.Draft202012Validator] = field(default_factory=dict)
+
+
+_documents: dict[bool, Document] = {}
+"""By whether there is a console. Nothing else makes the routes of one market another's, and most of
+a market's start is the making of its document: it is made once a process.
+"""
+
+
+def _document(app: FastAPI, console: bool) -> Document:
+    if console not in _documents:
+        _documents[console] = Document(strict(app.openapi()))
+    return _documents[console]
+
+
 class Answers:
     """ASGI: *app*, and what it answered otherwise than its document says.
 
     *seen* takes every answer of a documented operation, with the longest body if that is JSON.
     """
 
-    def __init__(self, app: FastAPI, seen: dict[Answered, bytes] | None = None) -> None:
+    def __init__(
+        self, app: FastAPI, console: bool = False, seen: dict[Answered, bytes] | None = None
+    ) -> None:
         self.app = app
-        self.document = strict(app.openapi())
+        document = _document(app, console)
+        self.document, self._judges = document.said, document.judges
         self.wrong: list[str] = []
         self.seen = seen if seen is not None else dict[Answered, bytes]()
-        self._judges: dict[str, jsonschema_rs.Draft202012Validator] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, kind, body = 0, "", bytearray()

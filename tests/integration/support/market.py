@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx
 import uvicorn
 
@@ -29,6 +30,7 @@ from marketplace.process.app import build
 from marketplace.process.main import Config, names_of, running
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener
+from marketplace.store.migrate import migrate
 from tests.fakes import until
 from tests.integration.support.answers import Answered, Answers
 from tests.requires import need_postgres
@@ -91,6 +93,24 @@ def postgres() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@cache
+def _new_tables() -> bytes:
+    """An empty market's SQLite file, as the migrations make it once a process: their hundreds of
+    statements take longer than all the rest of a market's start.
+    """
+    with tempfile.TemporaryDirectory(prefix="tally-db-") as folder:
+        path = Path(folder) / "new.db"
+        migrate(f"sqlite:///{path}")
+        assert [one.name for one in path.parent.iterdir()] == [path.name], "it is closed"
+        return path.read_bytes()
+
+
+def _prepare(db: str) -> None:
+    path = Path(db.removeprefix("sqlite:///"))
+    if db.startswith("sqlite:///") and not path.exists():
+        path.write_bytes(_new_tables())
+
+
 @asynccontextmanager
 async def market(
     db: str,
@@ -105,11 +125,12 @@ async def market(
     says; *served*: settings of its HTTP server; *seen*: takes what was answered.
     """
     config = Config(db, str(folder / "blobs"), settings=settings, **{"hook_key": HOOK_KEY, **more})
+    await anyio.to_thread.run_sync(_prepare, db)
     async with running(config) as run:
         app = build(run.parts)
         if console:
             install_console(app, run.parts)
-        answers = Answers(app, seen)
+        answers = Answers(app, console, seen)
         door = listener("127.0.0.1", 0)
         server = Quiet(
             server_config(answers, log_level="error", timeout_graceful_shutdown=1, **served)
