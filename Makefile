@@ -8,7 +8,7 @@ export CBOR_C_EXTENSION := 1
 # The tests start some hundred processes: each would compile all that it imports, which takes it seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test prove nightly compat install generator docker packages lint sdk wheel unit integration e2e gpu lock clean
+.PHONY: demo test prove nightly compat install generator docker packages lint types test-types style sdk wheel unit integration e2e gpu lock clean
 
 demo: .venv/product docker
 	.venv/bin/tally demo
@@ -61,12 +61,20 @@ wheel: .venv/product
 	@ls dist/*.whl
 
 # ---- what is checked --------------------------------------------------------------------------
+# The types of the product and of its tests take a core each for half a minute: both at once, and the rest beside.
 lint: install
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types test-types style
+
+types:
+	.venv/bin/pyright
+
+test-types:
+	.venv/bin/pyright --project tests
+
+style:
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/lint-imports --no-cache
-	.venv/bin/pyright
-	.venv/bin/pyright --project tests
 	tests/lint/node_modules/.bin/eslint --config tests/lint/eslint.config.js web/assets
 	tests/lint/node_modules/.bin/tsc --project tests/lint
 	npm run --silent --prefix web/sdk generate > /dev/null
@@ -76,9 +84,10 @@ lint: install
 sdk: install
 	npm run --silent --prefix web/sdk build
 
-# A file's tests share what they started, and most of their time is waiting: two files at a time. The browser's
-# tests are a run of their own: the browser's loop stays in their process, and others start loops of their own.
-PAIRED := -n 2 --dist loadfile
+# A file's tests share what they started, and much of their time is waiting: three files at a time on two cores.
+# The browser's tests are a run of their own: the browser's loop stays in their process, and others start loops of
+# their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
+BY_FILE := --dist loadfile
 
 # Warnings are errors (pyproject.toml) in `make unit`. These runs still warn, mostly of sockets that a test leaves
 # open: their warnings are shown.
@@ -88,17 +97,17 @@ unit: install
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m 'not prove and not nightly and not gpu'
 
 integration: install docker packages
-	$(PYTEST) tests/integration $(PAIRED) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
 
 e2e: install docker packages
-	$(PYTEST) tests/e2e $(PAIRED) -m 'not prove and not nightly and not gpu' $(SHOWN)
-	$(PYTEST) tests/browser $(PAIRED) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
 
 prove: install docker packages generator
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs $(SHOWN)
-	$(PYTEST) tests/integration $(PAIRED) -m 'prove and not gpu' --timeout 900 $(SHOWN)
-	$(PYTEST) tests/e2e $(PAIRED) -m 'prove and not gpu' --timeout 900 $(SHOWN)
-	$(PYTEST) tests/browser $(PAIRED) -m 'prove and not gpu' --timeout 900 $(SHOWN)
+	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SHOWN)
+	$(PYTEST) tests/e2e -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SHOWN)
+	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SHOWN)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
