@@ -31,6 +31,7 @@ SCRIPT = (
     "import time\nfor n in range({lines}):\n    print('line', n, flush=True)\n    time.sleep(1)"
 )
 GOES_ON_WITHIN_MS = 15_000
+"""On a machine that starts a first lease within some four seconds; else as many times longer."""
 
 pytestmark = pytest.mark.prove
 
@@ -52,6 +53,7 @@ class Story:
     def __init__(self, world: World, job: Job) -> None:
         self.world, self.job = world, job
         self.started: dict[str, float] = {}
+        self.posted = time.monotonic()
         self.ticks: dict[str, int] = {}
 
     async def heard(self, paid: Paid) -> None:
@@ -130,7 +132,8 @@ def test_a_killed_providers_job_goes_on_elsewhere_within_its_budget(tmp_path: Pa
         assert {line.lease for line in bill.lines} == {first, second}, "one bill with both parts"
         assert len(bill.channels) == 2
         _check_charged(bill, second)
-        assert took_ms <= GOES_ON_WITHIN_MS
+        first_ms = (made.started[first] - made.posted) * 1000
+        assert took_ms <= max(GOES_ON_WITHIN_MS, 3_000 + 3 * first_ms), (took_ms, first_ms)
 
     _with_two(tmp_path, tell, 25, retry_on=("provider_lost",), retry_max=1)
 

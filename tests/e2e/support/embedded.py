@@ -29,6 +29,7 @@ from marketplace.domain.money.invoice.bill import Invoice, Line
 from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.units import LOVELACE_PER_ADA
 from tests.e2e.support.wire import keep_ports
+from tests.ports import free_port
 from tests.requires import need_devnet, need_docker
 
 TALLY = (sys.executable, "-m", "marketplace.cli.main")
@@ -49,7 +50,8 @@ async def embedded(
     """Devnet, market and adapter, started; stopped, and their containers removed, with the
     block.
     """
-    place = kind(folder / "up", **{"block_ms": 400, "resume_window": "2m", **more})
+    ports = {"port": free_port(), "devnet_port": free_port()}  # its parts are killed, and come back
+    place = kind(folder / "up", **{"block_ms": 400, "resume_window": "2m", **ports, **more})
     place.prepare()
     try:
         await start(place, PURSE)

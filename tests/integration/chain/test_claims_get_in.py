@@ -87,7 +87,7 @@ def test_a_claim_behind_one_that_is_gone_is_made_anew(tmp_path: Path) -> None:
         desk, spam, live, provider = await starving(world, tmp_path)
         desk.channel = signed(desk.channel, live.voucher(SIGNED))
         snapshot, funds, fresh = await spam.desk.look()
-        soon = (await world.chain.tip()).time_ms + 10_000
+        soon = (await world.chain.tip()).time_ms + 18_000  # the next block comes 2 s later
         move = Move(spam.tip, TopUp(1))
         batch = Batch((move,), signers=(live.consts.consumer_vkh,), until_ms=soon)
         await settle_planned(spam.desk, plans.settle(snapshot, funds, batch), fresh, "short-lived")

@@ -131,7 +131,16 @@ async def _load(db: str, at_a, at_b, consumer: Signer) -> None:
             tasks.start_soon(one, (at_a, at_b)[i % 2])
     codes = Counter(answer.status_code for answer in answers)
     assert set(codes) <= {201, 422}, [a.text for a in answers if a.status_code not in (201, 422)]
-    assert codes[201] == 8, codes
+    posted = [answer.json()["id"] for answer in answers if answer.status_code == 201]
+
+    async def told() -> list[dict[str, Any]]:
+        """Who is at the other process hears within some seconds that it found no place, or later."""
+        views = [(await at_a.get(f"/v1/jobs/{job}")).json() for job in posted]
+        return views if {view["state"] for view in views} <= {"QUOTED", "ENDED"} else []
+
+    views = await until(told)
+    assert Counter(view["state"] for view in views)["QUOTED"] == 8, views
+    assert {view["reason"] for view in views if view["state"] == "ENDED"} <= {"NO_MATCH"}
     assert await _most_holders(db) == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -23,15 +22,11 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.market.upkeep import chain_network
 from marketplace.process.main import Config, assemble
 from marketplace.store.migrate import migrate
+from tests.ports import free_port
 from tests.requires import need_devnet
 
 pytestmark = pytest.mark.prove
-SOON_S = 60.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+SOON_S = 240.0
 
 
 def command(home: Path, chain_url: str) -> subprocess.Popen[str]:

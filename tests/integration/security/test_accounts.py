@@ -270,7 +270,8 @@ def test_a_webhook_follows_no_redirect(tmp_path: Path) -> None:
 
 def test_money_keys_and_suspensions_leave_audit_rows(tmp_path: Path) -> None:
     async def run() -> None:
-        async with open_market(tmp_path) as (client, inside, adapter):
+        # Its end is told before the market gives up waiting for it, on a busy machine too.
+        async with open_market(tmp_path, end_grace_ms=60_000) as (client, inside, adapter):
             account = seed("consumer").key_hash.hex()
             made = {"name": "ci", "verbs": ["read", "jobs", "keys"], "expires_at_ms": FAR,
                     "budget": 9_000_000}  # fmt: skip

@@ -176,6 +176,7 @@ def test_sockets_prove_themselves_or_go(tmp_path, monkeypatch: pytest.MonkeyPatc
             async with connect(address) as half:  # says who it is and never proves it
                 await half.send(hello(url).connected())
                 assert await rejected(half) == "HELLO_REFUSED"
+            monkeypatch.setattr(sockets, "HELLO_SECONDS", 30.0)  # of those that do not wait
             async with connect(address) as forged:
                 await forged.send(hello(url).connected())
                 await forged.recv()
@@ -428,7 +429,7 @@ def test_a_handshake_that_only_http_takes_ends_and_hinders_no_shutdown(odd: str,
             )
             async with await anyio.connect_tcp(*where) as stream:
                 await stream.send(head.encode())
-                with anyio.fail_after(10):
+                with anyio.fail_after(30):
                     await until_closed(stream)
 
     anyio.run(run)
