@@ -31,7 +31,8 @@ FINDINGS: Final = {
         "integration/adapter/test_fees.py::test_it_says_so_and_takes_it_back_once_it_is_funded")),
     "P6": ("prices change while leases run: by command, by SIGHUP", (
         "unit/adapter/test_reprice.py::test_only_the_prices_that_are_named_change",
-        "integration/adapter/test_owner.py::test_a_price_that_is_reloaded_is_in_the_next_offer_and_in_no_running_lease")),
+        "integration/adapter/test_owner.py::test_a_price_that_is_reloaded_is_in_the_next_offer_and_in_no_running_lease",
+        "e2e/test_hangup.py::test_a_hangup_reloads_the_prices_and_ends_no_lease")),
     "P7": ("a second adapter is told who has the folder, and to restore nothing", (
         "unit/adapter/test_reprice.py::test_a_second_adapter_is_told_who_has_the_folder",
         "unit/adapter/test_reprice.py::test_a_journal_that_another_holds_is_not_to_be_restored")),
