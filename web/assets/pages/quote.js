@@ -1,6 +1,6 @@
 // The quote on a job's page: what was checked, what it takes, and the one click that agrees to it.
 
-import { get, post } from "../net/api.js";
+import { get, post, Problem } from "../net/api.js";
 import { accept, acceptWarm, examine, finish, missingSecrets, prepare, Short, warmth } from "../wallet/agree.js";
 import { here } from "../wallet/browser.js";
 import { byId } from "../ui/dom.js";
@@ -25,6 +25,7 @@ import { walletSaid } from "../wallet/wallet.js";
  */
 
 const SETTLE_MS = 400; // after the last key
+const LOOK_MS = 5000; // for money that is on its way
 
 /** @type {(name: string, value: Text, hint?: Text, class_?: string) => HTMLElement} */
 const line = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
@@ -107,6 +108,27 @@ export class Quote {
         line("Your wallet lacks", money(needs - holds), "", "total")),
       make("p", { class: "hint" }, faucet ? "This is a test network: its ADA costs nothing. " : "Send ADA to your wallet, and look again. ", faucet ?? ""),
       make("p", { class: "actions" }, make("button", { type: "button", onclick: () => this.show() }, "Look again")));
+    void this.untilMoney(byId("short"));
+  }
+
+  /**
+   * The page goes on by itself once the wallet holds enough, as long as *shown* is what it shows.
+   * @param {HTMLElement} shown
+   */
+  async untilMoney(shown) {
+    while (shown.isConnected) {
+      await new Promise((wake) => {
+        setTimeout(wake, LOOK_MS);
+      });
+      if (!shown.isConnected || document.hidden) continue;
+      const lacks = await this.looked().then(() => false, (error) => error instanceof Short || error instanceof Problem);
+      if (!lacks && shown.isConnected) return this.show();
+    }
+  }
+
+  /** What the wallet would sign now; {@link Short} while it holds too little. */
+  async looked() {
+    return prepare(this.ground, await examine(this.ground, await get(`/v1/jobs/${this.job}`)));
   }
 
   // ---- a channel that the wallet opens -------------------------------------------------------
