@@ -42,7 +42,7 @@ from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
-from marketplace.process import exchange
+from marketplace.process import exchange, routing
 from marketplace.process.app import build
 from marketplace.process.chain_supervisor import (
     MAINNET,
@@ -53,7 +53,7 @@ from marketplace.process.chain_supervisor import (
     first_look,
     follow,
 )
-from marketplace.process.routing import Route, route
+from marketplace.process.routing import Route
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener, raise_file_limit
 from marketplace.process.webhooks import Deliverer
@@ -170,7 +170,8 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             if config.connect is not None and not there:
                 tasks.start_soon(await_chain, run.parts, config.connect)
             if config.route is not None:
-                tasks.start_soon(route, market, run.parts.hub, run.parts.payers, config.route)
+                hubs = (run.parts.hub, run.parts.payers)
+                await routing.start(tasks, market, *hubs, config.route)
             run.parts.ready = True
             yield run
             run.parts.ready = False

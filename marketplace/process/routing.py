@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 
 from marketplace.domain.errors import Fault, Halt
 from marketplace.domain.protocol import codec
@@ -20,18 +21,36 @@ from marketplace.market.context import Market
 from marketplace.router.running import RouterRun
 from marketplace.router.supply import Candidate
 
+FIRST_S: Final = 15.0  # that a market waits for a chain that does not answer
 PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 Route = Callable[[], Awaitable[RouterRun]]
 """Opens the router's keys and books at its chain; a Fault while that is away."""
 log = structlog.get_logger("router")
 
 
-async def route(market: Market, hub: AdapterHub, payers: PayerHub, opened: Route) -> None:
+async def start(
+    tasks: TaskGroup, market: Market, hub: AdapterHub, payers: PayerHub, opened: Route
+) -> None:
+    """Let the router run among *tasks*; back once it is there, or cannot be yet.
+
+    Nobody is let in before: who connects to a market that was restarted says its last payment
+    again, once, and would hear `NO_ROUTER`.
+    """
+    tried = anyio.Event()
+    tasks.start_soon(_route, market, hub, payers, opened, tried)
+    with anyio.move_on_after(FIRST_S):
+        await tried.wait()
+
+
+async def _route(
+    market: Market, hub: AdapterHub, payers: PayerHub, opened: Route, tried: anyio.Event
+) -> None:
     """Until cancelled. A router whose disk fails ends, and the market places leases directly."""
-    running = await _opened(opened)
+    running = await _opened(opened, tried)
     try:
         running.desk.heard_by(hub.tell, payers.tell)
         market.router = running.desk
+        tried.set()
         _greet(running, hub, payers)
         await running.run(lambda: candidates(market, hub))
     except* Halt as halts:
@@ -52,7 +71,7 @@ def _greet(running: RouterRun, hub: AdapterHub, payers: PayerHub) -> None:
             payers.tell(session_vk, message)
 
 
-async def _opened(opened: Route) -> RouterRun:
+async def _opened(opened: Route, tried: anyio.Event) -> RouterRun:
     attempt = 0
     while True:
         try:
@@ -61,6 +80,7 @@ async def _opened(opened: Route) -> RouterRun:
             raise
         except Fault as fault:
             log.warning("router_waits", error=fault.line(), attempt=attempt)
+            tried.set()
         await anyio.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
         attempt += 1
 
