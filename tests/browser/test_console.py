@@ -12,6 +12,10 @@ from tests.browser.support.rental import ask, choose_wallet, lovelace
 from tests.browser.support.wallet import Wallet
 
 pytestmark = pytest.mark.browser
+BEYOND_THE_SHEET = """() => [...document.querySelectorAll("main *:not(.unseen)")].filter((one) => {
+  const box = one.getBoundingClientRect();
+  return box.width > 0 && (box.right > innerWidth + 1 || one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "visible");
+}).map((one) => `${one.tagName}.${one.className}`)"""
 
 
 def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
@@ -76,6 +80,19 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     with page.expect_download() as csv:
         page.get_by_role("link", name="CSV").click()
     assert f",{compute}," in csv.value.path().read_text()
+
+    # On paper (A4) the bill is whole, and what only a screen can use is not there.
+    size = page.viewport_size
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # 19 cm
+    assert page.evaluate(BEYOND_THE_SHEET) == []
+    expect(bill).to_be_visible()
+    for tool in ("button", ".top", "footer"):
+        assert page.locator(tool).filter(visible=True).count() == 0, tool
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.emulate_media(media="screen")
+    if size is not None:
+        page.set_viewport_size(size)
 
     # The bill, the chain and the wallet agree.
     job = page.locator("#invoice").get_attribute("data-job")
