@@ -341,7 +341,7 @@ async def working(*parts: FakeAdapter | FakePayer):
             tasks.cancel_scope.cancel()
 
 
-async def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+async def until(what: Callable[[], Any], seconds: float = 100.0) -> Any:
     """Wait for *what* (sync or async) to be true; its value. Fails loudly after *seconds*."""
     with anyio.fail_after(seconds):
         while True:

@@ -30,7 +30,7 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
 
     # What is to be signed is shown, checked, before the wallet is asked.
     go = page.get_by_role("button", name="Sign and start")
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     assert page.locator("#pay .checks .no").count() == 0
     assert page.locator("#pay .checks .ok").count() == 18
     expect(page.locator("#quote").locator("..")).to_contain_text("SIMULATED")
@@ -38,11 +38,11 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     keep = page.get_by_label("Keep the channel open")
     expect(keep).to_be_checked()
     keep.uncheck()  # it ends with its job: the refund is looked for below
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     go.click()
 
-    expect(page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
-    expect(page.locator("#log")).to_contain_text("step 3", timeout=60 * SECONDS)
+    expect(page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
+    expect(page.locator("#log")).to_contain_text("step 3", timeout=120 * SECONDS)
     ticks = page.locator("#ticks")
     until(lambda: int(ticks.inner_text()) >= 4, "four ticks")
     expect(page.locator("#charts")).to_be_visible()
@@ -59,12 +59,12 @@ def test_a_rental_takes_two_signatures_and_the_rest_comes_home(
     page.get_by_role("button", name="End job").click()
     expect(page.locator(".state-running")).to_be_visible()
     page.get_by_role("button", name="End job for good?").click()
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     expect(page.locator("#why")).to_have_text("You ended it.")
     assert page.locator(".story").inner_text().lower().count("stopping") <= 1
     assert "CANCELLED" not in page.locator("main").inner_text()
     page.get_by_role("link", name="Invoice").click()
-    expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=90 * SECONDS)
+    expect(page.locator("#reconciled")).to_contain_text("to the lovelace", timeout=180 * SECONDS)
     assert page.locator("#verdict .checks .ok").count() == 12
 
     # D7: the network's fees are on the bill; W11: ids are copied, and a devnet has no explorer.

@@ -99,8 +99,8 @@ def test_a_webhook_is_made_rotated_waited_for_and_deleted(
     expect(page.locator(".state-ended")).to_be_visible()
     page.goto("/account/webhooks")
     waiting = page.get_by_role("region", name="Deliveries that wait")
-    expect(waiting).to_contain_text("quoted", timeout=60 * SECONDS)
-    expect(card).to_contain_text("failed", timeout=60 * SECONDS)
+    expect(waiting).to_contain_text("quoted", timeout=120 * SECONDS)
+    expect(card).to_contain_text("failed", timeout=120 * SECONDS)
     found += both_themes(page)
 
     page.get_by_role("button", name="Delete").click()

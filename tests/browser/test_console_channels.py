@@ -33,13 +33,13 @@ def test_a_channel_is_topped_up_by_the_wallet_and_finished_by_the_session_key(
     page.goto("/channels")
     page.get_by_label("Add (₳)").fill("7")
     page.get_by_role("button", name="Top up").click()
-    expect(page.locator("#said")).to_contain_text("Added ₳7.00", timeout=60 * SECONDS)
+    expect(page.locator("#said")).to_contain_text("Added ₳7.00", timeout=120 * SECONDS)
     assert wallet.asked == ["signData", "signTx", "signTx"]
     until(lambda: wallet.lovelace() < 92_000_000, "seven ADA more in the channel")
     finish_channel(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     page.goto(f"/jobs/{job}/invoice")
-    expect(page.locator("#reconciled")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator("#reconciled")).to_be_visible(timeout=180 * SECONDS)
     until(lambda: wallet.lovelace() > 98_000_000, "the refund, the top-up with it")
     assert wallet.asked == ["signData", "signTx", "signTx"]
     assert console.said == []
@@ -85,7 +85,7 @@ def test_a_page_that_will_be_closed_signs_ahead_what_it_shows(
     until(lambda: delivered() >= 8, "ticks that were paid ahead")
     other.goto(f"/jobs/{job}")
     end_job(other)
-    expect(other.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(other.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
 
 
 def test_a_channel_is_closed_without_its_provider(
@@ -96,7 +96,7 @@ def test_a_channel_is_closed_without_its_provider(
     until(lambda: int(page.locator("#ticks").inner_text()) >= 2, "two ticks")
     page.goto("/channels")
     page.get_by_role("button", name="Close without the provider").click()
-    expect(page.locator("#said")).to_contain_text("Closing began", timeout=60 * SECONDS)
+    expect(page.locator("#said")).to_contain_text("Closing began", timeout=120 * SECONDS)
     assert wallet.asked == ["signData", "signTx", "signTx"]
     # The provider sees it, stops, claims what it was promised and sends the rest home.
     until(lambda: wallet.lovelace() > 98_000_000, "the rest at home", 120)

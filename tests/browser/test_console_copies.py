@@ -189,11 +189,11 @@ def test_no_top_up_goes_to_a_copy_that_was_claimed_from_with_the_channel(
         page.get_by_label("Add (₳)").fill("5")
         page.get_by_role("button", name="Top up").click()
         wrong = page.locator("#wrong")
-        expect(wrong).to_contain_text("does not spend this channel", timeout=60 * SECONDS)
+        expect(wrong).to_contain_text("does not spend this channel", timeout=120 * SECONDS)
         assert wallet.asked == asked
         page.unroute("**/v1/channels/*/topup", lie)
         page.get_by_role("button", name="Top up").click()
-        expect(page.locator("#said")).to_contain_text("Added ₳5.00", timeout=60 * SECONDS)
+        expect(page.locator("#said")).to_contain_text("Added ₳5.00", timeout=120 * SECONDS)
         assert wallet.asked == [*asked, "signTx"]
         grown = real.amount + 5 * ADA
         until(lambda: rented.view().amount == grown, "five ADA in the channel")
@@ -210,11 +210,11 @@ def test_a_second_output_that_the_wallet_paid_for_ends_the_channel_and_nothing_m
         page.get_by_label("Add (₳)").fill("5")
         page.get_by_role("button", name="Top up").click()
         wrong = page.locator("#wrong")
-        expect(wrong).to_contain_text("two outputs of one session key", timeout=60 * SECONDS)
+        expect(wrong).to_contain_text("two outputs of one session key", timeout=120 * SECONDS)
         expect(wrong).to_contain_text(str(second.ref))
         assert wallet.asked == asked
         books = page.evaluate(BOOKS)
         assert [(one["stopped"], one["endSent"]) for one in books] == [("CHANNEL_TWICE", True)]
         # The provider settles what was signed by then; the second output stays as it is.
-        expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+        expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
         assert wallet.asked == asked

@@ -39,7 +39,7 @@ def test_a_job_file_goes_through_the_form_and_loses_nothing(
     page = console.page
     sign_in(console, "/jobs/new")
     page.goto("/jobs/new")
-    expect(page.locator("#estimate")).to_contain_text("At most", timeout=30 * SECONDS)
+    expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
     opened(page, tmp_path, WRONG)
     wrong = page.locator("#wrong")
     for said in ("a market asks no registry", "did you mean 'command'", "'ten' is not an amount"):
@@ -55,7 +55,7 @@ def test_a_job_file_goes_through_the_form_and_loses_nothing(
     beyond = page.locator("#beyond")
     for key in ("resources.1", "policy.idle_for_ms", "resources.0.gpu.models"):
         expect(beyond).to_contain_text(key)
-    expect(page.locator("#estimate")).to_contain_text("At most", timeout=30 * SECONDS)
+    expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
     assert both_themes(page) == []
 
     # One field is changed; all else is saved as it was read.

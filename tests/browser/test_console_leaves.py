@@ -22,7 +22,7 @@ def test_a_closed_tab_ends_no_job_that_was_signed_ahead_for(
     sign_in(console)
     ask(console, running.image, command=SHORT, budget="0.06")
     go = page.get_by_role("button", name="Sign and start")
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     ahead = page.get_by_label("Let it run on when I close this page")
     expect(ahead).not_to_be_checked()
     ahead.check()
@@ -30,8 +30,8 @@ def test_a_closed_tab_ends_no_job_that_was_signed_ahead_for(
     expect(page.locator("#pay")).to_contain_text("an allowance of all ₳0.06")
     assert both_themes(page) == []
     go.click()
-    expect(page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
-    expect(page.locator("#away-all")).to_contain_text("may be closed", timeout=60 * SECONDS)
+    expect(page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
+    expect(page.locator("#away-all")).to_contain_text("may be closed", timeout=120 * SECONDS)
     job = page.url.rsplit("/", 1)[1]
     page.close()
 
@@ -47,12 +47,12 @@ def test_a_closed_tab_ends_no_job_that_was_signed_ahead_for(
     until(lambda: "state-ended" in shown() or "state-ending" in shown(), "the end", 120)
     back = console.context.new_page()
     back.goto(f"/jobs/{job}")
-    expect(back.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(back.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     expect(back.locator("#why")).to_have_text("It ran to its end.")
     expect(back.locator("#log")).to_contain_text("step 24")
     back.goto(f"/jobs/{job}/invoice")
     bill = back.locator("#bill")
-    expect(bill).to_contain_text("Compute", timeout=90 * SECONDS)
+    expect(bill).to_contain_text("Compute", timeout=180 * SECONDS)
     expect(bill).to_contain_text("signed ahead and not delivered")
     assert back.locator("#verdict .problem").count() == 0
     assert wallet.asked == ["signData", "signTx"]

@@ -145,14 +145,14 @@ def test_a_wallet_that_declines_pays_nothing_and_may_think_again(
     ask(console, running.image)
     wallet.declines = True
     go = page.get_by_role("button", name="Sign and start")
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     go.click()
     expect(page.locator("#wrong")).to_be_visible()
     expect(go).to_be_enabled()
     assert wallet.asked == ["signData"]
     assert findings(page) == []
     page.get_by_role("button", name="Decline").click()
-    expect(page.locator(".state-ended")).to_be_visible(timeout=30 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     assert wallet.lovelace() == 100_000_000
     assert console.said == []
 
@@ -243,7 +243,7 @@ def test_pages_of_an_account_are_accessible_while_a_job_runs(
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="End job for good?")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     assert wallet.asked == ["signData", "signTx"]
     assert console.said == []
 
@@ -259,6 +259,6 @@ def test_a_job_without_an_image_is_asked_for_as_a_plain_process(
     page.get_by_label("Isolation").select_option("process")
     expect(page.get_by_label("Image")).to_be_disabled()
     estimate = page.locator("#estimate")
-    expect(estimate).to_contain_text("isolation container", timeout=30 * SECONDS)
+    expect(estimate).to_contain_text("isolation container", timeout=90 * SECONDS)
     page.get_by_label("Command").fill("")
     expect(page.locator("#wrong, #estimate").filter(has_text="needs a command")).to_be_visible()

@@ -79,7 +79,7 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     until(lambda: height(running) > funded + INPUT_DEPTH, "money that no fork takes back")
     ask(console, running.image)
     quoted = page.locator("#pay .bill")
-    expect(quoted).to_contain_text("The provider pays it", timeout=60 * SECONDS)
+    expect(quoted).to_contain_text("The provider pays it", timeout=120 * SECONDS)
     for said in ("Starts", "at once", "You pay the network", "The smallest job that makes sense"):
         expect(quoted).to_contain_text(said)
     assert both_themes(page) == []
@@ -113,7 +113,7 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     page.set_viewport_size({"width": 1280, "height": 900})
 
     finish_channel(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
     until(lambda: tiles(page)["Free in the wallet"] > 98_000_000, "what came home, in the glance")
     unseen = [one for one in console.said if "/addresses/" not in one]

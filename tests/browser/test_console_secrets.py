@@ -151,10 +151,10 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
     expect(go).to_be_enabled()
     found += both_themes(page)
     go.click()
-    expect(page.locator("#log")).to_contain_text("file: taken along", timeout=90 * SECONDS)
+    expect(page.locator("#log")).to_contain_text("file: taken along", timeout=180 * SECONDS)
     expect(page.locator("#log")).to_contain_text("secret: emases nepo")
     assert all(not locked for _, locked, _ in vault(console)), "sealed, and forgotten"
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download").click()
     assert download.value.suggested_filename == "out.tar"
@@ -177,33 +177,33 @@ def test_files_and_secrets_go_along_and_the_next_job_asks_no_wallet(
     expect(page.locator("#warm")).to_contain_text("Your wallet is not asked")
     found += both_themes(page)
     page.get_by_role("button", name="Start", exact=True).click()
-    expect(page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
     until(lambda: int(page.locator("#ticks").inner_text()) >= 3, "three ticks")
     assert wallet.asked == ["signData", "signTx"] and wallet.lovelace() == held
 
     # More than is left: the wallet is asked for what is lacking, no more.
     end_job(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     page.goto("/jobs/new")
     page.get_by_label("Image").fill(running.image)
     page.get_by_label("Longest").fill("1h")
     page.get_by_role("button", name="Ask for a quote").click()
     expect(page.locator("#warm")).to_contain_text("one signature")
     page.get_by_role("button", name="Top up and start").click()
-    expect(page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
     assert wallet.asked == ["signData", "signTx", "signTx"]
     until(lambda: wallet.lovelace() < held - 1_500_000, "the top-up has left the wallet")
     until(lambda: int(page.locator("#ticks").inner_text()) >= 2, "two ticks")
     job = page.url.rsplit("/", 1)[1]
     end_job(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
 
     # Finished: three jobs, one channel, every bill verified to the lovelace.
     page.goto("/channels")
     finish_channel(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     page.goto(f"/jobs/{job}/invoice")
-    expect(page.locator("#reconciled")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator("#reconciled")).to_be_visible(timeout=180 * SECONDS)
     until(lambda: wallet.lovelace() > 98_500_000, "the rest at home")
     assert found == []
     assert console.said == []

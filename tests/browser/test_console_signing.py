@@ -204,7 +204,7 @@ def test_no_channel_is_opened_for_a_lying_market(
     page.route("**/v1/network", network)
     sign_in(console)
     ask(console, running.image)
-    expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=30 * SECONDS)
+    expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=90 * SECONDS)
     page.get_by_label("Keep the channel open").check()
     aside = page.get_by_label("Put aside for later jobs")
     for turn, (name, (change, words)) in enumerate(lies_of(wallet).items()):
@@ -212,7 +212,7 @@ def test_no_channel_is_opened_for_a_lying_market(
         page.evaluate("document.getElementById('not-as-agreed')?.remove()")
         aside.fill(str(1 + turn % 2))
         said = page.locator("#not-as-agreed")
-        expect(said, name).to_contain_text(words, timeout=30 * SECONDS)
+        expect(said, name).to_contain_text(words, timeout=90 * SECONDS)
         expect(page.get_by_role("button", name="Sign and start"), name).to_be_disabled()
     liar.lie = lambda answer: answer.update(cbor=answer["cbor"][:-2] + "a0")
     aside.fill("2.5")
@@ -221,7 +221,7 @@ def test_no_channel_is_opened_for_a_lying_market(
     liar.lie = lambda answer: None
     aside.fill("0")
     expect(page.locator("#not-as-agreed")).to_be_hidden()
-    expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=30 * SECONDS)
+    expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=90 * SECONDS)
 
 
 def instead(raw: bytes) -> Callable[[dict[str, Any]], Any]:
@@ -241,19 +241,19 @@ def test_no_bytes_of_a_market_stop_the_page(
     sign_in(console)
     ask(console, running.image)
     go, said = page.get_by_role("button", name="Sign and start"), page.locator("#not-as-agreed")
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     page.get_by_label("Keep the channel open").check()
     aside = page.get_by_label("Put aside for later jobs")
     for turn, (name, bomb) in enumerate(bombs(100_000).items()):
         liar.lie = instead(b"\x84" + bomb + b"\xa0\xf5\xf6")
         page.evaluate("document.getElementById('not-as-agreed')?.remove()")
         aside.fill(str(1 + turn % 2))
-        expect(said, name).to_contain_text("plain, unsigned transaction", timeout=30 * SECONDS)
+        expect(said, name).to_contain_text("plain, unsigned transaction", timeout=90 * SECONDS)
         expect(go, name).to_be_disabled()
     page.unroute("**/v1/channels", liar)
     aside.fill("0")
     expect(said).to_be_hidden()
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     assert wallet.asked == ["signData"] and console.said == []
 
 
@@ -280,7 +280,7 @@ def test_no_step_is_signed_for_a_lying_market(
             page.evaluate("document.getElementById('wrong').textContent = ''")
             page.get_by_role("button", name=button).click()
             expect(page.locator("#wrong"), f"{button}: {name}").to_contain_text(
-                words, timeout=30 * SECONDS
+                words, timeout=90 * SECONDS
             )
             assert wallet.asked == asked, (button, name)
     # A market that shows the chain itself as it is not: another opening transaction, another door.
@@ -288,12 +288,12 @@ def test_no_step_is_signed_for_a_lying_market(
     view.lie = lambda answer: answer.update(chain_url="")
     page.route("**/v1/network", view)
     page.get_by_role("button", name="Top up").click()
-    expect(page.locator("#wrong")).to_contain_text("looked up on no chain", timeout=30 * SECONDS)
+    expect(page.locator("#wrong")).to_contain_text("looked up on no chain", timeout=90 * SECONDS)
     assert wallet.asked == asked
     page.unroute("**/v1/network", view)
     # And with the truth it is signed.
     page.get_by_role("button", name="Top up").click()
-    expect(page.locator("#said")).to_contain_text("Added ₳5.00", timeout=60 * SECONDS)
+    expect(page.locator("#said")).to_contain_text("Added ₳5.00", timeout=120 * SECONDS)
     assert wallet.asked == [*asked, "signTx"]
 
 
@@ -323,9 +323,9 @@ def test_no_sign_in_of_another_market_is_signed(
     for lie, words in lies:
         liar.lie = lie
         page.get_by_role("button", name="Test wallet").click()
-        expect(page.locator("#wrong")).to_contain_text(words, timeout=30 * SECONDS)
+        expect(page.locator("#wrong")).to_contain_text(words, timeout=90 * SECONDS)
         assert wallet.asked == []
     liar.lie = lambda answer: None
     page.get_by_role("button", name="Test wallet").click()
-    expect(page.locator(".account")).to_be_visible(timeout=30 * SECONDS)
+    expect(page.locator(".account")).to_be_visible(timeout=90 * SECONDS)
     assert wallet.asked == ["signData"]

@@ -25,7 +25,7 @@ def test_a_wallet_without_money_is_told_what_the_job_needs_and_for_what(
     sign_in(console)
     ask(console, running.image)
     short = page.locator("#short")
-    expect(short).to_contain_text("Your wallet has ₳0.00. This job needs ₳", timeout=30 * SECONDS)
+    expect(short).to_contain_text("Your wallet has ₳0.00. This job needs ₳", timeout=90 * SECONDS)
     rows = page.locator("#pay .bill dd .ada")
     assert rows.count() == 4
     ceiling, reserve, rest, lacks = (lovelace(rows.nth(n).get_attribute("title")) for n in range(4))
@@ -35,11 +35,11 @@ def test_a_wallet_without_money_is_told_what_the_job_needs_and_for_what(
     poor.fund(100_000_000)
     until(lambda: poor.lovelace() > 0, "the faucet's money")
     # Nobody presses anything: the page looks again.
-    expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=30 * SECONDS)
+    expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=90 * SECONDS)
     expect(page.locator("#pay .bill")).to_contain_text("Leaves your wallet now")
     expect(page.locator("#pay .bill")).to_contain_text("Comes back at the end")
     page.get_by_role("button", name="Decline").click()
-    expect(page.locator(".state-ended")).to_be_visible(timeout=30 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
     assert poor.asked == ["signData"]
     context.close()
 

@@ -29,7 +29,7 @@ ARGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SECONDS = 1000
-expect.set_options(timeout=30 * SECONDS)  # deadlines are for a machine that does ten other things
+expect.set_options(timeout=60 * SECONDS)  # deadlines are for a machine that does ten other things
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def sign_in(console: Console, to: str = "/jobs") -> None:
 def choose_wallet(console: Console) -> None:
     """On the sign-in page; returns once the pages know the reader."""
     console.page.get_by_role("button", name="Test wallet").click()
-    expect(console.page.locator(".account")).to_be_visible(timeout=30 * SECONDS)
+    expect(console.page.locator(".account")).to_be_visible(timeout=90 * SECONDS)
 
 
 def ask(
@@ -35,7 +35,7 @@ def ask(
     page.get_by_label("Image").fill(image)
     page.get_by_label("Command").fill(command)
     page.get_by_label("Budget").fill(budget)
-    expect(page.locator("#estimate")).to_contain_text("At most", timeout=30 * SECONDS)
+    expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
     page.get_by_role("button", name="Ask for a quote").click()
     page.wait_for_url(re.compile(r"/jobs/job_"))
 
@@ -57,11 +57,11 @@ def pay(console: Console, keep: bool = True) -> None:
     page proposes.
     """
     go = console.page.get_by_role("button", name="Sign and start")
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     console.page.get_by_label("Keep the channel open").set_checked(keep)
-    expect(go).to_be_enabled(timeout=30 * SECONDS)
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
     go.click()
-    expect(console.page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
+    expect(console.page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
 
 
 def lovelace(text: str | None) -> int:

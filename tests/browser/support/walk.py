@@ -81,7 +81,7 @@ def post(page: Page, image: str, notes: Path | None = None, look: Look | None = 
 def run(page: Page, ticks: int) -> None:
     """Agree to the quote; returns after so many ticks."""
     page.locator("#pay-now").click()
-    expect(page.locator(".state-running")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
     until(lambda: int(page.locator("#ticks").inner_text()) >= ticks, f"{ticks} ticks")
 
 
@@ -89,7 +89,7 @@ def end(page: Page, job: str) -> None:
     """The job, and what it owes is settled."""
     page.goto(f"/jobs/{job}")
     end_job(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
 
 
 def keys_and_hooks(page: Page, look: Look) -> None:
@@ -140,8 +140,8 @@ def walk(running: Product, context: BrowserContext, home: Path, look: Look) -> C
     end(page, second)
     page.goto("/channels")
     finish_channel(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
     page.goto(f"/jobs/{first}/invoice")
-    expect(page.locator("#reconciled")).to_be_visible(timeout=90 * SECONDS)
+    expect(page.locator("#reconciled")).to_be_visible(timeout=180 * SECONDS)
     look(page, "invoice")
     return console

@@ -43,13 +43,13 @@ def test_a_daemon_pays_for_a_job_whose_client_has_gone(tmp_path: Path) -> None:
                         row["event"] == "paying" for row in said
                     )  # the client holds the lock
                     await market.payers.release(vk)
-                    await until(lambda: any(row["event"] == "paying" for row in said), 60)
+                    await until(lambda: any(row["event"] == "paying" for row in said), 120)
                     await provider.ticks(lease, 2)
                     await provider.adapter.finish(lease)
                     assert await provider.settle(vk, open_tx, lease)
-                    await until(lambda: any(row["event"] == "settled" for row in said), 60)
+                    await until(lambda: any(row["event"] == "settled" for row in said), 120)
                     daemon.send_signal(signal.SIGTERM)
-                    with anyio.fail_after(30):
+                    with anyio.fail_after(120):
                         assert await daemon.wait() == 0
             bill = await market.job(job).invoice(verify=True)
             assert bill.reconciled and bill.owed == 3
@@ -87,9 +87,9 @@ def test_a_daemon_pays_for_what_was_delivered_while_nobody_did(tmp_path: Path) -
                 await provider.ticks(lease, 2)
                 await provider.adapter.finish(lease)
                 await provider.settle(vk, open_tx, lease)
-                await until(lambda: any(row["event"] == "settled" for row in said), 60)
+                await until(lambda: any(row["event"] == "settled" for row in said), 120)
                 daemon.send_signal(signal.SIGTERM)
-                with anyio.fail_after(30):
+                with anyio.fail_after(120):
                     assert await daemon.wait() == 0
         async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
             view = await market.job(job).refresh()
@@ -116,7 +116,7 @@ def test_the_sdk_without_async(tmp_path: Path) -> None:
             job = market.run(spec(), confirm=lambda offered: offered.quote.terms.ceiling == 301)
             lines = list(job.logs())
             job.wait()
-            assert job.settled(60) and job.invoice(verify=True).reconciled
+            assert job.settled(200) and job.invoice(verify=True).reconciled
             return job.reason, job.spent, lines
 
     async def tell(world: World) -> None:

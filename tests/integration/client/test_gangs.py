@@ -60,7 +60,7 @@ def test_a_gang_runs_on_two_providers_and_pays_each_its_own(tmp_path: Path) -> N
             owed = [p.adapter.leases[x].last for p, x in zip(world.providers, leases, strict=True)]
             assert gang.spent == sum(receipt.lease_owed for receipt in owed if receipt) > 0
             for job in gang.members:
-                assert await job.settled(60)
+                assert await job.settled(200)
                 assert (await job.invoice(verify=True)).reconciled
 
     story(tmp_path, tell, providers=2)

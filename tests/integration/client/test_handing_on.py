@@ -68,7 +68,7 @@ def test_two_processes_pay_over_one_channel_each_while_it_has_it(tmp_path: Path)
 
 async def done(world: World, job: Job) -> None:
     """*job* served, and paid to its end."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(180):
         lease = (await job.refresh())["lease"]
         await world.provider.start(lease)
         await world.provider.ticks(lease, 1)

@@ -35,7 +35,7 @@ def test_a_lost_providers_channel_is_closed_and_finished_by_its_payer(tmp_path: 
             live = provider.adapter.socket.live
             assert live is not None
             await live.close()
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 await job.wait()
             assert job.reason == "PROVIDER_LOST" and held.end_sent  # though it was to be kept
 

@@ -26,10 +26,10 @@ def test_a_job_from_file_to_reconciled_invoice(tmp_path: Path) -> None:
             await provider.ticks(lease, 4)
             await provider.adapter.finish(lease)
             tx = await provider.settle(held.session_vk, held.facts.open_tx, lease)
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 view = await job.wait()
             assert (view["state"], job.reason, job.exit_code) == ("ENDED", "COMPLETED", 0)
-            assert await job.settled(30)
+            assert await job.settled(200)
             bill = await job.invoice(verify=True)
             assert bill.reconciled and bill.owed == 800 * 5 // 1000 == job.spent
             assert [line.ticks for line in bill.lines] == [5] and bill.unsigned == 0

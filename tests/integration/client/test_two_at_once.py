@@ -83,7 +83,7 @@ def terms_of(purse: Purse) -> Any:
 
 async def there(till: Till, count: int) -> list[OutRef]:
     """The channels of the purse once a block has *count* of them."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while True:
             found = [u.ref for outputs in (await till.outputs()).values() for u in outputs]
             if len(found) >= count:

@@ -179,7 +179,7 @@ def story(
     with devnet() as served:
 
         async def main() -> None:
-            with anyio.fail_after(270):
+            with anyio.fail_after(800):
                 async with world(served, folder, providers, **settings) as made:
                     await tell(made)
 

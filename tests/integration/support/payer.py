@@ -32,7 +32,7 @@ async def paying(shell: Shell) -> AsyncGenerator[list[Mapping[str, Any]]]:
                 await until(lambda: any(row["event"] == "ready" for row in said), 120)
                 yield said
                 daemon.send_signal(signal.SIGTERM)
-                with anyio.fail_after(30):
+                with anyio.fail_after(120):
                     assert await daemon.wait() == 0
             finally:
                 if (
