@@ -21,6 +21,7 @@ from marketplace.market.state.directory import Directory
 from marketplace.market.state.exchange import Exchange
 from marketplace.market.state.looks import Looks
 from marketplace.market.state.open_quotes import OpenQuotes
+from marketplace.market.state.postings import Postings
 from marketplace.market.state.reputes import Reputes
 from marketplace.market.state.starts import Starts
 from marketplace.market.state.tick_book import Book, Ticks, UsedKeys
@@ -84,6 +85,7 @@ class Market:
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
     looks: Looks = field(default_factory=Looks)
     told: Told = field(default_factory=Told)
+    postings: Postings = field(default_factory=Postings)
     starts: Starts = field(init=False)
     exchange: Exchange | None = None  # what an ADA is worth elsewhere: shown, never charged by
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.work import jobfile
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import (
     Channel,
@@ -81,7 +80,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
     leases = [x.id for x in around.leases.get(job.id, [])]
     last = around.receipts.get(shown.id) if shown is not None else None
     owed = last.lease_owed if last is not None and last.lease == job.lease else 0
-    spec = job.parsed  # once: it is most of what a view costs
+    posted = market.postings.of(job)
     return {
         "id": job.id,
         "name": job.name,
@@ -93,7 +92,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "created_at_ms": job.created_ms,
         "updated_at_ms": job.updated_ms,
         "spec": job.spec,
-        "job": jobfile.write(spec),
+        "job": posted.file,
         "lease": job.lease,
         "leases": leases,
         "provider": job.provider or (shown.provider if shown else ""),
@@ -101,7 +100,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "retries": job.retries,
         "gang": job.gang,
         "spent": job.spent_before + owed,
-        "budget": spec.price.budget,
+        "budget": posted.budget,
         "explain": job.explain,
         "simulated": bool(shown and shown.simulated),
         "ceiling": shown.ceiling if shown else 0,
