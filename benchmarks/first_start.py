@@ -54,13 +54,12 @@ class First:
 
 def run(runs: int, beside: int, like_preprod: bool = True) -> dict[str, Any]:
     """``{"allowance": {…}, "block": {…}, "machine"}``: *runs* within the allowance, *beside* that
-    wait for a block.
+    wait for a block; no ``block`` without any.
     """
     before = machine()
-    found = {
-        "allowance": told(_phase(runs, "", like_preprod)),
-        "block": told(_phase(beside, "0 ADA", like_preprod)),
-    }
+    found = {"allowance": told(_phase(runs, "", like_preprod))}
+    if beside:
+        found["block"] = told(_phase(beside, "0 ADA", like_preprod))
     return {**found, "machine": {**before, "load_1m_after": machine()["load_1m"]}}
 
 
@@ -177,7 +176,8 @@ def said(result: dict[str, Any]) -> str:
         + (f"; waited for a block: {', '.join(found['waited'])}" if found["waited"] else "")
         for words, found in (
             ("within the allowance", result["allowance"]),
-            ("waiting for a block", result["block"]),
+            ("waiting for a block", result.get("block")),
         )
+        if found is not None
     ]
     return "\n".join([*lines, str(result["machine"])])
