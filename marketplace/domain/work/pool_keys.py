@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from bisect import bisect
 from typing import Final
 
 from marketplace.domain.errors import Refusal
@@ -81,11 +82,13 @@ def refuse_in(data: bytes | str, where: str) -> None:
 
 
 class Look:
-    """A look at bytes that come in parts, of any length, in bounded memory."""
+    """A look at bytes that come in parts, of any length, in bounded memory, and in time that grows
+    with the bytes alone: whoever sends them also chooses the parts.
+    """
 
     def __init__(self) -> None:
         self._head = bytearray()
-        self._tail = b""
+        self._unread = bytearray()
         self._size = 0
         self._found = ""
 
@@ -93,14 +96,20 @@ class Look:
         """The next part."""
         self._size += len(part)
         self._head += part[: MOST_WHOLE - len(self._head)]
-        self._found = self._found or _written(self._tail + part)
-        self._tail = (self._tail + part)[-_OVERLAP:]
+        self._unread += part
+        if len(self._unread) >= MOST_WHOLE:
+            self._read()
 
     def refuse(self, where: str) -> None:
         """After the last part: :class:`PoolKeyRefused` if there was one."""
+        self._read()
         whole = bytes(self._head) if self._size <= MOST_WHOLE else b""
         if found := self._found or _alone(whole) or _alone(_decoded(whole)):
             raise PoolKeyRefused(f"{where} holds {_NAMES[found]}", where=where, holds=found)
+
+    def _read(self) -> None:
+        self._found = self._found or _written(bytes(self._unread))
+        del self._unread[:-_OVERLAP]  # an envelope may go on in the next part
 
 
 def _written(text: bytes) -> str:
@@ -108,9 +117,12 @@ def _written(text: bytes) -> str:
     if not any(hint in text for hint in _HINTS):
         return ""
     text = text.replace(b"\\n", b"\n").replace(b"\\", b"")  # in a string of another document
+    contents = [found.start() for found in _CONTENT.finditer(text)]
     for named in _TYPE.finditer(text):
-        near = text[max(0, named.start() - _OVERLAP) : named.end() + _OVERLAP]
-        if _CONTENT.search(near):
+        after = bisect(contents, named.start())  # the two that are nearest, before and behind
+        if any(
+            abs(at - named.start()) < _OVERLAP for at in contents[max(0, after - 1) : after + 1]
+        ):
             return str(named.lastgroup)
     named = _WORD.search(text)
     return str(named.lastgroup) if named else ""

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.domain.work.lease import EndReason
 from marketplace.router.journal import peek
 from marketplace.router.state import SKIPPED
 from tests.e2e.routing.test_routed_job import with_hops
-from tests.e2e.routing.test_router_killed import TICK
+from tests.e2e.routing.test_router_killed import STATED, TICK
 from tests.e2e.support.embedded import (
     PATIENCE_S,
     World,
@@ -28,7 +27,6 @@ from tests.e2e.support.embedded import (
 )
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 240)]
-STATED = frozenset(EndReason)
 
 
 async def put_back(world: World) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from marketplace.client.jobs import jobfiles
 from marketplace.client.jobs.job_secrets import secrets_here
+from marketplace.domain.work import pool_keys
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Resources
 from marketplace.domain.work.pool_keys import MOST_WHOLE, Look, PoolKeyRefused, refuse_in
@@ -40,6 +43,32 @@ def test_it_is_found_wherever_a_file_is_cut(step: int) -> None:
         look.at(text[at : at + step])
     with pytest.raises(PoolKeyRefused):
         look.refuse("a file")
+
+
+def test_whoever_sends_it_cannot_make_the_look_long() -> None:
+    """A type again and again without a content, and a file in parts of one byte: as long as the
+    bytes are, and not as long as their square. Counted in searches, not in seconds.
+    """
+    text = b"type:KesSigningKey " * 60_000  # 1.1 MB; each type's surroundings anew were 16 KB
+    searched = 0
+
+    class Counted:
+        def __init__(self, pattern: re.Pattern[bytes]) -> None:
+            self.pattern = pattern
+
+        def finditer(self, text: bytes) -> Iterator[re.Match[bytes]]:
+            nonlocal searched
+            searched += len(text)
+            return self.pattern.finditer(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_TYPE", "_CONTENT"):
+            patch.setattr(pool_keys, name, Counted(getattr(pool_keys, name)))
+        look = Look()
+        for at in range(len(text)):
+            look.at(text[at : at + 1])
+        look.refuse("a file")
+    assert searched < 3 * len(text)  # both patterns once, and what overlaps
 
 
 def job(**parts: object) -> JobSpec:

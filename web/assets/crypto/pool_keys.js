@@ -8,7 +8,7 @@ const OVERLAP = 8 * 1024;
 const PART = 1024 * 1024;
 const HINTS = ["SigningKey", "NodeOperationalCertificate", "_sk1", "_xsk1", "590260"];
 const TYPE = /\btype["']?\s*[:=]\s*["']?(?:(?<kes>K(?:es|ES)SigningKey)|(?<vrf>V(?:rf|RF)SigningKey)|(?<cold>StakePool(?:Extended)?SigningKey)|(?<bls>BlsSigningKey)|(?<genesis>Genesis(?:Delegate)?(?:Extended|Vrf)?SigningKey)|(?<counter>NodeOperationalCertificateIssueCounter)|(?<certificate>NodeOperationalCertificate))/g;
-const CONTENT = /\bcborHex["']?\s*[:=]\s*["']?[0-9a-fA-F]{20}/;
+const CONTENT = /\bcborHex["']?\s*[:=]\s*["']?[0-9a-fA-F]{20}/g;
 const WORD = /\b(?:(?<kes>kes_sk1[02-9ac-hj-np-z]{58}|590260[0-9a-fA-F]{1216})|(?<vrf>vrf_sk1[02-9ac-hj-np-z]{58})|(?<cold>pool_x?sk1[02-9ac-hj-np-z]{58}))/;
 const UINT = "(?:[\\x00-\\x17]|\\x18.|\\x19..|\\x1a.{4}|\\x1b.{8})";
 const CBOR = new RegExp(
@@ -53,9 +53,11 @@ const nameOf = (match) => NAMES[Object.entries(match?.groups ?? {}).find(([, fou
 function written(given) {
   if (!HINTS.some((hint) => given.includes(hint))) return "";
   const inner = given.replaceAll("\\n", "\n").replaceAll("\\", ""); // in a string of another document
+  const contents = [...inner.matchAll(CONTENT)].map((found) => found.index);
+  let after = 0; // types and contents both come in their order: one pass
   for (const named of inner.matchAll(TYPE)) {
-    const near = inner.slice(Math.max(0, named.index - OVERLAP), named.index + named[0].length + OVERLAP);
-    if (CONTENT.test(near)) return nameOf(named);
+    while (after < contents.length && (contents[after] ?? 0) <= named.index) after++;
+    if (contents.slice(Math.max(0, after - 1), after + 1).some((at) => Math.abs(at - named.index) < OVERLAP)) return nameOf(named);
   }
   return nameOf(inner.match(WORD));
 }
