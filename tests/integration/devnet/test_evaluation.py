@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,8 +15,9 @@ import cbor2
 import httpx
 import pytest
 
-from contracts.devnet import Served, serve
+from contracts.devnet import Served, node, serve
 from contracts.devnet.addresses import describe
+from contracts.devnet.ledger.evaluation import evaluated
 from contracts.devnet.parameters import PARAMETERS
 from contracts.devnet.transaction import OutRef
 from tests.integration.support.devnet import ADA, ANSWER_42, compiled, out, pay, ref, script_address
@@ -70,10 +72,10 @@ def ghost(ref: OutRef, address: bytes, **more: Any) -> list[Any]:
 
 
 def test_an_endless_script_holds_nobody_up(
-    world: World, served: Served, client: httpx.Client
+    world: World, served: Served, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three at once: reads, blocks and payments go on while they run, and each ends at what a
-    transaction may use.
+    """Three at once, held where the scripts run: reads, payments and blocks go on until they are
+    let go, and each then ends at what a transaction may use.
     """
     held = 20 * ADA
     made = pay(
@@ -84,18 +86,26 @@ def test_an_endless_script_holds_nobody_up(
     )
     locked = OutRef(served.devnet.submit(made.signed()), 0)
     raw = spending(locked, world.coin(ALICE, 5 * ADA), None)
-    answer(client, raw)  # loads the machine
-    overtook = 0
+    begun, go_on = threading.Event(), threading.Event()
+
+    def waits(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return evaluated(*given)
+
+    monkeypatch.setattr(node, "evaluated", waits)
     with ThreadPoolExecutor(3) as room:
         running = [room.submit(answer, client, raw) for _ in range(3)]
-        while not all(ended := [one.done() for one in running]):
-            client.get("/blocks/latest").raise_for_status()
-            world.coin(ALICE, 2 * ADA)
-            served.devnet.mint()
-            overtook += [one.done() for one in running] == ended
+        try:
+            assert begun.wait(60)
+            for _ in range(4):
+                client.get("/blocks/latest").raise_for_status()
+                world.coin(ALICE, 2 * ADA)
+                served.devnet.mint()
+            assert not any(one.done() for one in running)
+        finally:
+            go_on.set()
         found = [one.result() for one in running]
-    # Who waits for an evaluation is served when one ends: three times at most.
-    assert overtook > len(running), "a read, a payment and a block waited for an evaluation"
     for one in found:
         ((failure,),) = one["result"]["EvaluationFailure"]["ScriptFailures"].values()
         assert PARAMETERS["max_tx_ex_mem"] in failure["validatorFailed"]["error"]
