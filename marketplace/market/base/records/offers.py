@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import lru_cache
+from typing import ClassVar, Final
 
 from marketplace.domain import canonical
 from marketplace.domain.supply.offer import Offer, OfferState
 from marketplace.market.base.records.record import Record
+
+KEPT: Final = 2_048
+"""Offers that are kept read: a page of supply is looked at again and again, and what it says
+changes seldom.
+"""
+
+
+@lru_cache(maxsize=KEPT)
+def _read(body: bytes) -> Offer:
+    return Offer.from_wire(canonical.decode(body))
 
 
 @dataclass(frozen=True)
@@ -29,8 +40,8 @@ class OfferRecord(Record):
 
     @property
     def offer(self) -> Offer:
-        """The offer itself."""
-        return Offer.from_wire(canonical.decode(self.body))
+        """The offer itself; one object for equal bytes, which nobody changes."""
+        return _read(self.body)
 
 
 @dataclass(frozen=True)
