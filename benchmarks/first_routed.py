@@ -96,7 +96,7 @@ async def _ready(place: Embedded) -> dict[str, str]:
     """The providers by part, once the router has a hop that carries to each."""
     http = Http(place.market_url)
     try:
-        with anyio.fail_after(_WITHIN_S):
+        with anyio.fail_after(_WITHIN_S, reason="the router has no hop to each provider"):
             while await _hops_out(http) < 2:  # noqa: ASYNC110  a read, no event
                 await anyio.sleep(0.2)
         return {

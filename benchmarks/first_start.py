@@ -109,7 +109,7 @@ async def deep(place: Embedded) -> None:
     """Until the coins of all are as old as a provider wants them."""
     chain = await connect(place.chain_url)
     height = (await chain.tip()).height
-    with anyio.fail_after(60):
+    with anyio.fail_after(60, reason="the chain grew too slowly"):
         while (await chain.tip()).height < height + INPUT_DEPTH:  # noqa: ASYNC110  it tells nobody
             await anyio.sleep(0.1)
 
@@ -157,7 +157,7 @@ async def one_start(
         begun = _now_ms()
         job = await market.run(spec)
         steps["SIGNED"] = _now_ms() - begun
-        with anyio.fail_after(_WITHIN_S):
+        with anyio.fail_after(_WITHIN_S, reason="the job did not start or did not end"):
             await news.wait()
             await job.stop()
             await job.wait()

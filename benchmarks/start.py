@@ -96,7 +96,7 @@ async def _measure(home: Path, runs: int) -> list[Run]:
         async with Market(
             place.market_url, wallet=purse, chain_url=place.chain_url, keep="10m"
         ) as market:
-            with anyio.fail_after(WITHIN_S):
+            with anyio.fail_after(WITHIN_S, reason="nobody offered anything"):
                 while not await market.offers():  # noqa: ASYNC110  a read, no event
                     await anyio.sleep(0.1)
             await _warm(market, place.image)
@@ -121,7 +121,7 @@ def _spec(image: str, name: str, longest_ms: int) -> JobSpec:
 async def _warm(market: Market, image: str) -> None:
     """The first job opens the channel, with room for all runs, and the first connections."""
     await _one(market, image, -1, 4 * 3_600_000)
-    with anyio.fail_after(WITHIN_S):
+    with anyio.fail_after(WITHIN_S, reason="the first job's channel was in no block"):
         while not any(h.facts.state == "OPEN" for h in market.payers.all):  # noqa: ASYNC110
             await anyio.sleep(0.1)
     await anyio.sleep(2.0)  # the adapter has seen the last voucher; nothing of it overlaps a run
@@ -142,7 +142,7 @@ async def _one(market: Market, image: str, number: int, longest_ms: int = 120_00
     try:
         job = await market.run(_spec(image, f"start-{number}", longest_ms))
         signed = _now_ms()
-        with anyio.fail_after(WITHIN_S):
+        with anyio.fail_after(WITHIN_S, reason=f"job {number} did not start"):
             await news.wait()
     finally:
         silence()
@@ -151,7 +151,7 @@ async def _one(market: Market, image: str, number: int, longest_ms: int = 120_00
     workload = started["STARTED"][1]
     docker_ms = await anyio.to_thread.run_sync(_docker_started_ms, workload)
     await job.stop()
-    with anyio.fail_after(WITHIN_S):
+    with anyio.fail_after(WITHIN_S, reason=f"job {number} did not end"):
         await job.wait()
     return Run(started["STARTED"][0] - begun, docker_ms - begun, steps)
 

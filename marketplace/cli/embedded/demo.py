@@ -142,7 +142,7 @@ async def _tell(place: Embedded, purse: Purse, say: Any, as_json: bool) -> dict[
 
 
 async def _wait_for_offer(market: Market) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(30, reason="no provider offered anything within 30 s"):
         while not await market.offers():  # noqa: ASYNC110  a read, no event
             await anyio.sleep(0.2)
 

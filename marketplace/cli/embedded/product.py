@@ -158,7 +158,7 @@ class Embedded:
             answer = await client.post(f"{url}/pace", json={"like": "preprod"})
             answer.raise_for_status()
             shown = -1
-            with anyio.fail_after(60):
+            with anyio.fail_after(60, reason="the chain showed no later block within 60 s"):
                 while shown < there:
                     await anyio.sleep(0.5)
                     latest = await client.get(f"{self.chain_url}/blocks/latest")
@@ -207,7 +207,7 @@ class Embedded:
 
     async def wait_for(self, chain: Any, tx_id: bytes) -> None:
         """Until a block holds *tx_id*."""
-        with anyio.fail_after(60):
+        with anyio.fail_after(60, reason=f"no block held {tx_id.hex()} within 60 s"):
             while await chain.transaction(tx_id) is None:  # noqa: ASYNC110  the chain tells nobody
                 await anyio.sleep(0.1)
 

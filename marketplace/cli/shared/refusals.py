@@ -46,6 +46,13 @@ class MachineRefused(Fault):
     remedy = "make the path readable and writable for this user, or name another"
 
 
+class NotInTime(Fault):
+    """What a command waited for did not come in time."""
+
+    code = "NOT_IN_TIME"
+    remedy = "try again; where it comes again, a log of the parts says who stands still"
+
+
 class Declined(Refusal):
     """The person said no."""
 
@@ -123,7 +130,9 @@ def guarded(command: Callable[[], Any]) -> Any:
 
 
 def of_machine(error: OSError) -> TallyError:
-    """What this machine refused, in words."""
+    """What this machine refused, or did not do in time, in words."""
+    if isinstance(error, TimeoutError):
+        return NotInTime(error.strerror or str(error) or "what was waited for did not come in time")
     where = f"{error.filename}: " if error.filename else ""
     text = f"{where}{error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

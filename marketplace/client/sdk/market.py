@@ -329,7 +329,9 @@ class Market(Reader):
         return begun
 
     def _watch_ends(self, ending: list[ChannelPayer]) -> None:
-        """Look after channels whose jobs are over until they have ended on chain."""
+        """Look after channels whose jobs are over until they have ended on chain or, kept, until a
+        block has shown them: a job can be over before its channel's first block.
+        """
         for held in ending:
             if held.session_vk not in self._leaving:
                 self._leaving.add(held.session_vk)
@@ -339,7 +341,7 @@ class Market(Reader):
         """Soon at first, seldom later: a lost provider's close period may take a day."""
         pause = 1.0
         try:
-            while held.end_sent and self.payers.held(held.session_vk) is held:
+            while _looked_after(held) and self.payers.held(held.session_vk) is held:
                 with self.payers.pinned(held.session_vk):
                     if await self.runner.watch.confirm(held):
                         return
@@ -351,6 +353,11 @@ class Market(Reader):
     def listen(self, listener: Callable[[Paid], Awaitable[None]]) -> Callable[[], None]:
         """Hear every tick, note and stage of this process's channels."""
         return self.payers.listen(listener)
+
+
+def _looked_after(held: ChannelPayer) -> bool:
+    """Its end was asked for, or it was opened and the chain has not shown it yet."""
+    return held.end_sent or (bool(held.facts.open_tx) and held.book.capacity is None)
 
 
 class QuoteDeclined(Refusal):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.units import show_ada
 from marketplace.domain.work.parts import Policy
 from tests.integration.client.test_cli import Shell
-from tests.integration.support.client import World, spec, story, until
+from tests.integration.support.client import ADA, World, spec, story, until
 
 LONG = Policy(max_duration_ms=600_000)  # its ceiling leaves room for those that follow
 COUNT = 5
@@ -131,6 +132,33 @@ def test_where_a_provider_keeps_none_a_channel_ends_with_its_job(tmp_path: Path)
             (held,) = market.payers.all
             assert held.facts.keep_ms == 0
             await until(lambda: held.end_sent and not world.provider.adapter.keeps)
+
+    story(tmp_path, tell)
+
+
+def test_a_job_is_over_before_its_channels_first_block_and_the_channel_is_known_as_open(
+    tmp_path: Path,
+) -> None:
+    """Nobody follows that job any more when the block comes, and the channel is kept."""
+
+    async def tell(world: World) -> None:
+        adapter = world.provider.adapter
+        adapter.offer = replace(adapter.offer, allowance=5 * ADA)
+        async with command(world, world.purse()) as market:
+            await world.provider.keeps(market)
+            world.served.devnet.mint()
+            world.served.devnet.set_lag(1)  # of blocks: the index does not show the open
+            job = await market.run(spec(policy=LONG))
+            lease = await world.provider.lease()
+            await world.provider.start(lease)
+            await adapter.finish(lease)
+            await job.wait()
+            (held,) = market.payers.all
+            assert held.facts.state is ChannelStage.OPENING and held.book.capacity is None
+            assert not held.end_sent
+            world.served.devnet.set_lag(0)
+            await until(lambda: held.facts.state is ChannelStage.OPEN)
+            assert held.book.capacity
 
     story(tmp_path, tell)
 

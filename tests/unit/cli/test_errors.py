@@ -45,6 +45,8 @@ def tally(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
         (OSError(errno.ENOSPC, "No space left on device"), 4, "DISK_FULL"),
         (OSError(errno.EACCES, "Permission denied", "/x"), 4, "MACHINE_REFUSED: /x"),
         (OSError(errno.EADDRINUSE, "Address already in use"), 3, "PORT_TAKEN"),
+        (TimeoutError("no offer within 30 s"), 4, "NOT_IN_TIME: no offer within 30 s"),
+        (TimeoutError(), 4, "NOT_IN_TIME: what was waited for"),
         (KeyboardInterrupt(), 130, ""),
         (BaseExceptionGroup("g", [KeyboardInterrupt()]), 130, ""),
         (ExceptionGroup("g", [ExceptionGroup("h", [ChainFault("away")])]), 4, "CHAIN_FAULT"),
