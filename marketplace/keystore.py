@@ -9,8 +9,10 @@ Public keys are in clear, for listing without a passphrase::
     keys = Keystore(home / "purse").unlock(passphrase())     # one argon2id, about 0.5 s
     purse = keys.load_or_create("purse")                     # -> Signer
 
-Its work is libsodium's *moderate* (256 MiB, three passes); a keystore that was sealed with less
-opens as it was written, and is sealed anew with this when its passphrase is changed.
+Its work is libsodium's *moderate* (256 MiB, three passes), for a passphrase that a person thought
+of. One that a machine drew at random is sealed with the least: nobody guesses 128 bits, whatever a
+guess costs (libsodium's manual, "Password hashing"). A keystore that was sealed with less opens as
+it was written, and is sealed anew with *moderate* when its passphrase is changed.
 
 There is no unencrypted form, on a devnet either. Where the passphrase comes from:
 :mod:`marketplace.passphrase`.
@@ -47,6 +49,8 @@ from marketplace.passphrase import LEAST, NewPassphraseMissing, PassphraseMissin
 
 _TAG: Final = "tally/key/v1"
 _MASTER_TAG: Final = "tally/keystore/v1"
+DRAWN: Final = 22
+"""Characters of base64 that hold 128 bits."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
@@ -161,7 +165,7 @@ class Keystore:
     def unlock(self, passphrase: str) -> Keys:
         """All keys, for a process that uses several: argon2id runs once. Made at first use."""
         if not self.exists:
-            self._initialise(passphrase)
+            self.make(passphrase)
         return Keys(self.folder, self._open(passphrase), self._files)
 
     def create(self, name: str, passphrase: str, seed: bytes | None = None) -> Signer:
@@ -206,14 +210,19 @@ class Keystore:
                 both = "the old passphrase opens the keystore, or else the new one does"
                 raise type(fault)(f"{fault.message}; {both}") from fault
 
-    def _initialise(self, passphrase: str) -> None:
+    def make(self, passphrase: str, *, drawn: bool = False) -> None:
+        """The keystore itself, without a key; nothing where it exists. *drawn*: the passphrase was
+        drawn at random, 128 bits or more.
+        """
+        if self.exists:
+            return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             os.chmod(self.folder, 0o700)
         except OSError as error:
             raise disk.fault(error, "a keystore cannot be made", self.folder) from error
         try:
-            row = _sealed(entropy.random(32), passphrase)
+            row = _sealed(entropy.random(32), passphrase, drawn=drawn)
             _write_new(self._master, row, KeyExists("made"), self._files)
         except KeyExists:
             return  # another process was first: its data key holds
@@ -251,11 +260,13 @@ def _one_at_a_time(folder: Path) -> Generator[None]:
         os.close(fd)
 
 
-def _sealed(data_key: bytes, passphrase: str) -> dict[str, Any]:
-    if len(passphrase) < LEAST:
-        raise PassphraseMissing(f"a passphrase has {LEAST} characters or more")
-    operations = pwhash.argon2id.OPSLIMIT_MODERATE
-    memory = pwhash.argon2id.MEMLIMIT_MODERATE
+def _sealed(data_key: bytes, passphrase: str, *, drawn: bool = False) -> dict[str, Any]:
+    least = DRAWN if drawn else LEAST
+    if len(passphrase) < least:
+        raise PassphraseMissing(f"a passphrase has {least} characters or more")
+    operations, memory = pwhash.argon2id.OPSLIMIT_MODERATE, pwhash.argon2id.MEMLIMIT_MODERATE
+    if drawn:
+        operations, memory = pwhash.argon2id.OPSLIMIT_MIN, pwhash.argon2id.MEMLIMIT_MIN
     salt = entropy.random(pwhash.argon2id.SALTBYTES)
     key = _derive(passphrase, salt, operations, memory)
     box = bytes(secret.SecretBox(key).encrypt(canonical.encode([_MASTER_TAG, data_key])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import stat
 import tempfile
 import threading
@@ -124,6 +125,28 @@ def test_a_keystore_is_sealed_with_moderate_work_and_an_older_one_still_opens(
     row = json.loads((tmp_path / "keystore.json").read_text())
     assert (row["operations"], row["memory"]) == moderate
     assert store.load("a", "another passphrase") == old
+
+
+def test_a_passphrase_that_was_drawn_takes_the_least_work_until_a_person_changes_it(
+    tmp_path: Path,
+) -> None:
+    drawn, store = secrets.token_urlsafe(16), Keystore(tmp_path)
+    with pytest.raises(PassphraseMissing, match="22 characters"):
+        store.make(PASS, drawn=True)
+    assert not store.exists
+    store.make(drawn, drawn=True)
+    made = store.create("a", drawn)
+    store.make(PASS)  # it is there: nothing happens
+    row = json.loads((tmp_path / "keystore.json").read_text())
+    least = (pwhash.argon2id.OPSLIMIT_MIN, pwhash.argon2id.MEMLIMIT_MIN)
+    assert (row["operations"], row["memory"]) == least
+    with pytest.raises(PassphraseWrong):
+        store.load("a", PASS)
+    store.change_passphrase(drawn, PASS)
+    row = json.loads((tmp_path / "keystore.json").read_text())
+    moderate = (pwhash.argon2id.OPSLIMIT_MODERATE, pwhash.argon2id.MEMLIMIT_MODERATE)
+    assert (row["operations"], row["memory"]) == moderate
+    assert store.load("a", PASS) == made
 
 
 def test_absurd_work_factors_are_refused_before_any_work(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""What Docker itself says of our containers: an oracle that never asks the adapter."""
+"""What Docker itself says of our containers, an oracle that never asks the adapter; and what an
+embedded market leaves there.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -10,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
-from adapter.runtime.docker.door import connect
+from adapter.runtime.docker.door import connect, map_docker
 
 
 class Containers:
@@ -61,3 +64,26 @@ class Containers:
                 await anyio.sleep(0.1)
         seen = self._times.get(lease, {})
         return seen["die"] - seen["start"] if "die" in seen and "start" in seen else None
+
+
+def remove_leftovers(adapters: Sequence[str]) -> int:
+    """Containers and networks that carry one of the names of *adapters*; how many were removed."""
+    try:
+        client = connect("")
+    except RuntimeFault:
+        return 0
+    removed = 0
+    try:
+        for adapter in adapters:
+            mine = {"label": f"tally.adapter={adapter}"}
+            for container in client.containers.list(all=True, filters=mine, ignore_removed=True):
+                with map_docker("remove a container that was left"):
+                    container.remove(force=True, v=True)
+                removed += 1
+            for network in client.networks.list(filters=mine):
+                with map_docker("remove a network that was left"):
+                    network.remove()
+                removed += 1
+    finally:
+        client.close()
+    return removed

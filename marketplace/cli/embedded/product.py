@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -25,19 +25,20 @@ import httpx
 from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
 from adapter.runtime.docker.door import connect as connect_docker
-from adapter.runtime.docker.door import map_docker
 from adapter.runtime.docker.local_images import build_python
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text
 from marketplace.chain.node.blockfrost import connect
 from marketplace.cli.commands.money.faucet import ask as ask_faucet
+from marketplace.cli.embedded.containers import remove_leftovers
 from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.cli.shared.refusals import PortTaken
 from marketplace.client.net.http import Http, MarketRefused
 from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
 from marketplace.domain.errors import Refusal
+from marketplace.keystore import DRAWN, Keystore
 
 LOCAL_IMAGE: Final = "tally/python:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which have no image
@@ -200,10 +201,21 @@ class Embedded:
             folder, name = {
                 "operator": ("market", "operator"), "router": ("market/route", "purse")
             }.get(whose, (whose, "purse"))  # fmt: skip
-            self._purses[whose] = await anyio.to_thread.run_sync(
-                lambda: Purse.create(self.home / folder, name=name)
-            )
+            home = self.home / folder
+
+            def made() -> Purse:
+                self._keystore(home / "keys")
+                return Purse.create(home, name=name)
+
+            self._purses[whose] = await anyio.to_thread.run_sync(made)
         return self._purses[whose]
+
+    def _keystore(self, folder: Path) -> str:
+        """Makes it, where it is missing, for a passphrase that :meth:`prepare` drew; that."""
+        # Its own passphrase: the process's is that of the market that was started last.
+        phrase = self.passphrase_file.read_text().strip()
+        Keystore(folder).make(phrase, drawn=len(phrase) >= DRAWN)
+        return phrase
 
     async def wait_for(self, chain: Any, tx_id: bytes) -> None:
         """Until a block holds *tx_id*."""
@@ -301,8 +313,7 @@ class Embedded:
         return [await anyio.to_thread.run_sync(self._keys, folder) for folder in folders]
 
     def _keys(self, folder: Path) -> Keys:
-        # Its own passphrase: the process's is that of the market that was started last.
-        return load_keys(folder, self.passphrase_file.read_text().strip())
+        return load_keys(folder, self._keystore(folder))
 
     async def sweep(self) -> int:
         """Remove every container and network that this market's adapters left; how many there were.
@@ -374,26 +385,3 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def remove_leftovers(adapters: Sequence[str]) -> int:
-    """Containers and networks that carry one of the names of *adapters*; how many were removed."""
-    try:
-        client = connect_docker("")
-    except RuntimeFault:
-        return 0
-    removed = 0
-    try:
-        for adapter in adapters:
-            mine = {"label": f"tally.adapter={adapter}"}
-            for container in client.containers.list(all=True, filters=mine, ignore_removed=True):
-                with map_docker("remove a container that was left"):
-                    container.remove(force=True, v=True)
-                removed += 1
-            for network in client.networks.list(filters=mine):
-                with map_docker("remove a network that was left"):
-                    network.remove()
-                removed += 1
-    finally:
-        client.close()
-    return removed

@@ -36,6 +36,7 @@ from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel import Open
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import Voucher
+from marketplace.keystore import Keystore
 from tests.integration.support.chain import ADA, BY_HAND, Provider, World, run
 from tests.integration.support.door import Answer, door
 from tests.unit.support.adapter import ADAPTER, core_job, offer, terms_for
@@ -106,6 +107,7 @@ class Consumer:
     @staticmethod
     def of(world: World, folder: Path, close_period_ms: int = 86_400_000) -> Consumer:
         provider = Provider("p")
+        Keystore(folder / "keys").make(PASSPHRASE, drawn=True)  # no test is about it
         purse = Purse.create(folder, passphrase=PASSPHRASE)
         for _ in range(4):
             world.devnet.faucet(purse.address(mainnet=False), 60 * ADA)

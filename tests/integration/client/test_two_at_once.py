@@ -26,6 +26,7 @@ from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.client.wallet.spending import PurseBusy, spending
 from marketplace.domain.money.transaction import TxState
+from marketplace.keystore import Keystore
 from tests.integration.client.test_cli import JOB, Shell
 from tests.integration.support.chain import ADA, BY_HAND, World, run
 from tests.integration.support.client import PASSPHRASE, story
@@ -68,6 +69,7 @@ async def opener(world: World, home: Path, *more: str) -> AsyncGenerator[Opener]
 
 
 def purse_of(world: World, home: Path, *coins: int) -> Purse:
+    Keystore(home / "keys").make(PASSPHRASE, drawn=True)  # no test is about it
     purse = Purse.create(home, passphrase=PASSPHRASE)
     for lovelace in coins:
         world.devnet.faucet(purse.address(mainnet=False), lovelace)

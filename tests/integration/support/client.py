@@ -24,6 +24,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.job import JobSpec
+from marketplace.keystore import Keystore
 from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working
 from tests.integration.support.chain import devnet
 from tests.integration.support.market import fast, market
@@ -137,6 +138,7 @@ class World:
 
     def purse(self, name: str = "home", ada: int = 100) -> Purse:
         """A purse of its own home with *ada* in it."""
+        Keystore(self.folder / name / "keys").make(PASSPHRASE, drawn=True)  # no test is about it
         purse = Purse.create(self.folder / name, passphrase=PASSPHRASE)
         if ada:
             self.served.devnet.faucet(purse.address(mainnet=False), ada * ADA)
