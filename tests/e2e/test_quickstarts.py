@@ -39,7 +39,7 @@ SIGNS: Final = {
     "docs/developer.md": [
         "six by seven is 42", '{"epochs": 3', "agrees with the ledger to the lovelace", "reconciled: True",
         "Directory listing", "CANCELLED", '"job":{"version":1,"name":"hello"', '"matches":true',
-        "did you mean 'image'?", '{"job":"job_',
+        "did you mean 'image'?", '{"job":"job_', '"reason":"COMPLETED"',
     ],
     "docs/webhooks.md": ["TEST"],
     "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
@@ -70,6 +74,19 @@ def run(
             help="How long a channel that a retry opens stays open once it is idle; 0 ends it."
         ),
     ] = KEEP,
+    api: Annotated[
+        int | None,
+        typer.Option(
+            help="Also take jobs over HTTP on this port of this machine (0: a free one), for"
+            " programs in any language: the job file is the body of POST /v1/jobs.",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+        ),
+    ] = None,
+    day_cap: Annotated[
+        str, typer.Option(help="The most that jobs taken with --api may cost on one day (UTC).")
+    ] = "50 ADA",
     as_json: Json = False,
 ) -> None:
     """Take every channel of the purse that no other process holds, and answer its receipts.
@@ -79,11 +96,12 @@ def run(
     """
     where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
     warn_below = guarded(lambda: parse_money(low_balance))
+    opens = None if api is None else Opens(api, guarded(lambda: parse_money(day_cap)))
 
     async def story() -> None:
         while True:
             try:
-                await _serve(where, warn_below, close_after, keep, as_json)
+                await _serve(where, warn_below, close_after, keep, as_json, opens)
                 return
             except (MarketFault, ChainFault) as fault:
                 _wait(as_json, fault)
@@ -92,8 +110,32 @@ def run(
     guarded(lambda: anyio.run(story))
 
 
+@dataclass(frozen=True)
+class Opens:
+    """The API of ``--api``: its port, and the lovelace that its jobs may cost on one day."""
+
+    port: int
+    most: int
+
+
+@asynccontextmanager
+async def _api(opened: Market, home: Path, opens: Opens | None) -> AsyncGenerator[dict[str, str]]:
+    if opens is None:
+        yield {}
+        return
+    from marketplace.cli.payer_api.serving import payer_api
+
+    async with payer_api(opened, home, opens.port, opens.most) as told:
+        yield told
+
+
 async def _serve(
-    where: Where, warn_below: int, close_after: float, keep: str, as_json: bool
+    where: Where,
+    warn_below: int,
+    close_after: float,
+    keep: str,
+    as_json: bool,
+    opens: Opens | None,
 ) -> None:
     await answers(where.market)
     from marketplace.cli.shared.paying import at_market
@@ -111,12 +153,13 @@ async def _serve(
     async with at_market(where, keep=keep, close_after_s=close_after) as opened:
         opened.listen(heard)
         with standing_by(opened.runner.purse.channels, opened.url):
-            ready = {"market": where.market, "purse": opened.runner.till.address}
-            _say(as_json, {"event": "ready", **ready})
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_until_told, tasks.cancel_scope)
-                tasks.start_soon(_look_after, opened, as_json)
-                tasks.start_soon(_watch_balance, opened, warn_below, as_json)
+            async with _api(opened, where.home, opens) as told:
+                ready = {"market": where.market, "purse": opened.runner.till.address}
+                _say(as_json, {"event": "ready", **ready, **told})
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_until_told, tasks.cancel_scope)
+                    tasks.start_soon(_look_after, opened, as_json)
+                    tasks.start_soon(_watch_balance, opened, warn_below, as_json)
 
 
 async def _until_told(scope: anyio.CancelScope) -> None:

@@ -1,0 +1,1 @@
+"""The payer's API: jobs over HTTP on this machine, for programs that hold no key."""
