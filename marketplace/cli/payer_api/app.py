@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from marketplace.cli.payer_api.daybook import DayBook
 from marketplace.cli.payer_api.rules import check_passed, let_in
-from marketplace.client.jobs import jobfiles
+from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.net.http import MarketFault
 from marketplace.client.sdk.market import Market
@@ -40,8 +40,10 @@ from marketplace.domain.errors import (
     Unauthenticated,
 )
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.jobfile import MAX_BYTES
+from marketplace.domain.work.jobfile import MAX_BYTES, JobFile, Section, Table, parse
+from marketplace.domain.work.jobfile.values import is_null
 from marketplace.domain.work.parts import FileIn
+from marketplace.jobtext import tree
 
 log = structlog.get_logger("tally.payer_api")
 _BLOB: Final = "sha256:"
@@ -62,6 +64,27 @@ class GangElsewhere(Refusal):
 
     code = "GANG_ELSEWHERE"
     remedy = "post it with `tally job run`, or from Python or TypeScript"
+
+
+class BudgetMissing(Refusal):
+    """A job that says no limit of its own: nobody is asked here before it is signed for."""
+
+    code = "BUDGET_MISSING"
+    remedy = "write price: {budget: 2 ADA}: nothing beyond it is signed"
+
+
+class SecretsElsewhere(Refusal):
+    """A job with secrets: their values would be those of the payer's own environment."""
+
+    code = "SECRETS_ELSEWHERE"
+    remedy = "post it with `tally job run`, which seals them from your own environment"
+
+
+class QuoteLate(Fault):
+    """No quote came in time."""
+
+    code = "QUOTE_LATE"
+    remedy = "nothing was signed: POST /v1/explain says why; post it again with a new key"
 
 
 class PayerApi:
@@ -98,11 +121,20 @@ class PayerApi:
         return JSONResponse(view, 201, {"Location": f"/v1/jobs/{job}"})
 
     async def _posted(self, spec: JobSpec, key: str) -> str:
+        agreed = False
+
+        async def about_to_sign(_offered: CheckedQuote) -> None:
+            nonlocal agreed
+            agreed = True
+
         try:
-            job = await self.market.run(LoadedJob(spec, {}), key=key)
+            job = await self.market.run(LoadedJob(spec, {}), shown=about_to_sign, key=key)
+        except TimeoutError:
+            raise QuoteLate("no quote came in time") from None
         except Refusal as refusal:
-            # A key that the market knows stands for a job that it may run: that one counts.
-            if refusal.code != "IDEMPOTENCY_KEY_REUSED":
+            # A key that the market knows stands for a job that it may run, and what was agreed to
+            # before the refusal may be signed: both count.
+            if refusal.code != "IDEMPOTENCY_KEY_REUSED" and not agreed:
                 self.book.forget(key)
             raise
         self.book.took(key, job.id)
@@ -113,9 +145,7 @@ class PayerApi:
         """The job of the file *body*; its files are blobs of the account, for this process reads no
         other's path: it may read what whoever posts may not.
         """
-        file = jobfiles.loads(body)
-        if file.draft.gang is not None:
-            raise GangElsewhere("a gang is not posted here")
+        file = readable(body)
         if any(not one.src.startswith(_BLOB) for one in file.sources):
             raise Malformed(
                 "files are named by hash here: PUT /v1/blobs/HASH, then src: sha256:HASH",
@@ -133,7 +163,7 @@ class PayerApi:
         return file.spec(files)
 
     async def pass_on(self, request: Request) -> Response:
-        """Everything else thhere lets through, answered by the market, streamed."""
+        """Everything else that :mod:`.rules` lets through, answered by the market, streamed."""
         path = request.url.path
         check_passed("GET" if request.method == "HEAD" else request.method, path)
         answer = await self._asked(request, path)
@@ -173,6 +203,29 @@ class PayerApi:
             return await self._client.send(asked, stream=True)
         except httpx.HTTPError as error:
             raise MarketFault(f"{self.market.url}: {type(error).__name__}") from error
+
+
+def readable(body: bytes) -> JobFile:
+    """The job file of *body*. :class:`GangElsewhere`, :class:`SecretsElsewhere`,
+    :class:`BudgetMissing`.
+    """
+    said = False
+
+    def look(top: Section) -> None:
+        nonlocal said
+        price = top.get("price")
+        said = isinstance(price, Table) and any(
+            name.text == "budget" and not is_null(value) for name, value in price.entries
+        )
+
+    file = parse(tree(body, "job"), "job", also=look)
+    if file.draft.gang is not None:
+        raise GangElsewhere("a gang is not posted here")
+    if file.draft.secrets:
+        raise SecretsElsewhere("the job names secrets", field="secrets")
+    if not said:
+        raise BudgetMissing("the job has no price.budget", field="price.budget")
+    return file
 
 
 def build(api: PayerApi, token: str, port: int) -> ASGIApp:

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from marketplace.cli.payer_api.app import problem
+from marketplace.cli.payer_api.app import (
+    BudgetMissing,
+    GangElsewhere,
+    SecretsElsewhere,
+    problem,
+    readable,
+)
 from marketplace.cli.payer_api.daybook import BOOK, ApiTaken, DayBook, DaySpent, KeyReused
 from marketplace.cli.payer_api.rules import (
     TOKEN,
@@ -21,7 +27,7 @@ from marketplace.cli.payer_api.rules import (
 )
 from marketplace.client.net.http import problem as of_market
 from marketplace.disk import JournalDamaged
-from marketplace.domain.errors import Malformed
+from marketplace.domain.errors import Malformed, Refusal
 
 ADA = 1_000_000
 GOOD = {"host": "127.0.0.1:7171", "authorization": "Bearer secret"}
@@ -176,6 +182,26 @@ def test_a_book_that_cannot_be_read_is_no_empty_one(tmp_path: Path, content: str
 
 
 # --- what is refused ---
+
+FILE = f'version: 1\nimage: "sha256:{HASH}"\ncommand: [x]\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "refusal"),
+    [
+        ("", BudgetMissing),
+        ("price: {budget: null}\n", BudgetMissing),
+        ("price: {max_per_core_second: 50 lovelace}\n", BudgetMissing),
+        # Sealed to the poster's own provider, from the payer's environment.
+        ("price: {budget: 1 ADA}\nsecrets: [TALLY_PASSPHRASE]\n", SecretsElsewhere),
+        ("price: {budget: 1 ADA}\ngang: {members: 2}\n", GangElsewhere),
+    ],
+)
+def test_what_is_not_for_a_payer_that_asks_nobody(more: str, refusal: type[Refusal]) -> None:
+    with pytest.raises(refusal) as refused:
+        readable((FILE + more).encode())
+    assert refused.value.remedy
+    assert readable((FILE + "price: {budget: 1 ADA}\n").encode()).draft.price.budget == ADA
 
 
 def test_a_refusal_is_told_as_the_market_tells_it() -> None:
