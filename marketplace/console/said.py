@@ -28,6 +28,7 @@ WHY_IT_ENDED: Final[Mapping[str, str]] = {
 }
 _DULL: Final[tuple[object, ...]] = ("", None, dict[str, object](), list[object]())
 _BY_DESIGN: Final = ("COMPLETED", "CANCELLED")
+_SAYS_ALL: Final = ("QUOTE_EXPIRED",)
 
 
 def why_ended(reason: str, message: str, exit_code: int | None) -> str:
@@ -35,7 +36,7 @@ def why_ended(reason: str, message: str, exit_code: int | None) -> str:
     said = WHY_IT_ENDED.get(reason, reason.replace("_", " ").lower())
     if exit_code and reason not in _BY_DESIGN:
         said += f" Its exit code is {exit_code}."
-    if message and message.upper() not in (reason, *WHY_IT_ENDED):
+    if message and reason not in _SAYS_ALL and message.upper() not in (reason, *WHY_IT_ENDED):
         said += f" {message}"
     return said.strip()
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cbor2
+import httpx
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
@@ -222,6 +224,54 @@ def test_no_channel_is_opened_for_a_lying_market(
     aside.fill("0")
     expect(page.locator("#not-as-agreed")).to_be_hidden()
     expect(page.get_by_role("button", name="Sign and start")).to_be_enabled(timeout=90 * SECONDS)
+
+
+QUOTED = """
+async (job) => {
+  const {get, token} = await import("/assets/net/api.js");
+  return [`/v1/leases/${(await get(`/v1/jobs/${job}`)).quote.lease}/decline`, token()];
+}
+"""
+CLICKED = """
+async ([path]) => {
+  const {post} = await import("/assets/net/api.js");
+  await post(path);
+  document.getElementById("pay-now").click();
+}
+"""
+
+
+def test_no_money_is_sent_for_a_quote_that_is_over(
+    running: Product, console: Console, wallet: Wallet
+) -> None:
+    """Over before the click, whatever the page has heard of it; and over while the wallet's window
+    is open.
+    """
+    page = console.page
+    until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
+    sign_in(console)
+    go = page.get_by_role("button", name="Sign and start")
+    for late in (False, True):
+        ask(console, running.image)
+        expect(go).to_be_enabled(timeout=90 * SECONDS)
+        path, token = page.evaluate(QUOTED, page.url.rsplit("/", 1)[1])
+        if late:
+            wallet.before_signing = partial(
+                httpx.post, running.market + path, timeout=30, trust_env=False,
+                headers={"Authorization": f"Bearer {token}"},
+            )  # fmt: skip
+            go.click()
+        else:
+            page.evaluate(CLICKED, [path])
+        expect(page.locator(".state-ended")).to_be_visible(timeout=90 * SECONDS)
+        expect(go).to_be_hidden(timeout=90 * SECONDS)
+        expect(page.locator("#wrong")).to_contain_text(
+            "This quote is over: nothing was sent", timeout=90 * SECONDS
+        )
+        assert wallet.asked == ["signData", *["signTx"] * late]
+    page.goto("/channels")
+    expect(page.locator("main")).to_contain_text("No channel yet", timeout=90 * SECONDS)
+    assert wallet.lovelace() == 100_000_000
 
 
 def instead(raw: bytes) -> Callable[[dict[str, Any]], Any]:

@@ -22,6 +22,7 @@ from marketplace.api.schemas.shape import Shape
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.transaction import TxState
+from marketplace.domain.work.lease import LeaseState
 from marketplace.market.accounts import access
 from marketplace.market.accounts.access import Caller
 from marketplace.market.base.errors import ChainAway, NoChain, QuoteGone
@@ -182,6 +183,16 @@ async def _keep(parts: Parts, tx: Tx, made: UnsignedTx, remember: Remember) -> A
     return told
 
 
+async def _still_wanted(parts: Parts, who: Caller, tx: Tx) -> None:
+    """QuoteGone for an open whose quote is over: its money would lie in a channel of no job."""
+    if tx.kind != "open":
+        return
+    lease, _ = await jobs.owned_lease(parts.market, who, tx.lease)
+    lapsed = lease.state is LeaseState.OFFERED and lease.expires_ms <= parts.market.now
+    if lapsed or lease.state not in (LeaseState.OFFERED, LeaseState.FUNDED):
+        raise QuoteGone(f"the quote of {lease.id} is over: nothing was sent")
+
+
 async def _one_open(parts: Parts, tx: Tx) -> None:
     """Conflict if another open of the channel was signed and may still come: a voucher names no
     output, so two pages that open one channel twice would pay its provider twice.
@@ -205,6 +216,7 @@ async def witness(
     if tx is None or tx.account != who.account or tx.session_vk != unhex(session_vk, "session_vk"):
         raise NotFound("no such transaction")
     if tx.state is TxState.BUILT:
+        await _still_wanted(parts, who, tx)
         await _one_open(parts, tx)
         tx_id, signed = await ledger.witness(tx.body, unhex(body.witness, "witness"))
         if tx_id != tx.id:

@@ -7,6 +7,7 @@ it is asked to. Every signature is counted: a usual rental asks for two.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,7 @@ class Wallet:
     stake: Signer = field(default_factory=lambda: Signer(secrets.token_bytes(32)))
     asked: list[str] = field(default_factory=list[str])
     declines: bool = False
+    before_signing: Callable[[], object] = lambda: None
 
     @property
     def address(self) -> bytes:
@@ -96,6 +98,7 @@ class Wallet:
                 if self.declines:
                     raise RuntimeError("the user declined to sign")
                 self.asked.append(name)
+                self.before_signing()
                 tx_id = txbytes.split(bytes.fromhex(given[0])).tx_id
                 witness = [self.payment.verify_key, self.payment.sign(tx_id)]
                 return cbor2.dumps({0: [witness]}).hex()

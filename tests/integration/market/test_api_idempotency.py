@@ -15,6 +15,7 @@ import pytest
 
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.transaction import TxState
 from marketplace.market.base.ports import ClaimRound, UnsignedTx
 from marketplace.market.base.records import ApiKey, Audit, Hook, Job, Remembered, Tx
 from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working
@@ -181,6 +182,7 @@ def test_jobs_signatures_and_transactions_are_made_once(db: str, tmp_path: Path)
 
                     await until(listed)
                 await _rent(askers, inside, ledgers)
+                await _too_late(askers[0], inside, ledgers)
 
     anyio.run(run)
 
@@ -229,3 +231,22 @@ async def _rent(askers: list[httpx.AsyncClient], inside: Any, ledgers: Sequence[
     assert {a.status_code for a in answers} == {200}, [a.text for a in answers]
     assert await inside.store.count(Audit, action="lease.sign") == 1
     assert await inside.store.count(Remembered) == 2  # the job's and the transaction's
+
+
+async def _too_late(client: httpx.AsyncClient, inside: Any, ledgers: Sequence[Builder]) -> None:
+    """An open whose quote is over is sent by nobody: its money would lie in a channel of no job."""
+    session, address = Signer(os.urandom(32)), "addr_test1" + "q" * 50
+    for ledger in ledgers:
+        ledger.same = False
+    posted = await client.post("/v1/jobs", json=body(spec(), session, seed("consumer")))
+    lease = (await quoted(client, posted.json()["id"]))["quote"]["lease"]
+    want = {"lease": lease, "address": address, "amount": 0, "utxos": []}
+    opened = (await client.post("/v1/channels", json=want)).json()["tx"]
+    (await client.post(f"/v1/leases/{lease}/decline")).raise_for_status()
+    before = [list(ledger.sent) for ledger in ledgers]
+    path = f"/v1/channels/{session.verify_key.hex()}/witness"
+    late = await client.post(path, json={"tx": opened, "witness": "a0a0a0"})
+    assert (late.status_code, late.json()["code"]) == (409, "QUOTE_GONE")
+    assert [list(ledger.sent) for ledger in ledgers] == before
+    kept = await inside.store.get(Tx, opened)
+    assert kept.state is TxState.BUILT and kept.version == 0

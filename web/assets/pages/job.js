@@ -32,7 +32,7 @@ export async function start(/** @type {Reader} */ { magic }) {
   const quote = new Quote(job, magic, showAway);
   document.addEventListener("click", (event) => act(event, quote));
   hear(heard);
-  earlier().catch(() => {}).finally(follow);
+  earlier().catch(() => {}).finally(() => follow(quote));
   followLog(job, page.dataset.logLease, Number(page.dataset.logEnd));
   showAway();
   if (["POSTED", "QUEUED", "QUOTED"].includes(state)) await quote.show();
@@ -49,12 +49,12 @@ async function look(/** @type {Quote} */ quote) {
   if (!view) return;
   state = view.state;
   if (before !== state && state === "QUOTED") await quote.show();
-  if (LIVE.has(state)) quote.hide();
+  if (LIVE.has(state) || state === "ENDED") quote.hide();
 }
 
 // ---- following -----------------------------------------------------------------------------
 
-async function follow() {
+async function follow(/** @type {Quote} */ quote) {
   let after = "";
   for (let attempt = 0; ; attempt++) {
     try {
@@ -67,6 +67,7 @@ async function follow() {
         else if (name === "telemetry") sample(data);
         else if (name === "end") {
           state = "ENDED";
+          quote.hide();
           await refresh();
           await tidy();
           return;

@@ -254,13 +254,26 @@ async function open(ground, agreed, ready, keepMs) {
   const capacity = ready.checked.amount - ready.checked.reserve;
   const signature = toHex(await sign(mine.privateKey, body));
   const secrets = await sealed(agreed);
+  await stillStands(ground, agreed);
   const witness = await ready.api.signTx(ready.cbor, true);
+  await stillStands(ground, agreed); // people take their time in front of a wallet's window
   const begun = { lease: terms.lease, signature, secrets, tx: ready.checked.id, witness, open: handed(agreed.quote, ready.cbor, witness) };
   /** @type {Paying} */
   const book = newBook({ ...mine, locked: null, state: "OPENING", keep: keepMs > 0, keepMs, capacity, leases: { [terms.lease]: lease }, openTx: begun.tx, begun });
   await ground.vault.keep(book); // before the money moves: a channel without its book could only be closed
   await finish(ground, book, begun);
   await forget(ground, agreed);
+}
+
+/**
+ * Money is not sent for a quote that is over: it would lie in a channel that no job pays from.
+ * @type {(ground: Ground, agreed: Agreed) => Promise<void>}
+ */
+async function stillStands({ market }, { terms, body }) {
+  /** @type {JobView} */
+  const view = await market.get(`/v1/jobs/${terms.job}`);
+  if (view.state === "QUOTED" && view.quote?.terms === toHex(body)) return;
+  throw new Refused("QUOTE_GONE", "This quote is over: nothing was sent, and nothing is paid. Ask for a new one");
 }
 
 /**
