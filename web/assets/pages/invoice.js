@@ -111,7 +111,7 @@ function verdict(invoice, ledger, trouble) {
 }
 
 /** @type {(name: string, value: string, hint?: string) => HTMLElement} */
-const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", {}, value, hint ? make("small", {}, hint) : ""));
+const fact = (name, value, hint) => make("div", {}, make("dt", {}, name), make("dd", { class: "fit" }, value, hint ? make("small", {}, hint) : ""));
 /** @type {(name: string, value: string, hint?: string, class_?: string) => HTMLElement} */
 const row = (name, value, hint, class_) => make("div", { class: class_ }, make("dt", {}, name, hint ? make("small", {}, hint) : ""), make("dd", {}, value));
 

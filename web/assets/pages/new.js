@@ -56,9 +56,13 @@ export async function start(/** @type {Reader} */ { account }) {
   const plain = () => { form.image.disabled = form.isolation.value === "process"; };
   form.isolation.addEventListener("change", plain);
   plain();
+  const cores = () => { for (const field of [form.count, form.vram]) field.disabled = form.model.value === "-"; };
+  form.model.addEventListener("change", cores);
+  cores();
   startFrom(form, draft, () => {
     reach();
     plain();
+    cores();
     soon();
   }, (error) => refuse(form, error));
   if (form.files.files.length) form.files.dispatchEvent(new Event("change")); // chosen before this page was ready
