@@ -224,6 +224,7 @@ async def _run(
     finally:
         if server is not None:
             server.shutdown()
+            server.server_close()
 
 
 def _metrics(daemon: Daemon, port: int, till: Till) -> TCPServer:

@@ -195,7 +195,8 @@ class StatusSocket:
         self._path.unlink(missing_ok=True)
         listener = await anyio.create_unix_listener(self._path, mode=0o600)
         try:
-            await listener.serve(self._answer)
+            async with listener:
+                await listener.serve(self._answer)
         finally:
             self._path.unlink(missing_ok=True)
 

@@ -178,12 +178,16 @@ async def test_one_tenants_commands_and_connections_are_bounded(tmp_path: Path) 
             assert host.commands == MOST_COMMANDS + 1
             assert [m.exit_code for m in sent.messages if isinstance(m, wire.ExecDone)] == [126] * 3
             group.cancel_scope.cancel()
-        opened = [
-            shipping.open(wire.StreamOpened("lease_1", f"s{number}", 80))
-            for number in range(MOST_STREAMS + 1)
+        asked = [
+            wire.StreamOpened("lease_1", f"s{number}", 80) for number in range(MOST_STREAMS + 1)
         ]
-        assert opened.count(None) == 1
-        assert shipping.open(wire.StreamOpened("lease_2", "s", 80)) is not None
+        asked.append(wire.StreamOpened("lease_2", "s", 80))
+        opened = [shipping.open(one) for one in asked]
+        assert [number for number, room in enumerate(opened) if room is None] == [MOST_STREAMS]
+        for one, room in zip(asked, opened, strict=True):
+            if room is not None:
+                room.close()
+            shipping.stream_closed(wire.StreamClosed(one.lease, one.stream_id, ""))
 
     await rig.live(body)
 

@@ -56,6 +56,12 @@ def metric(text: str, name: str) -> float:
     return float(found[0])
 
 
+def page(url: str) -> str:
+    """What is served there."""
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.read().decode()
+
+
 async def test_status_drain_and_metrics(tmp_path: Path) -> None:
     world, ledger, market = World(), Ledger(), FakeMarket()
     async with market_socket(market) as url:
@@ -78,14 +84,11 @@ async def test_status_drain_and_metrics(tmp_path: Path) -> None:
             try:
                 port = server.server_address[1]
                 text = await anyio.to_thread.run_sync(  # pyright: ignore[reportAttributeAccessIssue]
-                    lambda: (
-                        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30)
-                        .read()
-                        .decode()
-                    )
+                    page, f"http://127.0.0.1:{port}/metrics"
                 )
             finally:
                 server.shutdown()
+                server.server_close()
             assert metric(text, "tally_adapter_connected") == 1
             assert metric(text, "tally_adapter_unclaimed_lovelace") > 0
             drained = await ask(path, "drain")

@@ -70,6 +70,7 @@ def dishonest(honest: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
+        server.server_close()
 
 
 @asynccontextmanager
