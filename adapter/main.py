@@ -274,6 +274,10 @@ def withdraw_fees(config: Config, to: str) -> tuple[str, int]:
     """All of the fee key's money to the address *to*, while no adapter runs and every channel is
     over for good: the transaction's id, and the lovelace that arrives.
     """
+    if not (config.folder / "keys").is_dir():
+        from adapter.money.withdraw import NoState
+
+        raise NoState(f"there is no adapter's state in {config.folder}")
     with only_one(config.folder):
         return anyio.run(_withdraw, config, load_keys(config.folder / "keys"), to)
 

@@ -341,6 +341,8 @@ def _wanted(draft: Draft, channel: Channel, leases: list[Lease]) -> bool:
     if leases or not channel.idle_since_wall_ms:
         return False
     idle_ms, limits = draft.now.wall_ms - channel.idle_since_wall_ms, draft.own.limits
+    if channel.hop is not None and draft.state.draining:
+        return idle_ms >= limits.linger_ms  # whoever leaves ends it: no consumer asks for that
     if channel.keep_ms:
         return idle_ms >= min(channel.keep_ms, limits.keep_channel_ms)
     return idle_ms >= limits.linger_ms and channel.unclaimed > 0

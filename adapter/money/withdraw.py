@@ -19,12 +19,20 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
 
 
+class NoState(Refusal):
+    """No adapter ever ran with this state folder."""
+
+    code = "NO_ADAPTER_STATE"
+    remedy = "name the folder that `tally adapter run` had, with --state or --config"
+
+
 class ChannelsOpen(Refusal):
     """Channels still have to be ended, and the fee key pays for that."""
 
     code = "CHANNELS_OPEN"
     remedy = (
-        "run the adapter with `tally adapter drain` until its status shows no channel, and some"
+        "run the adapter with `tally adapter drain` until its status shows no channel and no hop (a"
+        " router's ends once it was idle for `linger`, an hour unless set otherwise), and some"
         " minutes longer: an end counts once it lies too deep for a rollback"
     )
 

@@ -21,7 +21,7 @@ from marketplace.domain.errors import Fault, Malformed, Refusal, TallyError
 _TRIES: Final = 4
 _DEADLINE_S: Final = 30.0
 _CONNECT_S: Final = 5.0
-_FIRST_CONNECT_S: Final = 1.5
+FIRST_CONNECT_S: Final = 1.5
 _FIRST_TRIES: Final = 2
 """How long a market that never answered this process is tried: a wrong address is said within two
 seconds, one that was there before is given time to come back."""
@@ -164,7 +164,7 @@ class Http:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def _patience(self) -> httpx.Timeout:
-        connect = _CONNECT_S if self._answered else _FIRST_CONNECT_S
+        connect = _CONNECT_S if self._answered else FIRST_CONNECT_S
         return httpx.Timeout(_DEADLINE_S, connect=connect)
 
     async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:

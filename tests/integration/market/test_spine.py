@@ -108,7 +108,12 @@ async def _spine(db: str, tmp_path) -> None:
             await adapter.progress(lease, "SETTLED", tx="cd" * 32)
             ended = await state(client, job, "ENDED")
             assert (ended["reason"], ended["exit_code"], ended["spent"]) == ("COMPLETED", 0, 15)
-            assert {t["id"] for t in ended["transactions"]} == {"ab" * 32, "cd" * 32}
+
+            async def named() -> bool:  # its end may have been counted before the adapter's word
+                view = (await client.get(f"/v1/jobs/{job}")).json()
+                return {t["id"] for t in view["transactions"]} == {"ab" * 32, "cd" * 32}
+
+            await until(named)
             assert (await client.get(f"/v1/jobs/{job}/logs")).text == "hello\n"
             await _check_invoice(client, job, provider)
 

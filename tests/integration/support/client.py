@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from unittest.mock import patch
 
 import anyio
 
@@ -19,6 +20,7 @@ from marketplace.chain.encoding import address as addresses
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.client.net import http
 from marketplace.client.sdk.market import Market
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import Signer
@@ -30,6 +32,7 @@ from tests.integration.support.chain import devnet
 from tests.integration.support.market import fast, market
 
 PASSPHRASE = "a passphrase of the tests"
+PATIENT_S: Final = 30.0
 ADA = 1_000_000
 
 
@@ -177,8 +180,10 @@ async def world(
 def story(
     folder: Path, tell: Callable[[World], Awaitable[None]], *, providers: int = 1, **settings: Any
 ) -> None:
-    """*tell* in a fresh world; generous, for slow machines."""
-    with devnet() as served:
+    """*tell* in a fresh world; generous, for slow machines: the market runs in this very loop, and
+    whoever dials it waits for what the loop does.
+    """
+    with patch.object(http, "FIRST_CONNECT_S", PATIENT_S), devnet() as served:
 
         async def main() -> None:
             with anyio.fail_after(800):

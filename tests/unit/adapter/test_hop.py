@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adapter.core.events import LinkDown, LinkUp, Passed, Settle, Settled, Watch
+from adapter.core.events import Drain, LinkDown, LinkUp, Passed, Settle, Settled, Watch
 from adapter.core.state import PauseCause
 from adapter.core.wish import Wish
 from marketplace.domain.keys import verifies
@@ -142,6 +142,28 @@ def test_a_hop_keeps_what_it_reserves_and_the_last_receipt_frees_it() -> None:
     assert bench.declined(bench.asked("lease_2", ceiling=10_000)) == ""
     book = bench.hop.leases[bench.hash_of("lease_1")]
     assert (book.reserve, book.owed, book.paid) == (20, 20, 20)
+
+
+def test_a_hop_ends_by_itself_only_while_its_owner_leaves() -> None:
+    """Nobody else would end it, and the fee key's money goes home once no channel is open."""
+    bench = Over().opened()
+    settle, linger_ms = Settle(HOP.verify_key), bench.own.limits.linger_ms
+
+    def passes(ms: int) -> bool:
+        bench.boot_ms += ms
+        bench.do(Passed())
+        return settle in bench.outcomes[-1].effects
+
+    assert not passes(1_000) and not passes(10 * linger_ms)  # idle, unused: it waits for consumers
+    bench.do(Drain(True))
+    assert passes(1_000)
+    assert not passes(1_000)  # once
+
+    busy = Over().opened().begun()
+    busy.do(Drain(True))
+    for _ in range(3):
+        busy.tick()
+    assert settle not in [e for one in busy.outcomes for e in one.effects]
 
 
 def test_a_leaf_of_a_quote_that_expired_here_does_not_end_the_hop() -> None:

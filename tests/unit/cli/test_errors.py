@@ -70,6 +70,7 @@ def test_an_error_becomes_one_line_and_its_exit_code(
         (["offers", "search", "gpu.vram>=24XB", "--json"], 2, "USAGE"),
         (["offers", "search", "--market", "nonsense", "--json"], 3, "NOT_A_MARKET"),
         (["purse", "show", "--json"], 3, "KEY_MISSING"),
+        (["adapter", "withdraw", "addr_test1vz", "--json"], 3, "NO_ADAPTER_STATE"),
         (["job", "list", "--jsn", "--json"], 2, "USAGE"),
         (["job", "show", "--json"], 2, "USAGE"),
         (["spend", "--by", "year", "--json"], 2, "USAGE"),
