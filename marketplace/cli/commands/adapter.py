@@ -209,10 +209,14 @@ def withdraw(
     state: State = None,
     chain_url: Annotated[str, typer.Option(envvar="TALLY_CHAIN_URL")] = "",
     project_id: Annotated[str, typer.Option(envvar="TALLY_PROJECT_ID")] = "",
+    as_json: Json = False,
 ) -> None:
     """Send the fee key's ADA home, once the adapter has stopped for good and no channel is open."""
     loaded = _load(config, state=state, chain_url=chain_url, project_id=project_id)
     tx, lovelace = withdraw_fees(loaded, address)
+    if as_json:
+        print_json({"tx": tx, "lovelace": lovelace, "address": address})
+        return
     out.print(f"{show_ada(lovelace)} go to {address}: {tx}", markup=False)
 
 
