@@ -36,7 +36,7 @@ class PortTaken(Refusal):
     """Another program listens where a part should."""
 
     code = "PORT_TAKEN"
-    remedy = "stop what listens there, or choose another with --port"
+    remedy = "stop what listens there, or choose another port (--port; --api of `payer run`)"
 
 
 class MachineRefused(Fault):

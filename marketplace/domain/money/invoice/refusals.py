@@ -66,6 +66,11 @@ class ClaimWrong(InvoiceRefused):
     """
 
     code, rule = "INVOICE_CLAIM", "I7"
+    remedy = (
+        "where this was saved before its channel had ended, get it again (`tally invoice JOB`): the"
+        " channel may have paid later jobs; else keep this evidence, docs/invoice.md states the"
+        " rule"
+    )
 
 
 class MoneyMissing(InvoiceRefused):
