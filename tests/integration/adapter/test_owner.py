@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -30,6 +31,7 @@ from marketplace.domain.isolation import Isolation
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.parts import FileIn, Placement, Port
 from marketplace.domain.work.workload import WorkloadState
+from tests.fakes import until
 from tests.integration.support.adapter import (
     FakeMarket,
     Ledger,
@@ -62,6 +64,21 @@ def page(url: str) -> str:
         return answer.read().decode()
 
 
+async def first_answer(path: Path) -> dict[str, Any]:
+    """What the socket says once it listens: its file is there a little before."""
+    said: list[dict[str, Any]] = []
+
+    async def answers() -> bool:
+        try:
+            said.append(await ask(path))
+        except AdapterSilent:
+            return False
+        return True
+
+    await until(answers)
+    return said[-1]
+
+
 async def test_status_drain_and_metrics(tmp_path: Path) -> None:
     world, ledger, market = World(), Ledger(), FakeMarket()
     async with market_socket(market) as url:
@@ -69,8 +86,8 @@ async def test_status_drain_and_metrics(tmp_path: Path) -> None:
         path = tmp_path / "a.sock"
         async with running(daemon, ledger), anyio.create_task_group() as group:
             group.start_soon(StatusSocket(daemon, path, lambda: {"fee_address": "addr"}).run)
-            await market.wait(lambda: market.of(wire.LeasesHeld) and path.exists())
-            idle = await ask(path)
+            await market.wait(lambda: market.of(wire.LeasesHeld))
+            idle = await first_answer(path)
             assert idle["why_no_work"] and idle["market"]["connected"] and idle["leases"] == []
             await market.lease(host_offer())
             await market.wait(lambda: len(market.receipts()) >= 2, "receipts")
@@ -124,7 +141,8 @@ async def test_a_price_that_is_reloaded_is_in_the_next_offer_and_in_no_running_l
         async with running(daemon, ledger), anyio.create_task_group() as group:
             socket = StatusSocket(daemon, path, reload=settings.reload)
             group.start_soon(socket.run)
-            await market.wait(lambda: market.of(wire.LeasesHeld) and path.exists())
+            await market.wait(lambda: market.of(wire.LeasesHeld))
+            await first_answer(path)
             await market.lease(host_offer())
             await market.wait(lambda: len(market.receipts()) >= 1, "receipts")
             before = (await ask(path))["leases"][0]["rate"]
