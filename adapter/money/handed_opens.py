@@ -110,10 +110,12 @@ class HandedOpens:
         return found
 
     async def _is_there(self, record: TxRecord, refused: TxRefused) -> None:
-        """A door refuses what it has: it is there, if that door shows it. Whatever else it was
-        refused for, another transaction may have its inputs.
+        """A door refuses what it has: it is there, if that door shows it, waiting or, by now, in a
+        block. Whatever else it was refused for, another transaction may have its inputs.
         """
         if await self._chain.waits(record.tx_id):
+            return
+        if await self._chain.transaction(record.tx_id) is not None:
             return
         if record.state is TxState.BUILT:
             await self._log.put(record.step(TxEvent.IMPOSSIBLE))

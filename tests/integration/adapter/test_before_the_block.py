@@ -88,6 +88,28 @@ def test_a_payer_that_sent_it_first_changes_nothing(tmp_path: Path) -> None:
     story(body)
 
 
+def test_a_block_that_took_it_between_the_look_and_the_door_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(world: World) -> None:
+        await deep(world, "consumer")
+        adapter = Adapter.at(world, tmp_path)
+        handed = await Handed.by(world, adapter)
+        submit = world.chain.submit
+
+        async def late(raw: bytes, **more: Any) -> Any:
+            await submit(raw)
+            world.devnet.mint()
+            return await submit(raw, **more)
+
+        monkeypatch.setattr(world.chain, "submit", late)
+        await handed.over()
+        assert not await world.chain.waits(handed.tx.tx_id)
+        assert adapter.refused() == [] and adapter.lease().wish is Wish.RUN
+
+    story(body)
+
+
 def test_what_was_handed_over_is_no_money_of_the_adapters(tmp_path: Path) -> None:
     """An open whose change goes to the hot key's address is not counted on before a block."""
 
