@@ -30,6 +30,7 @@ from marketplace.cli.embedded.up import start
 from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.client.payer.channel_payer import Paid
 from marketplace.client.sdk.market import Market
+from marketplace.domain.errors import Fault
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.units import LOVELACE_PER_ADA
 from marketplace.domain.work.job import JobSpec
@@ -39,6 +40,13 @@ _COINS: Final = 20 * LOVELACE_PER_ADA
 _LONGEST_MS: Final = 120_000
 _WITHIN_S: Final = 400.0
 _SLEEP: Final = ("python3", "-c", "import time; time.sleep(600)")
+
+
+class NotStarted(Fault):
+    """A provider ended a job before it ran."""
+
+    code = "NOT_STARTED"
+    remedy = "`tally bench start` again; where it comes again, its provider's log says why"
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,7 @@ async def one_start(
             steps.setdefault(paid.code, _now_ms() - begun)
             if paid.code == "OPEN_WAITS":
                 waited.append(str((paid.detail or {}).get("code", "")))
-            if paid.code == "STARTED":
+            if paid.code in ("STARTED", "FINISHED"):
                 news.set()
 
     async with Market(
@@ -159,6 +167,8 @@ async def one_start(
         steps["SIGNED"] = _now_ms() - begun
         with anyio.fail_after(_WITHIN_S, reason="the job did not start or did not end"):
             await news.wait()
+            if "STARTED" not in steps:
+                raise NotStarted(f"it ended before it started: {', '.join(waited) or 'no reason'}")
             await job.stop()
             await job.wait()
     return First(steps["STARTED"], steps, waited[0] if waited else "")

@@ -349,6 +349,8 @@ class Embedded:
             "cores = 0",
             'memory = "1GB"',
         ]  # nobody else works on a devnet's host
+        if self.like_preprod:  # a block and its index take their time, as on a public network
+            lines += ["[limits]", 'fund_wait = "1m"']
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
         path.write_text("\n".join(lines) + "\n")
