@@ -18,6 +18,8 @@ from marketplace.domain.errors import Forbidden, Unauthenticated
 
 TOKEN: Final = "payer-api.token"
 """Its file in the home, of mode 0600."""
+LEAST: Final = 22
+"""Characters of base64 that hold 128 bits."""
 _ID: Final = "[A-Za-z0-9_-]{1,100}"
 _OF_A_JOB: Final = "logs|events|telemetry|history|receipts|invoice|outputs"
 _PASSED: Final[Mapping[str, re.Pattern[str]]] = {
@@ -58,12 +60,14 @@ class TokenWrong(Unauthenticated):
 def token_of(home: Path) -> str:
     """The API's secret, made at first use; who takes its file away, changes it."""
     path = home / TOKEN
-    if not path.exists():
-        disk.write_whole(path, secrets.token_urlsafe(32).encode() + b"\n")
     try:
-        return path.read_text().strip()
+        token = path.read_text().strip() if path.exists() else ""
     except OSError as error:
         raise disk.fault(error, "the API's token cannot be read", path) from error
+    if len(token) < LEAST:  # an emptied file would let everybody in
+        token = secrets.token_urlsafe(32)
+        disk.write_whole(path, token.encode() + b"\n")
+    return token
 
 
 def let_in(headers: Mapping[str, str], token: str, port: int) -> None:

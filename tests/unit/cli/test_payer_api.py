@@ -66,6 +66,9 @@ def test_the_token_is_its_owners_alone_and_new_once_its_file_is_gone(tmp_path: P
     assert stat.S_IMODE((tmp_path / TOKEN).stat().st_mode) == 0o600
     (tmp_path / TOKEN).unlink()
     assert token_of(tmp_path) != token
+    for emptied in ("", "\n", "short\n"):
+        (tmp_path / TOKEN).write_text(emptied)
+        assert len(token_of(tmp_path)) >= 40
 
 
 JOB, HASH = "job_01M8A3617Y518BNR393TSC9RRK", "ab" * 32
