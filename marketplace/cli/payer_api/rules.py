@@ -15,11 +15,10 @@ from typing import Final
 
 from marketplace import disk
 from marketplace.domain.errors import Forbidden, Unauthenticated
+from marketplace.keystore import DRAWN
 
 TOKEN: Final = "payer-api.token"
 """Its file in the home, of mode 0600."""
-LEAST: Final = 22
-"""Characters of base64 that hold 128 bits."""
 _ID: Final = "[A-Za-z0-9_-]{1,100}"
 _OF_A_JOB: Final = "logs|events|telemetry|history|receipts|invoice|outputs"
 _PASSED: Final[Mapping[str, re.Pattern[str]]] = {
@@ -64,7 +63,7 @@ def token_of(home: Path) -> str:
         token = path.read_text().strip() if path.exists() else ""
     except OSError as error:
         raise disk.fault(error, "the API's token cannot be read", path) from error
-    if len(token) < LEAST:  # an emptied file would let everybody in
+    if len(token) < DRAWN:  # an emptied file would let everybody in
         token = secrets.token_urlsafe(32)
         disk.write_whole(path, token.encode() + b"\n")
     return token
