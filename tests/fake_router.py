@@ -29,7 +29,7 @@ from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.protocol.hop_frames import frame_of, payment_of
-from marketplace.domain.supply.offer import DEVNET_MAGIC
+from marketplace.domain.supply.offer import DEVNET_MAGIC, Offer
 from marketplace.market.base.routing import (
     HopUse,
     HopView,
@@ -100,6 +100,9 @@ class FakeRouter:
 
     def hops_out(self) -> int:
         return len(self.out)
+
+    def carries(self, offer: Offer, reserve: int, tick_ms: int) -> bool:
+        return offer.provider in self.out and reserve <= self.lease_cap and tick_ms >= 1000
 
     def heard_by(self, tell_provider: TellProvider, tell_payer: TellPayer) -> None:
         self.tell_provider, self.tell_payer = tell_provider, tell_payer

@@ -20,6 +20,7 @@ from marketplace.domain.money.route.route import Route, SignedRoute, commit
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.protocol.hop_frames import payment_of
+from marketplace.domain.supply.offer import Offer
 from marketplace.market.base.ports import Clock, Ids
 from marketplace.market.base.routing import (
     HopUse,
@@ -120,6 +121,14 @@ class RouterDesk:
     def hops_out(self) -> int:
         """Those that a block shows open."""
         return sum(hop.seen is Seen.OPEN for hop in self.state.hops_out.values())
+
+    def carries(self, offer: Offer, reserve: int, tick_ms: int) -> bool:
+        """Whether a hop goes to the provider of *offer* that such a lease may go out over."""
+        try:
+            out = making.hop_to(self.state, offer, reserve, tick_ms, self.limits)
+        except Refusal:
+            return False
+        return out.seen is Seen.OPEN
 
     def heard_by(self, tell_provider: TellProvider, tell_payer: TellPayer) -> None:
         """How it speaks."""

@@ -13,6 +13,7 @@ from marketplace.domain.money.route.messages import HeadroomShort, LeaseUnknown,
 from marketplace.domain.money.route.route import HOPS_A_TICK, RouteRefused, check_route
 from marketplace.domain.money.route.router_book import Carried, room_for
 from marketplace.domain.money.route.terms import RoutedTerms
+from marketplace.domain.supply.offer import Offer
 from marketplace.market.base.routing import RouteAsked
 from marketplace.router import exposure
 from marketplace.router.limits import Limits
@@ -38,16 +39,7 @@ def carried(
     into = own(state, asked.account, asked.hop_in)
     if into.seen is not Seen.OPEN or into.ending or asked.hop_in not in sights:
         raise HeadroomShort("the hop in cannot be relied on now", free=0)
-    if not 0 < asked.reserve <= limits.lease_cap:
-        raise HeadroomShort(f"{limits.lease_cap} is the most for one lease", free=limits.lease_cap)
-    if asked.tick_ms < HOPS_A_TICK * limits.hop_ms:
-        raise RouteRefused(f"a tick of {asked.tick_ms} ms is too short", way="pace")
-    out = state.to(asked.provider)
-    until = rests_until_ms(state, asked.provider, limits) if out is None else 0
-    if until:
-        raise HopRests("the last hop to this provider ended", until_ms=until)
-    if out is None or out.unsure or not _agrees(out, asked):
-        raise HeadroomShort("there is no hop to this provider", free=0)
+    out = hop_to(state, asked.offer, asked.reserve, asked.tick_ms, limits)
     made = Carried(
         asked.lease, asked.lease_vk, asked.adapter_vk, asked.hop_in, out.session_vk,
         limits.route_bps, asked.reserve,
@@ -63,6 +55,23 @@ def carried(
     return made
 
 
+def hop_to(state: State, offer: Offer, reserve: int, tick_ms: int, limits: Limits) -> HopOut:
+    """The hop over which a lease of *reserve* lovelace at this *offer* goes out, whatever room is
+    on it. :class:`HeadroomShort`, :class:`HopRests`, :class:`RouteRefused`.
+    """
+    if not 0 < reserve <= limits.lease_cap:
+        raise HeadroomShort(f"{limits.lease_cap} is the most for one lease", free=limits.lease_cap)
+    if tick_ms < HOPS_A_TICK * limits.hop_ms:
+        raise RouteRefused(f"a tick of {tick_ms} ms is too short", way="pace")
+    out = state.to(offer.provider)
+    until = rests_until_ms(state, offer.provider, limits) if out is None else 0
+    if until:
+        raise HopRests("the last hop to this provider ended", until_ms=until)
+    if out is None or out.unsure or not _agrees(out, offer):
+        raise HeadroomShort("there is no hop to this provider", free=0)
+    return out
+
+
 def own(state: State, account: str, hop: bytes) -> HopIn:
     """The hop in, if *account* announced it; else :class:`LeaseUnknown`."""
     found = state.hops_in.get(hop)
@@ -71,9 +80,8 @@ def own(state: State, account: str, hop: bytes) -> HopIn:
     return found
 
 
-def _agrees(out: HopOut, asked: RouteAsked) -> bool:
+def _agrees(out: HopOut, offer: Offer) -> bool:
     """Whether the hop is still what the provider's offer asks of a channel."""
-    offer = asked.offer
     wanted = (offer.adapter_vkh, offer.payout, offer.close_period_ms, offer.fee_bps)
     return wanted == (out.adapter_vkh, out.payout, out.close_period_ms, out.fee_bps)
 

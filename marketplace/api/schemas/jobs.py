@@ -42,6 +42,21 @@ class JobFees(Answer):
     )
 
 
+class RouteFees(Answer):
+    """What this market's router would take for a job, in place of a channel to its provider."""
+
+    carried: bool = told(
+        "it has a channel to this provider and carries jobs of this price; whether there is room on"
+        " it at the moment, a posted job's quote says"
+    )
+    route_bps: int = told("its fee, in hundredths of a per cent of what is owed")
+    fee: int = told("the same if the job costs all that it can, lovelace")
+    hop_fee: int = told(
+        "once, for a consumer's new channel to it, lovelace; the network takes for opening it what"
+        " it takes for one to a provider"
+    )
+
+
 class MemberQuote(Answer):
     """What a job, or a member of a gang, would cost, and where."""
 
@@ -71,6 +86,9 @@ class MemberQuote(Answer):
 class JobDryRun(MemberQuote):
     """What a job would cost now; nothing is reserved."""
 
+    routed: RouteFees | None = told(
+        "what it would be over this market's router; null: it has none, or the price is in a token"
+    )
     alternatives: list[Other] = told("the cheapest other offers")
     job: JobFile = maybe("what was asked, as a job file says it; not within `Explanation`")
 
@@ -148,6 +166,14 @@ class Quote(Answer):
     why: Why = told("what it was chosen among")
     fees: JobFees | None = told(
         "what the chain takes for it; null where no chain says so, and in a token"
+    )
+    direct: JobFees | None = told(
+        "of a routed lease: what the chain would take for it on a new channel to its provider; else"
+        " null"
+    )
+    routed: RouteFees | None = told(
+        "of a lease on a channel to its provider: what it would be over this market's router; null:"
+        " it has none"
     )
     expires_at_ms: int = told("until when it can be signed, ms since 1970, UTC")
     channel: Literal["reused", "fresh", "routed"] = told(

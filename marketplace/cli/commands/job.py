@@ -87,8 +87,11 @@ def quote(
 
     async def story() -> None:
         loaded = wanted.load()
+        from marketplace.client.payer.hop_books import has_hop
+
         async with reading(where) as opened:
             answer = await opened.quote(loaded)
+            hop = opened.purse is not None and has_hop(opened.purse.channels, market)
         told = Prices() if as_json else await prices(exact, price_url)
         if as_json:
             print_json(answer)
@@ -100,7 +103,7 @@ def quote(
                 most = told.amount(int(answer["ceiling"]))
                 out.print(f"together at most {most}", markup=False)
             else:
-                show_quote(answer, told)
+                show_quote(answer, told, hop)
             told.tell()
 
     _main(story)

@@ -27,6 +27,7 @@ from marketplace.cli.shared.services import services
 from marketplace.cli.shared.tables import (
     counted,
     fees_note,
+    route_note,
     share_note,
     smallest_note,
     start_note,
@@ -92,12 +93,17 @@ def offered_text(offered: CheckedQuote, prices: Prices = Prices()) -> str:
             f"route      over your channel to the market's router: no transaction, and its fee of"
             f" {quote.route.route.route_bps / 100:g} % (at most {show_ada(quote.route.most_fee)})"
         )
+        if quote.direct_open:
+            direct = f"{show_ada(quote.direct_open)} to the network, for a channel to this provider"
+            lines.append(f"or direct  {direct} (`--route direct`)")
     elif offered.fresh:
         lines.append(
             f"channel    a new one with {show_ada(offered.amount)}; what is not used, and the"
             f" {show_ada(offered.reserve)} it needs to exist, come back"
         )
         lines.append(f"start      {start_note(quote.allowance)}")
+        if quote.routed is not None and quote.routed.carried:
+            lines.append(f"or routed  {route_note(quote.routed, offered.fees, offered.has_hop)}")
     elif offered.amount:
         lines.append(f"channel    an open one, topped up by {show_ada(offered.amount)}")
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 
 from rich.text import Text
 
@@ -14,7 +14,7 @@ from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.services import services
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
 from marketplace.domain.metering.kinds import KINDS
-from marketplace.domain.money.chain_fees import JobFees
+from marketplace.domain.money.chain_fees import JobFees, RouteFees
 from marketplace.domain.units import show_ada
 
 JOB_COLUMNS: Final = ("job", "name", "state", "spent", "at most", "device")
@@ -142,10 +142,34 @@ def smallest_note(fees: JobFees | None, minimum: int) -> str:
     return f"{sense}; {least}" if least else sense
 
 
-def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer, prices: Prices = Prices()) -> None:
-    """Device, price, ceiling, the chain's fees, and why the others lost."""
-    told = answer.get("fees")
+def route_note(routed: RouteFees | None, fees: JobFees | None, has_hop: bool) -> str:
+    """The job over the market's router, beside a channel of its own, which takes *fees*; empty
+    where no router is. *has_hop*: the purse has a channel to it.
+    """
+    if routed is None:
+        return ""
+    if not routed.carried:
+        return "not this job: the market's router has no channel to this provider, or carries less"
+    instead = f" instead of {show_ada(fees.consumer)}" if fees and fees.consumer else ""
+    most = f"at most {show_ada(routed.fee)} ({routed.route_bps / 100:g} % of the price){instead}"
+    if has_hop:
+        way = "(`--route auto`, the default), where it has room"
+        return f"{most}, over your channel to the market's router {way}"
+    once = show_ada(routed.hop_fee + (fees.consumer if fees else 0))
+    network = "" if fees else " and the network's fee"
+    return (
+        f"{most}, over a channel to the market's router (`--route routed`); your first one costs"
+        f" {once}{network} once and waits for its blocks, and then pays any provider"
+    )
+
+
+def show_quote(
+    answer: MemberQuoteAnswer | JobQuoteAnswer, prices: Prices = Prices(), has_hop: bool = False
+) -> None:
+    """Device, price, ceiling, the chain's fees beside the router's, and why the others lost."""
+    told, over = answer.get("fees"), cast("JobQuoteAnswer", answer).get("routed")
     fees = JobFees(**told) if told else None
+    routed = RouteFees(**over) if over else None
     facts = [
         ("device", device_text(answer["device"], answer["simulated"])),
         ("provider", answer["provider"]),
@@ -155,6 +179,7 @@ def show_quote(answer: MemberQuoteAnswer | JobQuoteAnswer, prices: Prices = Pric
         ("start", start_note(answer.get("allowance", 0))),
         ("fees", fees_note(fees)),
         ("smallest", smallest_note(fees, answer.get("minimum", 0))),
+        ("or routed", route_note(routed, fees, has_hop)),
     ]
     _facts("quote: nothing is reserved or paid", facts)
     rows = [

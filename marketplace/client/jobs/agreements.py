@@ -112,7 +112,8 @@ class Agreements:
         if amount:
             known = await self.till.fees()
             fees = job_fees(known, quote.minimum, opens=quote.fresh, topped_up=not quote.fresh)
-        return CheckedQuote(job, quote, amount, reserve, spent, fees, keep_ms)
+        has_hop = bool(wanted.hops)
+        return CheckedQuote(job, quote, amount, reserve, spent, fees, keep_ms, has_hop)
 
     @asynccontextmanager
     async def turn(self, view: JobAnswer) -> AsyncGenerator[None]:

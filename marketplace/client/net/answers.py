@@ -93,6 +93,17 @@ class FeesAnswer(TypedDict):
     smallest: int
 
 
+class RouteFeesAnswer(TypedDict):
+    """What a market's router would take for a job
+    (:class:`~marketplace.domain.money.chain_fees.RouteFees`).
+    """
+
+    carried: bool
+    route_bps: int
+    fee: int
+    hop_fee: int
+
+
 class MemberQuoteAnswer(TypedDict):
     """What a job would cost, and where: micro-lovelace per GPU- or core-second, *ceiling* in
     lovelace, thousandths of a GPU or core; *minimum* and *allowance*, lovelace, as its offer states
@@ -112,8 +123,11 @@ class MemberQuoteAnswer(TypedDict):
 
 
 class JobQuoteAnswer(MemberQuoteAnswer):
-    """A dry run of a job alone."""
+    """A dry run of a job alone; *routed*: the same over the market's router, None where there is
+    none. Markets of before do not state it.
+    """
 
+    routed: NotRequired[RouteFeesAnswer | None]
     alternatives: list[OtherAnswer]
 
 

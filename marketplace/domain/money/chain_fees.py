@@ -1,6 +1,6 @@
-"""What the chain takes for a job, and of whom. Pure; the steps' fees are reckoned by
-:mod:`marketplace.chain.settlement.costs`, and every quote (command line, API, console) is put
-together here.
+"""What the chain takes for a job, and of whom, or a router in its place. Pure; the steps' fees are
+reckoned by :mod:`marketplace.chain.settlement.costs`, and every quote (command line, API, console)
+is put together here.
 """
 
 from __future__ import annotations
@@ -38,6 +38,21 @@ class JobFees:
     together: int
     top_up: int
     smallest: int
+
+
+@dataclass(frozen=True)
+class RouteFees:
+    """What a market's router would take for a job. Lovelace, but for *route_bps*: 1/10000 of what
+    is owed.
+
+    *carried*: it has a hop to the provider, and carries jobs of this price; *fee*: if the job costs
+    all that it can; *hop_fee*: once, for the consumer's own hop to it.
+    """
+
+    carried: bool
+    route_bps: int
+    fee: int
+    hop_fee: int
 
 
 def job_fees(fees: ChainFees, minimum: int, *, opens: bool, topped_up: bool = False) -> JobFees:

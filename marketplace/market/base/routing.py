@@ -144,6 +144,13 @@ class Router(Protocol):
         """How many it has."""
         ...
 
+    def carries(self, offer: Offer, reserve: int, tick_ms: int) -> bool:
+        """Whether it has a hop to the provider of *offer*, and carries a lease that may owe
+        *reserve* lovelace and is billed each *tick_ms*. It says nothing of the room on that hop:
+        whoever asks with one amount after another would read from it what the provider earns.
+        """
+        ...
+
     def heard_by(self, tell_provider: TellProvider, tell_payer: TellPayer) -> None:
         """Said once, before anything else: how it speaks. What could not be told is told by
         :meth:`welcome` or :meth:`resume`.

@@ -40,7 +40,7 @@ from marketplace.market.core.inputs import KeyBrought, Signed, Stop
 from marketplace.market.core.outcome import Outcome
 from marketplace.market.core.proposal import device_words, lease_of, terms_of
 from marketplace.market.core.waiting import NO_MATCH
-from marketplace.market.jobs.fees import fees_told
+from marketplace.market.jobs.fees import fees_told, routed_told
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_job, change_lease
 from marketplace.market.placement import reconciler
@@ -282,7 +282,9 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
         raise NothingMatches(str(found), explain=explained(found))
     fees = await fees_told(market, found.offer.minimum, found.offer.asset, opens=True)
     alternatives = _alternatives(market, spec, account, found)
-    return {**quoted(spec, found), "fees": fees, "alternatives": alternatives}
+    answer = quoted(spec, found)
+    routed = routed_told(market, found.offer, answer["ceiling"])
+    return {**answer, "fees": fees, "routed": routed, "alternatives": alternatives}
 
 
 def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:

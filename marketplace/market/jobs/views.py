@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from marketplace.domain.money.terms import Terms
+from marketplace.domain.money.terms import ADA, Terms
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.records import (
@@ -19,7 +19,7 @@ from marketplace.market.base.records import (
     VoucherRecord,
 )
 from marketplace.market.context import Market
-from marketplace.market.jobs.fees import fees_told
+from marketplace.market.jobs.fees import fees_told, routed_told
 from marketplace.market.state.reputes import Repute
 
 MANY: Final = 100_000  # more than a page of jobs can have around it
@@ -163,7 +163,7 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "rate_micro": lease.rate_micro,
         "ceiling": lease.ceiling,
         "why": {"others": market.directory.others(job.parsed, job.account, lease, market.now)},
-        "fees": await _fees_of(market, lease, offer),
+        **await _ways(market, lease, offer),
         "expires_at_ms": lease.expires_ms,
         "channel": "routed" if lease.hop else "reused" if lease.reused else "fresh",
         "session_vk": lease.session_vk.hex(),
@@ -171,15 +171,20 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
     }
 
 
-async def _fees_of(
-    market: Market, lease: Lease, offer: OfferRecord | None
-) -> dict[str, Any] | None:
-    """The chain's, for a lease on a channel to its provider; a routed one makes no transaction."""
-    if lease.hop:
-        return None
+async def _ways(market: Market, lease: Lease, offer: OfferRecord | None) -> dict[str, Any]:
+    """What the way that pays for the lease takes, and what the other one would: a routed lease
+    makes no transaction, and one on a channel to its provider pays no router.
+    """
     least = offer.offer.minimum if offer is not None else 0
+    if lease.hop:
+        direct = await fees_told(market, least, ADA, opens=True)
+        return {"fees": None, "direct": direct, "routed": None}
     asset = Terms.decode(lease.terms).asset
-    return await fees_told(market, least, asset, opens=not lease.reused)
+    return {
+        "fees": await fees_told(market, least, asset, opens=not lease.reused),
+        "direct": None,
+        "routed": routed_told(market, offer.offer, lease.ceiling) if offer is not None else None,
+    }
 
 
 def _quoted_route(lease: Lease) -> dict[str, str]:

@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import httpx
 
 from marketplace.domain.money import evidence
 from marketplace.domain.money.invoice.verify import reconcile
-from marketplace.domain.money.route.fee import with_fee
+from marketplace.domain.money.route.fee import fee, with_fee
 from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.work.parts import Price
 from tests.fakes import seed, spec, until
+from tests.integration.market.test_every_answer import PaperLedger
 from tests.integration.market.test_spine import state
 from tests.integration.support.market import sign_in
 from tests.integration.support.routed import CONSUMER, HOP, World, routed
 from tests.unit.support.browser_verifier import browser_says
+
+OPEN = 176_149
+"""Lovelace, of the paper ledger's chain for opening a channel."""
 
 
 def test_a_job_over_a_router_from_quote_to_bill(tmp_path: Path) -> None:
@@ -74,6 +79,42 @@ def test_a_ceiling_leaves_room_for_the_routers_fee_in_the_budget(tmp_path: Path)
             assert view["quote"]["ceiling"] == terms.ceiling
             lease = await world.sign(view)
             await world.start(lease)
+
+    anyio.run(run)
+
+
+def test_a_quote_says_both_ways(tmp_path: Path) -> None:
+    """Before a job is posted, and on a quote of either way what the other one would take."""
+
+    async def run() -> None:
+        async with routed(tmp_path) as world:
+            world.run.market.ledger = cast("Any", PaperLedger())
+
+            async def asked(budget: int = 1_000_000) -> dict[str, Any]:
+                job = spec(price=Price(budget=budget)).to_wire()
+                answer = await world.client.post("/v1/quotes", json={"spec": job})
+                assert answer.status_code == 200, answer.text
+                return answer.json()
+
+            dry = await asked()
+            bps, most = world.router.bps, dry["ceiling"]
+            assert dry["routed"] == {
+                "carried": True, "route_bps": bps, "fee": fee(most, bps),
+                "hop_fee": world.router.hop_fee,
+            }  # fmt: skip
+            assert dry["fees"]["consumer"] == OPEN
+            view = await world.quote()
+            assert view["quote"]["channel"] == "routed"
+            assert (view["quote"]["fees"], view["quote"]["routed"]) == (None, None)
+            assert view["quote"]["direct"]["consumer"] == OPEN
+            world.router.lease_cap = most - 1
+            assert not (await asked())["routed"]["carried"]
+            world.router.hops_in[HOP.verify_key].state = "CLOSING"
+            full = (await world.quote())["quote"]  # so it goes directly
+            assert (full["channel"], full["direct"]) == ("fresh", None)
+            assert full["routed"]["fee"] == fee(full["ceiling"], bps)
+            world.run.market.router = None
+            assert (await asked())["routed"] is None
 
     anyio.run(run)
 

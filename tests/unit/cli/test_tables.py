@@ -11,7 +11,12 @@ import sys
 import pytest
 
 from marketplace.cli.shared.tables import show_quote
-from marketplace.client.net.answers import FeesAnswer, MemberQuoteAnswer
+from marketplace.client.net.answers import (
+    FeesAnswer,
+    JobQuoteAnswer,
+    MemberQuoteAnswer,
+    RouteFeesAnswer,
+)
 from tests.unit.support.terminal import lines_of
 
 SESSION, OUTPUT = "ab" * 32, "cd" * 32 + "#12"
@@ -109,3 +114,32 @@ def test_a_quote_says_what_is_served_before_a_block_and_who_pays_the_chain(
     assert "once a block holds it" in said
     assert "cannot cost" not in said
     assert "to the network" not in said
+
+
+ROUTED: RouteFeesAnswer = {"carried": True, "route_bps": 50, "fee": 2_500, "hop_fee": 25_000}
+
+
+def test_a_quote_compares_a_channel_of_its_own_with_the_router(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer: JobQuoteAnswer = {
+        "resource": "core", "units_milli": 500, "device": "cores", "rate_micro": 1,
+        "ceiling": 500_000, "provider": "ab" * 32, "simulated": False, "alternatives": [],
+        "fees": FEES, "routed": ROUTED,
+    }  # fmt: skip
+
+    def said(answer: JobQuoteAnswer, has_hop: bool = False) -> str:
+        show_quote(answer, has_hop=has_hop)
+        return " ".join(capsys.readouterr().out.split())
+
+    first = said(answer)
+    assert "or routed at most 0.002500 ADA (0.5 % of the price) instead of 0.176149 ADA" in first
+    assert "your first one costs 0.201149 ADA once" in first  # opening it, and the router's end
+    known = said(answer, has_hop=True)
+    assert "over your channel to the market's router" in known
+    assert "your first one" not in known
+    without_chain = said({**answer, "fees": None})
+    assert "instead of" not in without_chain
+    assert "costs 0.025000 ADA and the network's fee once" in without_chain
+    assert "or routed not this job" in said({**answer, "routed": {**ROUTED, "carried": False}})
+    assert "router" not in said({**answer, "routed": None})

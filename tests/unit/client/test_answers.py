@@ -22,7 +22,8 @@ SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 NAMES = {
     "NetworkAnswer": "Network", "ChallengeAnswer": "Challenge", "SessionAnswer": "Session",
     "DeviceAnswer": "Device", "ProcessorAnswer": "Processor", "OfferAnswer": "Offer",
-    "FeesAnswer": "JobFees", "OtherAnswer": "Other", "MemberQuoteAnswer": "MemberQuote", "JobQuoteAnswer": "JobDryRun",
+    "FeesAnswer": "JobFees",
+    "RouteFeesAnswer": "RouteFees", "OtherAnswer": "Other", "MemberQuoteAnswer": "MemberQuote", "JobQuoteAnswer": "JobDryRun",
     "GangQuoteAnswer": "GangDryRun", "RefusedAnswer": "Refused", "ExplainAnswer": "Explanation",
     "TransactionAnswer": "Transaction", "JobAnswer": "Job", "GangAnswer": "Gang",
     "LeaseAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",

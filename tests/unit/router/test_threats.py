@@ -375,3 +375,29 @@ def test_many_words_of_a_moment_are_one_statement(tmp_path: Path) -> None:
         assert after.signed.statement.n <= last.signed.statement.n + 2
 
     story(tmp_path, told)
+
+
+def test_whoever_asks_what_it_carries_learns_nothing_of_a_providers_trade(tmp_path: Path) -> None:
+    """Row 29: what is free of a hop out is what its provider earns. Only a hop that there is, which
+    the chain shows anybody, and the limits that the router's offer states change the answer.
+    """
+
+    async def told(table: Table) -> None:
+        desk, most = table.desk, table.limits.lease_cap
+        other = replace(table.supply, provider="77" * 32)
+
+        def says(amount: int) -> tuple[bool, ...]:
+            ways = ((table.supply, amount, TICK), (other, amount, TICK), (table.supply, amount, 9))
+            return tuple(desk.carries(*way) for way in ways)
+
+        empty = [says(amount) for amount in (1, most, most + 1)]
+        assert empty == [(True, False, False), (True, False, False), (False, False, False)]
+        await begun(table)
+        await table.look_out(0)  # and all that was in it is taken
+        with pytest.raises(HeadroomShort):
+            await Trip(table, "lease_2").make()
+        assert [says(amount) for amount in (1, most, most + 1)] == empty
+        dearer = replace(table.supply, close_period_ms=table.supply.close_period_ms + 1)
+        assert not desk.carries(dearer, 1, TICK), "the hop is no channel as its offer now asks"
+
+    story(tmp_path, told)

@@ -10,10 +10,12 @@
  * @property {string} session_vk
  * @property {"fresh" | "reused"} channel
  * @property {JobFees | null} [fees] the chain's, in lovelace; markets of before say none
+ * @property {RouteFees | null} [routed] the market's router's in their place
  * @property {{keep_most_ms?: number, allowance?: number, minimum?: number} | null} [offer] by its provider's word: the longest that an idle channel is kept open, what is served before its first block, and the least that a job on a new one must be able to cost
  */
 
 /** @typedef {{consumer: number, provider: number, together: number, top_up: number, smallest: number}} JobFees lovelace; docs/api.md */
+/** @typedef {{carried: boolean, route_bps: number, fee: number, hop_fee: number}} RouteFees lovelace; docs/api.md */
 
 /**
  * @typedef {object} JobView
@@ -64,6 +66,7 @@
  * @property {string} provider
  * @property {number} ceiling
  * @property {JobFees | null} [fees]
+ * @property {RouteFees | null} [routed]
  * @property {number} [minimum]
  * @property {number} [allowance]
  * @property {{provider: string, rate_micro: number, why: string}[]} alternatives

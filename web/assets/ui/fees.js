@@ -3,7 +3,7 @@
 import { amount } from "./amounts.js";
 import { make } from "./live.js";
 
-/** @import { JobFees } from "../net/answers.js" */
+/** @import { JobFees, RouteFees } from "../net/answers.js" */
 
 /** @type {(name: string, value: Node | string, hint?: Node | string) => HTMLElement} */
 const row = (name, value, hint = "") => make("div", {}, make("dt", {}, name, make("small", {}, hint)), make("dd", {}, value));
@@ -22,6 +22,15 @@ export function feeRows(fees, minimum) {
   if (fees.smallest) rows.push(row("The smallest job that makes sense", amount(fees.smallest), make("span", {}, "below it the network takes more than the provider gets", least ? "; " : "", least)));
   return rows;
 }
+
+/**
+ * The same job over the market's router, which only programs speak to: a wallet opens a channel to its provider.
+ * @type {(routed: RouteFees | null | undefined) => HTMLElement | string}
+ */
+export const routedRow = (routed) =>
+  routed?.carried
+    ? row("Or over the market's router", amount(routed.fee), make("span", {}, `at most, ${routed.route_bps / 100} % of the price, and no transaction once your purse has a channel to it: `, make("code", {}, "tally job run --route routed")))
+    : "";
 
 /**
  * When a job on a new channel starts. *allowance*: lovelace that its provider serves before a block holds the channel.

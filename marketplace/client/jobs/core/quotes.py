@@ -15,7 +15,7 @@ from marketplace.client.jobs.core.routes import OwnHop, QuotedRoute, check_quote
 from marketplace.domain.canonical import want_int, want_text
 from marketplace.domain.errors import Malformed
 from marketplace.domain.metering.kinds import KINDS
-from marketplace.domain.money.chain_fees import JobFees
+from marketplace.domain.money.chain_fees import JobFees, RouteFees
 from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
@@ -30,7 +30,9 @@ class Quote:
     *payout* is the address that the terms' payout is said to be the hash of, to be compared before
     use; *keep_most_ms*: the longest that the provider keeps an idle channel open; *allowance*: the
     most, in lovelace, that it serves on a new one before a block holds it; *minimum*: lovelace that
-    a job on a new one must be able to cost; *route*: where a router pays for it.
+    a job on a new one must be able to cost; *route*: where a router pays for it. *routed*: where
+    one could; *direct_open*: what opening a channel would take in its place, 0 if nobody says. Both
+    are the market's word, and only shown.
     """
 
     signed: SignedTerms
@@ -44,6 +46,8 @@ class Quote:
     allowance: int = 0
     minimum: int = 0
     route: QuotedRoute | None = None
+    routed: RouteFees | None = None
+    direct_open: int = 0
 
     @staticmethod
     def read(value: object) -> Quote:
@@ -59,7 +63,9 @@ class Quote:
         except (KeyError, ValueError) as error:
             raise Malformed(f"the quote's terms cannot be read: {error}") from error
         signed = either(SignedTerms(body, signature))
-        offer = cast("dict[str, Any]", row.get("offer") or {})
+        offer, direct = (
+            cast("dict[str, Any]", row.get(name) or {}) for name in ("offer", "direct")
+        )
         return Quote(
             signed=signed,
             terms=signed.verify_adapter(),
@@ -72,14 +78,25 @@ class Quote:
             allowance=want_int(offer.get("allowance", 0), "allowance"),
             minimum=want_int(offer.get("minimum", 0), "minimum"),
             route=read_route(signed, row.get("route")),
+            routed=_routed(row.get("routed")),
+            direct_open=want_int(direct.get("consumer", 0), "consumer"),
         )
+
+
+def _routed(row: object) -> RouteFees | None:
+    if not row:
+        return None
+    told = cast("dict[str, Any]", row)
+    bps, most, once = (want_int(told.get(name), name) for name in ("route_bps", "fee", "hop_fee"))
+    return RouteFees(told.get("carried") is True, bps, most, once)
 
 
 @dataclass(frozen=True)
 class CheckedQuote:
     """What is about to be agreed to: shown before anything is spent. Money in lovelace; *fees*:
     what the chain takes for it, by the client's own door, None if it needs no transaction;
-    *keep_ms*: how long the channel stays open for further jobs.
+    *keep_ms*: how long the channel stays open for further jobs; *has_hop*: this payer has a channel
+    to the market's router.
     """
 
     job: str
@@ -89,6 +106,7 @@ class CheckedQuote:
     spent: int
     fees: JobFees | None = None
     keep_ms: int = 0
+    has_hop: bool = False
 
     @property
     def fresh(self) -> bool:
