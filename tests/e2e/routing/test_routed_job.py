@@ -51,6 +51,13 @@ async def ran(file: Path, mode: str, env: dict[str, str]) -> dict[str, Any]:
     return dict(done.last)
 
 
+async def quoted(file: Path, env: dict[str, str]) -> str:
+    """The quote as a person reads it: both ways beside each other."""
+    said = await tally("job", "quote", str(file), env=env)
+    assert said.process.returncode == 0, str(said)
+    return " ".join(" ".join(said.out).split())
+
+
 async def billed(env: dict[str, str], job: str) -> dict[str, Any]:
     """Verified by this consumer, from the evidence alone."""
     phrase = await anyio.Path(env["TALLY_PASSPHRASE_FILE"]).read_text()
@@ -79,8 +86,11 @@ def test_a_second_job_over_the_router_makes_no_transaction(tmp_path: Path) -> No
         async with swept(home), up(home) as (_, env):
             await with_hops(env)
             file = job_file(tmp_path, await image(home), 2)
+            asked = await quoted(file, env)
+            assert "instead of 0.1" in asked and "your first one costs 0.2" in asked, asked
             first = await ran(file, "routed", env)
             before = spent_by(env)
+            assert "over your channel to the market's router" in await quoted(file, env)
             second = await ran(file, "auto", env)
             assert spent_by(env) == before, "the second one opened or filled something"
             shown = await tally("purse", "show", "--json", env=env)
