@@ -30,10 +30,10 @@ TILES = """() => {
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """A product of its own, whose blocks take their time."""
+    """A product of its own, whose blocks take their time, and whose market has a router."""
     need_devnet()
     need_docker()
-    with product(tmp_path_factory.mktemp("slow"), block_ms=BLOCK_MS) as made:
+    with product(tmp_path_factory.mktemp("slow"), block_ms=BLOCK_MS, routes=True) as made:
         yield made
 
 
@@ -41,6 +41,12 @@ def height(running: Product) -> int:
     """Of the chain."""
     answer = httpx.get(f"{running.chain}/blocks/latest", timeout=30, trust_env=False)
     return int(answer.raise_for_status().json()["height"])
+
+
+def routed(running: Product) -> bool:
+    """Whether the market's router carries something."""
+    answer = httpx.get(f"{running.market}/v1/router", timeout=30, trust_env=False)
+    return answer.status_code == 200 and answer.json()["free"] > 0
 
 
 def taken(running: Product, tx: str) -> bool:
@@ -72,6 +78,7 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
     funded = height(running)
     sign_in(console)
+    until(lambda: routed(running), "the router's hop to the provider")
     page.goto("/channels")
     expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
     assert tiles(page)["Free in the wallet"] == 100_000_000
@@ -82,6 +89,8 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     expect(quoted).to_contain_text("The provider pays it", timeout=120 * SECONDS)
     for said in ("Starts", "at once", "You pay the network", "The smallest job that makes sense"):
         expect(quoted).to_contain_text(said)
+    expect(quoted).to_contain_text("Or over the market's router")
+    expect(quoted).to_contain_text("0.5 % of the price")
     assert both_themes(page) == []
     assert fits(page, 390)
     page.set_viewport_size({"width": 1280, "height": 900})

@@ -51,9 +51,14 @@ def product(
     resume_window: str = "10m",
     adapters: Sequence[str] = ("adapter",),
     block_ms: int = 500,
+    routes: bool = False,
 ) -> Iterator[Product]:
-    """Devnet, market and *adapters* under *home*; everything stops with the block."""
-    embedded = Embedded(home, simulate=simulate, block_ms=block_ms, resume_window=resume_window)
+    """Devnet, market (with a router, if it *routes*) and *adapters* under *home*; everything stops
+    with the block.
+    """
+    embedded = Embedded(
+        home, simulate=simulate, block_ms=block_ms, resume_window=resume_window, routes=routes
+    )
 
     async def start() -> None:
         embedded.prepare()
