@@ -27,7 +27,6 @@ from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Malformed, NotFound, Refusal
-from marketplace.domain.money.channel_stage import USABLE
 from marketplace.domain.money.keep import KEEP_MS
 from marketplace.domain.money.route.fee import with_fee
 from marketplace.domain.money.route.offer import SignedRouterOffer
@@ -198,8 +197,7 @@ def is_busy_hop(held: ChannelPayer) -> bool:
 
 
 def _usable(held: HopPayer) -> bool:
-    stands = held.facts.state in USABLE and bool(held.facts.open_tx)
-    return stands and not held.end_sent and not held.book.stopped
+    return held.facts.usable and not held.end_sent and not held.book.stopped
 
 
 def _hex(row: object, name: str) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from marketplace.client.jobs.core.state import OwnChannel, OwnLease
 from marketplace.client.payer.channel_payer import ChannelPayer
 from marketplace.client.payer.payers import Payers
-from marketplace.domain.money.channel_stage import USABLE, ChannelStage
+from marketplace.domain.money.channel_stage import ChannelStage
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class JobChannels:
         return [
             held
             for held in self.payers.all
-            if held.facts.keep_ms and held.facts.state in USABLE and held.facts.open_tx
+            if held.facts.keep_ms and held.facts.usable
             and not held.end_sent and not held.book.stopped and not held.facts.router
         ]  # fmt: skip
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from marketplace.client.net.link import market_of
 from marketplace.client.payer.journal import channels_in, peek
 from marketplace.client.payer.loaded import Loaded
-from marketplace.domain.money.channel_stage import USABLE
 
 
 def has_hop(folder: Path, market: str) -> bool:
@@ -19,5 +18,4 @@ def _pays(loaded: Loaded, market: str) -> bool:
     facts = loaded.facts
     if facts is None or not facts.router or market_of(facts.market) != market_of(market):
         return False
-    stands = facts.state in USABLE and bool(facts.open_tx)
-    return stands and not loaded.end_sent and not loaded.book.stopped
+    return facts.usable and not loaded.end_sent and not loaded.book.stopped

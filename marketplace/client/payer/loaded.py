@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marketplace.client.payer.decide import Book
-from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.money.channel_stage import USABLE, ChannelStage
 from marketplace.domain.money.keep import KEEP_MS
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.route.fee import with_fee
@@ -50,6 +50,11 @@ class ChannelFacts:
     def cost(self, approved: int) -> int:
         """What *approved* lovelace of a lease cost with the router's fee, if one pays for it."""
         return with_fee(approved, self.route_bps)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a further lease may be paid over it: it was opened, and is not ending."""
+        return self.state in USABLE and bool(self.open_tx)
 
     def to_json(self) -> dict[str, Any]:
         """For the journal and for ``--json``."""

@@ -28,7 +28,7 @@ from marketplace.client.payer.routed_payer import RoutedPayer
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.keys import Signer
-from marketplace.domain.money.channel_stage import USABLE, ChannelStage
+from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
 
@@ -277,7 +277,7 @@ class Payers:
         facts = known.facts
         if facts is None or known.end_sent or known.book.stopped:
             return False
-        begun = facts.state in USABLE and bool(facts.open_tx)
+        begun = facts.usable
         return bool(facts.keep_ms) and begun and self._ours(facts)
 
     async def take_routed(

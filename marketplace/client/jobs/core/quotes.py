@@ -63,9 +63,7 @@ class Quote:
         except (KeyError, ValueError) as error:
             raise Malformed(f"the quote's terms cannot be read: {error}") from error
         signed = either(SignedTerms(body, signature))
-        offer, direct = (
-            cast("dict[str, Any]", row.get(name) or {}) for name in ("offer", "direct")
-        )
+        offer, direct = _map(row, "offer"), _map(row, "direct")
         return Quote(
             signed=signed,
             terms=signed.verify_adapter(),
@@ -78,15 +76,21 @@ class Quote:
             allowance=want_int(offer.get("allowance", 0), "allowance"),
             minimum=want_int(offer.get("minimum", 0), "minimum"),
             route=read_route(signed, row.get("route")),
-            routed=_routed(row.get("routed")),
+            routed=_routed(_map(row, "routed")),
             direct_open=want_int(direct.get("consumer", 0), "consumer"),
         )
 
 
-def _routed(row: object) -> RouteFees | None:
-    if not row:
+def _map(row: dict[str, Any], name: str) -> dict[str, Any]:
+    value: object = row.get(name) or {}
+    if not isinstance(value, dict):
+        raise Malformed(f"the quote's {name} is no map")
+    return cast("dict[str, Any]", value)
+
+
+def _routed(told: dict[str, Any]) -> RouteFees | None:
+    if not told:
         return None
-    told = cast("dict[str, Any]", row)
     bps, most, once = (want_int(told.get(name), name) for name in ("route_bps", "fee", "hop_fee"))
     return RouteFees(told.get("carried") is True, bps, most, once)
 
