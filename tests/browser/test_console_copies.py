@@ -35,6 +35,7 @@ from tests.browser.support.product import SECONDS, Console, Product, until
 from tests.browser.support.rental import ask, sign_in
 from tests.browser.support.rental import pay as rent
 from tests.browser.support.wallet import Wallet
+from tests.ground import pay_before
 
 pytestmark = [pytest.mark.browser, pytest.mark.prove]
 ADA = 1_000_000
@@ -76,26 +77,31 @@ class Thief:
 
         return self._do(read)
 
-    def lay(self, view: ChannelView, lovelace: int, payer: Wallet) -> Utxo:
+    def lay(self, view: ChannelView, payer: Wallet) -> Utxo:
         """A copy of the channel, paid for by *payer*; once a block holds it."""
 
         async def work() -> Utxo:
-            keys = Keys(payer.payment, False, payer.stake.key_hash)
-            out = Out(view.utxo.address, lovelace, datum=stage_bytes(view.stage))
-            made = await pay(Desk(self.chain, keys), [out])
+            made = await pay(self._desk(payer), [_copy_of(view)])
             return next(u for u in made.made if u.datum is not None)
 
+        return self._in_a_block(work)
+
+    def copy_before(self, view: ChannelView) -> Utxo:
+        """A copy that lies before the channel in ledger order; the thief pays."""
+
+        async def work() -> Utxo:
+            desk = self._desk(Wallet("", KEY, KEY))
+            return await pay_before(desk, _copy_of(view), view.utxo.ref)
+
+        return self._in_a_block(work)
+
+    def _desk(self, payer: Wallet) -> Desk:
+        return Desk(self.chain, Keys(payer.payment, False, payer.stake.key_hash))
+
+    def _in_a_block(self, work: Callable[[], Awaitable[Utxo]]) -> Utxo:
         made = self._do(work)
         self.wait(made.ref)
         return made
-
-    def copy_before(self, view: ChannelView) -> Utxo:
-        """A copy that lies before the channel in ledger order."""
-        for _ in range(40):
-            copy = self.lay(view, 14 * ADA, Wallet("", KEY, KEY))
-            if copy.ref < view.utxo.ref:
-                return copy
-        raise AssertionError("no copy came before the channel")
 
     def claim_both(self, view: ChannelView, copy: Utxo, voucher: Voucher) -> Utxo:
         """One voucher from copy and channel, in one transaction; the copy's output, which comes
@@ -111,9 +117,7 @@ class Thief:
             done = await settle_planned(desk, plans.settle(snapshot, funds, batch), fresh, "both")
             return next(u for u in done.sent.made if u.datum is not None)
 
-        made = self._do(take)
-        self.wait(made.ref)
-        return made
+        return self._in_a_block(take)
 
     def top_up_of(self, view: ChannelView, utxo: Utxo, wallet: Wallet, amount: int) -> str:
         """What the market hands over: a top-up of *utxo* as if it were the channel."""
@@ -128,6 +132,10 @@ class Thief:
     def wait(self, ref: OutRef) -> None:
         """Until a block holds it."""
         until(lambda: self._do(self.chain.moves, ref.tx_id) is not None, "a block")
+
+
+def _copy_of(view: ChannelView) -> Out:
+    return Out(view.utxo.address, 14 * ADA, datum=stage_bytes(view.stage))
 
 
 @dataclass
@@ -205,7 +213,7 @@ def test_a_second_output_that_the_wallet_paid_for_ends_the_channel_and_nothing_m
 ) -> None:
     page = console.page
     with renting(running, console, wallet) as rented:
-        second = rented.thief.lay(rented.view(), 14 * ADA, wallet)
+        second = rented.thief.lay(rented.view(), wallet)
         asked = list(wallet.asked)
         page.get_by_label("Add (₳)").fill("5")
         page.get_by_role("button", name="Top up").click()

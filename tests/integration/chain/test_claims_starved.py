@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.core.events import Settled
-from marketplace.chain.actions.session import pay, settle_planned
+from marketplace.chain.actions.session import settle_planned
 from marketplace.chain.build import plans
 from marketplace.chain.build.plans import Batch, Move
 from marketplace.chain.channels.finder import ChannelEnded
@@ -20,6 +20,7 @@ from marketplace.chain.encoding.utxo import Utxo
 from marketplace.chain.transaction.outputs import Out
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.channel import Open, TopUp
+from tests.ground import pay_before
 from tests.integration.adapter.test_treasury import signed
 from tests.integration.support.chain import ADA, BY_HAND, Live, World, run
 from tests.integration.support.spam import Spammer, mint, starving
@@ -99,21 +100,11 @@ class Both:
 
 
 async def _copy_before(world: World, spam: Spammer) -> Utxo:
-    """A copy that claims to be claimed and whose reference sorts before the channel's.
-
-    References are hashes: the channel is moved until its own is the greater one, which costs a fee;
-    a new copy costs 4 ADA, so one is made only where the last sorts after nearly everything.
-    """
+    """A copy that claims to be claimed and whose reference sorts before the channel's."""
     body = stage_bytes(Open(spam.live.consts, SIGNED))
-    while True:
-        made = await pay(spam.desk, [Out(spam.tip.address, 4 * ADA, datum=body)])
-        mint(world)
-        copy = next(one for one in made.made if one.address == spam.tip.address)
-        for _ in range(10):
-            if copy.ref < spam.tip.ref:
-                return copy
-            await spam.top_up()
-            mint(world)
+    copy = await pay_before(spam.desk, Out(spam.tip.address, 4 * ADA, datum=body), spam.tip.ref)
+    mint(world)
+    return copy
 
 
 def test_claims_that_always_wait_keep_no_finish_out(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from marketplace.chain.node.submit import MemoryLog, send
 from marketplace.chain.transaction.outputs import Out
 from marketplace.chain.transaction.signing import Unsigned
 from marketplace.domain.money.channel import Close, Open
+from tests.ground import pay_before
 from tests.integration.support.chain import ADA, BY_HAND, Live, Provider, World, run
 from tests.integration.support.odd import rewritten
 from tests.integration.support.odd_stream import Stream
@@ -97,13 +98,8 @@ def odd(seed: int, count: int) -> list[dict[str, Any]]:
 async def copy_before(world: World, live: Live, lovelace: int) -> tuple[Utxo, Utxo]:
     """The channel, and a stranger's copy of it whose place comes before."""
     real = (await world.view(live)).utxo
-    for _ in range(60):
-        body = Out(real.address, lovelace, datum=stage_bytes(read_stage(real.datum or b"")))
-        made = await pay(world.desk("thief"), [body])
-        copy = next(u for u in made.made if u.datum is not None)
-        if copy.ref < real.ref:
-            return real, copy
-    raise AssertionError("no copy came before the channel")
+    body = Out(real.address, lovelace, datum=stage_bytes(read_stage(real.datum or b"")))
+    return real, await pay_before(world.desk("thief"), body, real.ref)
 
 
 async def claim_all(
