@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from marketplace.domain.errors import Conflict, Malformed
 from marketplace.market.base.records import Record
 from marketplace.store import sql
-from marketplace.store.database import create_engine, normal_url
+from marketplace.store.engines import create_engine, normal_url
 from marketplace.store.migrate import upgrade
 from marketplace.store.tables import ROWS
 

@@ -2,25 +2,22 @@
 
 Writes are grouped: whoever finds no commit under way takes what waits and commits it in one
 transaction, so a group costs a few round trips however many changes are in it. If the group fails
-for one change's sake it is halved until the culprit stands alone; the others commit. Reads by key
-are grouped in the same way.
+for one change's sake it is halved until the culprit stands alone; the others commit. Where a read
+costs a thread, those by key are grouped in the same way.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import anyio
 import anyio.to_thread
 import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from marketplace.domain.errors import Conflict, Malformed, TallyError
 from marketplace.domain.protocol import codec
@@ -28,14 +25,15 @@ from marketplace.market.base.group_commit import GroupCommit
 from marketplace.market.base.ports import Change, Clock, Ids
 from marketplace.market.base.records import Lock, Record, Sent
 from marketplace.store import sql
-from marketplace.store.errors import StoreFault, StoreFull
+from marketplace.store.engines import create_engine, normal_url
+from marketplace.store.errors import map_database
+from marketplace.store.reading import Reader
 from marketplace.store.reads import Reads
 from marketplace.store.rows import Inserts
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 GROUP: Final = 512
-READERS: Final = 8
 NOTIFY_LIMIT: Final = 7000  # PostgreSQL takes 8000 bytes a notification
 CHANNEL: Final = "tally"
 _OF_ONE: Final = (DataError, ValueError, OverflowError, TypeError)
@@ -66,9 +64,7 @@ class Database:
         self.clock, self.ids = clock, ids
         self.engine = create_engine(self.url)
         self.dialect = self.engine.dialect.name
-        self._reading = create_engine(self.url, reading=True)
-        self._reads = Reads(self._reading)
-        self._limit = anyio.CapacityLimiter(READERS)
+        self._reader = Reader(self.url)
         self._writes = GroupCommit(GROUP, self._write_group)
         self._gets = GroupCommit(GROUP, self._get_group)
         self._inserts = Inserts(self.engine.dialect)
@@ -93,11 +89,14 @@ class Database:
         self._tell(group)
 
     async def get(self, kind: type[R], *key: object) -> R | None:
-        """The record, or None. Questions that come together cost one thread, and one query for each
-        kind of record.
+        """The record, or None. In threads, questions that come together cost one of them, and one
+        query for each kind of record.
         """
         mine = _Asked(kind, key)
-        await self._gets.join(mine)
+        if self._reader.in_threads:
+            await self._gets.join(mine)
+        else:
+            await self._get_group([mine])
         if mine.error is not None:
             raise mine.error
         return cast("R | None", mine.found)
@@ -112,7 +111,7 @@ class Database:
         **where: object,
     ) -> list[R]:
         """See ``ports.Store.find``."""
-        return await self._read(lambda: self._reads.find(kind, where, order, after, limit))
+        return await self._reader.ask(lambda reads: reads.find(kind, where, order, after, limit))
 
     async def newest(
         self, kind: type[R], group: str, by: str, values: Sequence[object]
@@ -120,64 +119,31 @@ class Database:
         """See ``ports.Store.newest``."""
         if not values:
             return {}
-        return await self._read(lambda: self._reads.newest(kind, group, by, values))
+        return await self._reader.ask(lambda reads: reads.newest(kind, group, by, values))
 
     async def count(self, kind: type[Record], **where: object) -> int:
         """How many."""
-        return await self._read(lambda: self._reads.number(sql.counting(kind, where)))
+        return await self._reader.ask(lambda reads: reads.number(sql.counting(kind, where)))
 
     async def total(self, kind: type[Record], column: str, **where: object) -> int:
         """The sum of an integer column."""
-        return await self._read(lambda: self._reads.number(sql.summing(kind, column, where)))
+        return await self._reader.ask(lambda reads: reads.number(sql.summing(kind, column, where)))
 
     async def among(self, kind: type[Record], column: str, values: Sequence[object]) -> set[object]:
         """See ``ports.Store.among``."""
-        return await self._read(lambda: self._reads.among(kind, column, values))
+        return await self._reader.ask(lambda reads: reads.among(kind, column, values))
 
     async def ping(self) -> None:
         """StoreFault unless it answers."""
-        await self._read(lambda: self._reads.number(sa.select(sa.literal(1))))
+        await self._reader.ask(lambda reads: reads.number(sa.select(sa.literal(1))))
 
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
-        self._reading.dispose()
+        self._reader.close()
 
     async def _get_group(self, group: list[_Asked]) -> None:
-        await self._read(lambda: self._get_all(group))
-
-    def _get_all(self, group: list[_Asked]) -> None:
-        """Answer the whole group; where a key is one that no database can hold, each question by
-        itself, so that it is its asker's trouble only.
-        """
-        try:
-            self._answer(group)
-        except _OF_ONE as whole:
-            if len(group) == 1:
-                group[0].error = _of_one(whole)
-                return
-            for asked in group:
-                self._get_all([asked])
-
-    def _answer(self, group: list[_Asked]) -> None:
-        kinds: dict[type[Record], list[_Asked]] = {}
-        for asked in group:
-            kinds.setdefault(asked.kind, []).append(asked)
-        for kind, some in kinds.items():
-            found = self._reads.by_key(kind, [asked.key for asked in some])
-            for asked in some:
-                asked.found = found.get(asked.key)
-
-    async def _read(self, question: Callable[[], T]) -> T:
-        """In a thread of its own: readers do not wait for the writer."""
-
-        def work() -> T:
-            try:
-                return question()
-            except SQLAlchemyError as error:
-                raise map_database(error) from error
-
-        return await anyio.to_thread.run_sync(work, limiter=self._limit)
+        await self._reader.ask(lambda reads: _get_all(reads, group))
 
     def _tell(self, group: list[_Waiting]) -> None:
         topics = list(dict.fromkeys(t for w in group if w.error is None for t in _topics(w)))
@@ -250,6 +216,30 @@ class Database:
             topics = topics[count:]
 
 
+def _get_all(reads: Reads, group: list[_Asked]) -> None:
+    """Answer the whole group; where a key is one that no database can hold, each question by
+    itself, so that it is its asker's trouble only.
+    """
+    try:
+        _answer(reads, group)
+    except _OF_ONE as whole:
+        if len(group) == 1:
+            group[0].error = _of_one(whole)
+            return
+        for asked in group:
+            _get_all(reads, [asked])
+
+
+def _answer(reads: Reads, group: list[_Asked]) -> None:
+    kinds: dict[type[Record], list[_Asked]] = {}
+    for asked in group:
+        kinds.setdefault(asked.kind, []).append(asked)
+    for kind, some in kinds.items():
+        found = reads.by_key(kind, [asked.key for asked in some])
+        for asked in some:
+            asked.found = found.get(asked.key)
+
+
 def _of_one(error: Exception) -> TallyError:
     """Why this one change cannot be written, or this one key not be read."""
     if isinstance(error, Conflict):
@@ -278,70 +268,3 @@ def _greatest(kind: type[Record], records: list[Record]) -> list[Record]:
         if key not in best or getattr(best[key], by) < getattr(record, by):
             best[key] = record
     return list(best.values())
-
-
-def normal_url(url: str) -> str:
-    """``sqlite:///file`` or ``postgresql://…`` as the driver wants it."""
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            return "postgresql+psycopg://" + url.removeprefix(prefix)
-    return url
-
-
-def create_engine(url: str, *, reading: bool = False) -> Engine:
-    """An engine with the durability that money needs, set on every connection.
-
-    *reading*: connections in autocommit, never more than :data:`READERS`, given back as they are.
-    """
-    more: dict[str, Any] = {"pool_size": 4, "max_overflow": 12}
-    if reading:
-        more = {"pool_size": READERS, "max_overflow": 0, "pool_reset_on_return": None}
-        more["isolation_level"] = "AUTOCOMMIT"
-    if not url.startswith("sqlite"):
-        return sa.create_engine(url, pool_pre_ping=True, **more)
-    _owners_alone(url)
-    engine = sa.create_engine(url, **more)
-    event.listen(engine, "connect", _sqlite_pragmas)
-    if reading:
-        event.listen(engine, "connect", _read_only)
-    return engine
-
-
-def _owners_alone(url: str) -> None:
-    """The file holds jobs, logs and tokens' hashes: nobody else's to read, wherever it lies. SQLite
-    gives its write-ahead log the same mode (sqlite.org/wal.html).
-    """
-    path = sa.make_url(url).database
-    if path and path != ":memory:" and not path.startswith("file:"):
-        with contextlib.suppress(FileNotFoundError):  # a folder that is missing is told by SQLite
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            os.chmod(path, 0o600)
-
-
-def _sqlite_pragmas(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _read_only(connection: Any, _record: object) -> None:
-    connection.execute("PRAGMA query_only=ON")
-
-
-def map_database(error: SQLAlchemyError) -> TallyError:
-    """The one door through which the library's errors leave."""
-    if isinstance(error, IntegrityError):
-        return Conflict("the record exists")
-    if isinstance(error, DataError):
-        return Malformed("a value that no record can have")
-    kind = type(error.orig).__name__ if isinstance(error, DBAPIError) else type(error).__name__
-    fault = StoreFull if _is_full(error) else StoreFault
-    return fault(f"database: {kind}: {str(error).splitlines()[0][:200]}")
-
-
-def _is_full(error: SQLAlchemyError) -> bool:
-    """By the database's own code: SQLITE_FULL, or PostgreSQL's class 53 ``disk_full``."""
-    orig = error.orig if isinstance(error, DBAPIError) else None
-    told = (getattr(orig, "sqlite_errorname", None), getattr(orig, "sqlstate", None))
-    return told[0] == "SQLITE_FULL" or told[1] == "53100"

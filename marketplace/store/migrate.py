@@ -11,7 +11,8 @@ from alembic.config import Config
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from marketplace.store.database import create_engine, map_database, normal_url
+from marketplace.store.engines import create_engine, normal_url
+from marketplace.store.errors import map_database
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
 _LOCK: Final = 0x7A11  # any fixed number: PostgreSQL's advisory lock of this schema

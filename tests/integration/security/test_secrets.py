@@ -33,7 +33,7 @@ from marketplace.market.base.errors import HookKeyWrong, HooksOff
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Hook, Setting
 from marketplace.market.upkeep import operator
-from marketplace.store.database import create_engine, normal_url
+from marketplace.store.engines import create_engine, normal_url
 from marketplace.store.migrate import config, migrate
 from tests.fake_router import TX, FakeRouter
 from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working

@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 
-from marketplace.store.database import create_engine
+from marketplace.store.engines import create_engine
 from marketplace.store.migrate import config
 
 ROW = """INSERT INTO jobs (id, account, api_key, name, kind, spec, consumer_vkh, channels, state,

@@ -10,8 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
-from marketplace.store.database import map_database
-from marketplace.store.errors import StoreFault
+from marketplace.store.errors import StoreFault, map_database
 
 
 def sqlite_full(folder: Path) -> BaseException:
