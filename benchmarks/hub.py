@@ -180,7 +180,9 @@ _SPEC: Final = JobSpec(
 
 
 def run(jobs: int = JOBS, seconds: int = SECONDS) -> dict[str, Any]:
-    """Figures; times in ms, of reads in µs. ``refused`` is empty, or the figures are worth nothing. LoadLost."""
+    """Figures; times in ms, of reads in µs. ``refused`` is empty, or the figures are worth nothing.
+    LoadLost.
+    """
     folder = Path(tempfile.mkdtemp(prefix="tally-hub-"))
     try:
         return anyio.run(_measure, folder, jobs, seconds)
