@@ -73,7 +73,7 @@ async def test_the_loop_waits_for_nobodys_lock(file: Path) -> None:
             found.append(await reader.ask(asking(SHORT, where)))
 
         tasks.start_soon(read)
-        while len(where) < 2:  # asked anew in a thread, which waits for the lock
+        while len(where) < 2:  # noqa: ASYNC110  asked anew in a thread, which waits for the lock
             await anyio.sleep(0.01)
         writer.close()
     assert found == [1] and where == [True, False]
