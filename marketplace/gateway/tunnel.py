@@ -24,9 +24,15 @@ class Tunnel:
         self._hub, self._provider, self._lease, self._port = hub, provider, lease, port
         self._id = hub.market.ids.new("stream")
         self._send, self._receive = anyio.create_memory_object_stream[bytes](BUFFER)
+        self._stream = Stream(self._send, lease, provider)
+
+    @property
+    def error(self) -> str:
+        """Why it is over; empty for an ordinary end. In part a stranger's words."""
+        return self._stream.error
 
     async def __aenter__(self) -> Tunnel:
-        self._hub.streams[self._id] = Stream(self._send, self._lease, self._provider)
+        self._hub.streams[self._id] = self._stream
         if not self._hub.tell(self._provider, wire.StreamOpened(self._lease, self._id, self._port)):
             self._hub.streams.pop(self._id, None)
             self._close()

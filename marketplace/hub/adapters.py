@@ -32,6 +32,7 @@ class Stream:
     incoming: Any  # anyio memory object stream of bytes
     lease: str
     provider: str
+    error: str = ""  # why it was closed, in its adapter's words
 
 
 class AdapterHub:
@@ -162,6 +163,7 @@ class AdapterHub:
         await self.adapters.gone(provider)
         for name, stream in list(self.streams.items()):
             if stream.provider == provider:
+                stream.error = "the provider went away"
                 stream.incoming.close()
                 self.streams.pop(name, None)
 
@@ -174,10 +176,11 @@ class AdapterHub:
                 stream = self.streams.get(stream_id)
                 if stream is not None and stream.provider == provider:
                     await _feed(stream, data)
-            case wire.StreamClosed(_, stream_id):
+            case wire.StreamClosed(_, stream_id, error):
                 stream = self.streams.get(stream_id)
                 if stream is not None and stream.provider == provider:
                     del self.streams[stream_id]
+                    stream.error = error
                     stream.incoming.close()
             case wire.BlobWanted():
                 part = await self.blobs.part(provider, message)
@@ -225,4 +228,5 @@ async def _feed(stream: Stream, data: bytes) -> None:
         with anyio.fail_after(1):
             await stream.incoming.send(data)
     except (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        stream.error = "what it said was not taken in time"
         stream.incoming.close()

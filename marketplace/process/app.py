@@ -24,7 +24,7 @@ from marketplace.api.routes import (
 )
 from marketplace.api.schemas import document
 from marketplace.domain.protocol.codec import MAX_FRAME
-from marketplace.gateway import port_streams
+from marketplace.gateway import byte_stream, port_streams
 from marketplace.hub.sockets import Closed, Hub
 from marketplace.market.base.errors import RateLimited
 from marketplace.process.chain_supervisor import Gate
@@ -67,6 +67,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])
     app.include_router(port_streams.router)
+    app.include_router(byte_stream.router)
     _sockets(app, parts)
     document.install(app, problems.Problem)
     return app

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
@@ -169,6 +170,14 @@ class Proving(WebSocketsSansIOProtocol):
         cast(Config, self.config).lobby.leave(_address(self))
         super().connection_lost(exc)
 
+    async def send(self, message: ASGISendEvent) -> None:
+        """A refusal completes the handshake as well: it would be logged as this application's
+        error.
+        """
+        await super().send(message)
+        if self.close_sent and self.initial_response is not None:
+            self.handshake_complete = True
+
     def data_received(self, data: bytes) -> None:
         """Parsed in slices; what comes while a message waits for its reader waits as well."""
         self._unparsed += data
@@ -179,7 +188,7 @@ class Proving(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         """What has not shaken hands is let go of; the others are told."""
-        if self.handshake_initiated:
+        if self.handshake_initiated and self.initial_response is None:
             super().shutdown()
         else:
             self.transport.abort()

@@ -1,4 +1,4 @@
-"""``tally job``: quote, run, list, show, logs, open, exec, stop, outputs.
+"""``tally job``: quote, run, list, show, logs, open, forward, exec, stop, outputs.
 
 What pays is imported when it is called: reading a job takes none of the libraries that build
 transactions.
@@ -287,6 +287,28 @@ def open_service(
             elif one.auth != "public":
                 hint = "with a session or an API key: curl -H 'Authorization: Bearer …' ADDRESS"
                 out.print(hint, markup=False, style="dim")
+
+    _main(story)
+
+
+@app.command()
+def forward(
+    home: Home,
+    name: Name,
+    port: Annotated[int | None, typer.Argument(min=1, max=65_535, help="Which port.")] = None,
+    local: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port here; 0: a free one.")
+    ] = None,
+    market: MarketOption = DEFAULT_MARKET,
+    as_json: Json = False,
+) -> None:
+    """A port of a running job at 127.0.0.1, for any program that speaks TCP."""
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_forward
+
+        async with reading(Where(market, "", "", home)) as opened:
+            await job_forward.forward(opened, market, name, port, local, as_json)
 
     _main(story)
 

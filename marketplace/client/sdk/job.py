@@ -10,12 +10,14 @@ import os
 import posixpath
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from marketplace.client.net.answers import (
     DoneAnswer,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _POLL_S: Final = 0.3
+_log = structlog.get_logger("tally.client")
 
 
 class OutputRefused(Refusal):
@@ -258,6 +261,17 @@ class Job:
         answer = await self._http.post(f"/v1/jobs/{self.id}/exec", {"command": command})
         done = read(DoneAnswer, answer, "command")
         return done["exit_code"], done["output"]
+
+    def forward(
+        self, port: int, local: int = 0, told: Callable[[str], None] = _log.warning
+    ) -> AbstractAsyncContextManager[int]:
+        """``async with job.forward(5432) as local:`` a port of its workload at 127.0.0.1, over TCP:
+        the local port, *local* or a free one. *told* hears of connections that were refused or
+        broke off. OSError where *local* is taken.
+        """
+        from marketplace.client.sdk.forward import forwarding
+
+        return forwarding(self._http, self.id, port, local, told)
 
     async def outputs(self) -> list[OutputAnswer]:
         """What it gave back: path, sha256, size."""

@@ -13,7 +13,7 @@ faces. The payer goes on in the background between calls.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -140,6 +140,10 @@ class Job:
     def execute(self, command: list[str]) -> tuple[int, str]:
         """Run *command* inside the workload."""
         return self._portal.call(self._job.execute, command)
+
+    def forward(self, port: int, local: int = 0) -> AbstractContextManager[int]:
+        """``with job.forward(5432) as local:`` see :meth:`handle.Job.forward`."""
+        return self._portal.wrap_async_context_manager(self._job.forward(port, local))
 
     def outputs(self) -> list[OutputAnswer]:
         """What it gave back."""

@@ -33,7 +33,7 @@ class Bridge:
         match message:
             case wire.StreamOpened(lease, name):
                 self.open[name] = await anyio.connect_tcp("127.0.0.1", self.port)
-                self.tasks.start_soon(self._carry, lease, name)
+                self.tasks.start_soon(self._carry, lease, name, self.open[name])
             case wire.StreamData(_, name, data) if name in self.open:
                 await self.open[name].send(data)
             case wire.StreamClosed(_, name) if name in self.open:
@@ -41,9 +41,9 @@ class Bridge:
             case _:
                 pass
 
-    async def _carry(self, lease: str, name: str) -> None:
+    async def _carry(self, lease: str, name: str, stream: anyio.abc.SocketStream) -> None:
         try:
-            async for data in self.open[name]:
+            async for data in stream:
                 await self.fake.send(wire.StreamData(lease, name, data))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
