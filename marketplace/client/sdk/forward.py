@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+import structlog
 from anyio.abc import SocketAttribute, SocketStream
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -42,6 +43,11 @@ async def forwarding(
         tasks.start_soon(listener.serve, forward.carry)
         yield int(listener.extra(SocketAttribute.local_port))
         tasks.cancel_scope.cancel()
+
+
+def logged(why: str) -> None:
+    """Where nobody asked to hear why a connection broke off."""
+    structlog.get_logger("tally.client").warning("a forwarded connection", why=why)
 
 
 class _Forward:

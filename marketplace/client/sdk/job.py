@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from marketplace.client.net.answers import (
     DoneAnswer,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _POLL_S: Final = 0.3
-_log = structlog.get_logger("tally.client")
 
 
 class OutputRefused(Refusal):
@@ -263,15 +261,15 @@ class Job:
         return done["exit_code"], done["output"]
 
     def forward(
-        self, port: int, local: int = 0, told: Callable[[str], None] = _log.warning
+        self, port: int, local: int = 0, told: Callable[[str], None] | None = None
     ) -> AbstractAsyncContextManager[int]:
         """``async with job.forward(5432) as local:`` a port of its workload at 127.0.0.1, over TCP:
         the local port, *local* or a free one. *told* hears of connections that were refused or
-        broke off. OSError where *local* is taken.
+        broke off, which are logged otherwise. OSError where *local* is taken.
         """
-        from marketplace.client.sdk.forward import forwarding
+        from marketplace.client.sdk.forward import forwarding, logged
 
-        return forwarding(self._http, self.id, port, local, told)
+        return forwarding(self._http, self.id, port, local, told or logged)
 
     async def outputs(self) -> list[OutputAnswer]:
         """What it gave back: path, sha256, size."""
