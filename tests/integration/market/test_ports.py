@@ -43,8 +43,9 @@ class Bridge:
 
     async def _carry(self, lease: str, name: str, stream: anyio.abc.SocketStream) -> None:
         try:
-            async for data in stream:
-                await self.fake.send(wire.StreamData(lease, name, data))
+            async with stream:
+                async for data in stream:
+                    await self.fake.send(wire.StreamData(lease, name, data))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
         await self.fake.send(wire.StreamClosed(lease, name, ""))
