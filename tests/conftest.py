@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -20,3 +21,12 @@ def logs_as_they_are() -> Iterator[None]:
     """
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_open() -> Iterator[None]:
+    """What a file leaves open is told of when it is collected: at that file's end, so that no later
+    one is blamed.
+    """
+    yield
+    gc.collect()

@@ -340,8 +340,8 @@ class DockerRuntime:
         killer = threading.Timer(timeout_ms / 1000, self._end_exec, (api, made))
         killer.daemon = True
         kept = bytearray()
+        stream = api.exec_start(made, stream=True)
         try:
-            stream = api.exec_start(made, stream=True)
             killer.start()
             for piece in stream:
                 kept += piece[: limit - len(kept)]
@@ -349,6 +349,9 @@ class DockerRuntime:
                     self._end_exec(api, made)
         finally:
             killer.cancel()
+            # docker-py leaves this to its caller, and its own close() leaves the file of the
+            # socket open.
+            stream._response.close()
         code = api.exec_inspect(made)["ExitCode"]
         return ExecResult(137 if code is None else int(code), bytes(kept))
 

@@ -238,7 +238,7 @@ async def _hooks(tmp_path) -> None:
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
-    async with anyio.create_task_group() as tasks:
+    async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)
         async with open_market(tmp_path, allow_private_hooks=True) as (client, _, _):
             hook = {"url": f"http://127.0.0.1:{port}/hook", "kinds": ["QUOTED"]}

@@ -68,7 +68,7 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
         seen: list[bytes] = []
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+        async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
             job = await _serving(client, one, tasks, port)
             path = f"/p/{job}/8888/a b/c?x=1&token={_bearer(client)}"
@@ -101,7 +101,7 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
         seen: list[bytes] = []
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+        async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
             job = await _serving(client, one, tasks, port)
             session, asked = _bearer(client), {"expires_at_ms": 4_000_000_000_000}
@@ -151,7 +151,7 @@ def test_a_token_is_taken_from_an_address_only_where_a_browser_has_no_other_plac
         seen: list[bytes] = []
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+        async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
             job = await _serving(client, one, tasks, port)
             token = _bearer(client)
@@ -201,7 +201,7 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
         seen: list[bytes] = []
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+        async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, hostile)
             job = await _serving(client, one, tasks, port)
             token, prefix = _bearer(client), f"/p/{job}/8888"

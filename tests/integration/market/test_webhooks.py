@@ -48,12 +48,11 @@ async def server(got: Got, statuses: list[bytes]) -> AsyncIterator[str]:
             await stream.send(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n")
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with anyio.create_task_group() as tasks:
+    async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         yield f"http://127.0.0.1:{port}/hook"
         tasks.cancel_scope.cancel()
-    await listener.aclose()
 
 
 def test_a_kind_that_nothing_ever_is_is_refused(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_webhook_follows_no_redirect(tmp_path: Path) -> None:
 
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with anyio.create_task_group() as tasks:
+        async with listener, anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, serve)
             async with open_market(tmp_path, allow_private_hooks=True) as (_, inside, _adapter):
                 hook = Hook("hook_1", "a", f"http://127.0.0.1:{port}/x", [], 0)
