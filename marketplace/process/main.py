@@ -329,29 +329,29 @@ async def serve(config: Config) -> None:
     if not structlog.is_configured():  # standard output belongs to the command line
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     raise_file_limit()
-    door = listener(config.host, config.port)
-    port = int(door.getsockname()[1])
-    url = config.public_url or f"http://{config.host}:{port}"
-    async with running(config) as run:
-        run.parts.public_url, run.market.names = url, names_of(config, port)
-        await peers.announce(run.market, _inside(config, port))
-        app = build(run.parts, config.origins)
-        if config.console and find_spec(CONSOLE) is not None:
-            import_module(CONSOLE).install(app, run.parts)
-        server = _Server(server_config(app, forwarded_allow_ips=config.forwarded_allow_ips))
+    with listener(config.host, config.port) as door:
+        port = int(door.getsockname()[1])
+        url = config.public_url or f"http://{config.host}:{port}"
+        async with running(config) as run:
+            run.parts.public_url, run.market.names = url, names_of(config, port)
+            await peers.announce(run.market, _inside(config, port))
+            app = build(run.parts, config.origins)
+            if config.console and find_spec(CONSOLE) is not None:
+                import_module(CONSOLE).install(app, run.parts)
+            server = _Server(server_config(app, forwarded_allow_ips=config.forwarded_allow_ips))
 
-        def started() -> None:
-            log.info("serving", url=url)
-            if config.on_ready is not None:
-                known = run.parts.network_known
-                config.on_ready(url, run.market.settings.magic if known else 0)
+            def started() -> None:
+                log.info("serving", url=url)
+                if config.on_ready is not None:
+                    known = run.parts.network_known
+                    config.on_ready(url, run.market.settings.magic if known else 0)
 
-        server.on_started = started
-        with settled_memory():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_signals, server)
-                await server.serve(sockets=[door])
-                tasks.cancel_scope.cancel()
+            server.on_started = started
+            with settled_memory():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_signals, server)
+                    await server.serve(sockets=[door])
+                    tasks.cancel_scope.cancel()
 
 
 def names_of(config: Config, port: int) -> tuple[str, ...]:

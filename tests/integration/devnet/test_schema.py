@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,9 @@ def filled(folder: Path, cases: Collection[str] | None) -> Generator[Filled, Non
         world = World(served.devnet)
         for draft in (world.payment(), world.spend(), world.mint(), world.registered(LATE)):
             served.devnet.submit(draft.signed())
-        yield Filled(served, made)
+        chain = Filled(served, made)
+        with closing(chain.client):
+            yield chain
 
 
 def faults(chain: Filled) -> list[str]:
