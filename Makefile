@@ -89,18 +89,18 @@ sdk: install
 # their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
 BY_FILE := --dist loadfile
 
-# Warnings are errors (pyproject.toml) in `make unit`. These runs still warn, mostly of sockets that a test leaves
-# open: their warnings are shown.
+# Warnings are errors (pyproject.toml) in `make unit`, `integration` and `e2e`. The runs below that are marked with
+# this still warn, mostly of sockets that a test leaves open: their warnings are shown.
 SHOWN := -W default
 
 unit: install
 	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m 'not prove and not nightly and not gpu'
 
 integration: install docker packages
-	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 
 e2e: install docker packages
-	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
 
 prove: install docker packages generator
