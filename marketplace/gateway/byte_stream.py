@@ -16,7 +16,14 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from marketplace.api.http import problems, relay
 from marketplace.api.http.auth import Parts
-from marketplace.domain.errors import Conflict, NotFound, TallyError, Unauthenticated
+from marketplace.domain.errors import (
+    Conflict,
+    Fault,
+    NotFound,
+    Refusal,
+    TallyError,
+    Unauthenticated,
+)
 from marketplace.domain.work.job_machine import JobState
 from marketplace.gateway.tunnel import Tunnel
 from marketplace.market.accounts import access
@@ -25,9 +32,11 @@ from marketplace.market.base.records import Job
 from marketplace.market.jobs.jobs import owned_job
 
 router = APIRouter(include_in_schema=False)
+AGAIN_S: float = 30
 # Of a close: RFC 6455, sections 5.5 and 7.4.1, and the registry of its codes at IANA.
 _DONE: Final = 1000
 _ONLY_BYTES: Final = 1003
+_NO_MORE: Final = 1008  # "policy violation"
 _NO_MORE_BEHIND: Final = 1014  # "bad gateway"
 _REASON: Final = 123  # bytes at most
 
@@ -39,13 +48,17 @@ async def stream(job_id: str, port: int, socket: WebSocket) -> None:
     """
     parts = cast(Parts, socket.app.state.parts)
     try:
-        job = await _running(parts, job_id, port, _bearer(socket))
+        token = _bearer(socket)
+        job = await _running(parts, job_id, port, token)
         if far := await relay.target(socket, parts, job.provider):
             await relay.websocket(far, socket)
             return
         async with Tunnel(parts.hub, job.provider, job.lease, port) as tunnel:
             await socket.accept()
-            await _carry(tunnel, socket)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_stays_allowed, parts, job, port, token, socket)
+                await _carry(tunnel, socket)
+                tasks.cancel_scope.cancel()
     except TallyError as error:
         if socket.application_state is WebSocketState.CONNECTING:
             await socket.send_denial_response(problems.of(error))
@@ -69,6 +82,19 @@ async def _running(parts: Parts, job_id: str, port: int, token: str) -> Job:
     if job.state is not JobState.RUNNING:
         raise Conflict(f"the job is {job.state.name}, not RUNNING")
     return job
+
+
+async def _stays_allowed(parts: Parts, job: Job, port: int, token: str, socket: WebSocket) -> None:
+    """A key that is revoked, or over, ends what it has opened."""
+    while True:
+        await anyio.sleep(AGAIN_S)
+        try:
+            await _running(parts, job.id, port, token)
+        except Refusal as no:
+            await _close(socket, _NO_MORE, no.message)
+            return
+        except Fault:
+            continue  # nobody can say now: it is asked again
 
 
 async def _carry(tunnel: Tunnel, socket: WebSocket) -> None:
@@ -105,4 +131,5 @@ async def _outward(tunnel: Tunnel, socket: WebSocket) -> None:
 async def _close(socket: WebSocket, code: int, reason: str) -> None:
     """With as much of *reason* as a close can carry, of which a part may be a stranger's words."""
     shown = "".join(c if c.isprintable() else " " for c in reason)
-    await socket.close(code, shown.encode()[:_REASON].decode(errors="ignore"))
+    with suppress(RuntimeError):  # it is closed already
+        await socket.close(code, shown.encode()[:_REASON].decode(errors="ignore"))

@@ -20,6 +20,7 @@ from marketplace.client.sdk import forward
 from marketplace.client.sdk.forward import forwarding
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.parts import Port
+from marketplace.gateway import byte_stream
 from tests.fakes import FakeAdapter, seed, spec, until
 from tests.integration.market.test_faults import adapter, at_market, post
 from tests.integration.market.test_ports import Bridge
@@ -217,6 +218,31 @@ def test_nobody_else_gets_in(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
 
     anyio.run(run)
     assert "ASGI" not in capfd.readouterr().err  # a stranger writes no errors into the log
+
+
+def test_a_key_that_is_revoked_opens_nothing_and_keeps_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byte_stream, "AGAIN_S", 0.05)
+
+    async def run() -> None:
+        async with echoing() as port, running(tmp_path, port) as (client, _, job, _lease):
+            asked = {"name": "x", "verbs": ["jobs"], "expires_at_ms": 4 * 10**12}
+            key = (await client.post("/v1/keys", json=asked)).json()
+            headers = {"Authorization": f"Bearer {key['secret']}"}
+            async with connect(address(client, job), additional_headers=headers) as socket:
+                await socket.send(b"mine")
+                assert await socket.recv() == b"mine"
+                await anyio.sleep(0.2)  # it was asked for again meanwhile
+                await socket.send(b"still")
+                assert await socket.recv() == b"still"
+                assert (await client.delete(f"/v1/keys/{key['id']}")).status_code < 300
+                with pytest.raises(ConnectionClosed) as closed:
+                    await socket.recv()
+                assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+            assert await _refusal(address(client, job), headers) == (401, "UNAUTHENTICATED")
+
+    anyio.run(run)
 
 
 async def _refusal(where: str, headers: dict[str, str]) -> tuple[int, str]:
