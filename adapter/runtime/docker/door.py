@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,3 +45,16 @@ def connect(host: str = "", timeout_s: int = 30) -> Any:
 def address(host: str) -> str:
     """Where the daemon listens, as a URL."""
     return host or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+
+
+@contextmanager
+def streamed(stream: Any) -> Generator[Iterator[bytes]]:
+    """The pieces of docker-py's *stream*, whose connection ends with the block.
+
+    docker-py's own ``close`` ends the connection and leaves its socket open, in a cycle with the
+    answer that it came in: only the garbage collector would close it.
+    """
+    try:
+        yield stream
+    finally:
+        stream._response.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from adapter.runtime.docker.door import streamed
 from adapter.runtime.docker.stamps import milliseconds
 from adapter.runtime.logstore import LogStore
 from marketplace import disk
@@ -16,18 +17,19 @@ def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
     limit = int(container.labels.get("tally.log_kib", "1024")) << 10
     last = cursor.read_text() if cursor.exists() else ""
     since = int(milliseconds(last) or 0) // 1000 if last else None
-    stream = container.logs(stream=True, timestamps=True, since=since, follow=False)
+    found = container.logs(stream=True, timestamps=True, since=since, follow=False)
     fresh = bytearray()
     newest = last
-    for line in _lines(stream):
-        stamp, _, text = line.partition(b" ")
-        when = _sortable(stamp.decode(errors="replace"))
-        if when <= last:
-            continue
-        if len(fresh) >= 2 * limit:
-            break  # the rest is fetched by the next call
-        fresh += text
-        newest = when
+    with streamed(found) as stream:
+        for line in _lines(stream):
+            stamp, _, text = line.partition(b" ")
+            when = _sortable(stamp.decode(errors="replace"))
+            if when <= last:
+                continue
+            if len(fresh) >= 2 * limit:
+                break  # the rest is fetched by the next call
+            fresh += text
+            newest = when
     if fresh:
         logs.append(lease, bytes(fresh), limit)
         disk.write_whole(cursor, newest.encode())

@@ -39,7 +39,7 @@ from adapter.host.cgroup import Cgroups
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
 from adapter.runtime.docker.arguments import container_name, create_arguments
 from adapter.runtime.docker.config import DockerConfig
-from adapter.runtime.docker.door import connect, map_docker
+from adapter.runtime.docker.door import connect, map_docker, streamed
 from adapter.runtime.docker.images import bring, require_allowed
 from adapter.runtime.docker.logs import copy_new
 from adapter.runtime.docker.outages import Outages
@@ -340,18 +340,15 @@ class DockerRuntime:
         killer = threading.Timer(timeout_ms / 1000, self._end_exec, (api, made))
         killer.daemon = True
         kept = bytearray()
-        stream = api.exec_start(made, stream=True)
         try:
-            killer.start()
-            for piece in stream:
-                kept += piece[: limit - len(kept)]
-                if len(kept) >= limit:
-                    self._end_exec(api, made)
+            with streamed(api.exec_start(made, stream=True)) as pieces:
+                killer.start()
+                for piece in pieces:
+                    kept += piece[: limit - len(kept)]
+                    if len(kept) >= limit:
+                        self._end_exec(api, made)
         finally:
             killer.cancel()
-            # docker-py leaves this to its caller, and its own close() leaves the file of the
-            # socket open.
-            stream._response.close()
         code = api.exec_inspect(made)["ExitCode"]
         return ExecResult(137 if code is None else int(code), bytes(kept))
 

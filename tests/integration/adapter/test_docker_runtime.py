@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +121,34 @@ async def test_exec_is_bounded_in_time_and_output(runtime: DockerRuntime) -> Non
         )
         assert slow.exit_code == 137
         assert (await runtime.status(handle)).state is WorkloadState.RUNNING
+
+
+def connections() -> int:
+    """How many sockets this process holds."""
+    found = 0
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            found += one.readlink().name.startswith("socket:")
+    return found
+
+
+async def test_neither_a_command_nor_a_long_log_leaves_a_connection_open(
+    runtime: DockerRuntime,
+) -> None:
+    code = "import time; print(('x' * 999 + '\\n') * 2000 + 'end', flush=True); time.sleep(300)"
+    spec = images.python_spec(code, log_limit_kib=256)  # fetched in four parts
+    gc.collect()
+    held = connections()
+    gc.disable()  # what only the collector would close stays open, and is counted
+    try:
+        async with images.running(runtime, spec) as handle:
+            await images.until_log(runtime, handle, lambda said: said.endswith(b"end\n"))
+            done = await runtime.exec(handle, ("echo", "x"), 20_000, 100)
+            assert done.output == b"x\n"
+            runtime.client.close()  # with those that it keeps for its next calls
+            assert connections() == held
+    finally:
+        gc.enable()
 
 
 async def test_a_port_is_reached_through_the_host(runtime: DockerRuntime) -> None:
