@@ -158,7 +158,9 @@ async def in_the_midst_of_it(env: Env) -> None:
     again = before.keys() & now.keys()
     assert {seq: before[seq] for seq in again} == {seq: now[seq] for seq in again}
     both = before | now
-    assert sorted(both) == list(range(1, max(both) + 1)), "every receipt was answered"
+    # One that it had answered when it was killed, it may not have said any more.
+    unsaid = set(range(1, max(both) + 1)) - both.keys()
+    assert unsaid <= {max(before) + 1}, (before, now)
     assert [both[seq] for seq in sorted(both)] == sorted(both.values())
     assert (ended["reason"], ended["reconciled"]) == ("CANCELLED", True), str(after)
     assert ended["owed"] == ended["signed"] == max(now.values()) <= ended["ceiling"]
