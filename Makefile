@@ -89,8 +89,8 @@ sdk: install
 # their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
 BY_FILE := --dist loadfile
 
-# Warnings are errors (pyproject.toml) in `make unit`, `integration` and `e2e`. The runs below that are marked with
-# this still warn, mostly of sockets that a test leaves open: their warnings are shown.
+# Warnings are errors (pyproject.toml) in `make test` and `make prove`. The rarer runs that are marked with this show
+# theirs, mostly of sockets that a test leaves open.
 SHOWN := -W default
 
 unit: install
@@ -101,13 +101,13 @@ integration: install docker packages
 
 e2e: install docker packages
 	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
-	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu' $(SHOWN)
+	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 
 prove: install docker packages generator
-	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs $(SHOWN)
-	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SHOWN)
-	$(PYTEST) tests/e2e -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SHOWN)
-	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SHOWN)
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
+	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900
+	$(PYTEST) tests/e2e -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900
+	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages

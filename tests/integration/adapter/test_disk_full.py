@@ -218,7 +218,7 @@ def test_a_market_whose_disk_fills_up_refuses_and_loses_nothing_that_it_acknowle
             last = await adapter.tick(lease)
             await until(lambda: (tmp_path / "log").read_text().count("DISK_FULL") > said)
             process.kill()
-            process.wait()
+            process.communicate()
             paid, acked = adapter.paid(session.verify_key), acknowledged(adapter, last)
         other.unlink()
         with sqlite3.connect(folder / "market.db") as books:
@@ -233,7 +233,7 @@ def test_a_market_whose_disk_fills_up_refuses_and_loses_nothing_that_it_acknowle
                 assert len(found.json()["items"]) >= due.seq
         finally:
             process.kill()
-            process.wait()
+            process.communicate()
 
     with small(tmp_path / "small", 16_000) as folder:
         anyio.run(run, folder)

@@ -48,6 +48,7 @@ def test_the_walk_through_goes_all_the_way_and_a_second_run_deploys_nothing(tmp_
             assert process.wait(timeout=60) == 0
         finally:
             process.kill()
+            process.communicate()
         names = [
             s["step"] for s in steps if s["step"] != "please fund"
         ]  # said if the faucet is slow

@@ -40,7 +40,7 @@ def test_a_source_is_shown_with_its_time_and_charges_nobody(tmp_path: Path) -> N
         door = await anyio.create_tcp_listener(local_host="127.0.0.1")
         at = f"http://127.0.0.1:{door.extra(anyio.abc.SocketAttribute.local_port)}/ada"
         db = f"sqlite:///{tmp_path}/m.db"
-        async with anyio.create_task_group() as tasks:
+        async with door, anyio.create_task_group() as tasks:
             serving, stopped = anyio.CancelScope(), anyio.Event()
 
             async def serve() -> None:

@@ -35,13 +35,14 @@ def command(home: Path, chain_url: str) -> subprocess.Popen[str]:
     secret.write_text("a passphrase of the tests\n")
     secret.chmod(0o600)
     env = {**os.environ, "TALLY_PASSPHRASE_FILE": str(secret), "TALLY_LOG": "warning"}
-    return subprocess.Popen(
-        [
-            sys.executable, "-m", "marketplace.cli.main", "market", "serve", "--home", str(home),
-            "--port", "0", "--chain-url", chain_url, "--settle-every", "1s",
-        ],
-        stdout=subprocess.PIPE, stderr=(home / "log").open("a"), text=True, env=env,
-    )  # fmt: skip
+    with (home / "log").open("a") as log:
+        return subprocess.Popen(
+            [
+                sys.executable, "-m", "marketplace.cli.main", "market", "serve", "--home",
+                str(home), "--port", "0", "--chain-url", chain_url, "--settle-every", "1s",
+            ],
+            stdout=subprocess.PIPE, stderr=log, text=True, env=env,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def serving(home: Path, chain_url: str) -> Iterator[tuple[str, subprocess.Popen[
         yield str(json.loads(line)["url"]), process
     finally:
         process.terminate()
-        process.wait(SOON_S)
+        process.communicate(timeout=SOON_S)
 
 
 def refused(home: Path, chain_url: str) -> str:
@@ -65,7 +66,7 @@ def refused(home: Path, chain_url: str) -> str:
         assert process.wait(SOON_S) == 3, (home / "log").read_text()
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     return (home / "log").read_text()
 
 
