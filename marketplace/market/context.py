@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import structlog
 
+from marketplace.domain.app_origin import AppDomain
 from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
 from marketplace.market.base.bus import Bus
@@ -64,7 +65,8 @@ class NoPayers:
 @dataclass
 class Market:
     """Everything a use case may touch. *names*: the origins at which clients dial this market, its
-    public one first (``site.origin_of``); what they sign names one of them.
+    public one first (``site.origin_of``); what they sign names one of them. *apps*: under which
+    each port of a workload has an origin of its own; none: they are under the market's address.
     """
 
     store: Store
@@ -79,6 +81,7 @@ class Market:
     providers: Providers = field(default_factory=NoProviders)
     payers: Payers = field(default_factory=NoPayers)
     names: tuple[str, ...] = ()
+    apps: AppDomain | None = None
     hook_key: bytes = field(default=b"", repr=False)  # 32 bytes, or none: no webhooks
     has_chain: bool = False  # one is configured, be it away; else there is only the adapters' word
     paying: Paying = field(default_factory=Paying)

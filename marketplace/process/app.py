@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import Depends, FastAPI, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Scope
 from starlette.websockets import WebSocketDisconnect
 
 from marketplace.api.http import metrics, problems
@@ -18,13 +19,15 @@ from marketplace.api.routes import (
     jobfiles,
     jobs,
     leases,
+    ports,
     public,
     routing,
     spend,
 )
 from marketplace.api.schemas import document
 from marketplace.domain.protocol.codec import MAX_FRAME
-from marketplace.gateway import byte_stream, port_streams
+from marketplace.gateway import byte_stream, port_paths
+from marketplace.gateway.app_origins import AppSite, ByHost
 from marketplace.hub.sockets import Closed, Hub
 from marketplace.market.base.errors import RateLimited
 from marketplace.process.chain_supervisor import Gate
@@ -45,10 +48,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     app.add_middleware(Gate, parts=parts)
     app.add_middleware(metrics.Count)
     app.add_middleware(Bodies)
-    settings = parts.market.settings
-    app.add_middleware(
-        Crowd, most=settings.open_per_address, per_minute=settings.requests_per_minute
-    )
+    app.add_middleware(Crowd, addresses=parts.addresses)
     app.add_middleware(Told)
     if origins:
         app.add_middleware(
@@ -62,15 +62,28 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     app.include_router(public.health)  # whoever probes may add to the address what he likes
     for router in (
         public.router, account.router, spend.router, jobs.router, jobfiles.router, leases.router,
-        gangs.router,
+        gangs.router, ports.names, ports.router,
         channels.router, routing.router,
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])
-    app.include_router(port_streams.router)
+    app.include_router(port_paths.router)
     app.include_router(byte_stream.router)
     _sockets(app, parts)
     document.install(app, problems.Problem)
     return app
+
+
+def by_host(market: ASGIApp, parts: Parts) -> ASGIApp:
+    """*market* (with its pages), and the workloads' own origins beside it, within the same
+    limits.
+    """
+
+    def flows(_: Scope) -> bool:
+        return True
+
+    site: ASGIApp = Gate(AppSite(parts), parts)
+    site = Bodies(metrics.Count(site), flows)
+    return ByHost(market, Told(Crowd(site, parts.addresses, flows)), parts)
 
 
 def _sockets(app: FastAPI, parts: Parts) -> None:

@@ -25,7 +25,6 @@ from marketplace.api.http import metrics
 from marketplace.api.http.auth import Parts
 from marketplace.client.net.price_source import check
 from marketplace.domain.errors import TallyError
-from marketplace.domain.site import origins
 from marketplace.domain.work.job_machine import JobState
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
@@ -43,7 +42,8 @@ from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
 from marketplace.process import exchange, routing
-from marketplace.process.app import build
+from marketplace.process.addresses import apps_of, inside, names_of
+from marketplace.process.app import build, by_host
 from marketplace.process.chain_supervisor import (
     MAINNET,
     Connect,
@@ -75,10 +75,12 @@ class Config:
     *also_urls*: where clients dial it, which all that they sign for it names; without them, where
     it listens. *forwarded_allow_ips*: proxies whose ``X-Forwarded-For`` is believed (addresses or
     networks, with commas between; ``*`` is all). *internal_url*: where the market's other processes
-    reach this one. *connect*: brings the chain (and its network's magic), also when it is away at
-    the start; *ledger* is one that is there already; *route* opens this process's router, where it
-    is to have one. *hook_key*: 32 bytes that webhooks' secrets
-    are derived from; without it there are no webhooks. *price_url*: says what an ADA is worth
+    reach this one. *apps_url*: the domain under which each port of a workload has an origin of its
+    own (``https://apps.example``); without it, ``localhost`` where the market listens to this
+    machine alone, else none. *connect*: brings the chain (and its network's magic), also when it is
+    away at the start; *ledger* is one that is there already; *route* opens this process's router,
+    where it is to have one. *hook_key*: 32 bytes that webhooks' secrets are derived from; without
+    it there are no webhooks. *price_url*: says what an ADA is worth
     (``state.exchange``); none by default.
     """
 
@@ -89,6 +91,7 @@ class Config:
     public_url: str = ""
     also_urls: tuple[str, ...] = ()
     internal_url: str = ""
+    apps_url: str = ""
     origins: tuple[str, ...] = ()
     forwarded_allow_ips: str = "127.0.0.1"
     settings: Settings = field(default_factory=Settings)
@@ -334,11 +337,13 @@ async def serve(config: Config) -> None:
         url = config.public_url or f"http://{config.host}:{port}"
         async with running(config) as run:
             run.parts.public_url, run.market.names = url, names_of(config, port)
-            await peers.announce(run.market, _inside(config, port))
+            run.market.apps = apps_of(config, run.market.names, port)
+            await peers.announce(run.market, inside(config, port))
             app = build(run.parts, config.origins)
             if config.console and find_spec(CONSOLE) is not None:
                 import_module(CONSOLE).install(app, run.parts)
-            server = _Server(server_config(app, forwarded_allow_ips=config.forwarded_allow_ips))
+            both = by_host(app, run.parts)
+            server = _Server(server_config(both, forwarded_allow_ips=config.forwarded_allow_ips))
 
             def started() -> None:
                 log.info("serving", url=url)
@@ -352,34 +357,6 @@ async def serve(config: Config) -> None:
                     tasks.start_soon(_signals, server)
                     await server.serve(sockets=[door])
                     tasks.cancel_scope.cancel()
-
-
-def names_of(config: Config, port: int) -> tuple[str, ...]:
-    """The origins at which clients may dial this process, the public one first."""
-    told = [url for url in (config.public_url, *config.also_urls) if url]
-    if not config.public_url:
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        anywhere = config.host in ("", "0.0.0.0", "::")
-        hosts = ["127.0.0.1", *_own_hosts()] if anywhere else [host]
-        told = [f"http://{host}:{port}" for host in hosts] + told
-    return tuple(dict.fromkeys(name for url in told for name in origins(url)))
-
-
-def _own_hosts() -> list[str]:
-    """This machine's name and addresses, as far as it knows them itself."""
-    name = socket.gethostname()
-    try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
-    except OSError:
-        return [name]
-    return [name, *sorted(f"[{one}]" if ":" in one else one for one in found if "%" not in one)]
-
-
-def _inside(config: Config, port: int) -> str:
-    """Where the market's other processes reach this one: as told, or where it listens."""
-    host = config.host if config.host not in ("", "0.0.0.0", "::") else socket.gethostname()
-    host = f"[{host}]" if ":" in host else host
-    return (config.internal_url or f"http://{host}:{port}").rstrip("/")
 
 
 async def _signals(server: uvicorn.Server) -> None:

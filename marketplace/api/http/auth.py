@@ -11,7 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from marketplace.api.http.limits import Rates, client_of
+from marketplace.api.http.limits import Addresses, Rates, client_of
 from marketplace.domain.errors import Unauthenticated
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.outputs import Outputs
@@ -37,6 +37,8 @@ class Parts:
         self.hub, self.payers = hub, payers
         self.outputs = Outputs(market, hub, blobs)
         self.rates = Rates()
+        settings = market.settings
+        self.addresses = Addresses(settings.open_per_address, settings.requests_per_minute)
         self.public_url = ""
         self.mainnet = False
         self.ready = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -25,11 +26,18 @@ CROWDED_SECONDS: Final = 1.0
 UPLOAD_PACE: Final = 16 * 1024  # bytes a second
 REQUEST: Final = 1_024  # bytes that a request counts beside its body's, at the pace of strangers
 KEPT: Final = 50_000
+Flows = Callable[[Scope], bool]
+"""Whether a request is for a workload's port, to and from which any amount may flow."""
 
 
 def client_of(scope: Scope) -> str:
     """By what a request's or a socket's client is counted; ``?`` where it has no address."""
     return counted_as(str((scope.get("client") or ("", 0))[0])) or "?"
+
+
+def port_path(scope: Scope) -> bool:
+    """Whether the path is a port's, under the market's own address."""
+    return bool(scope["path"].startswith("/p/"))
 
 
 class Rates:
@@ -64,15 +72,15 @@ class Bodies:
     :data:`BODY_SECONDS`; uploads count their own bytes, and get as much longer as those bytes take
     at :data:`UPLOAD_PACE` a second. What flows to a workload's port may flow for ever."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, flows: Flows = port_path) -> None:
+        self.app, self.flows = app, flows
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        flows = scope["path"].startswith("/p/")
+        flows = self.flows(scope)
         upload = flows or scope["path"].startswith("/v1/blobs/")
         size, complete, started, begun = 0, False, False, anyio.current_time()
         refusal: TooLarge | None = None
@@ -117,26 +125,33 @@ class Bodies:
             await of(refusal)(scope, receive, send)
 
 
+class Addresses:
+    """What each network address has open in this process, and the pace that it keeps."""
+
+    def __init__(self, most: int, per_minute: int) -> None:
+        self.most = most
+        # Not below what two accounts of one address may ask together.
+        per_second = max(PER_SECOND, 2 * per_minute * REQUEST // 60)
+        self.pace = Pace(per_second, at_once=per_second)
+        self.open: dict[str, int] = {}
+
+
 class Crowd:
-    """ASGI middleware: at most *most* requests and sockets at once from one network address, so
+    """ASGI middleware: at most so many requests and sockets at once from one network address, so
     that streams and sockets which stay open are limited as well; and no more a second than the pace
     of strangers allows, which they wait for. Files and what flows to a port count their own bytes.
     """
 
-    def __init__(self, app: ASGIApp, most: int, per_minute: int) -> None:
-        self.app, self.most = app, most
-        # Not below what two accounts of one address may ask together.
-        per_second = max(PER_SECOND, 2 * per_minute * REQUEST // 60)
-        self.pace = Pace(per_second, at_once=per_second)
-        self._open: dict[str, int] = {}
+    def __init__(self, app: ASGIApp, addresses: Addresses, flows: Flows = port_path) -> None:
+        self.app, self.addresses, self.flows = app, addresses, flows
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one socket for as long as it lasts."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        address = client_of(scope)
-        if self._open.get(address, 0) >= self.most:
+        address, opened = client_of(scope), self.addresses.open
+        if opened.get(address, 0) >= self.addresses.most:
             # At once, and the refused would come again as fast as they can.
             await anyio.sleep(CROWDED_SECONDS)
             busy = RateLimited("too many open requests from one address", retry_after_ms=1000)
@@ -144,8 +159,8 @@ class Crowd:
             answer.headers["Connection"] = "close"
             await answer(scope, receive, send)
             return
-        self._open[address] = self._open.get(address, 0) + 1
-        uploads = scope["path"].startswith(("/p/", "/v1/blobs/"))
+        opened[address] = opened.get(address, 0) + 1
+        uploads = self.flows(scope) or scope["path"].startswith("/v1/blobs/")
 
         async def paced() -> Message:
             message = await receive()
@@ -158,11 +173,11 @@ class Crowd:
             await self._turn(address, 0, REQUEST)
             await self.app(scope, paced, send)
         finally:
-            self._open[address] -= 1
-            if not self._open[address]:
-                del self._open[address]
+            opened[address] -= 1
+            if not opened[address]:
+                del opened[address]
 
     async def _turn(self, address: str, size: int, each: int) -> None:
-        wait = self.pace.spend(address, size, anyio.current_time(), each)
+        wait = self.addresses.pace.spend(address, size, anyio.current_time(), each)
         if wait:
             await anyio.sleep(wait)

@@ -27,6 +27,7 @@ from marketplace.domain.errors import (
 )
 from marketplace.domain.signin import OtherMarket
 from marketplace.market.base.errors import (
+    AppOver,
     QuoteGone,
     RateLimited,
     TooLarge,
@@ -42,6 +43,7 @@ _STATUS: Final[tuple[tuple[type[TallyError], int], ...]] = (
     (OtherMarket, 401),
     (Forbidden, 403),
     (NotFound, 404),
+    (AppOver, 410),
     (Conflict, 409),
     (IllegalTransition, 409),
     (QuoteGone, 409),

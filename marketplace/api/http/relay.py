@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -48,9 +49,9 @@ async def target(caller: HTTPConnection, parts: Parts, provider: str) -> str:
     return url
 
 
-async def http(url: str, request: Request) -> Response:
+async def http(url: str, request: Request, host: str = "") -> Response:
     """*request* answered by the process at *url*, streamed both ways; :class:`Elsewhere` if it is
-    away.
+    away. *host*: the ``Host`` it is asked as, where that says what is meant; else its own.
     """
     client = httpx.AsyncClient(
         timeout=httpx.Timeout(None, connect=_CONNECT_S), trust_env=False, follow_redirects=False
@@ -59,7 +60,7 @@ async def http(url: str, request: Request) -> Response:
     asked = client.build_request(
         request.method,
         url + _path(request),
-        headers=_headers(request),
+        headers=[*_headers(request), *([("host", host)] if host else [])],
         content=request.stream() if has_body else None,
     )
     try:
@@ -86,14 +87,18 @@ async def http(url: str, request: Request) -> Response:
     return response
 
 
-async def websocket(url: str, socket: WebSocket) -> None:
-    """*socket* carried to the process at *url* for as long as both hold."""
+async def websocket(url: str, socket: WebSocket, host: str = "") -> None:
+    """*socket* carried to the process at *url* for as long as both hold; *host* as in
+    :func:`http`.
+    """
     offered = [s.strip() for s in socket.headers.get("sec-websocket-protocol", "").split(",")]
     spoken = [Subprotocol(name) for name in offered if name]
     headers = [(n, v) for n, v in _headers(socket) if not n.startswith(_HANDSHAKE)]
     try:
+        parts = urlsplit(url)
         async with connect(
-            "ws" + url.removeprefix("http") + _path(socket),
+            f"{'wss' if parts.scheme == 'https' else 'ws'}://{host or parts.netloc}{_path(socket)}",
+            host=parts.hostname, port=parts.port or (443 if parts.scheme == "https" else 80),
             additional_headers=headers, subprotocols=spoken or None, open_timeout=_CONNECT_S,
             compression=None, proxy=None, max_size=1 << 20,
         ) as far:  # fmt: skip

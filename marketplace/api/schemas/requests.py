@@ -197,6 +197,18 @@ class ReasonBody(Body):
     )
 
 
+class ShareBody(Body):
+    """How long a link opens a port."""
+
+    lasts_ms: int = Field(
+        default=86_400_000,
+        ge=60_000,
+        le=2_592_000_000,
+        examples=[7_200_000],
+        description="from now on, ms: 1 minute to 30 days",
+    )
+
+
 class ExecBody(Body):
     """A command to run inside the workload."""
 

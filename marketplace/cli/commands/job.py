@@ -1,4 +1,4 @@
-"""``tally job``: quote, run, list, show, logs, open, forward, exec, stop, outputs.
+"""``tally job``: quote, run, list, show, logs, exec, stop, outputs; ``job_ports`` has more.
 
 What pays is imported when it is called: reading a job takes none of the libraries that build
 transactions.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 import typer
 
+from marketplace.cli.commands import job_ports
+from marketplace.cli.commands.job_ports import Name, run_story
 from marketplace.cli.shared.consumer import answers, reading
 from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
@@ -29,7 +30,6 @@ from marketplace.cli.shared.options import (
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.prices import Exact, Prices, Source, prices
 from marketplace.cli.shared.printing import print_json, print_table
-from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import JOB_COLUMNS, JOB_DROP, job_row, show_job, show_quote
 from marketplace.cli.shared.wanted import (
@@ -52,13 +52,7 @@ app = typer.Typer(
     help="Quote, run, watch and stop jobs.", no_args_is_help=True, rich_markup_mode=None
 )
 
-Name = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
-
-
-def _main(story: Callable[[], Coroutine[Any, Any, int | None]]) -> None:
-    """Run *story*; its number is the exit code."""
-    code = guarded(lambda: anyio.run(story))
-    raise typer.Exit(code or DONE)
+app.add_typer(job_ports.app)  # unnamed: its commands are among these
 
 
 @app.command(cls=WithCommand)
@@ -106,7 +100,7 @@ def quote(
                 show_quote(answer, told, hop)
             told.tell()
 
-    _main(story)
+    run_story(story)
 
 
 @app.command(cls=WithCommand)
@@ -177,7 +171,7 @@ def run(
             return await run_gang(where, loaded, wish)
         return await run_job(where, loaded, wish)
 
-    _main(story)
+    run_story(story)
 
 
 @app.command("list")
@@ -202,7 +196,7 @@ def list_jobs(
             rows = [job_row(job) for job in jobs]
             print_table("jobs", JOB_COLUMNS, rows, whole=("job",), drop=JOB_DROP)
 
-    _main(story)
+    run_story(story)
 
 
 @app.command()
@@ -227,7 +221,7 @@ def show(
         else:
             show_job(view, market, await prices(exact, price_url))
 
-    _main(story)
+    run_story(story)
 
 
 @app.command()
@@ -254,63 +248,7 @@ def logs(
                     sys.stdout.write(line + "\n")
                     sys.stdout.flush()
 
-    _main(story)
-
-
-@app.command("open")
-def open_service(
-    home: Home,
-    name: Name,
-    port: Annotated[
-        int | None, typer.Argument(min=1, max=65_535, help="Which port, where it has several.")
-    ] = None,
-    market: MarketOption = DEFAULT_MARKET,
-    browser: Annotated[bool, typer.Option(help="Open the page, where there is a browser.")] = True,
-    as_json: Json = False,
-) -> None:
-    """Where a running service is, and its page in a browser."""
-    where = Where(market, "", "", home)
-
-    async def story() -> None:
-        from marketplace.cli.commands import job_open
-
-        async with reading(where) as opened:
-            view = await opened.job(name).refresh()
-            one, url = job_open.chosen(market, view, port)
-            if as_json:
-                print_json({"job": name, "port": one.port, "auth": one.auth, "url": url})
-                return
-            out.print(url, markup=False, soft_wrap=True)
-            if browser and job_open.has_browser():
-                if not await job_open.open_page(opened.http, home, one, url, name):
-                    out.print("no browser could be started", style="dim")
-            elif one.auth != "public":
-                hint = "with a session or an API key: curl -H 'Authorization: Bearer …' ADDRESS"
-                out.print(hint, markup=False, style="dim")
-
-    _main(story)
-
-
-@app.command()
-def forward(
-    home: Home,
-    name: Name,
-    port: Annotated[int | None, typer.Argument(min=1, max=65_535, help="Which port.")] = None,
-    local: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="The port here; 0: a free one.")
-    ] = None,
-    market: MarketOption = DEFAULT_MARKET,
-    as_json: Json = False,
-) -> None:
-    """A port of a running job at 127.0.0.1, for any program that speaks TCP."""
-
-    async def story() -> None:
-        from marketplace.cli.commands import job_forward
-
-        async with reading(Where(market, "", "", home)) as opened:
-            await job_forward.forward(opened, market, name, port, local, as_json)
-
-    _main(story)
+    run_story(story)
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
@@ -332,7 +270,7 @@ def execute(
         sys.stdout.flush()
         return code
 
-    _main(story)
+    run_story(story)
 
 
 @app.command()
@@ -363,7 +301,7 @@ def stop(
         else:
             out.print(f"{job.state} {job.reason}: {show_ada(job.spent)}", markup=False)
 
-    _main(story)
+    run_story(story)
 
 
 @app.command()
@@ -396,4 +334,4 @@ def outputs(
             columns = ("path", "bytes", "sha256")
             print_table("outputs", columns, rows, whole=("sha256",), drop=("bytes",))
 
-    _main(story)
+    run_story(story)

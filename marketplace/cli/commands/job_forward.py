@@ -16,7 +16,7 @@ async def forward(
 ) -> None:
     """Until the job has ended, or somebody interrupts it."""
     job = opened.job(name)
-    one, _ = chosen(market, await job.refresh(), port)
+    one = chosen(market, await job.refresh(), port)
     at = one.port if local is None else local
     async with job.forward(one.port, at, _told) as there:
         if as_json:

@@ -1,8 +1,9 @@
 """``tally job open``: the address of a service, and the page in a browser.
 
 A browser can say who it is by the address alone at its first load, and the arguments of a process
-are read by whoever is on the machine. So the browser is given a file that only this user reads; in
-it stands a key of its own that lasts half a day, has no budget and may do nothing but ``jobs``.
+are read by whoever is on the machine. So the browser is given a file that only this user reads. In
+it stands a ticket for the port's own origin; where the market has none, a key that lasts half a
+day, has no budget and may do nothing but ``jobs``.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 
-from marketplace.cli.shared.services import services
+from marketplace.cli.shared.services import Service, services
 from marketplace.client.net.answers import JobAnswer, NewKeyAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
+from marketplace.client.sdk.ports import JobPort
 from marketplace.disk import private_folder
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work.parts import Port
 
 LASTS_MS: Final = 12 * 3_600_000
 READ_S: Final = 10.0  # until then a browser that was started has read its file
@@ -39,19 +40,19 @@ class NotRunning(Refusal):
     remedy = "wait until it runs: `tally job show ID` says where it stands"
 
 
-def chosen(market: str, view: JobAnswer, port: int | None) -> tuple[Port, str]:
-    """The port that is meant, and its address; a refusal names those that there are."""
+def chosen(market: str, view: JobAnswer, port: int | None) -> Service:
+    """The port that is meant; a refusal names those that there are."""
     found = services(market, view)
     if not found:
         raise Malformed(f"{view['id']} has no ports: a job of kind `service` has")
-    several = ", ".join(str(one.port) for one, _ in found)
+    several = ", ".join(str(one.port) for one in found)
     if port is None and len(found) > 1:
         raise Malformed(f"{view['id']} has several ports: name one of {several}")
-    for one, url in found:
+    for one in found:
         if port in (None, one.port):
             if view["state"] != "RUNNING":
                 raise NotRunning(f"{view['id']} is {view['state']}")
-            return one, url
+            return one
     raise Malformed(f"{view['id']} has no port {port}: name one of {several}")
 
 
@@ -66,12 +67,15 @@ def has_browser() -> bool:
     return True
 
 
-async def open_page(http: Http, home: Path, one: Port, url: str, job: str) -> bool:
+async def open_page(http: Http, home: Path, one: Service, job: str) -> bool:
     """The page in a browser; whether one was started."""
     if one.auth == "public":
-        return await anyio.to_thread.run_sync(webbrowser.open, url)
-    key = await page_key(http, f"open {job}:{one.port}")
-    file = await anyio.to_thread.run_sync(_written, home, f"{url}?token={quote(key)}")
+        return await anyio.to_thread.run_sync(webbrowser.open, one.url)
+    if one.own:
+        entrance = await JobPort(http, job, one.port).ticket()
+    else:
+        entrance = f"{one.url}?token={quote(await page_key(http, f'open {job}:{one.port}'))}"
+    file = await anyio.to_thread.run_sync(_written, home, entrance)
     try:
         started = await anyio.to_thread.run_sync(webbrowser.open, file.as_uri())
         if started:

@@ -263,8 +263,8 @@ async def _stop_on_signal(job: Job, screen: _Screen) -> None:
 async def _logs(market: str, job: Job, screen: _Screen) -> None:
     view = await job.running()
     if view["state"] == "RUNNING":
-        for _, url in services(market, view):
-            screen.bar.console.print(f"service {url}", markup=False, soft_wrap=True)
+        for one in services(market, view):
+            screen.bar.console.print(f"service {one.url}", markup=False, soft_wrap=True)
     async for line in job.logs():
         screen.line(line)
     screen.printed.set()

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from marketplace.client.net.answers import JobAnswer
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.parts import Port
 
 
-def services(market: str, view: JobAnswer) -> list[tuple[Port, str]]:
-    """Each port of a job, and its address at *market*."""
-    ports = JobSpec.from_wire(view["spec"]).ports
-    return [(one, f"{market.rstrip('/')}/p/{view['id']}/{one.port}/") for one in ports]
+@dataclass(frozen=True)
+class Service:
+    """A port of a job and its address; *own*: at an origin of its own, not under the market's."""
+
+    port: int
+    auth: str
+    url: str
+    own: bool
+
+
+def services(market: str, view: JobAnswer) -> list[Service]:
+    """Each port of a job, as *market* reaches it."""
+    own = {one["port"]: one["url"] for one in view.get("ports", [])}
+    return [
+        Service(
+            one.port,
+            one.auth,
+            own.get(one.port) or f"{market.rstrip('/')}/p/{view['id']}/{one.port}/",
+            bool(own.get(one.port)),
+        )
+        for one in JobSpec.from_wire(view["spec"]).ports
+    ]

@@ -39,7 +39,7 @@ def show_job(view: JobAnswer, market: str, prices: Prices = Prices()) -> None:
     service that runs, where it is reached at *market*.
     """
     runs = view["state"] == "RUNNING"
-    found = [("service", url) for _, url in services(market, view)] if runs else []
+    found = [("service", one.url) for one in services(market, view)] if runs else []
     _facts(f"{view['name'] or 'job'}  {view['id']}", [*_job_facts(view, prices), *found])
     if moves := view["transactions"]:
         out.print()

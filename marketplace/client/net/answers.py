@@ -166,6 +166,14 @@ class TransactionAnswer(TypedDict):
     fee: int
 
 
+class PortAnswer(TypedDict):
+    """A port of a job; *url* is empty where the market has no domain for addresses of their own."""
+
+    port: int
+    auth: str
+    url: str
+
+
 class JobAnswer(TypedDict):
     """A job as its market shows it. Money in lovelace, times in ms since 1970 (0: not yet),
     *unit_ms* in ms of one whole GPU or core. *spec* and *quote* are checked where they are used:
@@ -179,6 +187,7 @@ class JobAnswer(TypedDict):
     reason: str
     message: str
     needs: str
+    ports: NotRequired[list[PortAnswer]]  # a market of before knew none
     created_at_ms: int
     started_at_ms: int
     finished_at_ms: int
@@ -239,6 +248,32 @@ class GangAnswer(TypedDict):
 
     id: str
     members: list[JobAnswer]
+
+
+class TicketAnswer(TypedDict):
+    """What opens a port in one browser."""
+
+    url: str
+
+
+class ShareAnswer(TypedDict):
+    """A link that opens a port until then, ms since 1970."""
+
+    id: str
+    port: int
+    expires_at_ms: int
+
+
+class NewShareAnswer(ShareAnswer):
+    """And the link itself; None in a repetition."""
+
+    url: str | None
+
+
+class SharesAnswer(TypedDict):
+    """The links that open a port."""
+
+    items: list[ShareAnswer]
 
 
 class LeaseAnswer(TypedDict):

@@ -32,6 +32,7 @@ from marketplace.client.net.answers import (
 )
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import AnswerUnreadable, read
+from marketplace.client.sdk.ports import JobPort
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
 from marketplace.domain.money.invoice.bill import Invoice
@@ -270,6 +271,10 @@ class Job:
         from marketplace.client.sdk.forward import forwarding, logged
 
         return forwarding(self._http, self.id, port, local, told or logged)
+
+    def port(self, port: int) -> JobPort:
+        """A port of its workload: a ticket for a browser, links to share."""
+        return JobPort(self._http, self.id, port)
 
     async def outputs(self) -> list[OutputAnswer]:
         """What it gave back: path, sha256, size."""

@@ -26,6 +26,7 @@ from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.net.answers import (
     ExplainAnswer,
     JobAnswer,
+    NewShareAnswer,
     OfferAnswer,
     OutputAnswer,
     QuoteAnswer,
@@ -34,6 +35,7 @@ from marketplace.client.net.answers import (
 from marketplace.client.sdk import job as handle
 from marketplace.client.sdk import market
 from marketplace.client.sdk.job import KeptChannel
+from marketplace.client.sdk.ports import DAY_MS
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.money.evidence import Evidence
 from marketplace.domain.money.invoice.bill import Invoice
@@ -144,6 +146,10 @@ class Job:
     def forward(self, port: int, local: int = 0) -> AbstractContextManager[int]:
         """``with job.forward(5432) as local:`` see :meth:`handle.Job.forward`."""
         return self._portal.wrap_async_context_manager(self._job.forward(port, local))
+
+    def share(self, port: int, lasts_ms: int = DAY_MS) -> NewShareAnswer:
+        """A link that opens a port of its workload to whoever has it."""
+        return self._portal.call(self._job.port(port).share, lasts_ms)
 
     def outputs(self) -> list[OutputAnswer]:
         """What it gave back."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Unauthenticated
+from marketplace.domain.errors import Forbidden, Malformed, NotFound, Unauthenticated
 from marketplace.domain.signin import OtherMarket, SignIn
 from marketplace.domain.site import origin_of
 from marketplace.market.base.errors import MonthSpent, OverBudget, Suspended
@@ -114,53 +113,33 @@ async def admit(market: Market, message: str, address: str, account: str) -> tup
 
 async def caller_of(market: Market, token: str) -> Caller:
     """Whose token or API key this is. Unauthenticated, Suspended."""
-    return await _holder(market, digest(token), token.startswith(KEY_PREFIX + "s_"))
+    return await holder(market, digest(token), is_session(token))
 
 
-async def _holder(market: Market, hashed: str, session: bool) -> Caller:
+def is_session(token: str) -> bool:
+    """Whether *token* is a signed-in session's, and no API key."""
+    return token.startswith(KEY_PREFIX + "s_")
+
+
+async def holder(market: Market, hashed: str, session: bool) -> Caller:
+    """Whose session, or API key, has this sha256. Unauthenticated, Suspended."""
     now = market.now
     if session:
         login = await market.store.get(Login, hashed)
         if login is None or not login.account or now >= login.expires_ms:
             raise Unauthenticated("the session is over; sign in again")
-        return Caller(await _standing(market, login.account), frozenset(VERBS))
+        return Caller(await standing(market, login.account), frozenset(VERBS))
     found = await market.store.find(ApiKey, hash=hashed, limit=1)
     if not found or found[0].revoked_ms:
         raise Unauthenticated("no such API key")
     key = found[0]
     if now >= key.expires_ms:
         raise Unauthenticated("the API key has expired")
-    return Caller(await _standing(market, key.account), frozenset(key.verbs), key)
+    return Caller(await standing(market, key.account), frozenset(key.verbs), key)
 
 
-async def port_token(market: Market, token: str, job: str, port: int) -> str:
-    """A token that opens this one port of this one job and nothing else, for as long as *token* (a
-    session's or a key's) itself does: what a browser keeps of it while a stranger's page is shown.
-    """
-    made = f"{KEY_PREFIX}p_" + digest(f"tally/port/v1 {token} {job} {port}")
-    if await market.store.get(Login, digest(made)) is None:
-        kind = "s" if token.startswith(KEY_PREFIX + "s_") else "k"
-        expires = market.now + market.settings.token_ttl_ms
-        login = Login(digest(made), f"port {job} {port} {kind}", digest(token), expires)
-        with suppress(Conflict):  # made by another request at this instant
-            await market.store.apply(Change(puts=[login]))
-    return made
-
-
-async def port_caller(market: Market, token: str, job: str, port: int) -> Caller:
-    """Who opened this port with :func:`port_token`, if he still could. Unauthenticated,
-    Suspended.
-    """
-    known = await market.store.get(Login, digest(token))
-    place, _, kind = known.address.rpartition(" ") if known is not None else ("", "", "")
-    if known is None or place != f"port {job} {port}" or market.now >= known.expires_ms:
-        raise Unauthenticated(
-            "this port was not opened here, or too long ago: open it from its job"
-        )
-    return await _holder(market, known.account, kind == "s")
-
-
-async def _standing(market: Market, account: str) -> str:
+async def standing(market: Market, account: str) -> str:
+    """*account*, if it is one and may do anything. Unauthenticated, Suspended."""
     known = await market.store.get(Account, account)
     if known is None:
         raise Unauthenticated("no such account")

@@ -64,6 +64,34 @@ class TooManyQueued(Refusal):
     remedy = "wait until some are placed, or stop some"
 
 
+class TooManyShares(Refusal):
+    """The account has as many shared links as this market keeps for one."""
+
+    code = "TOO_MANY_SHARES"
+    remedy = "end some: `tally job share ID PORT --list` shows them"
+
+
+class NoAppDomain(Refusal):
+    """Ports have no addresses of their own here."""
+
+    code = "NO_APP_DOMAIN"
+    remedy = "reach the port at /p/JOB/PORT/; the operator: see --apps-url"
+
+
+class AppStarting(Fault):
+    """A page is to come: its job waits for a place or its start."""
+
+    code = "APP_STARTING"
+    remedy = "wait a little and load it again; the job's page says how far it is"
+
+
+class AppOver(Refusal):
+    """A page was here: its job has ended."""
+
+    code = "APP_OVER"
+    remedy = "start the job again: it will have an address of its own"
+
+
 class OtherPurse(Refusal):
     """What comes home from a channel would go to another key than the account's."""
 

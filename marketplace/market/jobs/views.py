@@ -89,6 +89,14 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "reason": job.reason,
         "message": job.message,
         "needs": job.needs,
+        "ports": [
+            {
+                "port": one.port,
+                "auth": one.auth,
+                "url": f"{market.apps.origin(job.id, one.port)}/" if market.apps else "",
+            }
+            for one in job.parsed.ports
+        ],
         "created_at_ms": job.created_ms,
         "updated_at_ms": job.updated_ms,
         "spec": job.spec,

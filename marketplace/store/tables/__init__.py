@@ -9,7 +9,13 @@ from __future__ import annotations
 from sqlmodel import SQLModel
 
 from marketplace.market.base import records
-from marketplace.store.tables.accounts import AccountRow, ApiKeyRow, LoginRow, StandingRow
+from marketplace.store.tables.accounts import (
+    AccountRow,
+    ApiKeyRow,
+    LoginRow,
+    ShareRow,
+    StandingRow,
+)
 from marketplace.store.tables.hooks import DeliveryRow, HookRow
 from marketplace.store.tables.jobs import (
     BlobRow,
@@ -35,6 +41,7 @@ from marketplace.store.tables.operations import (
 ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Account: AccountRow,
     records.Login: LoginRow,
+    records.Share: ShareRow,
     records.ApiKey: ApiKeyRow,
     records.OfferRecord: OfferRow,
     records.Job: JobRow,

@@ -47,6 +47,20 @@ class ApiKeyRow(SQLModel, table=True):
     version: int
 
 
+class ShareRow(SQLModel, table=True):
+    """:class:`records.Share`."""
+
+    __tablename__ = "shares"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    id: str = as_key()
+    hash: str = Field(unique=True)
+    account: str = Field(index=True)
+    job: str = Field(index=True)
+    port: int
+    key: str
+    created_ms: int = as_big()
+    expires_ms: int = as_big(index=True)
+
+
 class StandingRow(SQLModel, table=True):
     """:class:`records.Standing`."""
 

@@ -70,8 +70,8 @@ def test_a_port_is_reached_over_http(tmp_path) -> None:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
-            job = await _serving(client, one, tasks, port)
-            path = f"/p/{job}/8888/a b/c?x=1&token={_bearer(client)}"
+            job = await serving(client, one, tasks, port)
+            path = f"/p/{job}/8888/a b/c?x=1&token={bearer(client)}"
             async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as browser:
                 answer = await browser.get(path, headers={"Cookie": "theirs=1"})
                 assert (answer.status_code, answer.text) == (200, "hello"), answer.text
@@ -103,8 +103,8 @@ def test_a_ports_cookie_opens_that_port_alone(tmp_path) -> None:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
-            job = await _serving(client, one, tasks, port)
-            session, asked = _bearer(client), {"expires_at_ms": 4_000_000_000_000}
+            job = await serving(client, one, tasks, port)
+            session, asked = bearer(client), {"expires_at_ms": 4_000_000_000_000}
             made = {"name": "k", "verbs": ["jobs"], **asked}
             key = (await client.post("/v1/keys", json=made)).json()
             cookies: dict[str, str] = {}
@@ -153,8 +153,8 @@ def test_a_token_is_taken_from_an_address_only_where_a_browser_has_no_other_plac
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
             tasks.start_soon(listener.serve, lambda stream: page(stream, seen))
-            job = await _serving(client, one, tasks, port)
-            token = _bearer(client)
+            job = await serving(client, one, tasks, port)
+            token = bearer(client)
             paths = (await client.get("/openapi.json")).json()["paths"]
             values = {"job_id": job, "session_vk": "0" * 64, "lease_id": "lease_0"}
             taken: set[str] = set()
@@ -201,10 +201,11 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
         seen: list[bytes] = []
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with listener, at_market(tmp_path, adapter("one")) as (client, _, tasks, one):
+        async with listener, at_market(tmp_path, adapter("one")) as (client, market, tasks, one):
             tasks.start_soon(listener.serve, hostile)
-            job = await _serving(client, one, tasks, port)
-            token, prefix = _bearer(client), f"/p/{job}/8888"
+            market.market.apps = None  # else a person is sent on to the port's own origin
+            job = await serving(client, one, tasks, port)
+            token, prefix = bearer(client), f"/p/{job}/8888"
             async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as browser:
                 browser.headers["Accept"] = "text/html,*/*"
                 answer = await browser.get(f"{prefix}/a%20b?x=1&%74oken={token}")
@@ -238,9 +239,9 @@ def test_a_port_is_reached_by_websocket(tmp_path) -> None:
             at_market(tmp_path, adapter("one")) as (client, _, tasks, one),
         ):
             port = next(iter(server.sockets)).getsockname()[1]
-            job = await _serving(client, one, tasks, port)
+            job = await serving(client, one, tasks, port)
             base = str(client.base_url).rstrip("/").replace("http", "ws", 1)
-            async with connect(f"{base}/p/{job}/8888/ws?token={_bearer(client)}") as socket:
+            async with connect(f"{base}/p/{job}/8888/ws?token={bearer(client)}") as socket:
                 assert await socket.recv() == "first"
                 for message in ("text", b"bytes", "x" * 200_000):
                     await socket.send(message)
@@ -252,12 +253,16 @@ def test_a_port_is_reached_by_websocket(tmp_path) -> None:
     anyio.run(run)
 
 
-def _bearer(client: httpx.AsyncClient) -> str:
+def bearer(client: httpx.AsyncClient) -> str:
+    """What *client* is signed in with."""
     return client.headers["Authorization"].removeprefix("Bearer ")
 
 
-async def _serving(client, one: FakeAdapter, tasks, port: int) -> str:
-    view, session = await post(client, spec(kind="service", ports=(Port(8888), Port(9999))))
+async def serving(
+    client, one: FakeAdapter, tasks, port: int, ports: tuple[Port, ...] = (Port(8888), Port(9999))
+) -> str:
+    """A running job whose every port is *port* of this machine."""
+    view, session = await post(client, spec(kind="service", ports=ports))
     assert isinstance(session, Signer)
     view = await quoted(client, view["id"])
     lease = await sign(client, view, session, os.urandom(32).hex())

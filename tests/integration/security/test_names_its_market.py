@@ -261,7 +261,8 @@ def test_a_subscription_is_for_the_market_that_was_dialled(tmp_path: Path) -> No
 
 
 def test_a_markets_names(tmp_path: Path) -> None:
-    from marketplace.process.main import Config, names_of
+    from marketplace.process.addresses import names_of
+    from marketplace.process.main import Config
 
     def names(**more: Any) -> tuple[str, ...]:
         return names_of(Config("", "", **more), 8000)

@@ -26,8 +26,9 @@ from marketplace.client.net.signin import sign_message
 from marketplace.console.pages import install as install_console
 from marketplace.domain.keys import Signer
 from marketplace.market.base.settings import Settings
-from marketplace.process.app import build
-from marketplace.process.main import Config, names_of, running
+from marketplace.process.addresses import apps_of, names_of
+from marketplace.process.app import build, by_host
+from marketplace.process.main import Config, running
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener
 from marketplace.store.migrate import migrate
@@ -133,13 +134,19 @@ async def market(
         answers = Answers(app, console, seen)
         door = listener("127.0.0.1", 0)
         server = Quiet(
-            server_config(answers, log_level="error", timeout_graceful_shutdown=1, **served)
+            server_config(
+                by_host(answers, run.parts),
+                log_level="error",
+                timeout_graceful_shutdown=1,
+                **served,
+            )
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [door])
             await until(lambda: server.started)
             port = int(door.getsockname()[1])
             url, run.market.names = f"http://127.0.0.1:{port}", names_of(config, port)
+            run.market.apps = apps_of(config, run.market.names, port)
             try:
                 yield url, run
             finally:

@@ -67,6 +67,14 @@ InternalUrl = Annotated[
         help="How the market's other processes reach this one; without it, where it listens.",
     ),
 ]
+AppsUrl = Annotated[
+    str,
+    typer.Option(
+        envvar="TALLY_APPS_URL",
+        help="The domain under which each port of a workload has an address of its own, such as"
+        " https://apps.example: all names under it lead to this market.",
+    ),
+]
 Origin = Annotated[list[str] | None, typer.Option(help="Web pages that may call the API.")]
 ForwardedAllowIps = Annotated[
     str,
@@ -177,6 +185,7 @@ def serve_(
     public_url: PublicUrl = "",
     also_url: AlsoUrl = None,
     internal_url: InternalUrl = "",
+    apps_url: AppsUrl = "",
     origin: Origin = None,
     forwarded_allow_ips: ForwardedAllowIps = "127.0.0.1",
     hellos_per_minute: HellosPerMinute = Settings.hellos_per_minute,
@@ -218,6 +227,7 @@ def serve_(
                 public_url=public_url,
                 also_urls=tuple(also_url or ()),
                 internal_url=internal_url,
+                apps_url=apps_url,
                 origins=tuple(origin or ()),
                 forwarded_allow_ips=forwarded_allow_ips,
                 settings=settings,

@@ -21,8 +21,8 @@ class Account(Record):
 @dataclass(frozen=True)
 class Login(Record):
     """A challenge that waits for its signature, or (once *account* is set) a signed-in session; or
-    a port's token: then *address* names the port, and *account* is the sha256 of what it was made
-    from.
+    a port's token or ticket: then *address* names the port, and *account* is the sha256 of what it
+    was made from.
     """
 
     id: str  # the nonce's or the token's sha256, hex
@@ -54,6 +54,23 @@ class ApiKey(Record):
     month: int = 0
     month_committed: int = 0
     version: int = 0
+
+
+@dataclass(frozen=True)
+class Share(Record):
+    """A link that opens *port* of *job* to whoever has it; only its secret's sha256 is kept. *key*:
+    the API key that made it, with which it ends; empty: a signed-in account did.
+    """
+
+    FIXED: ClassVar[frozenset[str]] = frozenset({"hash", "account", "job", "port", "key"})
+    id: str
+    hash: str
+    account: str
+    job: str
+    port: int
+    key: str
+    created_ms: int
+    expires_ms: int
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""The ports of a running job's workload: opened in a browser, shared with others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+
+from marketplace.api.http.auth import Given, Parts, PartsDep, Reader, Worker, public
+from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
+from marketplace.api.http.problems import EVERYWHERE, documented
+from marketplace.api.schemas import jobs as shapes
+from marketplace.api.schemas.names import JobId, PortNumber, ShareId
+from marketplace.api.schemas.requests import ShareBody
+from marketplace.api.schemas.shape import Shape
+from marketplace.domain.app_origin import AppDomain, Place
+from marketplace.domain.errors import NotFound, Unauthenticated
+from marketplace.market.accounts import ports
+from marketplace.market.base.errors import NoAppDomain
+from marketplace.market.base.records import Job, Share
+from marketplace.market.jobs.jobs import owned_job
+
+router = APIRouter(
+    prefix="/v1/jobs/{job_id}/ports/{port}", tags=["ports"], responses=documented(*EVERYWHERE)
+)
+
+names = APIRouter(
+    prefix="/v1", tags=["ports"], responses=documented(*EVERYWHERE), dependencies=[Depends(public)]
+)
+
+
+@names.get("/app-origins", summary="Whether a name is of a port of a job")
+async def known(
+    parts: PartsDep,
+    domain: Annotated[str, Query(max_length=260, description="the name, without a scheme")],
+) -> Annotated[dict[str, Any], Shape(shapes.KnownOrigin)]:
+    """For a proxy that asks before it has a certificate made (Caddy's `on_demand_tls`); 404 if
+    not.
+    """
+    place = None if parts.market.apps is None else parts.market.apps.place(domain)
+    job = None if place is None else await parts.market.store.get(Job, place.job)
+    if place is None or job is None:
+        raise NotFound("no workload has this name")
+    ports.declared(job, place.port)
+    return {"known": True}
+
+
+@router.post("/tickets", summary="An address that opens a port in one browser, once")
+async def ticket(
+    job_id: JobId, port: PortNumber, parts: PartsDep, who: Worker, given: Given
+) -> Annotated[dict[str, Any], Shape(shapes.Ticket)]:
+    """A browser that loads it within a minute is in, for as long as the credential lasts that asked
+    for it. It holds no credential that opens anything else.
+    """
+    domain, job = _domain(parts), await owned_job(parts.market, who, job_id)
+    if given is None:
+        raise Unauthenticated("this needs a sign-in token or an API key")
+    ports.declared(job, port)
+    made, until = await ports.ticket(parts.market, given.credentials, Place(job.id, port))
+    return {"url": domain.entrance(job.id, port, made), "expires_at_ms": until}
+
+
+@router.post(
+    "/shares", status_code=201, response_model=shapes.NewShare, summary="Share a port by a link"
+)
+async def share(
+    request: Request, job_id: JobId, port: PortNumber, body: ShareBody, parts: PartsDep,
+    who: Worker, key: OnceKey = "",
+) -> JSONResponse:  # fmt: skip
+    """Whoever has the link may do with this port what its owner may, until it expires or is ended,
+    and nothing else. One that an API key made ends with that key.
+    """
+    domain, job = _domain(parts), await owned_job(parts.market, who, job_id)
+
+    async def make(remember: Remember) -> Answer:
+        made, secret = await ports.share(
+            parts.market, who, job, port, body.lasts_ms,
+            lambda made: remember({**_view(made), "url": None}),
+        )  # fmt: skip
+        return {**_view(made), "url": domain.entrance(job.id, port, secret)}
+
+    return await once(request, parts, who, key, make)
+
+
+@router.get("/shares", summary="The links that open a port")
+async def shares(
+    job_id: JobId, port: PortNumber, parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.PortShares)]:
+    """Without their secrets."""
+    job = await owned_job(parts.market, who, job_id)
+    ports.declared(job, port)
+    return {"items": [_view(one) for one in await ports.shares(parts.market, job, port)]}
+
+
+@router.delete("/shares/{share_id}", summary="End a link")
+async def unshare(
+    job_id: JobId, port: PortNumber, share_id: ShareId, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.EndedShare)]:
+    """At once, also for those who came in by it; their open websockets end within half a minute."""
+    job = await owned_job(parts.market, who, job_id)
+    await ports.unshare(parts.market, who, job, port, share_id)
+    return {"id": share_id, "ended": True}
+
+
+def _domain(parts: Parts) -> AppDomain:
+    if parts.market.apps is None:
+        raise NoAppDomain("this market has no domain under which ports have addresses of their own")
+    return parts.market.apps
+
+
+def _view(one: Share) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "port": one.port,
+        "created_at_ms": one.created_ms,
+        "expires_at_ms": one.expires_ms,
+    }

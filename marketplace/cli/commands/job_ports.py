@@ -1,0 +1,129 @@
+"""``tally job open | forward | share``: the ports of a running job's workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.options import DEFAULT_MARKET, Home, Json, Where
+from marketplace.cli.shared.options import Market as MarketOption
+from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.refusals import DONE, guarded
+from marketplace.cli.shared.screen import out
+from marketplace.cli.shared.tables import when
+from marketplace.domain.units import parse_duration_ms
+
+app = typer.Typer()
+Name = Annotated[str, typer.Argument(help="The job's id.", metavar="ID")]
+WhichPort = Annotated[
+    int | None, typer.Argument(min=1, max=65_535, help="Which port, where it has several.")
+]
+
+
+def run_story(story: Callable[[], Coroutine[Any, Any, int | None]]) -> None:
+    """Run *story*; its number is the exit code."""
+    code = guarded(lambda: anyio.run(story))
+    raise typer.Exit(code or DONE)
+
+
+@app.command("open")
+def open_service(
+    home: Home,
+    name: Name,
+    port: WhichPort = None,
+    market: MarketOption = DEFAULT_MARKET,
+    browser: Annotated[bool, typer.Option(help="Open the page, where there is a browser.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Where a running service is, and its page in a browser."""
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_open
+
+        async with reading(Where(market, "", "", home)) as opened:
+            one = job_open.chosen(market, await opened.job(name).refresh(), port)
+            if as_json:
+                print_json({"job": name, "port": one.port, "auth": one.auth, "url": one.url})
+                return
+            out.print(one.url, markup=False, soft_wrap=True)
+            if browser and job_open.has_browser():
+                if not await job_open.open_page(opened.http, home, one, name):
+                    out.print("no browser could be started", style="dim")
+            elif one.auth != "public":
+                hint = "with a session or an API key: curl -H 'Authorization: Bearer …' ADDRESS"
+                out.print(hint, markup=False, style="dim")
+
+    run_story(story)
+
+
+@app.command()
+def forward(
+    home: Home,
+    name: Name,
+    port: WhichPort = None,
+    local: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="The port here; 0: a free one.")
+    ] = None,
+    market: MarketOption = DEFAULT_MARKET,
+    as_json: Json = False,
+) -> None:
+    """A port of a running job at 127.0.0.1, for any program that speaks TCP."""
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_forward
+
+        async with reading(Where(market, "", "", home)) as opened:
+            await job_forward.forward(opened, market, name, port, local, as_json)
+
+    run_story(story)
+
+
+@app.command()
+def share(
+    home: Home,
+    name: Name,
+    port: WhichPort = None,
+    lasts: Annotated[
+        str, typer.Option("--for", help="How long the link opens it: 1m to 30d.", metavar="TIME")
+    ] = "1d",
+    listed: Annotated[bool, typer.Option("--list", help="The links that there are.")] = False,
+    end: Annotated[str, typer.Option(help="End this link, by its id.", metavar="SHARE")] = "",
+    market: MarketOption = DEFAULT_MARKET,
+    as_json: Json = False,
+) -> None:
+    """A link that opens a port of a running job to whoever has it."""
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_open
+
+        async with reading(Where(market, "", "", home)) as opened:
+            job = opened.job(name)
+            one = job_open.chosen(market, await job.refresh(), port)
+            door = job.port(one.port)
+            if end:
+                await door.unshare(end)
+                if as_json:
+                    print_json({"id": end, "ended": True})
+                else:
+                    out.print(f"{end} opens nothing any more", markup=False)
+            elif listed:
+                links = await door.shares()
+                if as_json:
+                    print_json(links)
+                    return
+                rows = [(link["id"], when(link["expires_at_ms"])) for link in links]
+                print_table(f"links to port {one.port}", ("id", "ends"), rows, whole=("id",))
+            else:
+                made = await door.share(parse_duration_ms(lasts))
+                if as_json:
+                    print_json(made)
+                    return
+                out.print(made["url"] or "", markup=False, soft_wrap=True)
+                text = f"{made['id']} ends {when(made['expires_at_ms'])}; whoever has it is in"
+                out.print(text, markup=False, style="dim", soft_wrap=True)
+
+    run_story(story)

@@ -1,0 +1,44 @@
+"""A port of a running job's workload, opened in a browser or shared with others."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from marketplace.client.net.answers import (
+    NewShareAnswer,
+    ShareAnswer,
+    SharesAnswer,
+    TicketAnswer,
+)
+from marketplace.client.net.http import Http
+from marketplace.client.net.reading import read
+
+DAY_MS: Final = 86_400_000
+
+
+class JobPort:
+    """``job.port(8888)``; every method: NotFound for a port that the job does not name, and
+    ``NO_APP_DOMAIN`` where the market has no domain for addresses of their own.
+    """
+
+    def __init__(self, http: Http, job: str, port: int) -> None:
+        self._http, self._path = http, f"/v1/jobs/{job}/ports/{port}"
+
+    async def ticket(self) -> str:
+        """An address that opens it in one browser, once, within a minute."""
+        return read(TicketAnswer, await self._http.post(f"{self._path}/tickets", {}), "ticket")[
+            "url"
+        ]
+
+    async def share(self, lasts_ms: int = DAY_MS) -> NewShareAnswer:
+        """A link that opens it to whoever has it, for *lasts_ms*: 1 minute to 30 days."""
+        asked: dict[str, Any] = {"lasts_ms": lasts_ms}
+        return read(NewShareAnswer, await self._http.post(f"{self._path}/shares", asked), "share")
+
+    async def shares(self) -> list[ShareAnswer]:
+        """The links that open it, oldest first."""
+        return read(SharesAnswer, await self._http.get(f"{self._path}/shares"), "shares")["items"]
+
+    async def unshare(self, share: str) -> None:
+        """End a link, by its id; also for those who came in by it."""
+        await self._http.delete(f"{self._path}/shares/{share}")
