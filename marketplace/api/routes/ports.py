@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from marketplace.api.http.auth import Given, Parts, PartsDep, Reader, Worker, public
 from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.http.problems import EVERYWHERE, documented
-from marketplace.api.schemas import jobs as shapes
+from marketplace.api.schemas import ports as shapes
 from marketplace.api.schemas.names import JobId, PortNumber, ShareId
 from marketplace.api.schemas.requests import ShareBody
 from marketplace.api.schemas.shape import Shape

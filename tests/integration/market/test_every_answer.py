@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -22,7 +23,7 @@ from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.parts import Gang, Policy, Price
+from marketplace.domain.work.parts import Gang, Policy, Port, Price
 from marketplace.market.base.ports import (
     ChannelOnChain,
     ClaimRound,
@@ -240,10 +241,20 @@ async def _sign(client: httpx.AsyncClient, view: dict[str, Any], session: Signer
     return lease
 
 
+async def _port(client: httpx.AsyncClient, port: str) -> None:
+    """Opened in a browser, and shared."""
+    ticket = await _ok(client, "POST", f"{port}/tickets")
+    name = {"domain": urlsplit(ticket["url"]).hostname}
+    assert await _ok(client, "GET", "/v1/app-origins", params=name) == {"known": True}
+    link = await _ok(client, "POST", f"{port}/shares", json={})
+    assert (await _ok(client, "GET", f"{port}/shares"))["items"]
+    await _ok(client, "DELETE", f"{port}/shares/{link['id']}")
+
+
 async def _job(
     client: httpx.AsyncClient, hosts: list[FakeAdapter], payer: FakePayer, session: Signer
 ) -> None:
-    view = await _post(client, session)
+    view = await _post(client, session, kind="service", ports=(Port(8888),))
     lease = await _sign(client, view, session)
     host = next(one for one in hosts if lease in one.leases)
     await until(lambda: host.leases[lease].signed)
@@ -260,6 +271,7 @@ async def _job(
 
     host.handler = answer
     assert (await _ok(client, "POST", f"{job}/exec", json={"command": ["x"]}))["exit_code"] == 3
+    await _port(client, f"{job}/ports/8888")
     await host.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
     await host.send(wire.Telemetry(lease, 1, {"cpu_milli": 7}))
     await host.send(wire.OutputReady(lease, "a", NAME, len(FILE)))

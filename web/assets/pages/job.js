@@ -7,6 +7,7 @@ import { newKey } from "../crypto/ed25519.js";
 import { byId, hit, the } from "../ui/dom.js";
 import { inWords, make, refresh, sure, wrong } from "../ui/live.js";
 import { followLog } from "./log.js";
+import { openPort, sharePort } from "./ports.js";
 import { Quote } from "./quote.js";
 import { hear, order, payingFor } from "../paying/paying.js";
 import { about, ada, duration, owed, unitMs } from "../money/units.js";
@@ -183,6 +184,8 @@ const ACTIONS = {
     button.blur();
     await refresh();
   },
+  "open-port": openPort,
+  "share-port": sharePort,
   resume: async (_button, quote) => {
     const key = await newKey();
     const id = toHex(key.verifyKey);
