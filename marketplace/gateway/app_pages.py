@@ -27,9 +27,8 @@ _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta name="robots" content="noindex">{refresh}<title>{title}</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1rem}}
-code{{color:#667}}a{{color:inherit}}@media(prefers-color-scheme:dark)\
-{{body{{background:#111;color:#eee}}}}</style></head>
-<body><h1>{title}</h1><p>{why}</p><p>{remedy}</p>{link}<p><code>{code}</code></p></body></html>
+a{{color:inherit}}@media(prefers-color-scheme:dark){{body{{background:#111;color:#eee}}}}</style></head>
+<body><main><h1>{title}</h1><p>{why}</p><p>{remedy}</p>{link}<p><code>{code}</code></p></main></body></html>
 """
 
 
