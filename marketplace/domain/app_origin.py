@@ -74,7 +74,7 @@ class AppDomain:
         return f"{self.scheme}://{port}-{job.removeprefix(_JOB).lower()}.{self.host}{at}"
 
     def entrance(self, job: str, port: int, key: str) -> str:
-        """The address that opens a port's origin to whoever has *key*: a ticket, or a share."""
+        """The address that opens a port's origin to whoever has *key*: a ticket, or a link."""
         return f"{self.origin(job, port)}{ENTER}?key={key}"
 
     def holds(self, host: str) -> bool:

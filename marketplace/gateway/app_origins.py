@@ -2,7 +2,7 @@
 
 There a workload is a site like any other: cookies, storage, service workers, websockets. Of the
 market a browser knows one cookie there, which opens this port and nothing else; it is set by
-:data:`~marketplace.domain.app_origin.ENTER` for a ticket or a share. Other workloads are neighbours
+:data:`~marketplace.domain.app_origin.ENTER` for a ticket or a link. Other workloads are neighbours
 on the same site, to whose requests a browser would add that cookie as well: so it counts only where
 the page that asks is this origin's own.
 """
@@ -119,7 +119,7 @@ class AppSite:
 
     @asynccontextmanager
     async def _while_allowed(self, socket: WebSocket, place: Place) -> AsyncGenerator[None]:
-        """A share that is ended, or a key that is revoked, ends what it has opened: the refusal."""
+        """A link that is ended, or a key that is revoked, ends what it has opened: the refusal."""
         refused: list[Refusal] = []
 
         async def look(scope: anyio.CancelScope) -> None:
@@ -145,7 +145,7 @@ class AppSite:
             raise refused[0] if refused else cast(TallyError, fault)
 
     async def _enter(self, request: Request, place: Place) -> Response:
-        """A ticket or a share for a cookie, and on to the page that was meant."""
+        """A ticket or a link for a cookie, and on to the page that was meant."""
         if request.method != "GET":
             raise Malformed("an entrance is loaded as a page")
         to = request.query_params.get("to", "/")

@@ -15,6 +15,7 @@ from urllib.parse import unquote_plus
 import h11
 from starlette.datastructures import Headers
 
+from marketplace.api.http import relay
 from marketplace.market.accounts.access import KEY_PREFIX
 
 SANDBOX: Final = "sandbox allow-scripts allow-forms allow-popups allow-downloads allow-modals"
@@ -119,7 +120,7 @@ def _passing(headers: Headers) -> Iterable[tuple[str, str]]:
         lower = name.lower()
         if lower == "cookie":
             value = _foreign_cookies(value)
-        if value and lower not in HOP:
+        if value and lower not in HOP and lower != relay.MARK:
             yield lower, value
 
 

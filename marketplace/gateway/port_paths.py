@@ -88,6 +88,7 @@ async def _sent_on(request: Request, domain: AppDomain, job: Job, port: int, tok
     page = "/" + (raw[4] if len(raw) > 4 else "") + query(request.url.query, "token")
     if ports.declared(job, port) == "public":
         return domain.origin(job.id, port) + page
+    parts.rates.spend(f"ticket:{job.account}", parts.market.settings.logins_per_minute)
     made, _ = await ports.ticket(parts.market, token, Place(job.id, port))
     return f"{domain.entrance(job.id, port, made)}&to={quote(page, safe='')}"
 

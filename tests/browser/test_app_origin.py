@@ -143,7 +143,7 @@ def test_a_workloads_page_is_a_site_of_its_own_and_nobody_elses(
         stranger.goto(link.input_value())
         expect(stranger.get_by_role("heading")).to_have_text("42")
         assert "key" not in stranger.url
-        ports = f"{running.market}/v1/jobs/{job}/ports/8888/shares"
+        ports = f"{running.market}/v1/jobs/{job}/ports/8888/links"
         token = evaluate(page, "() => localStorage.getItem('tally-token')")
         bearer = {"Authorization": f"Bearer {token}"}
         (made,) = console.context.request.get(ports, headers=bearer).json()["items"]

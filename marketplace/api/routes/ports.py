@@ -7,18 +7,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
-from marketplace.api.http.auth import Given, Parts, PartsDep, Reader, Worker, public
+from marketplace.api.http.auth import Given, Parts, PartsDep, Reader, Worker, public, spend
 from marketplace.api.http.idempotency import Answer, OnceKey, Remember, once
 from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import ports as shapes
-from marketplace.api.schemas.names import JobId, PortNumber, ShareId
-from marketplace.api.schemas.requests import ShareBody
+from marketplace.api.schemas.names import JobId, LinkId, PortNumber
+from marketplace.api.schemas.requests import LinkBody
 from marketplace.api.schemas.shape import Shape
 from marketplace.domain.app_origin import AppDomain, Place
 from marketplace.domain.errors import NotFound, Unauthenticated
 from marketplace.market.accounts import ports
 from marketplace.market.base.errors import NoAppDomain
-from marketplace.market.base.records import Job, Share
+from marketplace.market.base.records import Job, PortLink
 from marketplace.market.jobs.jobs import owned_job
 
 router = APIRouter(
@@ -48,7 +48,7 @@ async def known(
 
 @router.post("/tickets", summary="An address that opens a port in one browser, once")
 async def ticket(
-    job_id: JobId, port: PortNumber, parts: PartsDep, who: Worker, given: Given
+    request: Request, job_id: JobId, port: PortNumber, parts: PartsDep, who: Worker, given: Given
 ) -> Annotated[dict[str, Any], Shape(shapes.Ticket)]:
     """A browser that loads it within a minute is in, for as long as the credential lasts that asked
     for it. It holds no credential that opens anything else.
@@ -57,15 +57,16 @@ async def ticket(
     if given is None:
         raise Unauthenticated("this needs a sign-in token or an API key")
     ports.declared(job, port)
+    spend(request, parts, f"ticket:{who.account}", parts.market.settings.logins_per_minute)
     made, until = await ports.ticket(parts.market, given.credentials, Place(job.id, port))
     return {"url": domain.entrance(job.id, port, made), "expires_at_ms": until}
 
 
 @router.post(
-    "/shares", status_code=201, response_model=shapes.NewShare, summary="Share a port by a link"
+    "/links", status_code=201, response_model=shapes.NewLink, summary="Share a port by a link"
 )
 async def share(
-    request: Request, job_id: JobId, port: PortNumber, body: ShareBody, parts: PartsDep,
+    request: Request, job_id: JobId, port: PortNumber, body: LinkBody, parts: PartsDep,
     who: Worker, key: OnceKey = "",
 ) -> JSONResponse:  # fmt: skip
     """Whoever has the link may do with this port what its owner may, until it expires or is ended,
@@ -83,24 +84,24 @@ async def share(
     return await once(request, parts, who, key, make)
 
 
-@router.get("/shares", summary="The links that open a port")
-async def shares(
+@router.get("/links", summary="The links that open a port")
+async def links(
     job_id: JobId, port: PortNumber, parts: PartsDep, who: Reader
-) -> Annotated[dict[str, Any], Shape(shapes.PortShares)]:
+) -> Annotated[dict[str, Any], Shape(shapes.PortLinks)]:
     """Without their secrets."""
     job = await owned_job(parts.market, who, job_id)
     ports.declared(job, port)
-    return {"items": [_view(one) for one in await ports.shares(parts.market, job, port)]}
+    return {"items": [_view(one) for one in await ports.links(parts.market, job, port)]}
 
 
-@router.delete("/shares/{share_id}", summary="End a link")
-async def unshare(
-    job_id: JobId, port: PortNumber, share_id: ShareId, parts: PartsDep, who: Worker
-) -> Annotated[dict[str, Any], Shape(shapes.EndedShare)]:
+@router.delete("/links/{link_id}", summary="End a link")
+async def end_link(
+    job_id: JobId, port: PortNumber, link_id: LinkId, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.EndedLink)]:
     """At once, also for those who came in by it; their open websockets end within half a minute."""
     job = await owned_job(parts.market, who, job_id)
-    await ports.unshare(parts.market, who, job, port, share_id)
-    return {"id": share_id, "ended": True}
+    await ports.end_link(parts.market, who, job, port, link_id)
+    return {"id": link_id, "ended": True}
 
 
 def _domain(parts: Parts) -> AppDomain:
@@ -109,7 +110,7 @@ def _domain(parts: Parts) -> AppDomain:
     return parts.market.apps
 
 
-def _view(one: Share) -> dict[str, Any]:
+def _view(one: PortLink) -> dict[str, Any]:
     return {
         "id": one.id,
         "port": one.port,

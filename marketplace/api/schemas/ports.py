@@ -24,7 +24,7 @@ class Ticket(Answer):
     expires_at_ms: int = told("ms since 1970, UTC")
 
 
-class PortShare(Answer):
+class PortLink(Answer):
     """A link that opens a port to whoever has it, without its secret."""
 
     id: str = told("its name in this market")
@@ -33,16 +33,16 @@ class PortShare(Answer):
     expires_at_ms: int = told("when it opens nothing any more, ms since 1970, UTC")
 
 
-class NewShare(PortShare):
+class NewLink(PortLink):
     """A link that was just made."""
 
     url: str | None = told("the link, shown this once; null in a repetition")
 
 
-class PortShares(Answer):
+class PortLinks(Answer):
     """The links that open a port."""
 
-    items: list[PortShare] = told("oldest first; without those that are over")
+    items: list[PortLink] = told("oldest first; without those that are over")
 
 
 class KnownOrigin(Answer):
@@ -51,7 +51,7 @@ class KnownOrigin(Answer):
     known: bool = told("always true: another name is 404")
 
 
-class EndedShare(Answer):
+class EndedLink(Answer):
     """A link that opens nothing any more."""
 
     id: str = told("the link's")

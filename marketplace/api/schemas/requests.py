@@ -197,7 +197,7 @@ class ReasonBody(Body):
     )
 
 
-class ShareBody(Body):
+class LinkBody(Body):
     """How long a link opens a port."""
 
     lasts_ms: int = Field(

@@ -91,7 +91,7 @@ def share(
         str, typer.Option("--for", help="How long the link opens it: 1m to 30d.", metavar="TIME")
     ] = "1d",
     listed: Annotated[bool, typer.Option("--list", help="The links that there are.")] = False,
-    end: Annotated[str, typer.Option(help="End this link, by its id.", metavar="SHARE")] = "",
+    end: Annotated[str, typer.Option(help="End this link, by its id.", metavar="LINK")] = "",
     market: MarketOption = DEFAULT_MARKET,
     as_json: Json = False,
 ) -> None:
@@ -105,13 +105,13 @@ def share(
             one = job_open.chosen(market, await job.refresh(), port)
             door = job.port(one.port)
             if end:
-                await door.unshare(end)
+                await door.end_link(end)
                 if as_json:
                     print_json({"id": end, "ended": True})
                 else:
                     out.print(f"{end} opens nothing any more", markup=False)
             elif listed:
-                links = await door.shares()
+                links = await door.links()
                 if as_json:
                     print_json(links)
                     return

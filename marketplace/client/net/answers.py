@@ -256,7 +256,7 @@ class TicketAnswer(TypedDict):
     url: str
 
 
-class ShareAnswer(TypedDict):
+class LinkAnswer(TypedDict):
     """A link that opens a port until then, ms since 1970."""
 
     id: str
@@ -264,16 +264,16 @@ class ShareAnswer(TypedDict):
     expires_at_ms: int
 
 
-class NewShareAnswer(ShareAnswer):
+class NewLinkAnswer(LinkAnswer):
     """And the link itself; None in a repetition."""
 
     url: str | None
 
 
-class SharesAnswer(TypedDict):
+class LinksAnswer(TypedDict):
     """The links that open a port."""
 
-    items: list[ShareAnswer]
+    items: list[LinkAnswer]
 
 
 class LeaseAnswer(TypedDict):

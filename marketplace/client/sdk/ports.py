@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from marketplace.client.net.answers import (
-    NewShareAnswer,
-    ShareAnswer,
-    SharesAnswer,
+    LinkAnswer,
+    LinksAnswer,
+    NewLinkAnswer,
     TicketAnswer,
 )
 from marketplace.client.net.http import Http
@@ -30,15 +30,15 @@ class JobPort:
             "url"
         ]
 
-    async def share(self, lasts_ms: int = DAY_MS) -> NewShareAnswer:
+    async def share(self, lasts_ms: int = DAY_MS) -> NewLinkAnswer:
         """A link that opens it to whoever has it, for *lasts_ms*: 1 minute to 30 days."""
         asked: dict[str, Any] = {"lasts_ms": lasts_ms}
-        return read(NewShareAnswer, await self._http.post(f"{self._path}/shares", asked), "share")
+        return read(NewLinkAnswer, await self._http.post(f"{self._path}/links", asked), "link")
 
-    async def shares(self) -> list[ShareAnswer]:
+    async def links(self) -> list[LinkAnswer]:
         """The links that open it, oldest first."""
-        return read(SharesAnswer, await self._http.get(f"{self._path}/shares"), "shares")["items"]
+        return read(LinksAnswer, await self._http.get(f"{self._path}/links"), "links")["items"]
 
-    async def unshare(self, share: str) -> None:
+    async def end_link(self, link: str) -> None:
         """End a link, by its id; also for those who came in by it."""
-        await self._http.delete(f"{self._path}/shares/{share}")
+        await self._http.delete(f"{self._path}/links/{link}")

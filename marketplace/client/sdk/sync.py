@@ -26,7 +26,7 @@ from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.net.answers import (
     ExplainAnswer,
     JobAnswer,
-    NewShareAnswer,
+    NewLinkAnswer,
     OfferAnswer,
     OutputAnswer,
     QuoteAnswer,
@@ -147,7 +147,7 @@ class Job:
         """``with job.forward(5432) as local:`` see :meth:`handle.Job.forward`."""
         return self._portal.wrap_async_context_manager(self._job.forward(port, local))
 
-    def share(self, port: int, lasts_ms: int = DAY_MS) -> NewShareAnswer:
+    def share(self, port: int, lasts_ms: int = DAY_MS) -> NewLinkAnswer:
         """A link that opens a port of its workload to whoever has it."""
         return self._portal.call(self._job.port(port).share, lasts_ms)
 

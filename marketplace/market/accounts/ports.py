@@ -2,7 +2,7 @@
 
 A browser shows a stranger's page there, so it never has what opens anything else: a port's token
 opens one port of one job, as long as the session or key that it was made from does. To the port's
-own origin it gets with a ticket, once and soon, or with a share, which its owner gives to whomever
+own origin it gets with a ticket, once and soon, or with a link, which its owner gives to whomever
 he likes.
 """
 
@@ -16,17 +16,17 @@ from marketplace.domain.app_origin import Place
 from marketplace.domain.errors import Conflict, Malformed, NotFound, Unauthenticated
 from marketplace.market.accounts import access
 from marketplace.market.accounts.access import KEY_PREFIX, Caller
-from marketplace.market.base.errors import TooManyShares
+from marketplace.market.base.errors import TooManyLinks
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import ApiKey, Job, Login, Record, Share
+from marketplace.market.base.records import ApiKey, Job, Login, PortLink, Record
 from marketplace.market.context import Market, digest
 
 TICKET_MS: Final = 60_000
-SHARE_LEAST_MS: Final = 60_000
-SHARE_MOST_MS: Final = 30 * 86_400_000
-MOST_SHARES: Final = 100  # of one account at once
+LINK_LEAST_MS: Final = 60_000
+LINK_MOST_MS: Final = 30 * 86_400_000
+MOST_LINKS: Final = 100  # of one account at once
 _TICKET: Final = KEY_PREFIX + "t_"
-_SHARE: Final = KEY_PREFIX + "g_"  # a guest's
+_LINK: Final = KEY_PREFIX + "g_"  # a guest's
 _TOKEN: Final = KEY_PREFIX + "p_"
 
 
@@ -87,11 +87,11 @@ async def ticket(market: Market, token: str, place: Place) -> tuple[str, int]:
 
 
 async def enter(market: Market, key: str, place: Place) -> tuple[str, int]:
-    """(what a browser keeps, until when in ms) for a ticket, which is spent, or a share.
+    """(what a browser keeps, until when in ms) for a ticket, which is spent, or a link.
     Unauthenticated.
     """
-    if key.startswith(_SHARE):
-        return key, (await _shared(market, key, place)).expires_ms
+    if key.startswith(_LINK):
+        return key, (await _linked(market, key, place)).expires_ms
     hashed = digest(key)
     known = await market.store.get(Login, hashed)
     what, _, kind = known.address.rpartition(" ") if known is not None else ("", "", "")
@@ -115,8 +115,8 @@ async def may_pass(market: Market, kept: str, job: Job, port: int) -> None:
     """Whether what a browser *kept* of :func:`enter` still opens the port. Unauthenticated,
     Forbidden, NotFound, Suspended.
     """
-    if kept.startswith(_SHARE):
-        await _shared(market, kept, Place(job.id, port))
+    if kept.startswith(_LINK):
+        await _linked(market, kept, Place(job.id, port))
         return
     who = await port_caller(market, kept, job.id, port)
     who.may("jobs")
@@ -124,7 +124,7 @@ async def may_pass(market: Market, kept: str, job: Job, port: int) -> None:
         raise NotFound("no such port")
 
 
-# ---- shares ------------------------------------------------------------------------------------
+# ---- links -------------------------------------------------------------------------------------
 
 
 async def share(
@@ -133,48 +133,50 @@ async def share(
     job: Job,
     port: int,
     lasts_ms: int,
-    remember: Callable[[Share], list[Record]] = lambda _: [],
-) -> tuple[Share, str]:
-    """(share, secret): whoever has the secret opens this port until it expires or is ended. One
+    remember: Callable[[PortLink], list[Record]] = lambda _: [],
+) -> tuple[PortLink, str]:
+    """(link, secret): whoever has the secret opens this port until it expires or is ended. One
     that an API key made ends with that key. What *remember* gives is written with it.
     """
     declared(job, port)
-    if not SHARE_LEAST_MS <= lasts_ms <= SHARE_MOST_MS:
-        raise Malformed("a share lasts from 1 minute to 30 days")
+    if not LINK_LEAST_MS <= lasts_ms <= LINK_MOST_MS:
+        raise Malformed("a link lasts from 1 minute to 30 days")
     until = market.now + lasts_ms
     if who.key is not None:
         until = min(until, who.key.expires_ms)
     now = market.now
-    others = await market.store.find(Share, account=who.account, limit=MOST_SHARES + 1)
-    if sum(now < one.expires_ms for one in others) >= MOST_SHARES:
-        raise TooManyShares(f"an account has at most {MOST_SHARES} shares at once")
-    secret = _SHARE + market.ids.secret(32).hex()
+    others = await market.store.find(PortLink, account=who.account, limit=MOST_LINKS + 1)
+    if sum(now < one.expires_ms for one in others) >= MOST_LINKS:
+        raise TooManyLinks(f"an account has at most {MOST_LINKS} links at once")
+    secret = _LINK + market.ids.secret(32).hex()
     by = who.key.id if who.key is not None else ""
-    made = Share(market.ids.new("share"), digest(secret), who.account, job.id, port, by, now, until)
-    note = access.audit(market, who, "share.new", made.id, {"job": job.id, "port": port})
+    made = PortLink(
+        market.ids.new("link"), digest(secret), who.account, job.id, port, by, now, until
+    )
+    note = access.audit(market, who, "link.new", made.id, {"job": job.id, "port": port})
     await market.store.apply(Change(puts=[made, note, *remember(made)]))
     return made, secret
 
 
-async def shares(market: Market, job: Job, port: int) -> list[Share]:
+async def links(market: Market, job: Job, port: int) -> list[PortLink]:
     """Those of the port that are not over, oldest first."""
-    found = await market.store.find(Share, job=job.id, port=port, limit=MOST_SHARES + 1)
+    found = await market.store.find(PortLink, job=job.id, port=port, limit=MOST_LINKS + 1)
     return sorted((s for s in found if market.now < s.expires_ms), key=lambda one: one.id)
 
 
-async def unshare(market: Market, who: Caller, job: Job, port: int, share_id: str) -> None:
+async def end_link(market: Market, who: Caller, job: Job, port: int, link_id: str) -> None:
     """At once, also for those who are inside. NotFound."""
-    known = await market.store.get(Share, share_id)
+    known = await market.store.get(PortLink, link_id)
     if known is None or (known.job, known.port) != (job.id, port):
-        raise NotFound(f"no share {share_id} of this port")
-    note = access.audit(market, who, "share.end", known.id, {"job": job.id, "port": port})
+        raise NotFound(f"no link {link_id} of this port")
+    note = access.audit(market, who, "link.end", known.id, {"job": job.id, "port": port})
     await market.store.apply(Change(drops=[known], puts=[note]))
 
 
-async def _shared(market: Market, secret: str, place: Place) -> Share:
-    found = await market.store.find(Share, hash=digest(secret), limit=1)
+async def _linked(market: Market, secret: str, place: Place) -> PortLink:
+    found = await market.store.find(PortLink, hash=digest(secret), limit=1)
     known = found[0] if found else None
-    over = Unauthenticated("this share has ended: ask who gave it to you for another")
+    over = Unauthenticated("this link has ended: ask who gave it to you for another")
     if known is None or (known.job, known.port) != (place.job, place.port):
         raise over
     if market.now >= known.expires_ms:

@@ -64,10 +64,10 @@ class TooManyQueued(Refusal):
     remedy = "wait until some are placed, or stop some"
 
 
-class TooManyShares(Refusal):
-    """The account has as many shared links as this market keeps for one."""
+class TooManyLinks(Refusal):
+    """The account has as many links to ports as this market keeps for one."""
 
-    code = "TOO_MANY_SHARES"
+    code = "TOO_MANY_LINKS"
     remedy = "end some: `tally job share ID PORT --list` shows them"
 
 

@@ -18,9 +18,9 @@ from marketplace.market.base.records import (
     Lock,
     Login,
     OfferRecord,
+    PortLink,
     Process,
     Remembered,
-    Share,
 )
 from marketplace.market.context import MATCHER, Market, log
 from marketplace.market.core.ending import HOLDING
@@ -129,7 +129,7 @@ async def forget(market: Market) -> None:
     now = market.now
     old: Change = Change()
     old.drops += await market.store.find(Login, expires_ms__lt=now, limit=1000)
-    old.drops += await market.store.find(Share, expires_ms__lt=now, limit=1000)
+    old.drops += await market.store.find(PortLink, expires_ms__lt=now, limit=1000)
     old.drops += await market.store.find(
         Remembered, at_ms__lt=now - KEPT_ANSWERS_MS, order=("at_ms",), limit=1000
     )

@@ -13,7 +13,7 @@ from marketplace.store.tables.accounts import (
     AccountRow,
     ApiKeyRow,
     LoginRow,
-    ShareRow,
+    PortLinkRow,
     StandingRow,
 )
 from marketplace.store.tables.hooks import DeliveryRow, HookRow
@@ -41,7 +41,7 @@ from marketplace.store.tables.operations import (
 ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Account: AccountRow,
     records.Login: LoginRow,
-    records.Share: ShareRow,
+    records.PortLink: PortLinkRow,
     records.ApiKey: ApiKeyRow,
     records.OfferRecord: OfferRow,
     records.Job: JobRow,

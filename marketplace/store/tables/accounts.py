@@ -47,10 +47,10 @@ class ApiKeyRow(SQLModel, table=True):
     version: int
 
 
-class ShareRow(SQLModel, table=True):
-    """:class:`records.Share`."""
+class PortLinkRow(SQLModel, table=True):
+    """:class:`records.PortLink`."""
 
-    __tablename__ = "shares"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    __tablename__ = "port_links"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
     id: str = as_key()
     hash: str = Field(unique=True)
     account: str = Field(index=True)

@@ -106,7 +106,7 @@ class World:
     async def share(self, lasts_ms: int = 3_600_000, key: str = "") -> tuple[str, str]:
         """(id, path and query) of a link."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        path, body = f"/v1/jobs/{self.job}/ports/8888/shares", {"lasts_ms": lasts_ms}
+        path, body = f"/v1/jobs/{self.job}/ports/8888/links", {"lasts_ms": lasts_ms}
         answer = await self.client.post(path, json=body, headers=headers)
         assert answer.status_code == 201, answer.text
         parts = urlsplit(answer.json()["url"])
@@ -182,17 +182,17 @@ def test_only_its_owner_gets_a_ticket_or_shares(tmp_path: Path) -> None:
             async with httpx.AsyncClient(base_url=w.client.base_url, timeout=30) as stranger:
                 for status in (401, 404):
                     assert (await stranger.post(f"{path}/tickets")).status_code == status
-                    assert (await stranger.post(f"{path}/shares", json={})).status_code == status
-                    assert (await stranger.get(f"{path}/shares")).status_code == status
-                    assert (await stranger.delete(f"{path}/shares/{link}")).status_code == status
+                    assert (await stranger.post(f"{path}/links", json={})).status_code == status
+                    assert (await stranger.get(f"{path}/links")).status_code == status
+                    assert (await stranger.delete(f"{path}/links/{link}")).status_code == status
                     await sign_in(stranger, seed("stranger"))
                 stranger.headers["Authorization"] = f"Bearer {reads}"
                 assert (await stranger.post(f"{path}/tickets")).status_code == 403
-                assert (await stranger.post(f"{path}/shares", json={})).status_code == 403
+                assert (await stranger.post(f"{path}/links", json={})).status_code == 403
             for none in (22, 65_535):
                 answer = await w.client.post(f"/v1/jobs/{w.job}/ports/{none}/tickets")
                 assert answer.status_code == 404
-            (shown,) = (await w.client.get(f"{path}/shares")).json()["items"]
+            (shown,) = (await w.client.get(f"{path}/links")).json()["items"]
             assert shown["id"] == link and "url" not in shown
 
     anyio.run(run)
@@ -207,7 +207,7 @@ def test_a_share_opens_the_port_to_whoever_has_it_until_it_ends(tmp_path: Path) 
                 assert (await one.get("/")).status_code == 200
             async with w.browser(9999) as other:
                 assert (await other.get(entrance)).status_code == 401
-            await w.client.delete(f"/v1/jobs/{w.job}/ports/8888/shares/{link}")
+            await w.client.delete(f"/v1/jobs/{w.job}/ports/8888/links/{link}")
             for one in (guest, second):
                 assert (await one.get("/")).status_code == 401
                 assert (await one.get(entrance)).status_code == 401
@@ -411,7 +411,7 @@ def test_a_websocket_is_its_own_pages_alone_and_ends_with_what_opened_it(
                 for message in ("text", b"bytes", "x" * 200_000):
                     await open_one.send(message)
                     assert await open_one.recv() == message
-                await client.delete(f"/v1/jobs/{job}/ports/8888/shares/{link}")
+                await client.delete(f"/v1/jobs/{job}/ports/8888/links/{link}")
                 with pytest.raises(websockets.ConnectionClosedError) as over:
                     await open_one.recv()
                 assert over.value.rcvd is not None and over.value.rcvd.code == 1008

@@ -246,9 +246,9 @@ async def _port(client: httpx.AsyncClient, port: str) -> None:
     ticket = await _ok(client, "POST", f"{port}/tickets")
     name = {"domain": urlsplit(ticket["url"]).hostname}
     assert await _ok(client, "GET", "/v1/app-origins", params=name) == {"known": True}
-    link = await _ok(client, "POST", f"{port}/shares", json={})
-    assert (await _ok(client, "GET", f"{port}/shares"))["items"]
-    await _ok(client, "DELETE", f"{port}/shares/{link['id']}")
+    link = await _ok(client, "POST", f"{port}/links", json={})
+    assert (await _ok(client, "GET", f"{port}/links"))["items"]
+    await _ok(client, "DELETE", f"{port}/links/{link['id']}")
 
 
 async def _job(

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -267,6 +268,15 @@ async def _passed_on(a: Any, b: Any) -> None:
         assert asked.startswith("get /a%20b?x=1 http/1.1") and "authorization" not in asked
         async with httpx.AsyncClient(base_url=url_a) as nobody:
             assert (await nobody.get(f"{path}/")).status_code == 401
+        # At its own origin, which is told by the host that was dialled and not by the process's own.
+        (own,) = (await client.get(f"/v1/jobs/{job}")).json()["ports"]
+        host = urlsplit(own["url"]).netloc
+        answer = await client.get("/a%2Fb?x=1", headers={"Host": host})
+        assert (answer.status_code, answer.text) == (200, "hello"), answer.text
+        assert "Content-Security-Policy" not in answer.headers
+        asked = seen[1].decode().lower()
+        assert asked.startswith("get /a%2fb?x=1 http/1.1") and f"host: {host}" in asked
+        assert "authorization" not in asked and "tally" not in asked
         pages.port = next(iter(sockets.sockets)).getsockname()[1]
         token = client.headers["Authorization"].removeprefix("Bearer ")
         at = url_a.replace("http", "ws", 1)
@@ -274,6 +284,14 @@ async def _passed_on(a: Any, b: Any) -> None:
             for message in ("text", b"bytes", "x" * 200_000):
                 await socket.send(message)
                 assert await socket.recv() == message
+        dialled = {"host": client.base_url.host, "port": client.base_url.port, "proxy": None}
+        headers = {"Authorization": f"Bearer {token}", "Origin": f"http://{host}"}
+        there = f"ws://{host}/ws"
+        async with websockets.asyncio.client.connect(
+            there, additional_headers=headers, **dialled
+        ) as socket:
+            await socket.send("through two")
+            assert await socket.recv() == "through two"
 
         sha256 = hashlib.sha256(OUTPUT).hexdigest()
         await adapter.send(wire.OutputReady(lease, "/app/out", sha256, len(OUTPUT)))

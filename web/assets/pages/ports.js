@@ -26,7 +26,7 @@ export async function openPort(/** @type {HTMLButtonElement} */ button) {
 export async function sharePort(/** @type {HTMLButtonElement} */ button) {
   const lasts = Number(the("share-for", HTMLSelectElement).value);
   /** @type {{url: string}} */
-  const { url } = await post(`${path(button)}/shares`, { lasts_ms: lasts });
+  const { url } = await post(`${path(button)}/links`, { lasts_ms: lasts });
   byId("shared").hidden = false;
   the("share-link", HTMLInputElement).value = url;
   const copier = the("share-copy", HTMLButtonElement);

@@ -5,7 +5,7 @@ after the insert). A record with a ``version`` is written by compare-and-set; on
 ever inserted, or replaced by a greater one. Money is lovelace, time ms, as everywhere.
 """
 
-from marketplace.market.base.records.accounts import Account, ApiKey, Login, Share, Standing
+from marketplace.market.base.records.accounts import Account, ApiKey, Login, PortLink, Standing
 from marketplace.market.base.records.hooks import Delivery, Hook
 from marketplace.market.base.records.jobs import (
     Blob,
@@ -49,6 +49,7 @@ __all__ = [
     "Login",
     "OfferRecord",
     "Output",
+    "PortLink",
     "Preemption",
     "PresenceDay",
     "Process",
@@ -57,7 +58,6 @@ __all__ = [
     "Remembered",
     "Sent",
     "Setting",
-    "Share",
     "Standing",
     "Tx",
     "VoucherRecord",

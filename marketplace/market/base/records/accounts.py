@@ -57,7 +57,7 @@ class ApiKey(Record):
 
 
 @dataclass(frozen=True)
-class Share(Record):
+class PortLink(Record):
     """A link that opens *port* of *job* to whoever has it; only its secret's sha256 is kept. *key*:
     the API key that made it, with which it ends; empty: a signed-in account did.
     """

@@ -14,7 +14,7 @@ depends_on = None
 def upgrade() -> None:
     """Forward: nothing was shared before."""
     op.create_table(
-        "shares",
+        "port_links",
         *(
             sa.Column(name, sa.String(), nullable=False)
             for name in ("id", "hash", "account", "job", "key")
@@ -26,9 +26,9 @@ def upgrade() -> None:
         sa.UniqueConstraint("hash"),
     )
     for name in ("account", "job", "expires_ms"):
-        op.create_index(f"ix_shares_{name}", "shares", [name])
+        op.create_index(f"ix_port_links_{name}", "port_links", [name])
 
 
 def downgrade() -> None:
-    """Back: every share has ended."""
-    op.drop_table("shares")
+    """Back: every link has ended."""
+    op.drop_table("port_links")
