@@ -8,7 +8,7 @@ import socket
 from typing import Protocol
 
 from marketplace.domain.app_origin import AppDomain
-from marketplace.domain.site import is_loopback, origins
+from marketplace.domain.site import host_of, is_loopback, origins
 
 
 class Told(Protocol):
@@ -55,12 +55,13 @@ def inside(told: Told, port: int) -> str:
 
 
 def apps_of(told: Told, names: tuple[str, ...], port: int) -> AppDomain | None:
-    """The domain of workloads' origins: as told, and apart from the market's own *names*; for a
-    market of this machine alone ``localhost``, whose every name is this machine to a browser;
-    else none.
+    """The domain of workloads' origins: as told, and apart from the market's own *names*
+    (Malformed); for a market of this machine alone ``localhost``, whose every name is this machine
+    to a browser, unless the market itself is dialled by one of those; else none.
     """
     if told.apps_url:
         return AppDomain.at(told.apps_url).apart_from(names)
-    if not told.public_url and is_loopback(told.host):
-        return AppDomain("http", "localhost", port)
-    return None
+    here = AppDomain("http", "localhost", port)
+    if told.public_url or not is_loopback(told.host) or any(map(here.holds, map(host_of, names))):
+        return None
+    return here
