@@ -37,7 +37,7 @@ from marketplace.gateway import app_pages, http_stream, socket_stream
 from marketplace.gateway.faces import OwnOrigin, market_bearer
 from marketplace.gateway.tunnel import Tunnel
 from marketplace.market.accounts import access, ports
-from marketplace.market.base.errors import AppOver, AppStarting
+from marketplace.market.base.errors import AppNotRunning, AppOver
 from marketplace.market.base.records import Job
 
 AGAIN_S: float = 30
@@ -201,7 +201,7 @@ class AppSite:
         if job.state in _OVER:
             raise AppOver("the job that this page was of has ended")
         if job.state is not JobState.RUNNING:
-            raise AppStarting(f"its job is {job.state.name}")
+            raise AppNotRunning(f"its job is {job.state.name}")
         return job
 
 

@@ -11,11 +11,11 @@ from starlette.responses import HTMLResponse
 from marketplace.api.http.problems import status_of
 from marketplace.domain.app_origin import Place
 from marketplace.domain.errors import Fault, Forbidden, TallyError, Unauthenticated
-from marketplace.market.base.errors import AppOver, AppStarting, Offline, Suspended
+from marketplace.market.base.errors import AppNotRunning, AppOver, Offline, Suspended
 
 AGAIN_S: Final = 3
 _TITLES: Final[tuple[tuple[type[TallyError], str], ...]] = (
-    (AppStarting, "It is about to start"),
+    (AppNotRunning, "It is not running now"),
     (AppOver, "It has ended"),
     (Offline, "It does not answer yet"),
     (Unauthenticated, "This page is not public"),

@@ -78,10 +78,10 @@ class NoAppDomain(Refusal):
     remedy = "reach the port at /p/JOB/PORT/; the operator: see --apps-url"
 
 
-class AppStarting(Fault):
-    """A page is to come: its job waits for a place or its start."""
+class AppNotRunning(Fault):
+    """A page may be to come: its job waits for a place or its start, or is paused."""
 
-    code = "APP_STARTING"
+    code = "APP_NOT_RUNNING"
     remedy = "wait a little and load it again; the job's page says how far it is"
 
 

@@ -76,7 +76,7 @@ class World:
     market: Running
     one: FakeAdapter
     job: str
-    site: Site
+    site: Any
 
     def host(self, port: int = 8888, job: str = "") -> str:
         """The ``Host`` of a port."""
@@ -114,7 +114,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(tmp_path: Path, site: Site | None = None) -> AsyncGenerator[World]:
+async def world(tmp_path: Path, site: Any = None) -> AsyncGenerator[World]:
     shown = site or Site()
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
@@ -325,8 +325,8 @@ def test_what_is_not_there_is_said_to_a_person_and_to_a_program(tmp_path: Path) 
             async with w.browser(host=w.host(80, view["id"])) as waits:
                 answer = await waits.get("/", headers=HTML)
                 assert answer.status_code == 503 and answer.headers["retry-after"] == "3"
-                assert "about to start" in answer.text and 'http-equiv="refresh"' in answer.text
-                assert (await waits.get("/")).json()["code"] == "APP_STARTING"
+                assert "not running now" in answer.text and 'http-equiv="refresh"' in answer.text
+                assert (await waits.get("/")).json()["code"] == "APP_NOT_RUNNING"
             async with w.browser(7777) as reader:
                 await w.client.post(f"/v1/jobs/{w.job}/stop", json={})
                 lease = (await w.client.get(f"/v1/jobs/{w.job}")).json()["lease"]
