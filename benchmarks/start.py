@@ -38,7 +38,7 @@ from marketplace.domain.work.parts import Policy, Price, Range, Resources
 
 RUNS: Final = 20
 WITHIN_S: Final = 60.0
-_PURSE: Final = 300 * LOVELACE_PER_ADA
+PURSE: Final = 300 * LOVELACE_PER_ADA
 _SLEEP: Final = ("python3", "-c", "import time; time.sleep(600)")
 
 
@@ -89,7 +89,7 @@ async def _measure(home: Path, runs: int) -> list[Run]:
     place = Embedded(home, block_ms=500, resume_window="15s")
     place.prepare()
     try:
-        await start(place, _PURSE)
+        await start(place, PURSE)
         if not place.image:
             raise NoDocker("no Docker answers")
         purse = await place.purse("consumer")
