@@ -21,6 +21,7 @@ async def answer(request: Request, tunnel: Tunnel, target: str, face: Face) -> R
     """
     stack = AsyncExitStack()
     try:
+        await stack.enter_async_context(tunnel.turn())
         await stack.enter_async_context(tunnel)
         talk = h11.Connection(h11.CLIENT)
         await _ask(talk, tunnel, request, target, face)

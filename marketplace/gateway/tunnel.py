@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final
 
@@ -15,6 +17,9 @@ CHUNK: Final = 64 * 1024
 BUFFER: Final = 256
 MOST_WAITING: Final = 64  # messages on their way to an adapter before an upload waits
 PATIENCE_S: Final = 60
+MOST_REQUESTS: Final = (
+    48  # of one lease at a time; its adapter opens 64 streams, sockets among them
+)
 
 
 class Tunnel:
@@ -30,6 +35,24 @@ class Tunnel:
     def error(self) -> str:
         """Why it is over; empty for an ordinary end. In part a stranger's words."""
         return self._stream.error
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """One of :data:`MOST_REQUESTS` of the lease, which is waited for: what came at once is
+        answered one after the other, not refused. Offline where that takes too long.
+        """
+        slots = self._hub.slots
+        slot = slots.get(self._lease)
+        if slot is None:  # kept for as long as somebody holds it, or waits
+            slot = slots[self._lease] = anyio.Semaphore(MOST_REQUESTS)
+        with anyio.move_on_after(PATIENCE_S) as waiting:
+            await slot.acquire()
+        if waiting.cancelled_caught:
+            raise Offline("the workload answers too slowly for all that ask")
+        try:
+            yield
+        finally:
+            slot.release()
 
     async def __aenter__(self) -> Tunnel:
         self._hub.streams[self._id] = self._stream

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import structlog
@@ -45,6 +46,7 @@ class AdapterHub:
         self.hub.opened, self.hub.closed = self._opened, self._closed
         self.calls: dict[tuple[str, str], Any] = {}
         self.streams: dict[str, Stream] = {}
+        self.slots: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
         self.wanted: set[str] = set()
         self.event = anyio.Event()
         self.welcomed: list[Callable[[Connection], Awaitable[None]]] = []

@@ -13,6 +13,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from adapter.daemon.transfers import MOST_STREAMS
+from marketplace.gateway.tunnel import MOST_REQUESTS
 from tests.integration.market.test_app_origins import World, world
 from tests.integration.market.test_ports import bearer
 
@@ -25,6 +27,7 @@ class Files:
 
     def __init__(self) -> None:
         self.heads: list[str] = []
+        self.now = self.most = 0  # requests at once
         self.read = anyio.Event()  # the first event is at the client
         self.left = anyio.Event()  # somebody hung up in the middle of an endless answer
 
@@ -61,6 +64,13 @@ class Files:
             size += len(part)
         said = seen.hexdigest().encode()
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n" + said)
+
+    async def slow(self, stream: anyio.abc.SocketStream, _: bytes, __: bytes) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await anyio.sleep(0.3)
+        self.now -= 1
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async def endless(self, stream: anyio.abc.SocketStream, _: bytes, __: bytes) -> None:
         await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -124,3 +134,23 @@ async def _many_on_one_connection(w: World) -> None:
         connection.close()
 
     await anyio.to_thread.run_sync(ask)
+
+
+def test_what_comes_at_once_is_answered_in_turn_and_not_refused(tmp_path: Path) -> None:
+    """An adapter opens no more than 64 streams of a lease: the market holds what is beyond it."""
+
+    async def run() -> None:
+        files, seen = Files(), list[int]()
+        async with world(tmp_path, files) as w, w.browser(7777) as browser:
+
+            async def ask() -> None:
+                seen.append((await browser.get("/slow")).status_code)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3 * MOST_REQUESTS):
+                    tasks.start_soon(ask)
+            assert seen == 3 * MOST_REQUESTS * [200]
+            assert files.most == MOST_REQUESTS < MOST_STREAMS
+            assert not w.market.parts.hub.slots  # nothing is kept of a lease that nobody asks
+
+    anyio.run(run)
