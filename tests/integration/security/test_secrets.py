@@ -26,7 +26,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import seal_to, unseal
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.parts import Gang
+from marketplace.domain.work.parts import Gang, Port
 from marketplace.keystore import Keystore
 from marketplace.market.accounts.webhooks import check_key, secret_of
 from marketplace.market.base.errors import HookKeyWrong, HooksOff
@@ -122,7 +122,10 @@ async def every_get(
             ]
         answered = 0
         for one in filled:
-            for query in ("", "?follow=true") if path.endswith(("/logs", "/events")) else ("",):
+            queries = ("", "?follow=true") if path.endswith(("/logs", "/events")) else ("",)
+            if path == "/v1/app-origins":
+                queries = tuple(f"?domain={name}" for name in values["domain"])
+            for query in queries:
                 answer = await client.get(one + query)
                 assert answer.status_code < 500, (one, answer.text)
                 answered += answer.status_code < 400
@@ -188,7 +191,8 @@ def test_secrets_are_nowhere_in_clear(
 def _can_find(places: dict[str, bytes], secrets: dict[str, bytes | str]) -> None:
     """All was created, and what is no secret is found by the very same search."""
     wanted = {"token", "API key", "idempotent key", "webhook", "rotated webhook", "session",
-              "gang session", "job secret", "purse", "webhook key", "operator", "passphrase"}  # fmt: skip
+              "gang session", "job secret", "purse", "webhook key", "operator", "passphrase",
+              "ticket", "spent ticket", "port token", "link"}  # fmt: skip
     assert set(secrets) == wanted
     assert len({form for secret in secrets.values() for form in forms(secret)}) > 3 * len(secrets)
     account = next(p for p in places if p.startswith("column accounts.id"))
@@ -252,13 +256,32 @@ async def _gang(client: httpx.AsyncClient, purse: Purse, secrets: dict[str, byte
         await state(client, member["id"], "ENDED")
 
 
+async def _port(client: httpx.AsyncClient, port: str, secrets: dict[str, bytes | str]) -> None:
+    """Opened in a browser, to be opened, and shared."""
+    for name in ("ticket", "spent ticket"):
+        entrance = urlsplit((await client.post(f"{port}/tickets")).json()["url"])
+        (secrets[name],) = parse_qs(entrance.query)["key"]
+    async with httpx.AsyncClient(base_url=client.base_url) as browser:
+        entered = await browser.get(
+            f"{entrance.path}?{entrance.query}", headers={"Host": entrance.netloc}
+        )
+        assert entered.status_code == 303, entered.text
+        secrets["port token"] = entered.cookies["tally_app"]
+    once = {"Idempotency-Key": "seven"}
+    link = (await client.post(f"{port}/links", json={}, headers=once)).json()
+    (secrets["link"],) = parse_qs(urlsplit(link["url"]).query)["key"]
+    again = (await client.post(f"{port}/links", json={}, headers=once)).json()
+    assert (again["id"], again["url"]) == (link["id"], None)
+
+
 async def _job(
     client: httpx.AsyncClient, inside: Any, adapter: FakeAdapter, purse: Purse,
     secrets: dict[str, bytes | str],
 ) -> None:  # fmt: skip
     session, plain = purse.new_session(), str(secrets["job secret"]).encode()
     secrets["session"] = session.seed
-    sent = body(spec(secrets=("HF_TOKEN",)), session, purse.signer)
+    wanted = spec(secrets=("HF_TOKEN",), kind="service", ports=(Port(8888),))
+    sent = body(wanted, session, purse.signer)
     posted = await client.post("/v1/jobs", json=sent, headers={"Idempotency-Key": "four"})
     assert posted.status_code == 201, posted.text
     view = await quoted(client, posted.json()["id"])
@@ -278,6 +301,7 @@ async def _job(
     assert unseal(adapter.signer, got.secrets["HF_TOKEN"]) == plain
     await adapter.progress(lease, "STARTED")
     await state(client, view["id"], "RUNNING")
+    await _port(client, f"/v1/jobs/{view['id']}/ports/8888", secrets)
     receipt: SignedReceipt | Any = await adapter.tick(lease)
     assert receipt.lease_owed
     await adapter.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
@@ -311,6 +335,8 @@ async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> d
         "hook_id": [hook["id"] for hook in hooks],
         "job_id": [job],
         "gang_id": [gang],
+        "port": [str(one["port"]) for one in view["ports"]],
+        "domain": [str(urlsplit(one["url"]).hostname) for one in view["ports"]],
         "lease_id": view["leases"],
         "session_vk": [view["channel"], hop["session_vk"]],
         "offer_id": [o["id"] for o in offers],
