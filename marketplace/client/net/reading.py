@@ -12,6 +12,7 @@ from types import UnionType
 from typing import (
     Any,
     Final,
+    NotRequired,
     TypeVar,
     Union,
     cast,
@@ -103,4 +104,8 @@ def _first(found: Any) -> str:
 
 @cache
 def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    return get_type_hints(kind), frozenset(cast("frozenset[str]", kind.__required_keys__))
+    # Python 3.11 does not see NotRequired in an annotation that is kept as text (PEP 563).
+    marked = get_type_hints(kind, include_extras=True)
+    required = cast("frozenset[str]", kind.__required_keys__)
+    asked = frozenset(n for n in required if get_origin(marked[n]) is not NotRequired)
+    return get_type_hints(kind), asked

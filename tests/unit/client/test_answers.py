@@ -29,6 +29,8 @@ NAMES = {
     "LeaseAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",
     "JobEndAnswer": "JobEnd", "EventAnswer": "Event", "LogAnswer": "LogLine", "DoneAnswer": "Done",
     "KeyAnswer": "Key", "NewKeyAnswer": "NewKey", "SpendRowAnswer": "SpendRow",
+    "PortAnswer": "JobPort", "TicketAnswer": "Ticket", "LinkAnswer": "PortLink",
+    "NewLinkAnswer": "NewLink", "LinksAnswer": "PortLinks",
     "OutputAnswer": "Output", "OutputsAnswer": "Outputs", "VoucherAnswer": "Voucher", "ChannelAnswer": "Channel",
 }  # fmt: skip
 KINDS = {
@@ -103,6 +105,14 @@ def test_what_is_wrong_is_refused_by_name(change: dict[str, Any], says: str) -> 
     with pytest.raises(AnswerUnreadable) as refused:
         read(answers.JobAnswer, plain_job(**change), "job")
     assert refused.value.message == says and refused.value.code == "ANSWER_UNREADABLE"
+
+
+def test_what_a_market_of_before_does_not_say_may_be_missing() -> None:
+    came = plain_job()
+    assert "ports" not in came and read(answers.JobAnswer, came, "job") is came
+    wrong = plain_job(ports=[{"port": "80", "auth": "token", "url": ""}])
+    with pytest.raises(AnswerUnreadable, match="port: a whole number is expected"):
+        read(answers.JobAnswer, wrong, "job")
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 7, {}])
