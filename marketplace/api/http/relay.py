@@ -97,7 +97,8 @@ async def websocket(url: str, socket: WebSocket, host: str = "") -> None:
     try:
         parts = urlsplit(url)
         async with connect(
-            f"{'wss' if parts.scheme == 'https' else 'ws'}://{host or parts.netloc}{_path(socket)}",
+            "ws" + url.removeprefix("http").replace(parts.netloc, host or parts.netloc, 1)
+            + _path(socket),
             host=parts.hostname, port=parts.port or (443 if parts.scheme == "https" else 80),
             additional_headers=headers, subprotocols=spoken or None, open_timeout=_CONNECT_S,
             compression=None, proxy=None, max_size=1 << 20,
