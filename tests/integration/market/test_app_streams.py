@@ -28,6 +28,7 @@ class Files:
     def __init__(self) -> None:
         self.heads: list[str] = []
         self.now = self.most = 0  # requests at once
+        self.full = anyio.Event()  # as many as one lease may have are here together
         self.read = anyio.Event()  # the first event is at the client
         self.left = anyio.Event()  # somebody hung up in the middle of an endless answer
 
@@ -68,7 +69,11 @@ class Files:
     async def slow(self, stream: anyio.abc.SocketStream, _: bytes, __: bytes) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
-        await anyio.sleep(0.3)
+        if self.now == MOST_REQUESTS:
+            self.full.set()
+        with anyio.fail_after(60):
+            await self.full.wait()
+        await anyio.sleep(0.05)  # whoever came beyond them would be here by now
         self.now -= 1
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
