@@ -284,6 +284,8 @@ class Daemon:
                     self._group.start_soon(self.shipping.carry, message, incoming)
             case wire.StreamData():
                 self.shipping.stream_data(message)
+            case wire.StreamTaken():
+                self.shipping.stream_taken(message)
             case wire.StreamClosed():
                 self.shipping.stream_closed(message)
             case wire.EndsProposed() | wire.EndDeclined():

@@ -20,11 +20,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from marketplace.domain.errors import Refusal
-from marketplace.domain.protocol import codec, wire
+from marketplace.domain.protocol import codec, flow, wire
 from marketplace.domain.protocol.conversation import Client, MarketOlder, Phase
 
 WINDOW: Final = 1000
 """Messages on their way; more wait here, so that the conversation's own bound is never met."""
+BULK: Final = 200
+"""Messages that the market has not acknowledged, beyond which pages, logs and files wait."""
 FIRST_WAIT_S: Final = 0.5
 MOST_WAIT_S: Final = 30.0
 OPEN_S: Final = 10.0
@@ -102,9 +104,16 @@ class Link:
         """Whether the market that last welcomed us has it."""
         return capability in self._client.numbering.agreed
 
-    async def drained(self, below: int) -> None:
-        """Wait until fewer than *below* messages are unacknowledged."""
-        while self.backlog >= below:
+    @property
+    def crowded(self) -> bool:
+        """Whether pages, logs and files are to wait: receipts and vouchers go the same way, after
+        all that is under way.
+        """
+        return self.backlog >= BULK or self._client.numbering.waiting_bytes >= flow.LINE_MOST
+
+    async def room(self) -> None:
+        """Wait until the line is not crowded."""
+        while self.crowded:
             await self._acked.wait()
 
     def _refill(self) -> None:

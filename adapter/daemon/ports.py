@@ -94,8 +94,13 @@ class Market(Protocol):
         """Whether the market that last welcomed us has it."""
         ...
 
-    async def drained(self, below: int) -> None:
-        """Wait until fewer than *below* messages are unacknowledged."""
+    @property
+    def crowded(self) -> bool:
+        """Whether pages, logs and files are to wait."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until the line is not crowded."""
         ...
 
     async def run(self) -> None:

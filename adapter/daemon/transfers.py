@@ -1,13 +1,16 @@
 """Bytes in and out of a lease: input files, logs, outputs, commands and the ports of a service.
 
 Everything is bounded: a log is sent only as fast as the market takes it and only from where it left
-off, a blob in parts, a command's output and a connection's buffer up to a limit.
+off, a blob in parts, a command's output up to a limit, a connection as fast as its other end reads
+(``flow``). All of it waits while the line is crowded, for receipts go the same way.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,18 +24,17 @@ from adapter.core.events import Event, Logged
 from adapter.core.state import Lease
 from adapter.core.workload import Runtime, RuntimeFault
 from marketplace.domain.errors import Fault, Refusal
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import codec, flow, wire
 from marketplace.domain.work.parts import FileIn
 
 PART: Final = 256 * 1024
 LOG_PART: Final = 64 * 1024
-BACKLOG: Final = 200  # unacknowledged messages beyond which logs and telemetry wait
 FETCH_S: Final = 120.0
 EXEC_MS: Final = 60_000
 EXEC_OUTPUT: Final = 256 * 1024
 MOST_COMMANDS: Final = 4  # of one lease at a time: each holds a thread for up to a minute
-MOST_STREAMS: Final = 64  # of one lease at a time
-STREAM_CHUNKS: Final = 128
+MOST_STREAMS: Final = 256  # of one lease at a time
+STREAM_MOST: Final = 8 * flow.WINDOW  # a market without windows may be ahead of a workload by that
 INPUT_MOST: Final = 512 * 1024 * 1024
 
 Incoming = MemoryObjectReceiveStream[bytes]
@@ -63,16 +65,20 @@ class Sender(Protocol):
         ...
 
     @property
-    def backlog(self) -> int:
-        """Messages that the market has not acknowledged."""
+    def crowded(self) -> bool:
+        """Whether pages, logs and files are to wait."""
         ...
 
     def send(self, message: wire.Message, number: int | None = None) -> None:
         """Now, or after the next welcome."""
         ...
 
-    async def drained(self, below: int) -> None:
-        """Wait until fewer than *below* messages are unacknowledged."""
+    def can(self, capability: str) -> bool:
+        """Whether the market that last welcomed us has it."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until the line is not crowded."""
         ...
 
 
@@ -92,7 +98,7 @@ class Transfers:
         self._lease = lease
         self._parts: dict[tuple[str, str], dict[int, wire.BlobPart]] = {}
         self._arrived = anyio.Event()
-        self._streams: dict[tuple[str, str], MemoryObjectSendStream[bytes]] = {}
+        self._streams: dict[tuple[str, str], _Stream] = {}
         self._commands: dict[str, int] = {}
 
     # ---- files in -------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ class Transfers:
         """Send what the workload wrote since *offset*; the offset to go on from."""
         if lease.handle is None:
             return offset
-        while self._link.up and self._link.backlog < BACKLOG:
+        while self._link.up and not self._link.crowded:
             try:
                 chunk = await self._runtime(lease).logs(lease.handle, offset, LOG_PART)
             except RuntimeFault:
@@ -197,7 +203,9 @@ class Transfers:
         if own >= MOST_STREAMS or key in self._streams:
             self._link.send(wire.StreamClosed(*key, "too many connections"))
             return None
-        self._streams[key], incoming = anyio.create_memory_object_stream[bytes](STREAM_CHUNKS)
+        # Unbounded here: a market of this version keeps to the window, another is cut off at it.
+        inward, incoming = anyio.create_memory_object_stream[bytes](math.inf)
+        self._streams[key] = _Stream(inward)
         return incoming
 
     async def carry(self, message: wire.StreamOpened, incoming: Incoming) -> None:
@@ -208,13 +216,14 @@ class Transfers:
         place = (
             lease.handle.ports.get(message.port) if lease and lease.handle and lease.runs else None
         )
+        stream = self._streams.get(key)
         try:
             if place is None:
                 error = "no such port"
-            else:
+            elif stream is not None:
                 with anyio.fail_after(10):
                     connection = await anyio.connect_tcp(*place)
-                await self._both_ways(key, connection, incoming)
+                await self._both_ways(key, stream, connection, incoming)
         except (OSError, TimeoutError) as failed:
             error = str(failed)[:200] or "no answer"
         finally:
@@ -223,7 +232,11 @@ class Transfers:
         self._link.send(wire.StreamClosed(*key, error))
 
     async def _both_ways(
-        self, key: tuple[str, str], connection: anyio.abc.SocketStream, incoming: Incoming
+        self,
+        key: tuple[str, str],
+        stream: _Stream,
+        connection: anyio.abc.SocketStream,
+        incoming: Incoming,
     ) -> None:
         async with connection, anyio.create_task_group() as group:
 
@@ -231,6 +244,9 @@ class Transfers:
                 try:
                     async for data in incoming:
                         await connection.send(data)
+                        total = stream.receiving.passed(data)
+                        if total is not None and self._link.can(codec.FLOW):
+                            self._link.send(wire.StreamTaken(*key, total))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     pass  # the workload hung up: the other direction sees it too
                 group.cancel_scope.cancel()
@@ -238,26 +254,36 @@ class Transfers:
             group.start_soon(inward)
             try:
                 async for data in connection:
-                    await self._link.drained(BACKLOG)
+                    if self._link.can(codec.FLOW):
+                        await stream.room()
+                    await self._link.room()
+                    stream.sending.gave(data)
                     self._link.send(wire.StreamData(*key, data))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # a reset is an end
             group.cancel_scope.cancel()
 
     def stream_data(self, message: wire.StreamData) -> None:
-        """Bytes for the workload; one that does not read loses its connection, never our
-        voucher.
-        """
+        """Bytes for the workload; a market that sends more than may wait loses the connection."""
         key = (message.lease, message.stream_id)
         stream = self._streams.get(key)
         if stream is None:
             return
-        try:
-            stream.send_nowait(message.data)
-        except anyio.WouldBlock:
+        stream.came += flow.cost(message.data)
+        if stream.came - stream.receiving.taken > STREAM_MOST:
             self.stream_closed(wire.StreamClosed(*key, "too slow"))
+            return
+        try:
+            stream.inward.send_nowait(message.data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._let_go(key)
+
+    def stream_taken(self, message: wire.StreamTaken) -> None:
+        """The visitor has it: more may be sent."""
+        stream = self._streams.get((message.lease, message.stream_id))
+        if stream is not None:
+            stream.sending.heard(message.taken)
+            stream.more.set()
 
     def stream_closed(self, message: wire.StreamClosed) -> None:
         """The other side hung up."""
@@ -266,7 +292,24 @@ class Transfers:
     def _let_go(self, key: tuple[str, str]) -> None:
         stream = self._streams.pop(key, None)
         if stream is not None:
-            stream.close()
+            stream.inward.close()
+
+
+@dataclass(eq=False)
+class _Stream:
+    """One connection to a port."""
+
+    inward: MemoryObjectSendStream[bytes]
+    came: int = 0  # for the workload, in all, as ``flow`` counts
+    sending: flow.Sending = field(default_factory=flow.Sending)
+    receiving: flow.Receiving = field(default_factory=flow.Receiving)
+    more: anyio.Event = field(default_factory=anyio.Event)
+
+    async def room(self) -> None:
+        """Wait until the market has passed on enough of what it was sent."""
+        while not self.sending.room:
+            self.more = anyio.Event()
+            await self.more.wait()
 
 
 def logged(lease: Lease, offset: int) -> Event | None:

@@ -9,42 +9,39 @@ from typing import Final
 
 import anyio
 
-from marketplace.domain.protocol import wire
-from marketplace.hub.adapters import AdapterHub, Stream
+from marketplace.domain.protocol import codec, wire
+from marketplace.hub.adapters import AdapterHub
+from marketplace.hub.streams import Stream
 from marketplace.market.base.errors import Offline
 
 CHUNK: Final = 64 * 1024
-BUFFER: Final = 256
-MOST_WAITING: Final = 64  # messages on their way to an adapter before an upload waits
 PATIENCE_S: Final = 60
-MOST_REQUESTS: Final = (
-    48  # of one lease at a time; its adapter opens 64 streams, sockets among them
-)
 
 
 class Tunnel:
     """``async with Tunnel(hub, provider, lease, port) as tunnel``; Offline when it cannot open."""
 
     def __init__(self, hub: AdapterHub, provider: str, lease: str, port: int) -> None:
-        self._hub, self._provider, self._lease, self._port = hub, provider, lease, port
+        self.hub, self.provider, self.lease, self.port = hub, provider, lease, port
         self._id = hub.market.ids.new("stream")
-        self._send, self._receive = anyio.create_memory_object_stream[bytes](BUFFER)
-        self._stream = Stream(self._send, lease, provider)
+        self._stream = Stream(lease, provider, hub.able(provider, codec.FLOW))
 
     @property
     def error(self) -> str:
         """Why it is over; empty for an ordinary end. In part a stranger's words."""
         return self._stream.error
 
+    @property
+    def silent(self) -> bool:
+        """It is open, and all that the workload said is read."""
+        return not self._stream.over and not self._stream.unread
+
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """One of :data:`MOST_REQUESTS` of the lease, which is waited for: what came at once is
-        answered one after the other, not refused. Offline where that takes too long.
+        """One of the requests that a lease may have at a time, which is waited for: what came at
+        once is answered one after the other, not refused. Offline where that takes too long.
         """
-        slots = self._hub.slots
-        slot = slots.get(self._lease)
-        if slot is None:  # kept for as long as somebody holds it, or waits
-            slot = slots[self._lease] = anyio.Semaphore(MOST_REQUESTS)
+        slot = self.hub.streams.slot(self.lease)
         with anyio.move_on_after(PATIENCE_S) as waiting:
             await slot.acquire()
         if waiting.cancelled_caught:
@@ -54,12 +51,22 @@ class Tunnel:
         finally:
             slot.release()
 
-    async def __aenter__(self) -> Tunnel:
-        self._hub.streams[self._id] = self._stream
-        if not self._hub.tell(self._provider, wire.StreamOpened(self._lease, self._id, self._port)):
-            self._hub.streams.pop(self._id, None)
-            self._close()
+    def open(self) -> None:
+        """Have the adapter connect; Offline."""
+        self.hub.streams.live[self._id] = self._stream
+        if not self.hub.tell(self.provider, wire.StreamOpened(self.lease, self._id, self.port)):
+            self.hub.streams.live.pop(self._id, None)
+            self._stream.end()
             raise Offline("the provider is not connected to this market process")
+
+    def hang_up(self) -> None:
+        """Close it; nothing if it is closed."""
+        if self.hub.streams.live.pop(self._id, None) is not None:
+            self.hub.tell(self.provider, wire.StreamClosed(self.lease, self._id, ""))
+        self._stream.end()
+
+    async def __aenter__(self) -> Tunnel:
+        self.open()
         return self
 
     async def __aexit__(
@@ -68,36 +75,35 @@ class Tunnel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._hub.streams.pop(self._id, None) is not None:
-            self._hub.tell(self._provider, wire.StreamClosed(self._lease, self._id, ""))
-        self._close()
-
-    def _close(self) -> None:
-        self._send.close()
-        self._receive.close()
+        self.hang_up()
 
     async def room(self) -> None:
-        """Wait until the adapter has taken what was sent: its line carries vouchers as well.
-        Offline.
+        """Wait until the workload has taken what was sent, as far as may wait for it, and the
+        adapter's line is free: vouchers go the same way. Offline.
         """
         with anyio.move_on_after(PATIENCE_S):
             # Acknowledgements come by the hundred: a look now and then costs less than an event
             # each.
-            while self._hub.waiting(self._provider) >= MOST_WAITING:  # noqa: ASYNC110
+            while self._full or self.hub.crowded(self.provider):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
             return
-        raise Offline("the provider takes nothing any more")
+        raise Offline("the workload takes nothing any more")
+
+    @property
+    def _full(self) -> bool:
+        return self._stream.flows and not self._stream.sending.room and not self._stream.over
 
     def send(self, data: bytes) -> None:
         """To the workload; Offline when the adapter is gone."""
         for at in range(0, len(data), CHUNK):
-            part = wire.StreamData(self._lease, self._id, data[at : at + CHUNK])
-            if not self._hub.tell(self._provider, part):
+            part = data[at : at + CHUNK]
+            self._stream.sending.gave(part)
+            if not self.hub.tell(self.provider, wire.StreamData(self.lease, self._id, part)):
                 raise Offline("the provider went away")
 
     async def receive(self) -> bytes:
         """From the workload; empty once it is over."""
-        try:
-            return await self._receive.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            return b""
+        data, taken = await self._stream.get()
+        if taken is not None:
+            self.hub.tell(self.provider, wire.StreamTaken(self.lease, self._id, taken))
+        return data

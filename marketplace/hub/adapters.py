@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 import anyio
 import structlog
 
 from marketplace.domain.errors import TallyError
-from marketplace.domain.protocol import codec, wire
+from marketplace.domain.protocol import codec, flow, wire
 from marketplace.hub.sockets import Connection, Hub
+from marketplace.hub.streams import Streams
 from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.base.errors import Offline
 from marketplace.market.base.records import Channel, Lease, OfferRecord, Sent, VoucherRecord
@@ -24,16 +23,7 @@ from marketplace.market.money.ends import Ends
 
 log = structlog.get_logger("hub")
 AGAIN_S = 1.0
-
-
-@dataclass(eq=False)
-class Stream:
-    """One connection to a port of a workload."""
-
-    incoming: Any  # anyio memory object stream of bytes
-    lease: str
-    provider: str
-    error: str = ""  # why it was closed, in its adapter's words
+MOST_WAITING = 64  # messages on their way to an adapter before an upload waits
 
 
 class AdapterHub:
@@ -45,8 +35,7 @@ class AdapterHub:
         self.hub = Hub(market, "adapter", self._message)
         self.hub.opened, self.hub.closed = self._opened, self._closed
         self.calls: dict[tuple[str, str], Any] = {}
-        self.streams: dict[str, Stream] = {}
-        self.slots: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
+        self.streams = Streams()
         self.wanted: set[str] = set()
         self.event = anyio.Event()
         self.welcomed: list[Callable[[Connection], Awaitable[None]]] = []
@@ -68,11 +57,16 @@ class AdapterHub:
         """Without the outbox; False when it is not connected here."""
         return self.hub.tell(bytes.fromhex(provider), message)
 
-    def waiting(self, provider: str) -> int:
-        """Messages to it that it has not acknowledged; 0 when it is not connected here."""
+    def crowded(self, provider: str) -> bool:
+        """Whether pages and uploads are to wait: its vouchers go the same way, after all that it
+        has not acknowledged.
+        """
         connection = self.hub.live.get(bytes.fromhex(provider))
         numbering = connection.server.numbering if connection is not None else None
-        return len(numbering.unacked) if numbering is not None else 0
+        if numbering is None:
+            return False
+        many = len(numbering.unacked) >= MOST_WAITING
+        return many or numbering.waiting_bytes >= flow.LINE_MOST
 
     def committed(self, sent: list[Sent]) -> None:
         """Messages that were just committed here go out at once."""
@@ -98,6 +92,7 @@ class AdapterHub:
         while True:
             with anyio.move_on_after(5):
                 await self.event.wait()
+            self.streams.sweep()
             topics, self.wanted, self.event = self.wanted, set(), anyio.Event()
             try:
                 await self._deliver(topics)
@@ -163,11 +158,7 @@ class AdapterHub:
         provider = connection.key.hex()
         self.ends.gone(provider)
         await self.adapters.gone(provider)
-        for name, stream in list(self.streams.items()):
-            if stream.provider == provider:
-                stream.error = "the provider went away"
-                stream.incoming.close()
-                self.streams.pop(name, None)
+        self.streams.gone(provider)
 
     async def _message(self, connection: Connection, message: wire.Message) -> None:
         provider = connection.key.hex()
@@ -175,15 +166,15 @@ class AdapterHub:
             case wire.ExecDone(_, call):
                 self._answer(provider, call, message)
             case wire.StreamData(_, stream_id, data):
-                stream = self.streams.get(stream_id)
-                if stream is not None and stream.provider == provider:
-                    await _feed(stream, data)
+                stream = self.streams.of(stream_id, provider)
+                if stream is not None:
+                    await stream.put(data)
+            case wire.StreamTaken(_, stream_id, taken):
+                stream = self.streams.of(stream_id, provider)
+                if stream is not None:
+                    stream.sending.heard(taken)
             case wire.StreamClosed(_, stream_id, error):
-                stream = self.streams.get(stream_id)
-                if stream is not None and stream.provider == provider:
-                    del self.streams[stream_id]
-                    stream.error = error
-                    stream.incoming.close()
+                self.streams.closed(stream_id, provider, error)
             case wire.BlobWanted():
                 part = await self.blobs.part(provider, message)
                 connection.put(part)
@@ -222,13 +213,3 @@ class AdapterHub:
         """The market process that holds the provider's connection, empty when none does."""
         found = await self.market.store.find(OfferRecord, provider=provider, limit=1)
         return found[0].process if found and not found[0].away_ms else ""
-
-
-async def _feed(stream: Stream, data: bytes) -> None:
-    """A reader that stands still loses its stream: the socket carries the receipts as well."""
-    try:
-        with anyio.fail_after(1):
-            await stream.incoming.send(data)
-    except (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        stream.error = "what it said was not taken in time"
-        stream.incoming.close()

@@ -9,6 +9,7 @@ they have, only small frames are taken of them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import socket
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from websockets.http11 import Request
 
 from marketplace.domain import cbor
 from marketplace.domain.client_address import counted_as
+from marketplace.market.base.errors import Offline
 
 HEAD_SECONDS: float = 20
 PROVING: Final = ("/v1/provider", "/v1/payer")  # where a websocket has to prove a key
@@ -254,6 +256,19 @@ class Proving(WebSocketsSansIOProtocol):
             super().handle_pong(event)
 
 
+class _BrokenOff(logging.Filter):
+    """An answer that a workload broke off is broken off at its visitor, which takes an exception;
+    whoever serves a page could fill the market's log with them.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for such a one."""
+        return not (record.exc_info and isinstance(record.exc_info[1], Offline))
+
+
+_BROKEN_OFF: Final = _BrokenOff()
+
+
 def listener(host: str, port: int) -> socket.socket:
     """A socket that accepts connections; port 0 takes a free one.
 
@@ -292,5 +307,6 @@ def config(app: ASGIApp, **more: Any) -> Config:
         "h11_max_incomplete_event_size": HEAD_BYTES,
     }
     made = Config(app, **(settings | more))
+    logging.getLogger("uvicorn.error").addFilter(_BROKEN_OFF)
     made.lobby = Lobby(made.forwarded_allow_ips)
     return made

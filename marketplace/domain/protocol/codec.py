@@ -41,7 +41,9 @@ ENDS: Final = "ends"
 """The capability of a market that answers an offered end, and of an adapter that offers some."""
 ROUTE: Final = "route"
 """The capability of an adapter that serves leases over a router, and of a market that is one."""
-CAPABILITIES: Final[tuple[str, ...]] = (ENDS, ROUTE, SKIPS)
+FLOW: Final = "flow"
+"""The capability of whoever says how much of a connection to a port it has passed on (``flow``)."""
+CAPABILITIES: Final[tuple[str, ...]] = (ENDS, FLOW, ROUTE, SKIPS)
 """Of this version, sorted: what its hello and its welcome state."""
 
 

@@ -359,6 +359,17 @@ class StreamData(Message):
 
 
 @dataclass(frozen=True)
+class StreamTaken(Message):
+    """Of such a connection *taken* was passed on, in all, as ``flow`` counts (capability
+    ``flow``).
+    """
+
+    lease: str
+    stream_id: str
+    taken: int
+
+
+@dataclass(frozen=True)
 class StreamClosed(Message):
     """It is closed; *error* says why, empty for an ordinary end."""
 

@@ -236,6 +236,7 @@ class Sent:
 
     up = True
     backlog = 0
+    crowded = False
 
     def __init__(self) -> None:
         self.messages: list[wire.Message] = []
@@ -246,7 +247,7 @@ class Sent:
     def can(self, capability: str) -> bool:
         return False
 
-    async def drained(self, below: int) -> None:
+    async def room(self) -> None:
         return
 
 

@@ -14,7 +14,7 @@ import anyio.abc
 import anyio.to_thread
 
 from adapter.daemon.transfers import MOST_STREAMS
-from marketplace.gateway.tunnel import MOST_REQUESTS
+from marketplace.hub.streams import MOST_REQUESTS
 from tests.integration.market.test_app_origins import World, world
 from tests.integration.market.test_ports import bearer
 
@@ -156,6 +156,8 @@ def test_what_comes_at_once_is_answered_in_turn_and_not_refused(tmp_path: Path) 
                     tasks.start_soon(ask)
             assert seen == 3 * MOST_REQUESTS * [200]
             assert files.most == MOST_REQUESTS < MOST_STREAMS
-            assert not w.market.parts.hub.slots  # nothing is kept of a lease that nobody asks
+            assert (
+                not w.market.parts.hub.streams.slots
+            )  # nothing is kept of a lease that nobody asks
 
     anyio.run(run)

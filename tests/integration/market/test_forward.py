@@ -136,7 +136,7 @@ def test_either_end_may_hang_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 with pytest.raises(anyio.EndOfStream):
                     await half.receive()
                 await half.aclose()
-                await until(lambda: len(bridge.open) == 1)  # the one that hung up itself
+                await until(lambda: not bridge.open)
             await http.aclose()
         assert told == []
 

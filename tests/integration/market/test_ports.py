@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import anyio.abc
@@ -14,41 +16,83 @@ import websockets
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 
+from adapter.daemon.transfers import Incoming, Transfers
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import wire
+from marketplace.domain.protocol import flow, wire
 from marketplace.domain.work.parts import Port
 from tests.fakes import FakeAdapter, spec, until
 from tests.integration.market.test_faults import adapter, at_market, post
 from tests.integration.market.test_spine import quoted, sign, state
 
 
+class Wire:
+    """The fake adapter's line, as the real one's transfers see theirs."""
+
+    up = True
+
+    def __init__(self, fake: FakeAdapter, tasks: Any) -> None:
+        self.fake = fake
+        self._send, self._messages = anyio.create_memory_object_stream[wire.Message](math.inf)
+        tasks.start_soon(self._write)
+
+    @property
+    def crowded(self) -> bool:
+        return self.fake.socket.client.numbering.waiting_bytes >= flow.LINE_MOST
+
+    def send(self, message: wire.Message, number: int | None = None) -> None:
+        self._send.send_nowait(message)
+
+    def can(self, capability: str) -> bool:
+        return capability in self.fake.socket.client.numbering.agreed
+
+    async def room(self) -> None:
+        await until(lambda: not self.crowded)
+
+    async def _write(self) -> None:
+        with self._send, self._messages:
+            async for message in self._messages:
+                await self.fake.send(message)
+
+
 class Bridge:
-    """The fake adapter's side of a stream: a TCP connection to a server of this test."""
+    """Ports of the fake adapter's workload: the real one's streams, to a server of this test."""
 
     def __init__(self, fake: FakeAdapter, tasks: Any, port: int) -> None:
-        self.fake, self.tasks, self.port = fake, tasks, port
-        self.open: dict[str, anyio.abc.SocketStream] = {}
+        self.tasks, self.open, self.ports = tasks, set[str](), Everywhere(port)
+        lease = SimpleNamespace(handle=SimpleNamespace(ports=self.ports), runs=True)
+        self.transfers = Transfers(
+            Wire(fake, tasks), (), cast(Any, None), lambda _: cast(Any, lease)
+        )
 
     async def __call__(self, message: wire.Message) -> None:
         match message:
-            case wire.StreamOpened(lease, name):
-                self.open[name] = await anyio.connect_tcp("127.0.0.1", self.port)
-                self.tasks.start_soon(self._carry, lease, name, self.open[name])
-            case wire.StreamData(_, name, data) if name in self.open:
-                await self.open[name].send(data)
-            case wire.StreamClosed(_, name) if name in self.open:
-                await self.open.pop(name).aclose()
+            case wire.StreamOpened():
+                incoming = self.transfers.open(message)
+                if incoming is not None:
+                    self.open.add(message.stream_id)
+                    self.tasks.start_soon(self._carry, message, incoming)
+            case wire.StreamData():
+                self.transfers.stream_data(message)
+            case wire.StreamTaken():
+                self.transfers.stream_taken(message)
+            case wire.StreamClosed():
+                self.transfers.stream_closed(message)
             case _:
                 pass
 
-    async def _carry(self, lease: str, name: str, stream: anyio.abc.SocketStream) -> None:
-        try:
-            async with stream:
-                async for data in stream:
-                    await self.fake.send(wire.StreamData(lease, name, data))
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
-        await self.fake.send(wire.StreamClosed(lease, name, ""))
+    async def _carry(self, message: wire.StreamOpened, incoming: Incoming) -> None:
+        await self.transfers.carry(message, incoming)
+        self.open.remove(message.stream_id)
+
+
+class Everywhere:
+    """Every port of the workload is this one of the test's."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(self, _port: int) -> tuple[str, int]:
+        return "127.0.0.1", self.port
 
 
 async def page(stream: anyio.abc.SocketStream, seen: list[bytes]) -> None:

@@ -277,7 +277,7 @@ async def _passed_on(a: Any, b: Any) -> None:
         asked = seen[1].decode().lower()
         assert asked.startswith("get /a%2fb?x=1 http/1.1") and f"host: {host}" in asked
         assert "authorization" not in asked and "tally" not in asked
-        pages.port = next(iter(sockets.sockets)).getsockname()[1]
+        pages.ports.port = next(iter(sockets.sockets)).getsockname()[1]
         token = client.headers["Authorization"].removeprefix("Bearer ")
         at = url_a.replace("http", "ws", 1)
         async with websockets.asyncio.client.connect(f"{at}{path}/ws?token={token}") as socket:

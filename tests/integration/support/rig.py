@@ -173,6 +173,7 @@ class PaperLink:
     url = "paper"
     up = True
     backlog = 0
+    crowded = False
 
     def __init__(self, market: PaperMarket, daemon: Callable[[], Daemon]) -> None:
         self.market = market
@@ -202,7 +203,7 @@ class PaperLink:
     def can(self, capability: str) -> bool:
         return False
 
-    async def drained(self, below: int) -> None:
+    async def room(self) -> None:
         return
 
     async def run(self) -> None:
