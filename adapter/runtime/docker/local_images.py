@@ -2,7 +2,8 @@
 
 Packs the running Python, its standard library, a shell and the shared libraries that they need into
 a tar and imports it.  About 2 s.  The image is addressed by
-its content: unchanged files give the image that is already there.
+its content: unchanged files give the image that is already there.  ``tally/jupyter:local`` has
+JupyterLab beside them, from PyPI, in the versions of ``jupyter.lock``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker.door import map_docker
 
 PYTHON: Final = "tally/python"
+JUPYTER: Final = "tally/jupyter"
+LOCK: Final = Path(__file__).with_name("jupyter.lock")
+_NO_PART: Final = (
+    "pip",
+    "setuptools",
+    "_distutils_hack",
+    "pkg_resources",
+    "__pycache__",
+)  # of every environment
 TAG: Final = "local"
 _LABEL: Final = "tally.content"
 _SKIPPED: Final = frozenset({
@@ -41,6 +51,50 @@ _TOOLS: Final = (
 def build_python(client: Any, repository: str = PYTHON) -> str:
     """Import the image of this Python; its id (``sha256:…``)."""
     return _import(client, repository, _python_files(), "/usr/local/bin/python3")
+
+
+def build_jupyter(client: Any, folder: Path) -> str:
+    """Import the image of this Python with JupyterLab, which is installed into *folder* unless it
+    is there; its id. About 20 s the first time.
+    """
+    environment = folder / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    done = environment / "installed"
+    if not done.exists():
+        shutil.rmtree(environment, ignore_errors=True)
+        _run(sys.executable, "-m", "venv", str(environment))
+        pip = (str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
+        _run(*pip, "install", "--quiet", "--no-deps", "--requirement", str(LOCK))
+        done.touch()
+    return _import(client, JUPYTER, _jupyter_files(environment), "/usr/local/bin/python3")
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RuntimeFault(f"{' '.join(command[:4])}: {error}") from error
+    if done.returncode:
+        raise RuntimeFault(
+            f"{' '.join(command[:4])}: {done.stderr.decode(errors='replace')[-300:]}"
+        )
+
+
+def _jupyter_files(environment: Path) -> list[Entry]:
+    """What JupyterLab adds, at the same places below this image's own prefix."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages, libraries = environment / "lib" / version / "site-packages", list[Path]()
+    added: list[Entry] = []
+    for top in (packages, environment / "share" / "jupyter", environment / "etc" / "jupyter"):
+        for folder, names, files in os.walk(top):
+            names[:] = sorted(n for n in names if n not in _NO_PART)
+            for name in sorted(files):
+                path = Path(folder) / name
+                if name == "distutils-precedence.pth":  # setuptools', which is left out
+                    continue
+                added.append((f"usr/local/{path.relative_to(environment)}", path))
+                if ".so" in path.suffixes:
+                    libraries.append(path)
+    return list(dict([*_shared_libraries(libraries), *_python_files(), *added]).items())
 
 
 Entry = tuple[str, Path | str | None]

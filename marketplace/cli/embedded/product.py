@@ -25,7 +25,7 @@ import httpx
 from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
 from adapter.runtime.docker.door import connect as connect_docker
-from adapter.runtime.docker.local_images import build_python
+from adapter.runtime.docker.local_images import build_jupyter, build_python
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text
@@ -41,6 +41,7 @@ from marketplace.domain.errors import Refusal
 from marketplace.keystore import DRAWN, Keystore
 
 LOCAL_IMAGE: Final = "tally/python:local"
+NOTEBOOK_IMAGE: Final = "tally/jupyter:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which have no image
 _OPERATOR_ADA: Final = 200_000_000
 _ROUTER_ADA: Final = 1_000_000_000
@@ -73,6 +74,8 @@ class Embedded:
     allowance: str = ""
     routes: bool = False
     image: str = PROCESS_ONLY
+    notebooks: bool = False
+    notebook_image: str = ""
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     _lock: TextIO | None = None
     _purses: dict[str, Purse] = field(default_factory=dict[str, Purse])
@@ -331,6 +334,8 @@ class Embedded:
         except RuntimeFault:
             return PROCESS_ONLY
         try:
+            if self.notebooks:
+                self.notebook_image = build_jupyter(client, self.home / "jupyter")
             return build_python(client)
         finally:
             client.close()
@@ -353,6 +358,8 @@ class Embedded:
             lines += ["[limits]", 'fund_wait = "1m"']
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
+        if self.notebook_image:
+            lines += [f'"image/{NOTEBOOK_IMAGE}" = "{self.notebook_image}"']
         path.write_text("\n".join(lines) + "\n")
         return path
 

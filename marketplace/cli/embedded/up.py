@@ -93,6 +93,10 @@ def up(
     like_preprod: Annotated[
         bool, typer.Option(help="Once it is ready, the devnet goes as slowly as preprod does.")
     ] = False,
+    notebooks: Annotated[
+        bool,
+        typer.Option("--notebooks", help="JupyterLab from PyPI as an image, for `tally notebook`."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line when ready.")] = False,
 ) -> None:
     """Serve until Ctrl-C; started again, it still knows its offers, jobs, channels and chain."""
@@ -104,6 +108,7 @@ def up(
         resume_window=resume_window,
         like_preprod=like_preprod,
         routes=True,
+        notebooks=notebooks,
     )
     anyio.run(_up, place, as_json)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from marketplace.cli.shared.consumer import load_purse
@@ -45,6 +46,7 @@ from marketplace.domain.errors import TallyError
 from marketplace.domain.metering.kinds import show_units
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import show_ada, show_duration
+from marketplace.domain.work.lease import EndReason
 
 SETTLE_S: Final = 90.0
 PAY_ON: Final = "`tally payer run` pays for it from here on"
@@ -176,7 +178,9 @@ class _Screen:
 
 @dataclass(frozen=True)
 class Wish:
-    """How `tally job run` was asked to run."""
+    """How `tally job run` was asked to run. *running*: told of the job once it runs, in place of
+    its addresses and its log; such a one is over when somebody stops it.
+    """
 
     yes: bool
     as_json: bool
@@ -185,6 +189,7 @@ class Wish:
     outputs: Path | None
     route: RouteMode = RouteMode.AUTO
     prices: Prices = field(default_factory=Prices)
+    running: Callable[[Market, Job, Console], Awaitable[None]] | None = None
 
 
 async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
@@ -212,7 +217,7 @@ async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         with progress() as bar:
             task = bar.add_task("starting", total=None, cost=show_ada(0))
             screen = _Screen(wish.as_json, bar, task)
-            code = await _watch(opened, job, screen)
+            code = await _watch(opened, job, screen, wish)
             if wish.outputs is not None:
                 bar.update(screen.task, description="fetching outputs")
                 for path in await job.download(wish.outputs):
@@ -231,20 +236,25 @@ async def _waiting(paid: Paid) -> None:
         err.print(f"waiting {paid.message}", markup=False)
 
 
-async def _watch(opened: Market, job: Job, screen: _Screen) -> int:
+async def _watch(opened: Market, job: Job, screen: _Screen, wish: Wish) -> int:
     """Until the job ended: logs, ticks, and a first Ctrl-C that stops it properly."""
     silence = opened.listen(screen.paid)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, job, screen)
-            tasks.start_soon(_logs, opened.url, job, screen)
+            if wish.running is None:
+                tasks.start_soon(_logs, opened.url, job, screen)
+            else:
+                screen.printed.set()
+                tasks.start_soon(wish.running, opened, job, screen.bar.console)
             await job.wait()
             with anyio.move_on_after(_LAST_WORDS_S):  # what it printed last is still on its way
                 await screen.printed.wait()
             tasks.cancel_scope.cancel()
     finally:
         silence()
-    return DONE if job.completed else JOB_FAILED
+    stopped = wish.running is not None and job.reason == EndReason.CANCELLED
+    return DONE if job.completed or stopped else JOB_FAILED
 
 
 async def _stop_on_signal(job: Job, screen: _Screen) -> None:

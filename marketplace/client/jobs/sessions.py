@@ -1,0 +1,102 @@
+"""Sessions: a program with a page, on a rented device, for as long as somebody works in it.
+
+A session is a job like any other (``kind: service``, one port, all of ``/workspace`` as its
+output), written by a command. What ends it when nobody works is the program's own affair, inside
+the workload: the consumer's job, the consumer's rule, and no word of the provider's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from marketplace.client.jobs import jobfiles
+from marketplace.domain.work.image_names import is_loopback
+from marketplace.domain.work.jobfile import parse, settings
+from marketplace.domain.work.jobfile.settings import Setting
+from marketplace.jobtext import tree
+
+KEPT: Final = "/workspace/*"
+TAKEN_UP: Final = "/workspace/.taken-up.tar"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a session runs. *image*: a public one with the program in it; *local*: the one that
+    ``tally up`` makes of what is published for this machine's Python. *ready*: a path of its page
+    that answers once it can be used. *script*: of ``sh``, in the workspace; it finds seconds in
+    ``IDLE_S``.
+    """
+
+    name: str
+    image: str
+    local: str
+    port: int
+    ready: str
+    script: str
+
+    def image_at(self, market: str) -> str:
+        """The one to use at *market*, where none is named."""
+        return self.local if is_loopback(urlsplit(market).netloc) else self.image
+
+    def job(
+        self, image: str, idle_ms: int, changes: Sequence[Setting], archive: Path | None = None
+    ) -> jobfiles.LoadedJob:
+        """Its job, with *changes* laid over it; *archive*: the files of one before."""
+        text: dict[str, Any] = {
+            "version": 1,
+            "name": self.name,
+            "kind": "service",
+            "image": image,
+            "command": ["sh", "-ec", _TAKE_UP + self.script],
+            "resources": {"cpu": 1, "memory": "1GB"},
+            "env": {"IDLE_S": str(idle_ms // 1000), **_HOMES},
+            "ports": [{"port": self.port, "auth": "token"}],
+            "outputs": [KEPT],
+            "price": {"budget": "5 ADA"},
+            "policy": {"max_duration": "8h"},
+        }
+        if archive is not None:
+            text["files"] = [{"src": str(archive.resolve()), "dst": TAKEN_UP}]
+        root = settings.laid_over(tree(json.dumps(text).encode(), self.name), changes)
+        return jobfiles.gather(parse(root, self.name), Path())
+
+
+_HOMES: Final = {
+    # What a person installs or sets is kept with the workspace, what programs note down is not.
+    "HOME": "/workspace",
+    "XDG_CACHE_HOME": "/tmp/cache",
+    "IPYTHONDIR": "/tmp/ipython",
+    "JUPYTER_CONFIG_DIR": "/tmp/jupyter/config",
+    "JUPYTER_DATA_DIR": "/tmp/jupyter/data",
+    "JUPYTER_RUNTIME_DIR": "/tmp/jupyter/runtime",
+}
+_TAKE_UP: Final = """\
+if [ -f .taken-up.tar ]; then python3 -m tarfile -e .taken-up.tar . && rm .taken-up.tar; fi
+"""
+
+# Nobody but the owner and those with a link comes this far, so it asks for no token of its own.
+# Kernels and terminals that do nothing end after IDLE_S, and the server once it has none and nobody
+# asked it anything for as long. A page that is merely open asks without counting (jupyter_server,
+# "Configuring a server": shutdown_no_activity_timeout; MappingKernelManager.cull_idle_timeout).
+_JUPYTER: Final = """\
+exec python3 -m jupyterlab --no-browser --ServerApp.ip=0.0.0.0 --ServerApp.port=8888 \\
+  --ServerApp.port_retries=0 --ServerApp.root_dir=/workspace --ServerApp.allow_remote_access=True \\
+  --IdentityProvider.token= --ServerApp.shutdown_no_activity_timeout="$IDLE_S" \\
+  --MappingKernelManager.cull_idle_timeout="$IDLE_S" --MappingKernelManager.cull_interval=15 \\
+  --MappingKernelManager.cull_connected=True --TerminalManager.cull_interval=15 \\
+  --TerminalManager.cull_inactive_timeout="$IDLE_S"
+"""
+
+NOTEBOOK: Final = Program(
+    "notebook",
+    "quay.io/jupyter/minimal-notebook:latest",
+    "tally/jupyter:local",
+    8888,
+    "api/status",
+    _JUPYTER,
+)

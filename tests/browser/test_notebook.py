@@ -1,0 +1,130 @@
+"""``tally notebook``, the real command: JupyterLab in a real container, used in a real browser."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.async_api import Page, async_playwright, expect
+
+from marketplace.client.jobs.sessions import KEPT
+from tests.browser.support.product import ARGS, SECONDS
+from tests.e2e.support.embedded import Command, World, command, story, tally
+from tests.requires import need_chromium
+
+pytestmark = [pytest.mark.browser, pytest.mark.prove]
+LARGE: Final = 100 << 20
+expect.set_options(timeout=60 * SECONDS)
+
+
+@asynccontextmanager
+async def notebook(world: World, *more: str) -> AsyncGenerator[tuple[Command, str]]:
+    """(the command, its job), once its page answers."""
+    env = world.place.environment
+    async with command("notebook", "--yes", "--json", *more, env=env) as made:
+        await made.until(lambda said: any(one.startswith("open it with:") for one in said.err))
+        yield made, next(one.split()[-1] for one in made.err if one.startswith("open it with:"))
+
+
+@asynccontextmanager
+async def lab(world: World, job: str) -> AsyncGenerator[Page]:
+    """JupyterLab, entered by the owner's ticket."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=str(need_chromium()), args=ARGS)
+        page = await browser.new_page()
+        page.set_default_timeout(60 * SECONDS)
+        await page.goto(await world.market.job(job).port(8888).ticket())
+        await expect(page.locator(".jp-Launcher").first).to_be_visible()
+        yield page
+        await browser.close()
+
+
+async def run_cell(page: Page, code: str) -> str:
+    """What the last cell, which is the one in use, prints."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").last
+    await cell.locator(".cm-content").click()
+    await page.keyboard.insert_text(code)
+    await page.keyboard.press("Shift+Enter")  # and a new one comes after it
+    done = page.locator(".jp-Notebook .jp-CodeCell").nth(-2)
+    await expect(done.locator(".jp-InputPrompt")).to_have_text(re.compile(r"\[\d+\]"))
+    return (await done.locator(".jp-OutputArea-output").inner_text()).strip()
+
+
+def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        data = os.urandom(LARGE)
+        (tmp_path / "large.bin").write_bytes(data)
+        sized = ("--memory", "2GB", "--set", "resources.disk=2GB")
+        async with notebook(world, *sized) as (running, job), lab(world, job) as page:
+            await page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()
+            await expect(page.locator(".jp-Notebook")).to_be_visible()
+            assert await run_cell(page, "answer = 6 * 7\nprint(answer)") == "42"
+
+            async with page.expect_file_chooser() as chosen:
+                await page.locator("[data-jp-item-name='uploader'] jp-button").click()
+            await (await chosen.value).set_files(tmp_path / "large.bin")
+            accept = page.locator(".jp-Dialog .jp-mod-accept")  # "this one is large: really?"
+            await accept.or_(
+                page.locator(".jp-DirListing-item", has_text="large.bin")
+            ).first.wait_for()
+            if await accept.is_visible():
+                await accept.click()
+            await expect(page.locator(".jp-DirListing-item", has_text="large.bin")).to_be_visible()
+            code = (
+                "import hashlib, os, time\n"
+                f"while os.path.getsize('large.bin') < {LARGE}: time.sleep(0.1)\n"
+                "print(hashlib.sha256(open('large.bin', 'rb').read()).hexdigest())"
+            )
+            assert await run_cell(page, code) == hashlib.sha256(data).hexdigest()
+
+            await page.locator(".jp-Notebook").press("Escape")
+            await page.keyboard.press("0")
+            await page.keyboard.press("0")  # "restart the kernel"
+            await page.locator(".jp-Dialog .jp-mod-accept").click()
+            assert "NameError" in await run_cell(page, "print(answer)")
+
+            await page.locator("[data-jp-item-name='new-launcher'] jp-button").click()
+            await page.locator(".jp-LauncherCard", has_text="Terminal").last.click()
+            await page.locator(".jp-Terminal .xterm-helper-textarea").focus()
+            await page.keyboard.type("echo $((6 * 8)) > made.txt; rm large.bin\n")
+            await expect(page.locator(".jp-DirListing-item", has_text="made.txt")).to_be_visible()
+            assert not [one for one in await page.context.cookies() if "session" in one["name"]]
+
+            running.process.send_signal(signal.SIGINT)
+            assert await running.ended() == 0, str(running)
+            assert running.last["reason"] == "CANCELLED"
+        (kept,) = await world.market.job(job).outputs()
+        assert kept["path"] == KEPT
+
+        async with notebook(world, "--from", job) as (again, second):
+            code, said = await world.market.job(second).execute(["cat", "made.txt"])
+            assert (code, said.strip()) == (0, "48")
+            code, said = await world.market.job(second).execute(["ls", "-a"])
+            assert ".taken-up.tar" not in said and "large.bin" not in said
+            again.process.send_signal(signal.SIGINT)
+            assert await again.ended() == 0
+
+        env = world.place.environment
+        nothing = await tally("notebook", "--yes", "--from", "job_nobodys", env=env)
+        assert nothing.process.returncode == 3, str(nothing)
+
+    story(tmp_path, tell, notebooks=True)
+
+
+def test_a_notebook_that_nobody_works_in_ends_by_itself(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        async with notebook(world, "--idle", "1m") as (running, job), lab(world, job):
+            # Its page stays open, and asks the server how it is: that is no work.
+            assert await running.ended(300) == 0, str(running)
+        assert running.last["reason"] == "COMPLETED" and running.last["exit_code"] == 0
+        bill = await world.market.job(job).invoice(verify=True)
+        assert bill.total == running.last["spent"] > 0
+
+    story(tmp_path, tell, notebooks=True)
