@@ -120,9 +120,15 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
     """A folder that looks like the checkout, and `tally up` of the README served in its home."""
+    with served(tmp_path_factory.mktemp("quickstarts"), "README.md") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def served(folder: Path, page: str) -> Generator[Place]:
+    """The same, by the `tally up` of *page*."""
     need_docker()
     need_devnet()
-    folder = tmp_path_factory.mktemp("quickstarts")
     made = Place(folder / "tally", folder / "home")
     made.home.mkdir()
     shutil.copytree(ROOT / "examples", made.folder / "examples")
@@ -132,7 +138,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
     (made.folder / ".venv" / "bin" / "activate").write_text(activate)
     [command] = [
         line.partition("#")[0].strip()
-        for _, text in blocks("README.md")
+        for _, text in blocks(page)
         for line in text.splitlines()
         if line.startswith(UP)
     ]
@@ -166,6 +172,18 @@ def test_every_command_of_a_page_works(place: Place, page: str) -> None:
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
     for sign in SIGNS[page]:
+        assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.prove  # JupyterLab comes from PyPI
+@pytest.mark.timeout(900)
+def test_every_command_about_notebooks_works(tmp_path: Path) -> None:
+    page = "docs/notebooks.md"
+    with served(tmp_path, page) as place:
+        done = place.follow(script(page))
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
+    for sign in (".localhost:", "/.tally/enter?key=", "\n42\n", "CANCELLED", "/workspace/*"):
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 import typer
@@ -129,7 +129,7 @@ async def _left_by(name: str, where: Where, folder: Path) -> Path:
 
 def opening(
     program: Program, home: Path, market: str, browser: bool
-) -> Callable[[Market, Job, Console], Awaitable[None]]:
+) -> Callable[[Market, Job, Console], Coroutine[Any, Any, None]]:
     """What is done once the job runs: its page, as soon as it answers."""
 
     async def running(opened: Market, job: Job, console: Console) -> None:

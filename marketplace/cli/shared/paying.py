@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,7 +189,7 @@ class Wish:
     outputs: Path | None
     route: RouteMode = RouteMode.AUTO
     prices: Prices = field(default_factory=Prices)
-    running: Callable[[Market, Job, Console], Awaitable[None]] | None = None
+    running: Callable[[Market, Job, Console], Coroutine[Any, Any, None]] | None = None
 
 
 async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from marketplace.client.jobs import jobfiles
+from marketplace.client.jobs import in_session, jobfiles
 from marketplace.domain.work.image_names import is_loopback
 from marketplace.domain.work.jobfile import parse, settings
 from marketplace.domain.work.jobfile.settings import Setting
 from marketplace.jobtext import tree
 
+_IN_SESSION: Final = Path(__file__).with_name("in_session.py")
 KEPT: Final = "/workspace/*"
-TAKEN_UP: Final = "/workspace/.taken-up.tar"
+TAKEN_UP: Final = f"/workspace/{in_session.TAKEN_UP}"
 
 
 @dataclass(frozen=True)
 class Program:
     """What a session runs. *image*: a public one with the program in it; *local*: the one that
     ``tally up`` makes of what is published for this machine's Python. *ready*: a path of its page
-    that answers once it can be used. *script*: of ``sh``, in the workspace; it finds seconds in
-    ``IDLE_S``.
+    that answers once it can be used. *command*: by ``in_session``, which ends it.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Program:
     local: str
     port: int
     ready: str
-    script: str
+    command: tuple[str, ...]
 
     def image_at(self, market: str) -> str:
         """The one to use at *market*, where none is named."""
@@ -52,7 +52,7 @@ class Program:
             "name": self.name,
             "kind": "service",
             "image": image,
-            "command": ["sh", "-ec", _TAKE_UP + self.script],
+            "command": ["python3", "-c", _IN_SESSION.read_text("utf-8"), *self.command],
             "resources": {"cpu": 1, "memory": "1GB"},
             "env": {"IDLE_S": str(idle_ms // 1000), **_HOMES},
             "ports": [{"port": self.port, "auth": "token"}],
@@ -75,22 +75,12 @@ _HOMES: Final = {
     "JUPYTER_DATA_DIR": "/tmp/jupyter/data",
     "JUPYTER_RUNTIME_DIR": "/tmp/jupyter/runtime",
 }
-_TAKE_UP: Final = """\
-if [ -f .taken-up.tar ]; then python3 -m tarfile -e .taken-up.tar . && rm .taken-up.tar; fi
-"""
-
 # Nobody but the owner and those with a link comes this far, so it asks for no token of its own.
-# Kernels and terminals that do nothing end after IDLE_S, and the server once it has none and nobody
-# asked it anything for as long. A page that is merely open asks without counting (jupyter_server,
-# "Configuring a server": shutdown_no_activity_timeout; MappingKernelManager.cull_idle_timeout).
-_JUPYTER: Final = """\
-exec python3 -m jupyterlab --no-browser --ServerApp.ip=0.0.0.0 --ServerApp.port=8888 \\
-  --ServerApp.port_retries=0 --ServerApp.root_dir=/workspace --ServerApp.allow_remote_access=True \\
-  --IdentityProvider.token= --ServerApp.shutdown_no_activity_timeout="$IDLE_S" \\
-  --MappingKernelManager.cull_idle_timeout="$IDLE_S" --MappingKernelManager.cull_interval=15 \\
-  --MappingKernelManager.cull_connected=True --TerminalManager.cull_interval=15 \\
-  --TerminalManager.cull_inactive_timeout="$IDLE_S"
-"""
+_JUPYTER: Final = (
+    "python3", "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=0.0.0.0",
+    "--ServerApp.port=8888", "--ServerApp.port_retries=0", "--ServerApp.root_dir=/workspace",
+    "--ServerApp.allow_remote_access=True", "--IdentityProvider.token=",
+)  # fmt: skip
 
 NOTEBOOK: Final = Program(
     "notebook",
