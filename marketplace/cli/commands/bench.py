@@ -23,6 +23,7 @@ BENCHES: Final = {
     "route": "What each party of a routed lease loses to a liar, over many worlds.",
     "start": "From a posted job to a running container.",
     "hub": "Ticks and reads of a market with 200 jobs.",
+    "notebook": "From asking for a notebook to a page that can be used.",
     "gateway": "What the way through the market costs a request to a port.",
 }
 

@@ -61,7 +61,7 @@ class NotReady(Refusal):
     """The workload runs, and its page does not answer."""
 
     code = "PAGE_NOT_READY"
-    remedy = "look at `tally job logs ID`: the image may lack the program"
+    remedy = "`tally job logs ID` says why: the image may lack JupyterLab; Ctrl-C ends the job"
 
 
 @app.command()
@@ -137,7 +137,11 @@ def opening(
 
         if (await job.running())["state"] != "RUNNING":
             return
-        await _ready(opened, job, program)
+        try:
+            await ready(opened, job, program)
+        except NotReady as not_ready:  # it costs money meanwhile: whoever asked decides
+            console.print(not_ready.line(), style="yellow", markup=False)
+            return
         one = job_open.chosen(market, await job.refresh(), program.port)
         console.print(f"{program.name} {one.url}", markup=False, soft_wrap=True)
         if browser and job_open.has_browser():
@@ -149,8 +153,8 @@ def opening(
     return running
 
 
-async def _ready(opened: Market, job: Job, program: Program) -> None:
-    """Until the page answers; a refusal leaves the job running, and says so."""
+async def ready(opened: Market, job: Job, program: Program) -> None:
+    """Until the page answers; NotReady leaves the job running."""
     path = f"/p/{job.id}/{program.port}/{program.ready}"
     with anyio.move_on_after(READY_S):
         while True:

@@ -12,15 +12,19 @@ from typing import Final
 import anyio
 import anyio.abc
 import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
 
 from marketplace.hub import streams
 from marketplace.hub.pace import Pace
 from tests.fakes import until
 from tests.integration.market.test_app_origins import World, world
+from tests.integration.market.test_ports import Bridge
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 LARGE: Final = 32 << 20
 PART: Final = bytes(range(256)) * 256
+SOCKETS: Final = 200
 
 
 class Server:
@@ -265,3 +269,43 @@ def test_a_part_is_not_taken_for_the_whole(
 
     story(tmp_path, server, told)
     assert not [one for one in caplog.records if one.exc_info]  # a workload may do so at will
+
+
+def test_two_hundred_websockets_at_once_and_a_page_beside_them(tmp_path: Path) -> None:
+    async def told(w: World) -> None:
+        async def echo(socket: ServerConnection) -> None:
+            async for message in socket:
+                await socket.send(message)
+
+        bridge, at, spoken = w.one.handler, w.client.base_url, 0
+        assert isinstance(bridge, Bridge)
+        all_there = anyio.Event()
+
+        async def talk(number: int) -> None:
+            nonlocal spoken
+            dialled = {"host": at.host, "port": at.port, "proxy": None}
+            async with connect(f"ws://{w.host(7777)}/ws", open_timeout=60, **dialled) as socket:
+                for turn in range(2):
+                    said = f"{number}.{turn}"
+                    await socket.send(said)
+                    assert await socket.recv() == said
+                    spoken += 1
+                    if spoken == SOCKETS:
+                        all_there.set()
+                    await all_there.wait()
+
+        async with serve(echo, "127.0.0.1", 0) as sockets, anyio.create_task_group() as tasks:
+            page, bridge.ports.port = (
+                bridge.ports.port,
+                next(iter(sockets.sockets)).getsockname()[1],
+            )
+            for number in range(SOCKETS):
+                tasks.start_soon(talk, number)
+            await all_there.wait()
+            bridge.ports.port = page
+            async with w.browser(7777) as browser:
+                assert (await browser.get("/")).text == "01"
+        assert spoken == 2 * SOCKETS
+        await until(lambda: len(bridge.open) <= 1)  # the page's, which waits for its next request
+
+    story(tmp_path, Server(), told)
