@@ -34,7 +34,7 @@ EXEC_MS: Final = 60_000
 EXEC_OUTPUT: Final = 256 * 1024
 MOST_COMMANDS: Final = 4  # of one lease at a time: each holds a thread for up to a minute
 MOST_STREAMS: Final = 256  # of one lease at a time
-STREAM_MOST: Final = 8 * flow.WINDOW  # a market without windows may be ahead of a workload by that
+STREAM_MOST: Final = 2 * flow.WINDOW  # a market without windows may be ahead of a workload by that
 INPUT_MOST: Final = 512 * 1024 * 1024
 
 Incoming = MemoryObjectReceiveStream[bytes]
@@ -269,10 +269,11 @@ class Transfers:
         stream = self._streams.get(key)
         if stream is None:
             return
-        stream.came += flow.cost(message.data)
-        if stream.came - stream.receiving.taken > STREAM_MOST:
+        most = flow.WINDOW if self._link.can(codec.FLOW) else STREAM_MOST
+        if stream.came - stream.receiving.taken >= most:
             self.stream_closed(wire.StreamClosed(*key, "too slow"))
             return
+        stream.came += flow.cost(message.data)
         try:
             stream.inward.send_nowait(message.data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -120,8 +120,7 @@ async def _outward(tunnel: Tunnel, socket: WebSocket) -> None:
             if data is None:
                 await _close(socket, _ONLY_BYTES, "bytes only")
                 return
-            await tunnel.room()
-            tunnel.send(data)
+            await tunnel.send(data)
     except Offline as gone:
         await _close(socket, _NO_MORE_BEHIND, gone.message)
     except (WebSocketDisconnect, RuntimeError):

@@ -53,13 +53,12 @@ class Connection:
     async def ask(self, asked: h11.Request, body: AsyncIterator[bytes] | None) -> None:
         """Send a request."""
         talk, tunnel = self._talk, self.tunnel
-        tunnel.send(talk.send(asked) or b"")
+        await tunnel.send(talk.send(asked) or b"")
         if body is not None:
             async for chunk in body:
                 if chunk:
-                    await tunnel.room()
-                    tunnel.send(talk.send(h11.Data(data=chunk)) or b"")
-        tunnel.send(talk.send(h11.EndOfMessage()) or b"")
+                    await tunnel.send(talk.send(h11.Data(data=chunk)) or b"")
+        await tunnel.send(talk.send(h11.EndOfMessage()) or b"")
 
     async def head(self) -> h11.Response:
         """Its answer's head. Offline where it says nothing, or no HTTP."""

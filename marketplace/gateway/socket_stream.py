@@ -34,7 +34,7 @@ async def carry(
             if name not in _SET and not name.startswith(_HANDSHAKE):
                 request.headers[name] = value
         talk.send_request(request)
-        _flush(talk, tunnel)
+        await _flush(talk, tunnel)
         early: list[Frame] = []
         while talk.state.name == "CONNECTING" and talk.handshake_exc is None:
             data = await tunnel.receive()
@@ -57,13 +57,12 @@ async def _pump(
                     message = await socket.receive()
                     if message["type"] == "websocket.disconnect":
                         break
-                    await tunnel.room()
                     text, data = message.get("text"), message.get("bytes")
                     if text is not None:
                         talk.send_text(text.encode())
                     else:
                         talk.send_binary(data or b"")
-                    _flush(talk, tunnel)
+                    await _flush(talk, tunnel)
             except (WebSocketDisconnect, RuntimeError, Offline):
                 pass
             tasks.cancel_scope.cancel()
@@ -97,14 +96,14 @@ async def _inward(
             if not data:
                 break
             talk.receive_data(data)
-            _flush(talk, tunnel)
+            await _flush(talk, tunnel)
             frames = [e for e in talk.events_received() if isinstance(e, Frame)]
         await socket.close()
     except (WebSocketDisconnect, RuntimeError, Offline):
         return
 
 
-def _flush(talk: ClientProtocol, tunnel: Tunnel) -> None:
+async def _flush(talk: ClientProtocol, tunnel: Tunnel) -> None:
     for data in talk.data_to_send():
         if data:
-            tunnel.send(data)
+            await tunnel.send(data)

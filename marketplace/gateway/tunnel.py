@@ -25,6 +25,7 @@ class Tunnel:
         self.hub, self.provider, self.lease, self.port = hub, provider, lease, port
         self._id = hub.market.ids.new("stream")
         self._stream = Stream(lease, provider, hub.able(provider, codec.FLOW))
+        self._turn = anyio.Lock(fast_acquire=True)
 
     @property
     def error(self) -> str:
@@ -77,9 +78,21 @@ class Tunnel:
     ) -> None:
         self.hang_up()
 
-    async def room(self) -> None:
-        """Wait until the workload has taken what was sent, as far as may wait for it, and the
-        adapter's line is free: vouchers go the same way. Offline.
+    async def send(self, data: bytes) -> None:
+        """To the workload, as fast as it reads; Offline when the adapter is gone, or nothing is
+        taken for too long. Several may send at a time: what each sends stays in one piece.
+        """
+        async with self._turn:
+            for at in range(0, len(data), CHUNK):
+                await self._room()
+                part = data[at : at + CHUNK]
+                self._stream.sending.gave(part)
+                if not self.hub.tell(self.provider, wire.StreamData(self.lease, self._id, part)):
+                    raise Offline("the provider went away")
+
+    async def _room(self) -> None:
+        """Until the workload has taken what was sent, as far as may wait for it, and the adapter's
+        line is free: vouchers go the same way.
         """
         with anyio.move_on_after(PATIENCE_S):
             # Acknowledgements come by the hundred: a look now and then costs less than an event
@@ -92,14 +105,6 @@ class Tunnel:
     @property
     def _full(self) -> bool:
         return self._stream.flows and not self._stream.sending.room and not self._stream.over
-
-    def send(self, data: bytes) -> None:
-        """To the workload; Offline when the adapter is gone."""
-        for at in range(0, len(data), CHUNK):
-            part = data[at : at + CHUNK]
-            self._stream.sending.gave(part)
-            if not self.hub.tell(self.provider, wire.StreamData(self.lease, self._id, part)):
-                raise Offline("the provider went away")
 
     async def receive(self) -> bytes:
         """From the workload; empty once it is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -11,9 +12,9 @@ import pytest
 
 from adapter.core.workload import LogChunk
 from adapter.daemon.link import BULK, Link
-from adapter.daemon.transfers import LOG_PART, Transfers
+from adapter.daemon.transfers import LOG_PART, STREAM_MOST, Transfers
 from marketplace.domain.keys import Signer
-from marketplace.domain.protocol import flow, wire
+from marketplace.domain.protocol import codec, flow, wire
 from marketplace.domain.protocol.conversation import Client, Numbering, Phase
 
 pytestmark = pytest.mark.anyio
@@ -81,3 +82,21 @@ async def test_logs_wait_as_well() -> None:
     transfers = Transfers(link, (), cast(Any, lambda _: Talkative()), lambda _: lease)
     assert await transfers.pump(lease, 0) == flow.LINE_MOST // LOG_PART * LOG_PART
     assert numbering.waiting_bytes < flow.LINE_MOST + 2 * LOG_PART
+
+
+@pytest.mark.parametrize(("agreed", "most"), [((codec.FLOW,), flow.WINDOW), ((), STREAM_MOST)])
+def test_a_market_cannot_fill_the_memory_of_a_provider(agreed: tuple[str, ...], most: int) -> None:
+    """It opens connections and sends; the workload reads nothing."""
+    link, numbering = line()
+    numbering.agreed = frozenset(agreed)
+    transfers = Transfers(link, (), cast(Any, None), lambda _: None)
+    incoming = transfers.open(wire.StreamOpened("lease", "one", 80))
+    assert incoming is not None
+    for _ in range(most // len(PART) + 50):
+        transfers.stream_data(wire.StreamData("lease", "one", PART))
+    held = 0
+    with contextlib.suppress(anyio.EndOfStream, anyio.WouldBlock):
+        while True:
+            held += flow.cost(incoming.receive_nowait())
+    assert most <= held < most + flow.cost(PART)
+    incoming.close()
