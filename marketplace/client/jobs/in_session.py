@@ -29,8 +29,9 @@ MOST_FILES = 50_000  # of which the times are looked at
 def take_up() -> None:
     """What the session before left is here again."""
     if os.path.exists(TAKEN_UP):
+        safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         with tarfile.open(TAKEN_UP) as archive:
-            archive.extractall(".")
+            archive.extractall(".", **safely)
         os.remove(TAKEN_UP)
 
 

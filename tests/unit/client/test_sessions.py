@@ -103,3 +103,15 @@ def test_what_was_left_is_taken_up(workspace: Path) -> None:
     in_session.take_up()
     assert (workspace / "deep" / "made.txt").read_text() == "48"
     assert not Path(in_session.TAKEN_UP).exists()
+
+
+def test_nothing_is_put_beside_the_workspace(workspace: Path) -> None:
+    """Who ran the session before has made the archive."""
+    inside = workspace / "inside"
+    inside.mkdir()
+    os.chdir(inside)
+    with tarfile.open(in_session.TAKEN_UP, "w") as archive:
+        archive.add(__file__, "../beside")
+    with pytest.raises(tarfile.TarError):
+        in_session.take_up()
+    assert not (workspace / "beside").exists()
