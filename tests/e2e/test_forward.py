@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
 import pytest
 
+from marketplace.client.sdk.job import Job
 from marketplace.domain.units import LOVELACE_PER_ADA
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Policy, Port, Price, Range, Resources
@@ -44,6 +47,7 @@ def test_a_port_of_a_container_is_a_port_here(tmp_path: Path) -> None:
         env = world.place.environment
         wrong = await tally("job", "forward", job.id, "80", env=env)
         assert wrong.process.returncode == 2 and "name one of 5555" in "\n".join(wrong.err)
+        await share_and_end(world, job)
         asked = ("job", "forward", job.id, "--local", "0", "--json")
         async with command(*asked, env=env) as forward:
             await forward.until(lambda said: bool(said.out))
@@ -63,6 +67,26 @@ def test_a_port_of_a_container_is_a_port_here(tmp_path: Path) -> None:
             assert await forward.ended() == 0, str(forward)
 
     story(tmp_path, tell)
+
+
+async def share_and_end(world: World, job: Job) -> None:
+    """A link by the command, as the library and the command list it, until the command ends it."""
+
+    async def said(*more: str) -> Any:
+        done = await tally("job", "share", job.id, *more, "--json", env=world.place.environment)
+        assert done.process.returncode == 0, str(done)
+        return json.loads("\n".join(done.out))
+
+    made = await said("--for", "2h")
+    assert made["url"].startswith("http") and "/.tally/enter?key=" in made["url"]
+    door = job.port(5555)
+    (listed,) = await door.links()
+    assert listed["id"] == made["id"] == (await said("--list"))[0]["id"]
+    again = await door.share(60_000)
+    assert [one["id"] for one in await said("--list")] == [made["id"], again["id"]]
+    assert await said("--end", made["id"]) == {"id": made["id"], "ended": True}
+    await door.end_link(again["id"])
+    assert await said("--list") == await door.links() == []
 
 
 async def hear(stream: anyio.abc.SocketStream, what: bytes) -> None:
