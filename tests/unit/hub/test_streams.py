@@ -80,7 +80,7 @@ def test_what_nobody_asks_for_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_adapter_that_sends_more_than_its_window_loses_the_connection() -> None:
     async def story(_: Streams) -> None:
         stream = Stream("lease", "provider", flows=True)
-        for _ in range(2 * flow.WINDOW // len(PART)):
+        for _turn in range(2 * flow.WINDOW // len(PART)):
             await stream.put(PART)
         assert stream.over and stream.error
         assert flow.WINDOW <= stream.unread < flow.WINDOW + flow.cost(PART)
