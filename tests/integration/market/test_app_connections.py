@@ -12,9 +12,13 @@ from typing import Final
 import anyio
 import anyio.abc
 import pytest
+from starlette.requests import Request
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
+from marketplace.gateway import http_stream
+from marketplace.gateway.faces import OwnOrigin
+from marketplace.gateway.tunnel import Tunnel
 from marketplace.hub import streams
 from marketplace.hub.pace import Pace
 from tests.fakes import until
@@ -307,5 +311,35 @@ def test_two_hundred_websockets_at_once_and_a_page_beside_them(tmp_path: Path) -
                 assert (await browser.get("/")).text == "01"
         assert spoken == 2 * SOCKETS
         await until(lambda: len(bridge.open) <= 1)  # the page's, which waits for its next request
+
+    story(tmp_path, Server(), told)
+
+
+def test_who_leaves_before_the_first_byte_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A visitor who reads nothing, asks for more behind it and goes: else he takes all the turns of
+    a page that is open to everybody, one by one.
+    """
+
+    async def told(w: World) -> None:
+        hub, (lease,) = w.market.parts.hub, w.one.leases
+        host = w.host(7777)
+        scope = {
+            "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"",
+            "headers": [(b"host", host.encode())], "asgi": {"version": "3.0"},
+        }  # fmt: skip
+
+        async def leaves() -> dict[str, str]:
+            return {"type": "http.disconnect"}
+
+        async def waits(_: object) -> None:
+            await anyio.sleep_forever()
+
+        tunnel = Tunnel(hub, w.one.signer.verify_key.hex(), lease, 7777)
+        face = OwnOrigin("http", host)
+        response = await http_stream.answer(Request(scope), tunnel, "/", face)
+        assert hub.streams.slots and hub.streams.live
+        await response(scope, leaves, waits)
+        del response
+        assert not hub.streams.slots and not hub.streams.live
 
     story(tmp_path, Server(), told)
