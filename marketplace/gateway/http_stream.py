@@ -7,16 +7,16 @@ workload hung up just then (RFC 9110, section 9.2.2; RFC 9112, section 9.3.1).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Final, cast
 
 import anyio
 import h11
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
+from marketplace.api.http.streamed import Streamed
 from marketplace.gateway.faces import Face
 from marketplace.gateway.tunnel import Tunnel
 from marketplace.market.base.errors import Offline
@@ -124,29 +124,9 @@ async def answer(request: Request, tunnel: Tunnel, target: str, face: Face) -> R
         connection.done(may_stay)
         await stack.aclose()
 
-    response = _Streamed(connection.body(), head.status_code, over)
+    response = Streamed(connection.body(), head.status_code, over)
     response.raw_headers = face.shown(head)
     return response
-
-
-class _Streamed(StreamingResponse):
-    """An answer, after which *over* is called once, also where its visitor left before the first
-    byte of its body was asked for: a generator that never began has no end.
-    """
-
-    def __init__(
-        self, body: AsyncIterator[bytes], status: int, over: Callable[[], Awaitable[None]]
-    ) -> None:
-        super().__init__(body, status)
-        self._over = over
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._over()
 
 
 async def _headed(

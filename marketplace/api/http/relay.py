@@ -6,14 +6,13 @@ goes one step at most (``Tally-Relayed``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import httpx
 from fastapi import Request, WebSocket
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
@@ -21,6 +20,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from marketplace.api.http.auth import Parts
+from marketplace.api.http.streamed import Streamed
 from marketplace.market.base.errors import Elsewhere
 from marketplace.market.upkeep import peers
 
@@ -69,16 +69,11 @@ async def http(url: str, request: Request, host: str = "") -> Response:
         await client.aclose()
         raise Elsewhere(f"the process at {url} does not answer: {type(error).__name__}") from error
 
-    async def body() -> AsyncIterator[bytes]:
-        try:
-            async for chunk in answer.aiter_raw():
-                yield chunk
-        finally:
-            with anyio.CancelScope(shield=True):
-                await answer.aclose()
-                await client.aclose()
+    async def over() -> None:
+        await answer.aclose()
+        await client.aclose()
 
-    response = StreamingResponse(body(), answer.status_code)
+    response = Streamed(answer.aiter_raw(), answer.status_code, over)
     response.raw_headers = [
         (name.lower(), value)
         for name, value in answer.headers.raw

@@ -1,0 +1,29 @@
+"""An answer that somebody else gives, passed on as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import anyio
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+
+class Streamed(StreamingResponse):
+    """An answer, after which *over* is called once, also where its visitor left before the first
+    byte of its body was asked for: a generator that never began has no end.
+    """
+
+    def __init__(
+        self, body: AsyncIterator[bytes], status: int, over: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(body, status)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._over()
