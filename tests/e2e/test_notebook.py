@@ -16,10 +16,10 @@ from playwright.async_api import Page, async_playwright, expect
 
 from marketplace.client.jobs.sessions import KEPT
 from tests.browser.support.product import ARGS, SECONDS
-from tests.e2e.support.embedded import Command, World, command, story, tally
+from tests.e2e.support.embedded import PATIENCE_S, Command, World, command, story, tally
 from tests.requires import need_chromium
 
-pytestmark = [pytest.mark.browser, pytest.mark.prove]
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
 LARGE: Final = 100 << 20
 expect.set_options(timeout=60 * SECONDS)
 
