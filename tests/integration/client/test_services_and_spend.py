@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import stat
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -48,11 +49,11 @@ def test_a_service_is_found_opened_and_searched(tmp_path: Path) -> None:
             await world.provider.start(lease)
             await world.provider.ticks(lease, 1)
             await world.provider.log(lease, b"loading\nready: 42\n")
+            (own,) = (await shell.json("job", "show", name))["ports"]
+            await _ticket(await _page(shell, tmp_path, name, own["url"]), own["url"], world.url)
+            world.running.market.apps = None  # an operator who has no domain for them
             url = f"{world.url}/p/{name}/8000/"
-            assert url in (await shell.tally("job", "show", name)).stdout
-            told = await shell.json("job", "open", name)
-            assert told == {"job": name, "port": 8000, "auth": "token", "url": url}
-            await _page(shell, tmp_path, name, url)
+            await _key(await _page(shell, tmp_path, name, url), url)
             wrong = await shell.tally("job", "open", name, "9999")
             assert wrong.returncode == 2 and "name one of 8000" in wrong.stderr
 
@@ -80,8 +81,11 @@ def test_a_service_is_found_opened_and_searched(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
-async def _page(shell: Shell, folder: Path, name: str, url: str) -> None:
-    """A browser is given a file of this user's alone, and it leads to the service."""
+async def _page(shell: Shell, folder: Path, name: str, url: str) -> str:
+    """A browser is given a file of this user's alone; where that leads."""
+    assert url in (await shell.tally("job", "show", name)).stdout
+    told = await shell.json("job", "open", name)
+    assert told == {"job": name, "port": 8000, "auth": "token", "url": url}
     program = folder / "browser"
     program.write_text(BROWSER.format(folder=folder))
     program.chmod(0o755)
@@ -94,14 +98,30 @@ async def _page(shell: Shell, folder: Path, name: str, url: str) -> None:
     assert not list((folder / "home").glob("open-*")), "the file is gone once it was read"
     target = re.search(r"url=([^\"]+)", page.read_text())
     assert target is not None
+    return target[1]
+
+
+async def _ticket(target: str, url: str, market: str) -> None:
+    """It opens the port's own origin, once."""
+    at, asked = urlsplit(url), urlsplit(target)
+    assert target.startswith(f"{url}.tally/enter?key=")
+    async with httpx.AsyncClient(base_url=market, headers={"Host": at.netloc}) as browser:
+        first = await browser.get(f"{asked.path}?{asked.query}")
+        assert (first.status_code, first.headers["location"]) == (303, "/")
+        assert "tally_app=" in first.headers["set-cookie"]
+        assert (await browser.get(f"{asked.path}?{asked.query}")).status_code == 401
+
+
+async def _key(target: str, url: str) -> None:
+    """It leads to the service under the market's own address, by a key for pages alone."""
     async with httpx.AsyncClient() as browser:
-        first = await browser.get(target[1], headers={"accept": "text/html"})
+        first = await browser.get(target, headers={"accept": "text/html"})
         assert (first.status_code, str(first.next_request.url if first.next_request else "")) == (
             303, url,
         )  # fmt: skip
         assert "tally_port=" in first.headers["set-cookie"]
         # The key in the file is for pages: it posts nothing, and makes no other key.
-        bearer = {"Authorization": f"Bearer {target[1].partition('token=')[2]}"}
+        bearer = {"Authorization": f"Bearer {target.partition('token=')[2]}"}
         market = url.partition("/p/")[0]
         key = {"name": "x", "verbs": ["jobs"], "expires_at_ms": 4 * 10**12}
         for path, body in (("keys", key), ("webhooks", {"url": "https://x.example/"})):
