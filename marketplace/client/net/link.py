@@ -36,6 +36,7 @@ from marketplace.domain.site import origin_of
 _SOFTWARE: Final = "tally-payer/0.1"
 _PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 _HELLO_S: Final = 10.0
+_GOODBYE_S: Final = 1.0
 
 log = structlog.get_logger("tally.payer")
 
@@ -134,29 +135,34 @@ class Link:
             await anyio.sleep(_PAUSES_S[min(turn, len(_PAUSES_S) - 1)])
 
     async def _connection(self) -> None:
-        async with connect(
+        socket = await connect(
             self.url,
             max_size=codec.MAX_FRAME,
             open_timeout=_HELLO_S,
             ping_interval=15,
             ping_timeout=20,
-        ) as socket:
+        )
+        try:
             self._socket = socket
-            try:
-                await socket.send(self._client.connected())
-                with anyio.fail_after(_HELLO_S):
-                    while self._client.phase is not Phase.OPEN:
-                        await self._step(socket, await socket.recv())
-                await self._subscribe_all()
-                self.opened_ms += 1
-                self.open.set()
-                with _own_files():
-                    await self._handler.opened()
-                async for frame in socket:
-                    await self._step(socket, frame)
-            finally:
-                self._socket = None
-                self._client.phase = Phase.GREETING
+            await socket.send(self._client.connected())
+            with anyio.fail_after(_HELLO_S):
+                while self._client.phase is not Phase.OPEN:
+                    await self._step(socket, await socket.recv())
+            await self._subscribe_all()
+            self.opened_ms += 1
+            self.open.set()
+            with _own_files():
+                await self._handler.opened()
+            async for frame in socket:
+                await self._step(socket, frame)
+        finally:
+            self._socket = None
+            self._client.phase = Phase.GREETING
+            # Also where it is cancelled: else the socket stays open until the market ends it.
+            with anyio.CancelScope(shield=True):
+                with anyio.move_on_after(_GOODBYE_S):
+                    await socket.close()
+                socket.transport.abort()
 
     async def _step(self, socket: ClientConnection, frame: str | bytes) -> None:
         if isinstance(frame, str):
