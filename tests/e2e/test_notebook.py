@@ -48,6 +48,9 @@ async def lab(world: World, job: str) -> AsyncGenerator[Page]:
 
 async def run_cell(page: Page, code: str) -> str:
     """What the last cell, which is the one in use, prints."""
+    # JupyterLab runs nothing that is asked for while its kernel is still starting.
+    kernel = page.locator(".jp-Notebook-ExecutionIndicator")
+    await expect(kernel).to_have_attribute("data-status", "idle")
     cell = page.locator(".jp-Notebook .jp-CodeCell").last
     await cell.locator(".cm-content").click()
     await page.keyboard.insert_text(code)
