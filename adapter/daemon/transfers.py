@@ -2,7 +2,7 @@
 
 Everything is bounded: a log is sent only as fast as the market takes it and only from where it left
 off, a blob in parts, a command's output up to a limit, a connection as fast as its other end reads
-(``flow``). All of it waits while the line is crowded, for receipts go the same way.
+(``flow``). Logs, outputs and connections wait while the line is crowded: receipts go the same way.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ class Transfers:
             total, data = await anyio.to_thread.run_sync(
                 _read_part, self._folders, name, message.offset, min(max(message.length, 0), PART)
             )
+        await self._link.room()
         self._link.send(wire.BlobPart(message.lease, name, message.offset, total, data))
 
     # ---- logs -----------------------------------------------------------------------------------
