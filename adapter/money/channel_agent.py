@@ -212,11 +212,14 @@ class ChannelAgent:
         return min(watch, soon) if eager else watch
 
     def _urgent(self, known: Channel | None) -> bool:
-        """Whether a block is waited for: to see the channel open, or a claim land."""
+        """Whether a block is waited for: to see the channel open, or a claim land; or those that
+        let a router's hop carry all that it holds, for which proposals come at any time.
+        """
         if known is None or known.stage is ChannelStage.ENDED:
             return False
         waits = known.stage is ChannelStage.OPENING or (known.young and known.young.waits)
-        return bool(waits) or known.unclaimed >= self._rules.claim_above
+        ripens = known.hop is not None and known.limit < known.capacity
+        return bool(waits) or ripens or known.unclaimed >= self._rules.claim_above
 
     async def look(self) -> None:
         """One pass over our transactions and every watched channel."""

@@ -5,11 +5,13 @@ ended over what was delivered *and* signed, lease by lease.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adapter.core.events import Passed
-from adapter.core.state import PauseCause
+import anyio
+
+from adapter.core.events import Outcome, Passed
+from adapter.core.state import PauseCause, Rules
 from adapter.core.wish import Wish
 from marketplace.chain.actions.session import close_channel, open_channels
 from marketplace.chain.build.plans import Opening
@@ -21,6 +23,7 @@ from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.workload import ExitReason
+from tests.fakes import until
 from tests.integration.support.chain import ADA, BY_HAND, Live, World, run
 from tests.integration.support.handed import Adapter
 from tests.unit.support.hop_out import HOP, Over
@@ -86,6 +89,14 @@ class Served(Over, Adapter):
         await self.perform(self.do(Passed()))
 
 
+class Left(Served):
+    """Nobody calls its eye to look again."""
+
+    async def perform(self, outcome: Outcome) -> None:
+        if outcome.durable:
+            self.journal.write(outcome)
+
+
 def story(folder: Path, body: Callable[[World, Served], Awaitable[None]]) -> None:
     async def main(world: World) -> None:
         await body(world, Served.at(world, folder))
@@ -122,6 +133,32 @@ def test_a_hop_is_found_relied_upon_by_depth_and_ended_over_what_is_due(tmp_path
         ended = await world.ended(live)
         assert ended.claimed == due == adapter.channel.claimed  # what was not delivered goes home
         assert await world.balance(adapter.provider.payout_address) == due
+
+    story(tmp_path, body)
+
+
+def test_a_hop_that_was_seen_too_young_is_looked_at_until_it_can_carry_all(tmp_path: Path) -> None:
+    """Not half a minute later: a lease that is proposed meanwhile would go to a channel of its own,
+    or nowhere.
+    """
+
+    async def body(world: World, adapter: Served) -> None:
+        await adapter.hop_of(world)
+        left = Left(
+            own=replace(adapter.own, rules=Rules(watch_s=30)), chain=world.chain,
+            provider=adapter.provider, folder=adapter.folder,
+        )  # fmt: skip
+        adapter.journal.close()
+        left.wake()
+        world.devnet.mint()
+        with anyio.fail_after(15):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(left.agent.run)
+                await until(lambda: left.channel.stage is ChannelStage.OPEN)
+                assert left.channel.limit < left.channel.capacity
+                world.devnet.mint(15)
+                await until(lambda: left.channel.limit == left.channel.capacity)
+                tasks.cancel_scope.cancel()
 
     story(tmp_path, body)
 
