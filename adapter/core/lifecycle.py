@@ -20,6 +20,7 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.work.lease import LEASE, EndReason, LeaseEvent, LeaseState
+from marketplace.domain.work.output import SignedOutput, terms_hash
 from marketplace.domain.work.workload import ExitReason
 
 CORES: Final = "cores"
@@ -289,7 +290,10 @@ def collected(draft: Draft, lease: Lease, event: Collected) -> None:
     if lease.wish is Wish.GONE:
         return
     if event.sha256:
-        draft.send(wire.OutputReady(lease.id, event.path, event.sha256, event.size))
+        terms = terms_hash(lease.signed.body)
+        named = (event.path, event.sha256, event.size)
+        signed = SignedOutput.sign(draft.own.signer, terms, *named)
+        draft.send(wire.OutputReady(lease.id, *named, signed.signature))
     draft.drive(draft.put(wish(lease, WishEvent.COLLECTED)))
 
 

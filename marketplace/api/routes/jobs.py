@@ -350,7 +350,14 @@ async def outputs(
     found = await parts.market.store.find(Output, job=job.id, limit=10_000)
     return {
         "items": [
-            {"path": o.path, "sha256": o.sha256, "size": o.size, "lease": o.lease, "at_ms": o.at_ms}
+            {
+                "path": o.path,
+                "sha256": o.sha256,
+                "size": o.size,
+                "lease": o.lease,
+                "at_ms": o.at_ms,
+                "signature": o.signature,
+            }
             for o in found
         ],
         "next": None,

@@ -373,6 +373,9 @@ class Output(Answer):
     size: int = told("bytes")
     lease: str = told("the lease that it is of")
     at_ms: int = told("when it was there, ms since 1970, UTC")
+    signature: str = told("""of the lease's provider, hex, over canonical CBOR of
+        `["tally/output/v1", BLAKE2b-256 of the lease's terms, path, sha256, size]`;
+        empty where it signs none""")
 
 
 class Outputs(Answer):

@@ -311,6 +311,9 @@ def outputs(
     folder: Annotated[
         Path | None, typer.Argument(help="Where to put them; without it they are listed.")
     ] = None,
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Refuse what its provider did not sign for this purse.")
+    ] = False,
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
@@ -323,10 +326,10 @@ def outputs(
         async with reading(where) as opened:
             job = opened.job(name)
             if folder is not None:
-                for path in await job.download(folder):
+                for path in await job.download(folder, signed=signed):
                     out.print(str(path), markup=False)
                 return
-            found = await job.outputs()
+            found = await job.outputs(signed=signed)
         if as_json:
             print_json(found)
         else:

@@ -46,7 +46,12 @@ Idle = Annotated[
     typer.Option(help="End it once nobody worked in it for so long; 1m or more.", metavar="TIME"),
 ]
 Before = Annotated[
-    str, typer.Option("--from", help="Take up the files of this session, which has ended.")
+    str,
+    typer.Option(
+        "--from",
+        help="Take up the files of this session, which has ended; or of the archive at this path.",
+        metavar="ID|PATH",
+    ),
 ]
 
 
@@ -104,7 +109,7 @@ def notebook(
         NOTEBOOK.job(used, idle_ms, wanted.settings())  # a wrong word is told at once
         await answers(market)
         with tempfile.TemporaryDirectory(prefix="tally-session-") as folder:
-            archive = await _left_by(before, where, Path(folder)) if before else None
+            archive = await _taken_up(before, where, Path(folder)) if before else None
             loaded = NOTEBOOK.job(used, idle_ms, wanted.settings(), archive)
             from marketplace.cli.shared.paying import Wish, run_job
 
@@ -116,15 +121,19 @@ def notebook(
     run_story(story)
 
 
-async def _left_by(name: str, where: Where, folder: Path) -> Path:
-    """The archive that the session *name* left; NothingKept."""
+async def _taken_up(before: str, where: Where, folder: Path) -> Path:
+    """The archive at that path, or the one that the session of that name left, as its provider
+    signed it: the next session runs what is in it. NothingKept, OutputUnproven.
+    """
     from marketplace.client.jobs.sessions import KEPT
 
+    if (path := Path(before)).is_file():
+        return path
     async with reading(where) as opened:
-        job = opened.job(name)
+        job = opened.job(before)
         if all(item["path"] != KEPT for item in await job.outputs()):
-            raise NothingKept(f"{name} left no files of a session")
-        return next(path for path in await job.download(folder) if path.is_file())
+            raise NothingKept(f"{before} left no files of a session")
+        return next(path for path in await job.download(folder, signed=True) if path.is_file())
 
 
 def opening(

@@ -338,11 +338,15 @@ class DoneAnswer(TypedDict):
 
 
 class OutputAnswer(TypedDict):
-    """A file that the workload gave back: *sha256* of its bytes in hex, *size* in bytes."""
+    """A file that the workload gave back: *sha256* of its bytes in hex, *size* in bytes; the
+    *signature* of the provider of *lease*, hex, which a market of before does not tell.
+    """
 
     path: str
     sha256: str
     size: int
+    lease: NotRequired[str]
+    signature: NotRequired[str]
 
 
 class OutputsAnswer(TypedDict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
 import anyio
@@ -120,6 +120,17 @@ class Http:
         params = {k: str(v) for k, v in query.items() if v is not None}
         return (await self._request("GET", path, params=params)).content
 
+    async def parts(self, path: str) -> AsyncGenerator[bytes]:
+        """The bytes of a read, as they come."""
+        response = await self._request("GET", path, stream=True)
+        try:
+            async for part in response.aiter_bytes():
+                yield part
+        except httpx.HTTPError as error:
+            raise MarketFault(f"{self.base}: {_why(error)}") from error
+        finally:
+            await response.aclose()
+
     async def post(self, path: str, body: Mapping[str, Any], key: str = "") -> Any:
         """JSON of a write; *key* names it, so that a repetition does nothing twice."""
         headers = {"Idempotency-Key": key or secrets.token_hex(16)}
@@ -182,16 +193,21 @@ class Http:
                 await self.renew()
         return await self._tried(method, path, **options)
 
-    async def _tried(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def _tried(
+        self, method: str, path: str, *, stream: bool = False, **options: Any
+    ) -> httpx.Response:
         headers = {**self._headers(), **options.pop("headers", {})}
         last = ""
         for turn in range(_TRIES):
             if turn:
                 await anyio.sleep(0.2 * 2**turn * (0.5 + random.random()))
             try:
-                response = await self._client.request(
+                asked = self._client.build_request(
                     method, path, headers=headers, timeout=self._patience(), **options
                 )
+                response = await self._client.send(asked, stream=stream)
+                if response.status_code >= 400:
+                    await response.aread()
             except httpx.HTTPError as error:
                 last = _why(error)
                 silent = isinstance(error, httpx.TimeoutException)

@@ -4,19 +4,14 @@ books.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import posixpath
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from urllib.parse import quote
 
 import anyio
-import anyio.to_thread
 
 from marketplace.client.net.answers import (
     DoneAnswer,
@@ -32,6 +27,7 @@ from marketplace.client.net.answers import (
 )
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import AnswerUnreadable, read
+from marketplace.client.sdk.outputs import prove, written
 from marketplace.client.sdk.ports import JobPort
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
@@ -44,13 +40,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _POLL_S: Final = 0.3
-
-
-class OutputRefused(Refusal):
-    """An output that does not hash to its name, or would lie outside the folder."""
-
-    code = "OUTPUT_REFUSED"
-    remedy = "nothing was written; ask the provider's market for it again"
 
 
 class JobUnseen(Refusal):
@@ -87,12 +76,14 @@ class Job:
         name: str,
         runner: Runner | None,
         chain: Callable[[], Awaitable[ChainReader]],
+        keys: Callable[[], frozenset[bytes]],
     ) -> None:
         self.id = name
         self._seen: JobAnswer | None = None
         self._http = http
         self._runner = runner
         self._chain = chain
+        self._keys = keys
         self._over = anyio.Event()
         self._error: Refusal | None = None
         self._followed = False
@@ -276,23 +267,26 @@ class Job:
         """A port of its workload: a ticket for a browser, links to share."""
         return JobPort(self._http, self.id, port)
 
-    async def outputs(self) -> list[OutputAnswer]:
-        """What it gave back: path, sha256, size."""
+    async def outputs(self, *, signed: bool = False) -> list[OutputAnswer]:
+        """What it gave back: path, sha256, size. With *signed*, :class:`OutputUnproven` unless the
+        providers of its leases signed all of it, on terms that this purse agreed to.
+        """
         page = await self._http.get(f"/v1/jobs/{self.id}/outputs")
-        return read(OutputsAnswer, page, "outputs")["items"]
+        found = read(OutputsAnswer, page, "outputs")["items"]
+        if signed:
+            prove(found, await self.evidence(), self._keys())
+        return found
 
-    async def download(self, folder: Path | str) -> list[Path]:
-        """All outputs into *folder*, each checked against its hash; existing files are replaced."""
-        written: list[Path] = []
-        for item in await self.outputs():
-            sha256 = item["sha256"]
-            data = await self._http.text(f"/v1/jobs/{self.id}/outputs/{sha256}")
-            if hashlib.sha256(data).hexdigest() != sha256:
-                raise OutputRefused(f"output {item['path']} does not hash to {sha256}")
-            path = safe_path(Path(folder), item["path"])
-            await anyio.to_thread.run_sync(_write, path, data)
-            written.append(path)
-        return written
+    async def download(self, folder: Path | str, *, signed: bool = False) -> list[Path]:
+        """All outputs into *folder*, each checked against its hash; existing files are replaced.
+        *signed*: as for :meth:`outputs`, before anything is written.
+        """
+        done: list[Path] = []
+        for item in await self.outputs(signed=signed):
+            parts = self._http.parts(f"/v1/jobs/{self.id}/outputs/{item['sha256']}")
+            async with aclosing(parts):
+                done.append(await written(parts, item, Path(folder)))
+        return done
 
     # ---- its bill --------------------------------------------------------------------------
 
@@ -344,26 +338,3 @@ def _parsed(data: str, what: str) -> object:
         return cast(object, json.loads(data))
     except ValueError as error:
         raise AnswerUnreadable(f"{what} holds something else than JSON") from error
-
-
-def safe_path(folder: Path, name: str) -> Path:
-    """Where output *name* goes below *folder*; :class:`OutputRefused` for one that would leave
-    it.
-    """
-    inner = name.removeprefix("/workspace/").lstrip("/")
-    normal = posixpath.normpath(inner) if inner else ""
-    if not normal or normal.startswith("..") or normal == "." or "\x00" in normal:
-        raise OutputRefused(f"output {name[:100]!r} does not lie inside the folder")
-    root = folder.resolve()
-    path = root / normal
-    if not path.parent.resolve().is_relative_to(root):
-        raise OutputRefused(f"output {name[:100]!r} leads out of the folder by a link")
-    return path
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tally-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(name, path)

@@ -178,7 +178,7 @@ class Market(Reader):
 
     def job(self, name: str) -> Job:
         """A job that exists, by its id; what was spent on it comes from the own books."""
-        return Job(self.http, name, self._runner, self.chain)
+        return Job(self.http, name, self._runner, self.chain, self.session_keys)
 
     # ---- running ---------------------------------------------------------------------------
 

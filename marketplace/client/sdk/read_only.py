@@ -31,7 +31,7 @@ from marketplace.client.net.answers import (
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read, read_all
 from marketplace.client.sdk.job import Job
-from marketplace.client.wallet.purse import Purse
+from marketplace.client.wallet.purse import SESSION, Purse
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.signin import expect
 from marketplace.domain.site import origin_of
@@ -184,7 +184,12 @@ class Reader:
 
     def job(self, name: str) -> Job:
         """A job that exists, by its id."""
-        return Job(self.http, name, None, self.chain)
+        return Job(self.http, name, None, self.chain, self.session_keys)
+
+    def session_keys(self) -> frozenset[bytes]:
+        """The public parts of the purse's own: what they signed, this purse agreed to."""
+        names = (key.name.removeprefix(SESSION) for key in self._purse().sessions())
+        return frozenset(map(bytes.fromhex, names))
 
     async def _all(self, path: str, **query: object) -> list[dict[str, Any]]:
         limit = query.pop("limit", None)

@@ -151,13 +151,15 @@ class Job:
         """A link that opens a port of its workload to whoever has it."""
         return self._portal.call(self._job.port(port).share, lasts_ms)
 
-    def outputs(self) -> list[OutputAnswer]:
-        """What it gave back."""
-        return self._portal.call(self._job.outputs)
+    def outputs(self, *, signed: bool = False) -> list[OutputAnswer]:
+        """What it gave back; *signed*: as its providers signed it."""
+        return self._portal.call(partial(self._job.outputs, signed=signed))
 
-    def download(self, folder: Path | str) -> list[Path]:
-        """All outputs into *folder*, each checked against its hash."""
-        return self._portal.call(self._job.download, folder)
+    def download(self, folder: Path | str, *, signed: bool = False) -> list[Path]:
+        """All outputs into *folder*, each checked against its hash; *signed*: as its providers
+        signed it.
+        """
+        return self._portal.call(partial(self._job.download, folder, signed=signed))
 
     def evidence(self) -> Evidence:
         """What its invoice is recomputed from."""

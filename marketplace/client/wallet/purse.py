@@ -22,7 +22,7 @@ from marketplace.domain.keys import Signer, hkdf_sha256
 from marketplace.keystore import Keys, Keystore, StoredKey
 from marketplace.passphrase import passphrase as ask_passphrase
 
-_SESSION: Final = "session-"
+SESSION: Final = "session-"
 _MADE_BY: Final = {
     "operator": "tally market address",
     "purse": "tally purse fund",
@@ -92,19 +92,19 @@ class Purse:
     def new_session(self) -> Signer:
         """A fresh session key, stored before anybody hears of it."""
         seed = Signer(os.urandom(32))
-        return self.keys.create(_SESSION + seed.verify_key.hex(), seed.seed)
+        return self.keys.create(SESSION + seed.verify_key.hex(), seed.seed)
 
     def session(self, session_vk: bytes) -> Signer:
         """The key of one of its channels; :class:`~marketplace.keystore.KeyMissing`."""
-        return self.keys.load(_SESSION + session_vk.hex())
+        return self.keys.load(SESSION + session_vk.hex())
 
     def sessions(self) -> list[StoredKey]:
         """Every session key of this purse, by its public part."""
-        return [key for key in Keystore(self.home / "keys").list() if key.name.startswith(_SESSION)]
+        return [key for key in Keystore(self.home / "keys").list() if key.name.startswith(SESSION)]
 
     def forget_session(self, session_vk: bytes) -> None:
         """A key that never came to be on chain; the quote it was for is gone."""
-        self.keys.forget(_SESSION + session_vk.hex())
+        self.keys.forget(SESSION + session_vk.hex())
 
     def sign_in(self, message: bytes, *, mainnet: bool) -> SignedMessage:
         """A CIP-8 signature by the payment key, as a wallet's ``signData`` makes it."""

@@ -163,12 +163,15 @@ class Telemetry(Message):
 
 @dataclass(frozen=True)
 class OutputReady(Message):
-    """One output was archived: content-addressed; fetched by ``BlobWanted``/``BlobPart``."""
+    """One output was archived: content-addressed; fetched by ``BlobWanted``/``BlobPart``.
+    *signature*: the adapter's (``SignedOutput``).
+    """
 
     lease: str
     path: str
     sha256: str
     size: int
+    signature: bytes = b""
 
 
 @dataclass(frozen=True)

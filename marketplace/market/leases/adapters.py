@@ -24,6 +24,7 @@ from marketplace.domain.supply.offer import (
 )
 from marketplace.domain.work.job import VERSION
 from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.output import SignedOutput, terms_hash
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     Channel,
@@ -367,12 +368,19 @@ class Adapters:
         job, _ = await self.owner(provider, ready.lease)
         if not _SHA256.fullmatch(ready.sha256) or not 0 < len(ready.path) <= 1000 or ready.size < 0:
             raise ReceiptRefused("an output is a path, a sha256 in hex and a size")
+        if ready.signature:  # an adapter of before signs none
+            lease, _ = await self.market.lease(ready.lease)
+            said = SignedOutput(
+                terms_hash(lease.terms), ready.path, ready.sha256, ready.size, ready.signature
+            )
+            said.verify(bytes.fromhex(provider))
         if await self.market.store.get(Output, job, ready.path) is not None:
             return
         if not await self._room(Output, job, MOST_OUTPUTS):
             raise ReceiptRefused(f"a job has at most {MOST_OUTPUTS} outputs")
         self._rows[Output, job] += 1
-        output = Output(job, ready.lease, ready.path, ready.sha256, ready.size, self.market.now)
+        named = (ready.path, ready.sha256, ready.size)
+        output = Output(job, ready.lease, *named, self.market.now, ready.signature.hex())
         await self.market.store.apply(Change(puts=[output], topics=[f"job:{job}", f"output:{job}"]))
         log.info("output", job=job, path=ready.path, size=ready.size)
 

@@ -118,6 +118,7 @@ class OutputRow(SQLModel, table=True):
     sha256: str = Field(index=True)
     size: int = as_big()
     at_ms: int = as_big()
+    signature: str
 
 
 class BlobRow(SQLModel, table=True):

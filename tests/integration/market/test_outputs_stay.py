@@ -12,6 +12,7 @@ import anyio
 
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
+from marketplace.domain.work.output import SignedOutput, terms_hash
 from marketplace.market.accounts.blobs import PART
 from tests.fakes import FakeAdapter, until
 from tests.integration.market.test_access import open_market
@@ -48,14 +49,22 @@ def test_outputs_outlive_their_provider(tmp_path: Path) -> None:
             lease = await sign(client, view, session, {})
             await until(lambda: adapter.leases[lease].signed)
             await adapter.progress(lease, "STARTED")
-            for path, name, data in zip("ab", names, (small, large), strict=True):
-                await adapter.send(wire.OutputReady(lease, path, name, len(data)))
+            terms = terms_hash(adapter.leases[lease].terms.encode())
+            signed = SignedOutput.sign(adapter.signer, terms, "a", names[0], len(small)).signature
+            forged = SignedOutput.sign(session, terms, "b", names[1], len(large)).signature
+            await adapter.send(wire.OutputReady(lease, "a", names[0], len(small), signed))
+            await adapter.send(wire.OutputReady(lease, "b", names[1], len(large), forged))
+            await adapter.send(wire.OutputReady(lease, "b", names[1], len(large), signed))
+            await until(lambda: len(adapter.socket.rejected) == 2)
+            await adapter.send(wire.OutputReady(lease, "b", names[1], len(large)))  # as of before
             at = f"/v1/jobs/{view['id']}/outputs"
 
             async def listed() -> bool:
                 return len((await client.get(at)).json()["items"]) == 2
 
             await until(listed)
+            items = (await client.get(at)).json()["items"]
+            assert [one["signature"] for one in items] == [signed.hex(), ""]
             await until(inside.parts.blobs.path(names[0]).exists)
             adapter.socket.stopped = True
             assert adapter.socket.live is not None

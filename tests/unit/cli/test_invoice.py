@@ -185,9 +185,9 @@ class Market:
 async def test_an_answer_about_another_job_is_not_this_jobs_bill() -> None:
     market: Any = Market(whole())
     chain: Any = None
-    assert (await Job(market, "job_1", None, chain).invoice()).owed == 8100
+    assert (await Job(market, "job_1", None, chain, frozenset).invoice()).owed == 8100
     with pytest.raises(JobDiffers):
-        await Job(market, "job_2", None, chain).invoice()
+        await Job(market, "job_2", None, chain, frozenset).invoice()
 
 
 # --- the ledger -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from marketplace.chain.signin import verify_sign_in
 from marketplace.cli.commands.offers import parse_query, rows_of
 from marketplace.client.net.http import Http, MarketFault, MarketRefused
 from marketplace.client.net.signin import sign_message
-from marketplace.client.sdk.job import OutputRefused, safe_path
+from marketplace.client.sdk.outputs import OutputRefused, safe_path
 from marketplace.client.wallet.purse import Purse, stake_hash
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer

@@ -16,6 +16,7 @@ from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.output import SignedOutput
 from marketplace.domain.work.parts import Resources
 from marketplace.domain.work.workload import Egress, EgressMode
 from tests.unit.support.golden import filled, golden, pinned
@@ -63,12 +64,13 @@ def test_terms_receipts_and_offers_keep_their_bytes() -> None:
     pinned("signed.json", made, lambda name, data: readers[name](data))
 
 
-def test_what_else_is_hashed_or_signed_for_a_route_keeps_its_bytes() -> None:
-    """A commitment, a Paid, and the roots over 1 to 7 leaves."""
+def test_what_else_is_hashed_or_signed_keeps_its_bytes() -> None:
+    """A commitment, a Paid, the roots over 1 to 7 leaves; and what a workload gave back."""
     golden(
         "routes.json",
         {
             "commit": commit(bytes(range(32)), bytes(32)).hex(),
+            "output": SignedOutput.message(bytes(range(32)), "/workspace/*", "ab" * 32, 7).hex(),
             "paid": Paid.message(bytes(range(32)), "lease_1", 123_456_789).hex(),
             "roots": [root(LEAVES[: i + 1]).hex() for i in range(len(LEAVES))],
         },

@@ -128,7 +128,9 @@ class LogRecord(Record):
 
 @dataclass(frozen=True)
 class Output(Record):
-    """A file that a workload gave back; its bytes are a blob."""
+    """A file that a workload gave back; its bytes are a blob. *signature*: its provider's, hex
+    (``SignedOutput``), empty where that does not sign any.
+    """
 
     KEY: ClassVar[tuple[str, ...]] = ("job", "path")
     job: str
@@ -137,6 +139,7 @@ class Output(Record):
     sha256: str
     size: int
     at_ms: int
+    signature: str = ""
 
 
 @dataclass(frozen=True)
