@@ -54,7 +54,8 @@ packages:
 lock:
 	$(PY) -m uv pip compile --quiet --python-version 3.11 --extra dev --no-header --no-emit-index-url -o requirements.lock pyproject.toml
 	$(PY) -m uv pip compile --quiet --python-version 3.11 --no-header --no-emit-index-url -o tests/clients/generator.lock tests/clients/generator.in
-	$(PY) -m uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url -o adapter/runtime/docker/jupyter.lock adapter/runtime/docker/jupyter.in
+	for name in jupyter gradio; do $(PY) -m uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	  -o marketplace/client/jobs/packages/$$name.lock marketplace/client/jobs/packages/$$name.in; done
 
 # What is installed where there is no checkout: dist/tally_compute-VERSION-py3-none-any.whl.
 wheel: .venv/product

@@ -21,9 +21,9 @@ import anyio
 from benchmarks import yardstick
 from benchmarks.machine import machine, percentile
 from benchmarks.start import PURSE, WITHIN_S, NoDocker
-from marketplace.cli.commands.notebook import ready
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
+from marketplace.cli.shared.page_session import ready
 from marketplace.cli.shared.printing import print_json
 from marketplace.client.jobs.sessions import NOTEBOOK
 from marketplace.client.sdk.market import Market
@@ -52,11 +52,11 @@ def run(runs: int = RUNS) -> dict[str, Any]:
 
 
 async def _measure(home: Path, runs: int) -> list[tuple[int, int]]:
-    place = Embedded(home, block_ms=500, resume_window="15s", notebooks=True)
+    place = Embedded(home, block_ms=500, resume_window="15s", sessions=(NOTEBOOK,))
     place.prepare()
     try:
         await start(place, PURSE)
-        if not place.notebook_image:
+        if not place.session_images:
             raise NoDocker("no Docker answers")
         purse = await place.purse("consumer")
         async with Market(place.market_url, wallet=purse, chain_url=place.chain_url) as market:

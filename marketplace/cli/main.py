@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "offers": Entry("commands.offers", "Search what providers offer.", "client"),
     "init": Entry("commands.init", "Write a first job file, or the examples.", "client"),
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
+    "app": Entry("commands.app", "A Python app with a page, on a rented device.", "client"),
     "notebook": Entry("commands.notebook", "JupyterLab on a rented device.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
     "spend": Entry("commands.spend", "What was spent, by day, job or API key.", "client"),

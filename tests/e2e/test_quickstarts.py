@@ -175,7 +175,7 @@ def test_every_command_of_a_page_works(place: Place, page: str) -> None:
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.prove  # JupyterLab comes from PyPI
+@pytest.mark.prove  # JupyterLab and Gradio come from PyPI
 @pytest.mark.timeout(900)
 def test_every_command_about_notebooks_works(tmp_path: Path) -> None:
     page = "docs/notebooks.md"

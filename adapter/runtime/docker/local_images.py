@@ -2,8 +2,8 @@
 
 Packs the running Python, its standard library, a shell and the shared libraries that they need into
 a tar and imports it.  About 2 s.  The image is addressed by
-its content: unchanged files give the image that is already there.  ``tally/jupyter:local`` has
-JupyterLab beside them, from PyPI, in the versions of ``jupyter.lock``.
+its content: unchanged files give the image that is already there.  Others have packages from PyPI
+beside them, in the versions of a lock: ``tally/jupyter:local``, ``tally/gradio:local``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker.door import map_docker
 
 PYTHON: Final = "tally/python"
-JUPYTER: Final = "tally/jupyter"
-LOCK: Final = Path(__file__).with_name("jupyter.lock")
 _NO_PART: Final = (
     "pip",
     "setuptools",
@@ -53,19 +51,20 @@ def build_python(client: Any, repository: str = PYTHON) -> str:
     return _import(client, repository, _python_files(), "/usr/local/bin/python3")
 
 
-def build_jupyter(client: Any, folder: Path) -> str:
-    """Import the image of this Python with JupyterLab, which is installed into *folder* unless it
-    is there; its id. About 20 s the first time.
+def build_with(client: Any, name: str, lock: Path, folder: Path) -> str:
+    """Import image *name* of this Python with the packages of *lock*, which are installed below
+    *folder* unless they are there; its id. About 20 s the first time.
     """
-    environment = folder / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    environment = folder / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     done = environment / "installed"
     if not done.exists():
         shutil.rmtree(environment, ignore_errors=True)
         _run(sys.executable, "-m", "venv", str(environment))
         pip = (str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
-        _run(*pip, "install", "--quiet", "--no-deps", "--requirement", str(LOCK))
+        _run(*pip, "install", "--quiet", "--no-deps", "--requirement", str(lock))
         done.touch()
-    return _import(client, JUPYTER, _jupyter_files(environment), "/usr/local/bin/python3")
+    repository = name.removesuffix(f":{TAG}")
+    return _import(client, repository, _with_packages(environment), "/usr/local/bin/python3")
 
 
 def _run(*command: str) -> None:
@@ -79,8 +78,8 @@ def _run(*command: str) -> None:
         )
 
 
-def _jupyter_files(environment: Path) -> list[Entry]:
-    """What JupyterLab adds, at the same places below this image's own prefix."""
+def _with_packages(environment: Path) -> list[Entry]:
+    """Python, and what is installed beside it, at the same places below this image's own prefix."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages, libraries = environment / "lib" / version / "site-packages", list[Path]()
     added: list[Entry] = []

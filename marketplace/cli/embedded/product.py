@@ -25,7 +25,7 @@ import httpx
 from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
 from adapter.runtime.docker.door import connect as connect_docker
-from adapter.runtime.docker.local_images import build_jupyter, build_python
+from adapter.runtime.docker.local_images import build_python, build_with
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text
@@ -34,6 +34,7 @@ from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.cli.embedded.containers import remove_leftovers
 from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.cli.shared.refusals import PortTaken
+from marketplace.client.jobs.sessions import Program
 from marketplace.client.net.http import Http, MarketRefused
 from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
@@ -41,7 +42,6 @@ from marketplace.domain.errors import Refusal
 from marketplace.keystore import DRAWN, Keystore
 
 LOCAL_IMAGE: Final = "tally/python:local"
-NOTEBOOK_IMAGE: Final = "tally/jupyter:local"
 PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which have no image
 _OPERATOR_ADA: Final = 200_000_000
 _ROUTER_ADA: Final = 1_000_000_000
@@ -61,7 +61,7 @@ class AlreadyRunning(Refusal):
 class Embedded:
     """One embedded market under *home*; *simulate* names GPUs that are not there, "" = real
     ones; *allowance*: what its adapter serves before a block, "" = what every adapter does;
-    *routes*: its market passes payments on, too.
+    *routes*: its market passes payments on, too; *sessions*: whose images are made here.
     """
 
     home: Path
@@ -74,8 +74,8 @@ class Embedded:
     allowance: str = ""
     routes: bool = False
     image: str = PROCESS_ONLY
-    notebooks: bool = False
-    notebook_image: str = ""
+    sessions: tuple[Program, ...] = ()
+    session_images: dict[str, str] = field(default_factory=dict[str, str])
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
     _lock: TextIO | None = None
     _purses: dict[str, Purse] = field(default_factory=dict[str, Purse])
@@ -334,8 +334,9 @@ class Embedded:
         except RuntimeFault:
             return PROCESS_ONLY
         try:
-            if self.notebooks:
-                self.notebook_image = build_jupyter(client, self.home / "jupyter")
+            for one in self.sessions:
+                built = build_with(client, one.local, one.lock, self.home / "packages")
+                self.session_images[one.local] = built
             return build_python(client)
         finally:
             client.close()
@@ -358,8 +359,7 @@ class Embedded:
             lines += ["[limits]", 'fund_wait = "1m"']
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
-        if self.notebook_image:
-            lines += [f'"image/{NOTEBOOK_IMAGE}" = "{self.notebook_image}"']
+        lines += [f'"image/{name}" = "{made}"' for name, made in self.session_images.items()]
         path.write_text("\n".join(lines) + "\n")
         return path
 

@@ -25,6 +25,7 @@ from marketplace.cli.shared.options import Home
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import err, out
+from marketplace.client.jobs.sessions import APP, NOTEBOOK
 from marketplace.domain.errors import NotFound
 
 app = typer.Typer(
@@ -97,6 +98,9 @@ def up(
         bool,
         typer.Option("--notebooks", help="JupyterLab from PyPI as an image, for `tally notebook`."),
     ] = False,
+    apps: Annotated[
+        bool, typer.Option("--apps", help="Gradio from PyPI as an image, for `tally app`.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line when ready.")] = False,
 ) -> None:
     """Serve until Ctrl-C; started again, it still knows its offers, jobs, channels and chain."""
@@ -108,7 +112,7 @@ def up(
         resume_window=resume_window,
         like_preprod=like_preprod,
         routes=True,
-        notebooks=notebooks,
+        sessions=(*(NOTEBOOK,) * notebooks, *(APP,) * apps),
     )
     anyio.run(_up, place, as_json)
 

@@ -1,13 +1,15 @@
 """Runs in the workload of a session, and needs nothing there but Python: takes up the files of a
-session before, starts JupyterLab, and ends it once nobody has worked in it for ``IDLE_S`` seconds.
+session before, starts its program, and ends it once nobody has worked in it for ``IDLE_S`` seconds,
+which it says a while before.
 
 JupyterLab can end by itself, but a page that is merely open asks it something every few seconds,
 and that would count. What counts here: a kernel or a terminal that does something, and a file that
-changes.
+changes; of any other program, that somebody comes, and that it computes.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -23,16 +25,93 @@ from urllib.request import urlopen
 TAKEN_UP = ".taken-up.tar"
 SERVER = "http://127.0.0.1:8888"
 LOOK_S = 5.0
+WARN_S = 300.0
+BUSY = 0.05  # of a core: a server that waits takes less
+SAYS = "session: "  # begins what is said here
 MOST_FILES = 50_000  # of which the times are looked at
 
 
 def take_up() -> None:
-    """What the session before left is here again."""
+    """What the session before left is here again; what came with this one stays as it is."""
     if os.path.exists(TAKEN_UP):
         safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         with tarfile.open(TAKEN_UP) as archive:
-            archive.extractall(".", **safely)
+            old = [one for one in archive if one.isdir() or not os.path.lexists(one.name)]
+            archive.extractall(".", old, **safely)
         os.remove(TAKEN_UP)
+
+
+def install() -> None:
+    """The packages of a lock that came along, where this image lacks them: versions and hashes as
+    they were chosen, whoever serves them.
+    """
+    name = os.environ.get("PACKAGE", "")
+    if name and importlib.util.find_spec(name) is None:
+        say(f"{name} is not in this image: it is installed from PyPI")
+        lock = os.environ["LOCK"]
+        pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+        hashed = ("--require-hashes", "--no-cache-dir", "--requirement", lock)
+        subprocess.run((*pip, "install", *hashed), check=True)
+
+
+def say(what: str) -> None:
+    """A line for whoever began the session, among those of its program."""
+    sys.stdout.write(f"{SAYS}{what}\n")
+    sys.stdout.flush()
+
+
+class Jupyter:
+    """What a person does in JupyterLab: kernels, terminals, files."""
+
+    def last_work(self, now: float) -> float:
+        """When somebody last worked, in seconds since 1970; 0.0 where nothing shows any work."""
+        return last_work(now)
+
+
+class Visits:
+    """Who comes to any other program's page: connections that were made to it, by the kernel's
+    count, and what its processes compute. A page that is merely open holds the connections that it
+    has, and makes none.
+    """
+
+    def __init__(self) -> None:
+        self._seen: int | None = _visits()
+        self._used, self._at, self._last = _used(), time.monotonic(), 0.0
+
+    def last_work(self, now: float) -> float:
+        """As of :class:`Jupyter`."""
+        seen, used, at = _visits(), _used(), time.monotonic()
+        busy = used - self._used > BUSY * (at - self._at)
+        if seen is None or seen != self._seen or busy:
+            self._last = now
+        self._seen, self._used, self._at = seen, used, at
+        return self._last
+
+
+def _visits() -> int | None:
+    """TCP connections that were accepted here (``PassiveOpens``, RFC 1213); None where that cannot
+    be read, which counts as work.
+    """
+    try:
+        with open("/proc/net/snmp") as file:
+            names, numbers = [line.split() for line in file if line.startswith("Tcp:")]
+        return int(numbers[names.index("PassiveOpens")])
+    except (OSError, ValueError):
+        return None
+
+
+def _used() -> float:
+    """Seconds of processor time of all processes here but this one, less those that are gone."""
+    ticks = 0
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+            except (OSError, IndexError):
+                continue  # it is gone
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def last_work(now: float) -> float:
@@ -72,10 +151,11 @@ def _files(top: str) -> Iterator[float]:
             return
 
 
-def main(command: Sequence[str], idle_s: int) -> int:
+def main(command: Sequence[str], idle_s: int, watch: Jupyter | Visits) -> int:
     """The exit code of *command*; 0 where it was ended."""
     take_up()
-    program, ended = subprocess.Popen(command), False
+    install()
+    program, ended, warned = subprocess.Popen(command), False, False
 
     def end(*_: object) -> None:
         nonlocal ended
@@ -83,19 +163,28 @@ def main(command: Sequence[str], idle_s: int) -> int:
         program.terminate()
 
     signal.signal(signal.SIGTERM, end)
-    since = time.time()
+    since, left_s = time.time(), min(WARN_S, idle_s / 5)
     while True:
         try:
             code = program.wait(LOOK_S)
         except subprocess.TimeoutExpired:
             now = time.time()
-            if not ended and now - max(since, last_work(now)) >= idle_s:
-                sys.stdout.write(f"nobody worked here for {idle_s} s: the session ends\n")
-                sys.stdout.flush()
+            idle = now - max(since, watch.last_work(now))
+            if ended:
+                continue
+            if idle >= idle_s:
+                say(f"nobody worked here for {idle_s} s: the session ends")
                 end()
+            elif idle >= idle_s - left_s:
+                if not warned:
+                    say(f"nobody has worked here for {int(idle)} s: it ends in {int(left_s)} s")
+                warned = True
+            else:
+                warned = False
         else:
             return 0 if ended else code
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], int(os.environ["IDLE_S"])))
+    watched = Visits() if os.environ["WATCH"] == "visits" else Jupyter()
+    sys.exit(main(sys.argv[1:], int(os.environ["IDLE_S"]), watched))

@@ -8,10 +8,10 @@ the workload: the consumer's job, the consumer's rule, and no word of the provid
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from marketplace.client.jobs import in_session, jobfiles
@@ -23,13 +23,18 @@ from marketplace.jobtext import tree
 _IN_SESSION: Final = Path(__file__).with_name("in_session.py")
 KEPT: Final = "/workspace/*"
 TAKEN_UP: Final = f"/workspace/{in_session.TAKEN_UP}"
+PYPI: Final = ["pypi.org:443", "files.pythonhosted.org:443"]
+_LOCK: Final = "/workspace/.packages.lock"
+_LOCKS: Final = Path(__file__).with_name("packages")
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a session runs. *image*: a public one with the program in it; *local*: the one that
+    """What a session runs. *image*: a public one that it can run in; *local*: the one that
     ``tally up`` makes of what is published for this machine's Python. *ready*: a path of its page
-    that answers once it can be used. *command*: by ``in_session``, which ends it.
+    that answers once it can be used. *command*: by ``in_session``, which ends it; *watch*: what it
+    goes by. *package*: its module, which *lock* has from PyPI; *installs*: also in the workload,
+    where the image lacks it.
     """
 
     name: str
@@ -38,15 +43,27 @@ class Program:
     port: int
     ready: str
     command: tuple[str, ...]
+    watch: Literal["jupyter", "visits"]
+    package: str
+    lock: Path
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    installs: bool = False
 
     def image_at(self, market: str) -> str:
         """The one to use at *market*, where none is named."""
         return self.local if is_loopback(urlsplit(market).netloc) else self.image
 
     def job(
-        self, image: str, idle_ms: int, changes: Sequence[Setting], archive: Path | None = None
+        self,
+        image: str,
+        idle_ms: int,
+        changes: Sequence[Setting],
+        archive: Path | None = None,
+        files: Sequence[Path] = (),
     ) -> jobfiles.LoadedJob:
-        """Its job, with *changes* laid over it; *archive*: the files of one before."""
+        """Its job, with *changes* laid over it; *archive*: the files of one before; *files* lie in
+        its workspace beside those.
+        """
         text: dict[str, Any] = {
             "version": 1,
             "name": self.name,
@@ -54,14 +71,19 @@ class Program:
             "image": image,
             "command": ["python3", "-c", _IN_SESSION.read_text("utf-8"), *self.command],
             "resources": {"cpu": 1, "memory": "1GB"},
-            "env": {"IDLE_S": str(idle_ms // 1000), **_HOMES},
+            "env": {"IDLE_S": str(idle_ms // 1000), "WATCH": self.watch, **_HOMES, **self.env},
             "ports": [{"port": self.port, "auth": "token"}],
             "outputs": [KEPT],
             "price": {"budget": "5 ADA"},
             "policy": {"max_duration": "8h"},
         }
-        if archive is not None:
-            text["files"] = [{"src": str(archive.resolve()), "dst": TAKEN_UP}]
+        brought = [(one, f"/workspace/{one.name}") for one in files]
+        brought += [(archive, TAKEN_UP)] if archive is not None else []
+        if self.installs and image != self.local:
+            text["env"] |= {"PACKAGE": self.package, "LOCK": _LOCK}
+            text["egress"] = PYPI
+            brought.append((self.lock, _LOCK))
+        text["files"] = [{"src": str(src.resolve()), "dst": dst} for src, dst in brought]
         root = settings.laid_over(tree(json.dumps(text).encode(), self.name), changes)
         return jobfiles.gather(parse(root, self.name), Path())
 
@@ -89,4 +111,30 @@ NOTEBOOK: Final = Program(
     8888,
     "api/status",
     _JUPYTER,
+    "jupyter",
+    "jupyterlab",
+    _LOCKS / "jupyter.lock",
 )
+
+
+def app_of(file: str, port: int = 7860) -> Program:
+    """A program of one's own with a page, in Python: Gradio's, or any other that listens where
+    ``PORT`` says. *file*: its name in the workspace.
+    """
+    env = {
+        "PORT": str(port),
+        "GRADIO_SERVER_NAME": "0.0.0.0",
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_ANALYTICS_ENABLED": "False",  # nobody hears of it but those who are let in
+        "GRADIO_SSR_MODE": "False",
+        "GRADIO_TEMP_DIR": "/tmp/gradio",
+        "MPLCONFIGDIR": "/tmp/matplotlib",
+        "PYTHONUNBUFFERED": "1",
+    }
+    image, local = "docker.io/library/python:3.11-slim", "tally/gradio:local"
+    command = ("python3", file)
+    lock = _LOCKS / "gradio.lock"
+    return Program("app", image, local, port, "", command, "visits", "gradio", lock, env, True)
+
+
+APP: Final = app_of("app.py")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 import tarfile
 import threading
@@ -15,9 +17,10 @@ import pytest
 
 from marketplace.client.jobs import in_session
 from marketplace.client.jobs.jobfiles import setting
-from marketplace.client.jobs.sessions import KEPT, NOTEBOOK, TAKEN_UP
+from marketplace.client.jobs.sessions import APP, KEPT, NOTEBOOK, PYPI, TAKEN_UP, app_of
 from marketplace.domain.errors import Refusal
 
+WATCH = in_session.Jupyter()
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
 
 
@@ -64,9 +67,65 @@ def test_only_a_market_on_this_machine_has_this_machines_image(market: str, imag
 
 def test_it_ends_when_nobody_works(capfd: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
-    assert in_session.main(SLEEPS, 1) == 0
+    assert in_session.main(SLEEPS, 1, WATCH) == 0
     assert time.monotonic() - began >= 1
     assert "nobody worked here for 1 s" in capfd.readouterr().out
+
+
+def test_it_says_before_that_it_will_end(capfd: pytest.CaptureFixture[str]) -> None:
+    assert in_session.main(SLEEPS, 2, WATCH) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert [line.startswith(in_session.SAYS) for line in said] == [True, True]
+    assert "has worked here for 1 s: it ends in 0 s" in said[0] and "ends" in said[1]
+
+
+def test_a_program_that_somebody_comes_to_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits: int | None = 5
+    used = 1.0
+    monkeypatch.setattr(in_session, "_visits", lambda: visits)
+    monkeypatch.setattr(in_session, "_used", lambda: used)
+    watch = in_session.Visits()
+    assert watch.last_work(100.0) == 0.0
+    visits = 6
+    assert watch.last_work(200.0) == 200.0
+    assert watch.last_work(300.0) == 200.0
+    used = 50.0  # it computes, for somebody who came long ago
+    assert watch.last_work(400.0) == 400.0
+    assert watch.last_work(500.0) == 400.0
+    visits = None  # it cannot be read: better too long than too short
+    assert watch.last_work(600.0) == 600.0
+
+
+def test_connections_and_processor_time_are_read_from_the_kernel() -> None:
+    before, used = in_session._visits(), in_session._used()  # pyright: ignore[reportPrivateUsage] -- what everything else goes by
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()):
+            server.accept()[0].close()
+    after = in_session._visits()  # pyright: ignore[reportPrivateUsage]
+    assert before is not None and after is not None and after > before
+    assert used > 0
+
+
+def test_an_app_brings_its_file_and_what_its_image_lacks(tmp_path: Path) -> None:
+    file, beside = tmp_path / "hello.py", tmp_path / "data.csv"
+    file.write_text("print()")
+    beside.write_text("1,2")
+    here = app_of("hello.py").job(APP.local, 90_000, (), None, (file, beside)).spec
+    assert [one.dst for one in here.files] == ["/workspace/hello.py", "/workspace/data.csv"]
+    assert (here.command[-1], here.env["WATCH"], here.egress.allow) == ("hello.py", "visits", ())
+    there = app_of("hello.py", 8000).job("python:3.11-slim", 90_000, (), None, (file,)).spec
+    assert [one.dst for one in there.files] == ["/workspace/hello.py", "/workspace/.packages.lock"]
+    assert list(there.egress.allow) == PYPI and there.env["PACKAGE"] == "gradio"
+    assert (there.ports[0].port, there.env["PORT"]) == (8000, "8000")
+
+
+def test_what_the_image_has_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACKAGE", "json")
+    in_session.install()
+    monkeypatch.setenv("PACKAGE", "no_such_package_anywhere")
+    monkeypatch.setenv("LOCK", "no.lock")
+    with pytest.raises(subprocess.CalledProcessError):  # the job ends, and its log says why
+        in_session.install()
 
 
 def test_what_counts_as_work(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +149,10 @@ def test_what_counts_as_work(workspace: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_program_that_ends_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_session.main((sys.executable, "-c", "raise SystemExit(7)"), 60) == 7
+    assert in_session.main((sys.executable, "-c", "raise SystemExit(7)"), 60, WATCH) == 7
     # Whoever stops the job ends the program as well, which has its own files to write.
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert in_session.main(SLEEPS, 60) == 0
+    assert in_session.main(SLEEPS, 60, WATCH) == 0
 
 
 def test_what_was_left_is_taken_up(workspace: Path) -> None:
@@ -103,6 +162,21 @@ def test_what_was_left_is_taken_up(workspace: Path) -> None:
     in_session.take_up()
     assert (workspace / "deep" / "made.txt").read_text() == "48"
     assert not Path(in_session.TAKEN_UP).exists()
+
+
+def test_what_came_with_this_session_stays(workspace: Path) -> None:
+    (workspace / "app.py").write_text("old")
+    (workspace / "notes").write_text("kept")
+    with tarfile.open(in_session.TAKEN_UP, "w") as archive:
+        archive.add("app.py")
+        archive.add("notes")
+    (workspace / "app.py").write_text("new")
+    (workspace / "notes").unlink()
+    in_session.take_up()
+    assert ((workspace / "app.py").read_text(), (workspace / "notes").read_text()) == (
+        "new",
+        "kept",
+    )
 
 
 def test_nothing_is_put_beside_the_workspace(workspace: Path) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, expect
 
-from marketplace.client.jobs.sessions import KEPT
-from tests.browser.support.product import ARGS, SECONDS
-from tests.e2e.support.embedded import PATIENCE_S, Command, World, command, story, tally
-from tests.requires import need_chromium
+from marketplace.client.jobs.sessions import KEPT, NOTEBOOK
+from tests.browser.support.product import SECONDS
+from tests.e2e.support.embedded import PATIENCE_S, World, story, tally
+from tests.e2e.support.sessions import chromium, entered, session
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
 LARGE: Final = 100 << 20
@@ -25,25 +25,12 @@ expect.set_options(timeout=60 * SECONDS)
 
 
 @asynccontextmanager
-async def notebook(world: World, *more: str) -> AsyncGenerator[tuple[Command, str]]:
-    """(the command, its job), once its page answers."""
-    env = world.place.environment
-    async with command("notebook", "--yes", "--json", *more, env=env) as made:
-        await made.until(lambda said: any(one.startswith("open it with:") for one in said.err))
-        yield made, next(one.split()[-1] for one in made.err if one.startswith("open it with:"))
-
-
-@asynccontextmanager
 async def lab(world: World, job: str) -> AsyncGenerator[Page]:
     """JupyterLab, entered by the owner's ticket."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(need_chromium()), args=ARGS)
-        page = await browser.new_page()
-        page.set_default_timeout(60 * SECONDS)
-        await page.goto(await world.market.job(job).port(8888).ticket())
+    async with chromium() as browser:
+        page = await entered(browser, await world.market.job(job).port(8888).ticket())
         await expect(page.locator(".jp-Launcher").first).to_be_visible()
         yield page
-        await browser.close()
 
 
 async def run_cell(page: Page, code: str) -> str:
@@ -65,7 +52,7 @@ def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
         data = os.urandom(LARGE)
         (tmp_path / "large.bin").write_bytes(data)
         sized = ("--memory", "2GB", "--set", "resources.disk=2GB")
-        async with notebook(world, *sized) as (running, job), lab(world, job) as page:
+        async with session(world, "notebook", *sized) as (running, job), lab(world, job) as page:
             await page.locator(".jp-LauncherCard[data-category='Notebook']").first.click()
             await expect(page.locator(".jp-Notebook")).to_be_visible()
             assert await run_cell(page, "answer = 6 * 7\nprint(answer)") == "42"
@@ -108,7 +95,7 @@ def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
         (kept,) = await world.market.job(job).outputs()
         assert kept["path"] == KEPT
 
-        async with notebook(world, "--from", job) as (again, second):
+        async with session(world, "notebook", "--from", job) as (again, second):
             code, said = await world.market.job(second).execute(["cat", "made.txt"])
             assert (code, said.strip()) == (0, "48")
             code, said = await world.market.job(second).execute(["ls", "-a"])
@@ -120,16 +107,18 @@ def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
         nothing = await tally("notebook", "--yes", "--from", "job_nobodys", env=env)
         assert nothing.process.returncode == 3, str(nothing)
 
-    story(tmp_path, tell, notebooks=True)
+    story(tmp_path, tell, sessions=(NOTEBOOK,))
 
 
 def test_a_notebook_that_nobody_works_in_ends_by_itself(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
-        async with notebook(world, "--idle", "1m") as (running, job), lab(world, job):
+        async with session(world, "notebook", "--idle", "1m") as (running, job), lab(world, job):
             # Its page stays open, and asks the server how it is: that is no work.
             assert await running.ended(300) == 0, str(running)
         assert running.last["reason"] == "COMPLETED" and running.last["exit_code"] == 0
+        told = [one for one in running.err if one.startswith("session: ")]
+        assert ["it ends in" in one for one in told] == [True, False], told  # said before, and then
         bill = await world.market.job(job).invoice(verify=True)
         assert sum(line.owed for line in bill.lines) == running.last["spent"] > 0
 
-    story(tmp_path, tell, notebooks=True)
+    story(tmp_path, tell, sessions=(NOTEBOOK,))
