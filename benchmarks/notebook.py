@@ -21,9 +21,9 @@ import anyio
 from benchmarks import yardstick
 from benchmarks.machine import machine, percentile
 from benchmarks.start import PURSE, WITHIN_S, NoDocker
+from marketplace.cli.commands.page_session import ready
 from marketplace.cli.embedded.product import Embedded
 from marketplace.cli.embedded.up import start
-from marketplace.cli.shared.page_session import ready
 from marketplace.cli.shared.printing import print_json
 from marketplace.client.jobs.sessions import NOTEBOOK
 from marketplace.client.sdk.market import Market

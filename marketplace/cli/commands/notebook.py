@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from marketplace.cli.commands.job_ports import run_story
+from marketplace.cli.commands.page_session import Before, Browser, Idle, Outputs, Session
 from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
     ChainUrl,
@@ -16,7 +17,6 @@ from marketplace.cli.shared.options import (
     Yes,
 )
 from marketplace.cli.shared.options import Market as MarketOption
-from marketplace.cli.shared.page_session import Before, Browser, Idle, Outputs, Session
 from marketplace.cli.shared.prices import Exact, Source
 from marketplace.cli.shared.wanted import Change, Cores, Gpu, Image, Longest, Memory, Wanted
 
