@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import signal
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ from playwright.async_api import Page, expect
 
 from marketplace.client.jobs.sessions import KEPT, NOTEBOOK
 from tests.browser.support.product import SECONDS
-from tests.e2e.support.embedded import PATIENCE_S, World, story, tally
+from tests.e2e.support.behind_nat import BOX, HOME, at_home
+from tests.e2e.support.embedded import PATIENCE_S, World, story, tally, until_true
 from tests.e2e.support.sessions import chromium, entered, session
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
@@ -33,11 +35,22 @@ async def lab(world: World, job: str) -> AsyncGenerator[Page]:
         yield page
 
 
-async def run_cell(page: Page, code: str) -> str:
-    """What the last cell, which is the one in use, prints."""
-    # JupyterLab runs nothing that is asked for while its kernel is still starting.
+async def connected(page: Page) -> None:
+    """Once its kernel runs and the page has hold of it: JupyterLab drops what is run before."""
+
+    async def there() -> bool:
+        kernels = await page.evaluate("fetch('/api/kernels').then((answer) => answer.json())")
+        return [one["execution_state"] for one in kernels if one["connections"]] == ["idle"]
+
+    await until_true(there, "a kernel")
+    await expect(page.locator(".jp-Toolbar-kernelName")).to_contain_text("Python 3")
     kernel = page.locator(".jp-Notebook-ExecutionIndicator")
     await expect(kernel).to_have_attribute("data-status", "idle")
+
+
+async def run_cell(page: Page, code: str) -> str:
+    """What the last cell, which is the one in use, prints."""
+    await connected(page)
     cell = page.locator(".jp-Notebook .jp-CodeCell").last
     await cell.locator(".cm-content").click()
     await page.keyboard.insert_text(code)
@@ -48,7 +61,12 @@ async def run_cell(page: Page, code: str) -> str:
 
 
 def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
+    """At a provider behind NAT, where nothing can be dialled."""
+
     async def tell(world: World) -> None:
+        for address in (BOX, HOME):
+            with pytest.raises(OSError):
+                socket.create_connection((address, 22), timeout=2).close()
         data = os.urandom(LARGE)
         (tmp_path / "large.bin").write_bytes(data)
         sized = ("--memory", "2GB", "--set", "resources.disk=2GB")
@@ -107,7 +125,7 @@ def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
         nothing = await tally("notebook", "--yes", "--from", "job_nobodys", env=env)
         assert nothing.process.returncode == 3, str(nothing)
 
-    story(tmp_path, tell, sessions=(NOTEBOOK,))
+    at_home(tmp_path, tell, sessions=(NOTEBOOK,))
 
 
 def test_a_notebook_that_nobody_works_in_ends_by_itself(tmp_path: Path) -> None:
