@@ -162,6 +162,26 @@ class Outputs:
     skipped: tuple[str, ...] = ()
 
 
+class Terminal(Protocol):
+    """A program inside a workload that somebody sits at."""
+
+    async def read(self) -> bytes:
+        """What it shows; empty once it has ended."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """What is typed there."""
+        ...
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Its screen has another size."""
+        ...
+
+    async def end(self) -> None:
+        """Hang up: the program ends."""
+        ...
+
+
 class Runtime(Protocol):
     """Runs workloads.  Raises the classes above, and nothing else."""
 
@@ -206,6 +226,12 @@ class Runtime(Protocol):
         self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
     ) -> ExecResult:
         """Run *command* inside it, as its user; at most *limit* bytes of output are kept."""
+        ...
+
+    async def terminal(
+        self, handle: Handle, command: tuple[str, ...], rows: int, columns: int
+    ) -> Terminal:
+        """The same, at a terminal, until it ends or is ended."""
         ...
 
     async def outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:

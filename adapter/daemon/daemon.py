@@ -278,7 +278,7 @@ class Daemon:
                 self._group.start_soon(self.shipping.give, message)
             case wire.ExecAsked():
                 self._group.start_soon(self.shipping.execute, message)
-            case wire.StreamOpened():
+            case wire.StreamOpened() | wire.ShellOpened():
                 incoming = self.shipping.open(message)
                 if incoming is not None:
                     self._group.start_soon(self.shipping.carry, message, incoming)
@@ -286,6 +286,8 @@ class Daemon:
                 self.shipping.stream_data(message)
             case wire.StreamTaken():
                 self.shipping.stream_taken(message)
+            case wire.ShellSized():
+                self._group.start_soon(self.shipping.sized, message)
             case wire.StreamClosed():
                 self.shipping.stream_closed(message)
             case wire.EndsProposed() | wire.EndDeclined():

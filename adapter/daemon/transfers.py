@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,7 +23,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from adapter.core.events import Event, Logged
 from adapter.core.state import Lease
-from adapter.core.workload import Runtime, RuntimeFault
+from adapter.core.workload import Runtime, RuntimeFault, Terminal, WorkloadGone
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.protocol import codec, flow, wire
 from marketplace.domain.work.parts import FileIn
@@ -34,6 +35,7 @@ EXEC_MS: Final = 60_000
 EXEC_OUTPUT: Final = 256 * 1024
 MOST_COMMANDS: Final = 4  # of one lease at a time: each holds a thread for up to a minute
 MOST_STREAMS: Final = 256  # of one lease at a time
+MOST_SHELLS: Final = 8  # of one lease at a time: each is a process of its
 STREAM_MOST: Final = 2 * flow.WINDOW  # a market without windows may be ahead of a workload by that
 INPUT_MOST: Final = 512 * 1024 * 1024
 
@@ -195,74 +197,96 @@ class Transfers:
                     del self._commands[lease.id]
         self._link.send(wire.ExecDone(message.lease, message.call, code, output))
 
-    # ---- ports ----------------------------------------------------------------------------------
+    # ---- connections: to ports, and to terminals -------------------------------------------------
 
-    def open(self, message: wire.StreamOpened) -> Incoming | None:
+    def open(self, message: wire.StreamOpened | wire.ShellOpened) -> Incoming | None:
         """Room for what comes before the workload has answered; None if there is none."""
         key = (message.lease, message.stream_id)
-        own = sum(lease == message.lease for lease, _stream in self._streams)
-        if own >= MOST_STREAMS or key in self._streams:
+        most = MOST_SHELLS if isinstance(message, wire.ShellOpened) else MOST_STREAMS
+        own = [one for (lease, _), one in self._streams.items() if lease == message.lease]
+        at_terminals = sum(one.terminal for one in own)
+        held = at_terminals if isinstance(message, wire.ShellOpened) else len(own) - at_terminals
+        if held >= most or key in self._streams:
             self._link.send(wire.StreamClosed(*key, "too many connections"))
             return None
         # Unbounded here: a market of this version keeps to the window, another is cut off at it.
         inward, incoming = anyio.create_memory_object_stream[bytes](math.inf)
-        self._streams[key] = _Stream(inward)
+        self._streams[key] = _Stream(inward, isinstance(message, wire.ShellOpened))
         return incoming
 
-    async def carry(self, message: wire.StreamOpened, incoming: Incoming) -> None:
-        """Connect to a port of the workload and carry both ways until either side closes."""
+    async def carry(
+        self, message: wire.StreamOpened | wire.ShellOpened, incoming: Incoming
+    ) -> None:
+        """Connect to the workload and carry both ways until either side closes."""
         key, error = (message.lease, message.stream_id), ""
-        lease = self._lease(message.lease)
-        # An address that was the workload's is somebody else's once it is gone.
-        place = (
-            lease.handle.ports.get(message.port) if lease and lease.handle and lease.runs else None
-        )
         stream = self._streams.get(key)
         try:
-            if place is None:
+            end = await self._end_of(message) if stream is not None else None
+            if end is None or stream is None:
                 error = "no such port"
-            elif stream is not None:
-                with anyio.fail_after(10):
-                    connection = await anyio.connect_tcp(*place)
-                await self._both_ways(key, stream, connection, incoming)
+            else:
+                try:
+                    await self._both_ways(key, stream, end, incoming)
+                finally:
+                    await end.end()
         except (OSError, TimeoutError) as failed:
             error = str(failed)[:200] or "no answer"
+        except (Fault, Refusal) as failed:
+            error = failed.message[:200]
         finally:
             self._let_go(key)
             incoming.close()
         self._link.send(wire.StreamClosed(*key, error))
 
+    async def _end_of(self, message: wire.StreamOpened | wire.ShellOpened) -> _End | None:
+        """Its end in the workload; None if that has no such port."""
+        lease = self._lease(message.lease)
+        runs = lease if lease and lease.handle and lease.runs else None
+        if isinstance(message, wire.ShellOpened):
+            if runs is None or runs.handle is None:
+                raise WorkloadGone("the workload does not run")
+            stream = self._streams[message.lease, message.stream_id]
+            made = await self._runtime(runs).terminal(
+                runs.handle, tuple(message.command), message.rows, message.columns
+            )
+            stream.screen = made
+            return made
+        # An address that was the workload's is somebody else's once it is gone.
+        place = runs.handle.ports.get(message.port) if runs and runs.handle else None
+        if place is None:
+            return None
+        with anyio.fail_after(10):
+            return _Connection(await anyio.connect_tcp(*place))
+
     async def _both_ways(
-        self,
-        key: tuple[str, str],
-        stream: _Stream,
-        connection: anyio.abc.SocketStream,
-        incoming: Incoming,
+        self, key: tuple[str, str], stream: _Stream, end: _End, incoming: Incoming
     ) -> None:
-        async with connection, anyio.create_task_group() as group:
+        async with anyio.create_task_group() as group:
 
             async def inward() -> None:
-                try:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     async for data in incoming:
-                        await connection.send(data)
+                        await end.write(data)
                         total = stream.receiving.passed(data)
                         if total is not None and self._link.can(codec.FLOW):
                             self._link.send(wire.StreamTaken(*key, total))
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    pass  # the workload hung up: the other direction sees it too
                 group.cancel_scope.cancel()
 
             group.start_soon(inward)
-            try:
-                async for data in connection:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # an end, too
+                while data := await end.read():
                     if self._link.can(codec.FLOW):
                         await stream.room()
                     await self._link.room()
                     stream.sending.gave(data)
                     self._link.send(wire.StreamData(*key, data))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # a reset is an end
             group.cancel_scope.cancel()
+
+    async def sized(self, message: wire.ShellSized) -> None:
+        """Whoever sits at a terminal has a window of another size."""
+        stream = self._streams.get((message.lease, message.stream_id))
+        if stream is not None and stream.screen is not None:
+            await stream.screen.resize(message.rows, message.columns)
 
     def stream_data(self, message: wire.StreamData) -> None:
         """Bytes for the workload; a market that sends more than may wait loses the connection."""
@@ -297,11 +321,42 @@ class Transfers:
             stream.inward.close()
 
 
+class _End(Protocol):
+    """A connection's end in the workload: a port, or a terminal."""
+
+    async def read(self) -> bytes: ...
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def end(self) -> None: ...
+
+
+class _Connection:
+    """To a port."""
+
+    def __init__(self, socket: anyio.abc.SocketStream) -> None:
+        self._socket = socket
+
+    async def read(self) -> bytes:
+        try:
+            return await self._socket.receive()
+        except anyio.EndOfStream:
+            return b""
+
+    async def write(self, data: bytes) -> None:
+        await self._socket.send(data)
+
+    async def end(self) -> None:
+        await self._socket.aclose()
+
+
 @dataclass(eq=False)
 class _Stream:
-    """One connection to a port."""
+    """One connection; *screen* is the terminal that it leads to."""
 
     inward: MemoryObjectSendStream[bytes]
+    terminal: bool = False
+    screen: Terminal | None = None
     came: int = 0  # for the workload, in all, as ``flow`` counts
     sending: flow.Sending = field(default_factory=flow.Sending)
     receiving: flow.Receiving = field(default_factory=flow.Receiving)

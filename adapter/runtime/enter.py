@@ -13,9 +13,11 @@ setns(2), pid_namespaces(7), capabilities(7).
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import sys
+import termios
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,7 @@ _CAP_AMBIENT, _CLEAR_ALL = 47, 4
 _CAPABILITIES: Final = 64  # as many as a set can hold; those that the kernel lacks are refused
 CANNOT: Final = 126
 """Exit code for what could not be entered or run, as a shell's."""
+KIND: Final = "xterm-256color"
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -74,6 +77,9 @@ def main(
     except OSError as error:
         os.write(1, f"the workload cannot be entered: {error.strerror}\n".encode())
         return CANNOT
+    sat_at = os.isatty(0)
+    if sat_at:  # before it is the workload's: a terminal is its session's
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     child = os.fork()
     if child:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -84,7 +90,8 @@ def main(
             _become(*owner)
         _check(_libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
         os.chdir(folder)
-        os.execvpe(command[0], command, {**ENVIRONMENT, "HOME": folder})
+        kind = {"TERM": KIND} if sat_at else {}
+        os.execvpe(command[0], command, {**ENVIRONMENT, **kind, "HOME": folder})
     except OSError as error:
         os.write(1, f"{command[0]}: {error.strerror}\n".encode())
     finally:

@@ -27,7 +27,7 @@ def launch_shim(folder: Path, plan: Mapping[str, object]) -> None:
             stderr=log,
             start_new_session=True,
             cwd="/",
-            env=_own_modules(),
+            env=own_modules(),
         )
     assert shim.stdin is not None
     with shim.stdin:
@@ -49,7 +49,7 @@ def run_bounded(line: list[str], timeout_s: float, limit: int) -> ExecResult:
         stderr=subprocess.STDOUT,
         cwd="/",
         start_new_session=True,
-        env=_own_modules(),
+        env=own_modules(),
     ) as child:
         return _bounded(child, timeout_s, limit)
 
@@ -76,7 +76,7 @@ def _bounded(child: subprocess.Popen[bytes], timeout_s: float, limit: int) -> Ex
     return ExecResult(137, bytes(kept))
 
 
-def _own_modules() -> dict[str, str]:
+def own_modules() -> dict[str, str]:
     """The environment of a process of ours that is started by its module's name."""
     root = str(Path(__file__).resolve().parents[2])
     search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -48,7 +48,8 @@ from adapter.runtime.confinement import (
     require_possible,
 )
 from adapter.runtime.logstore import LogStore
-from adapter.runtime.own_processes import launch_shim, reap, run_bounded
+from adapter.runtime.own_processes import launch_shim, own_modules, reap, run_bounded
+from adapter.runtime.terminal import LocalTerminal
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
 from marketplace.domain.work.workload import (
@@ -136,9 +137,16 @@ class ProcessRuntime:
         """Run a command in the workload's namespaces, as its user."""
         return await self._run(
             "exec",
-            lambda: self._exec(handle, command, timeout_ms, limit),
+            lambda: run_bounded(self._inside(handle, command), timeout_ms / 1000, limit),
             self.config.deadline_s + timeout_ms / 1000,
         )
+
+    async def terminal(
+        self, handle: Handle, command: tuple[str, ...], rows: int, columns: int
+    ) -> LocalTerminal:
+        """The same, for somebody who sits at it."""
+        line = await self._run("terminal", lambda: self._inside(handle, command))
+        return LocalTerminal(line, rows, columns, own_modules())
 
     async def outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
         """Collect outputs once the workload has exited."""
@@ -307,9 +315,8 @@ class ProcessRuntime:
                 if number is signal.SIGKILL or name != "bwrap":
                     os.kill(pid, number)
 
-    def _exec(
-        self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
-    ) -> ExecResult:
+    def _inside(self, handle: Handle, command: tuple[str, ...]) -> list[str]:
+        """What runs *command* in the workload's namespaces, as its user."""
         about = json.loads((self._folder(handle.lease) / "about.json").read_text())
         confined = self.config.bubblewrap is not None
         first = self._first_inside(handle) if confined else 0
@@ -319,8 +326,7 @@ class ProcessRuntime:
             raise RuntimeRefused(f"{handle.lease} is paused: nothing runs in it now")
         group = [str(self.cgroups.root), handle.cgroup, str(about["disk_mib"])]
         module = [sys.executable, "-m", "adapter.runtime.enter"]
-        line = [*module, *group, str(first), *owner, home, *command]
-        return run_bounded(line, timeout_ms / 1000, limit)
+        return [*module, *group, str(first), *owner, home, *command]
 
     def _first_inside(self, handle: Handle) -> int:
         """Bubblewrap's own first process in the workload's namespaces: the only child of the one

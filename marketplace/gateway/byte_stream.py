@@ -1,4 +1,5 @@
-"""One TCP connection to a port of a workload, as a websocket of bytes: ``tally job forward``.
+"""One TCP connection to a port of a workload, or one terminal in it, as a websocket of bytes:
+``tally job forward``, ``tally job shell``.
 
 It takes a bearer header and nothing else, no cookie and nothing in the address, so no page in a
 browser can open it. Even a port that is public to HTTP is its owner's alone here.
@@ -7,10 +8,11 @@ browser can open it. Even a port that is public to HTTP is its owner's alone her
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final, cast
+from typing import Annotated, Final, cast
 
 import anyio
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Query, WebSocket
+from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
@@ -24,8 +26,9 @@ from marketplace.domain.errors import (
     TallyError,
     Unauthenticated,
 )
+from marketplace.domain.protocol import codec
 from marketplace.domain.work.job_machine import JobState
-from marketplace.gateway.tunnel import Tunnel
+from marketplace.gateway.tunnel import Seat, Tunnel
 from marketplace.market.accounts import access
 from marketplace.market.base.errors import Offline
 from marketplace.market.base.records import Job
@@ -39,6 +42,23 @@ _ONLY_BYTES: Final = 1003
 _NO_MORE: Final = 1008  # "policy violation"
 _NO_MORE_BEHIND: Final = 1014  # "bad gateway"
 _REASON: Final = 123  # bytes at most
+MOST_WORDS: Final = 64
+MOST_CELLS: Final = 1000
+_Cells = Annotated[int, Field(ge=1, le=MOST_CELLS, strict=True)]
+
+
+class _Window(BaseModel):
+    """What a caller says of its window."""
+
+    rows: _Cells
+    columns: _Cells
+
+
+class NoShell(Conflict):
+    """An adapter that has no terminals."""
+
+    code = "NO_SHELL"
+    remedy = "run single commands with `tally job exec`, or ask the provider to upgrade"
 
 
 @router.websocket("/v1/jobs/{job_id}/ports/{port}/stream")
@@ -46,18 +66,38 @@ async def stream(job_id: str, port: int, socket: WebSocket) -> None:
     """Bytes both ways, for as long as both ends hold. A refusal is a problem in the handshake's
     answer; what goes wrong later is the reason of the close.
     """
+    await _serve(socket, job_id, port)
+
+
+@router.websocket("/v1/jobs/{job_id}/shell")
+async def shell(
+    job_id: str,
+    socket: WebSocket,
+    command: Annotated[list[str], Query(min_length=1, max_length=MOST_WORDS)],
+    rows: Annotated[int, Query(ge=1, le=MOST_CELLS)] = 24,
+    columns: Annotated[int, Query(ge=1, le=MOST_CELLS)] = 80,
+) -> None:
+    """The same with a terminal in the workload, where *command* runs until it ends or the caller is
+    gone. A message of text is ``{"rows": …, "columns": …}``: the caller's window has that size now.
+    """
+    await _serve(socket, job_id, Seat(tuple(command), rows, columns))
+
+
+async def _serve(socket: WebSocket, job_id: str, to: int | Seat) -> None:
     parts = cast(Parts, socket.app.state.parts)
     try:
         token = _bearer(socket)
-        job = await _running(parts, job_id, port, token)
+        job = await _running(parts, job_id, to, token)
         if far := await relay.target(socket, parts, job.provider):
             await relay.websocket(far, socket)
             return
-        async with Tunnel(parts.hub, job.provider, job.lease, port) as tunnel:
+        if isinstance(to, Seat) and not parts.hub.able(job.provider, codec.SHELL):
+            raise NoShell("its provider's adapter is of a version without terminals")
+        async with Tunnel(parts.hub, job.provider, job.lease, to) as tunnel:
             await socket.accept()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_stays_allowed, parts, job, port, token, socket)
-                await _carry(tunnel, socket)
+                tasks.start_soon(_stays_allowed, parts, job, to, token, socket)
+                await _carry(tunnel, socket, isinstance(to, Seat))
                 tasks.cancel_scope.cancel()
     except TallyError as error:
         if socket.application_state is WebSocketState.CONNECTING:
@@ -73,23 +113,25 @@ def _bearer(caller: HTTPConnection) -> str:
     return token.strip()
 
 
-async def _running(parts: Parts, job_id: str, port: int, token: str) -> Job:
+async def _running(parts: Parts, job_id: str, to: int | Seat, token: str) -> Job:
     who = await access.caller_of(parts.market, token)
     who.may("jobs")  # as exec: what a port takes may be a shell
     job = await owned_job(parts.market, who, job_id)
-    if all(one.port != port for one in job.parsed.ports):
+    if not isinstance(to, Seat) and all(one.port != to for one in job.parsed.ports):
         raise NotFound("no such port")
     if job.state is not JobState.RUNNING:
         raise Conflict(f"the job is {job.state.name}, not RUNNING")
     return job
 
 
-async def _stays_allowed(parts: Parts, job: Job, port: int, token: str, socket: WebSocket) -> None:
+async def _stays_allowed(
+    parts: Parts, job: Job, to: int | Seat, token: str, socket: WebSocket
+) -> None:
     """A key that is revoked, or over, ends what it has opened."""
     while True:
         await anyio.sleep(AGAIN_S)
         try:
-            await _running(parts, job.id, port, token)
+            await _running(parts, job.id, to, token)
         except Refusal as no:
             await _close(socket, _NO_MORE, no.message)
             return
@@ -97,12 +139,12 @@ async def _stays_allowed(parts: Parts, job: Job, port: int, token: str, socket: 
             continue  # nobody can say now: it is asked again
 
 
-async def _carry(tunnel: Tunnel, socket: WebSocket) -> None:
-    """Until either end closes, or the caller says anything but bytes."""
+async def _carry(tunnel: Tunnel, socket: WebSocket, seat: bool) -> None:
+    """Until either end closes, or the caller says what it may not."""
     async with anyio.create_task_group() as tasks:
 
         async def outward() -> None:
-            await _outward(tunnel, socket)
+            await _outward(tunnel, socket, seat)
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(outward)
@@ -113,18 +155,31 @@ async def _carry(tunnel: Tunnel, socket: WebSocket) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _outward(tunnel: Tunnel, socket: WebSocket) -> None:
+async def _outward(tunnel: Tunnel, socket: WebSocket, seat: bool) -> None:
     try:
         while (message := await socket.receive())["type"] == "websocket.receive":
-            data = message.get("bytes")
-            if data is None:
-                await _close(socket, _ONLY_BYTES, "bytes only")
+            data, text = message.get("bytes"), message.get("text")
+            if data is not None:
+                await tunnel.send(data)
+            elif not seat or text is None or (screen := _screen(text)) is None:
+                allowed = "bytes, or a window's size" if seat else "bytes only"
+                await _close(socket, _ONLY_BYTES, allowed)
                 return
-            await tunnel.send(data)
+            else:
+                tunnel.resize(*screen)
     except Offline as gone:
         await _close(socket, _NO_MORE_BEHIND, gone.message)
     except (WebSocketDisconnect, RuntimeError):
         return
+
+
+def _screen(text: str) -> tuple[int, int] | None:
+    """The size of the caller's window; None for anything else."""
+    try:
+        said = _Window.model_validate_json(text)
+    except ValidationError:
+        return None
+    return said.rows, said.columns
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:

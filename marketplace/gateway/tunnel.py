@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
@@ -18,11 +19,23 @@ CHUNK: Final = 64 * 1024
 PATIENCE_S: Final = 60
 
 
-class Tunnel:
-    """``async with Tunnel(hub, provider, lease, port) as tunnel``; Offline when it cannot open."""
+@dataclass(frozen=True)
+class Seat:
+    """At a terminal in the workload, where *command* runs, with a screen of that size."""
 
-    def __init__(self, hub: AdapterHub, provider: str, lease: str, port: int) -> None:
-        self.hub, self.provider, self.lease, self.port = hub, provider, lease, port
+    command: tuple[str, ...]
+    rows: int
+    columns: int
+
+
+class Tunnel:
+    """``async with Tunnel(hub, provider, lease, port) as tunnel``, or a :class:`Seat` for the port;
+    Offline when it cannot open.
+    """
+
+    def __init__(self, hub: AdapterHub, provider: str, lease: str, to: int | Seat) -> None:
+        self.hub, self.provider, self.lease = hub, provider, lease
+        self.port, self._seat = (0, to) if isinstance(to, Seat) else (to, None)
         self._id = hub.market.ids.new("stream")
         self._stream = Stream(lease, provider, hub.able(provider, codec.FLOW))
         self._turn = anyio.Lock(fast_acquire=True)
@@ -55,10 +68,20 @@ class Tunnel:
     def open(self) -> None:
         """Have the adapter connect; Offline."""
         self.hub.streams.live[self._id] = self._stream
-        if not self.hub.tell(self.provider, wire.StreamOpened(self.lease, self._id, self.port)):
+        key, seat = (self.lease, self._id), self._seat
+        asked = (
+            wire.StreamOpened(*key, self.port)
+            if seat is None
+            else wire.ShellOpened(*key, list(seat.command), seat.rows, seat.columns)
+        )
+        if not self.hub.tell(self.provider, asked):
             self.hub.streams.live.pop(self._id, None)
             self._stream.end()
             raise Offline("the provider is not connected to this market process")
+
+    def resize(self, rows: int, columns: int) -> None:
+        """The screen of a seat has another size."""
+        self.hub.tell(self.provider, wire.ShellSized(self.lease, self._id, rows, columns))
 
     def hang_up(self) -> None:
         """Close it; nothing if it is closed."""

@@ -183,7 +183,14 @@ def test_every_command_about_notebooks_works(tmp_path: Path) -> None:
         done = place.follow(script(page))
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
-    for sign in (".localhost:", "/.tally/enter?key=", "\n42\n", "CANCELLED", "/workspace/*"):
+    for sign in (
+        ".localhost:",
+        "/.tally/enter?key=",
+        "\n42\n",
+        "CANCELLED",
+        "/workspace/*",
+        "\nkept",
+    ):
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 

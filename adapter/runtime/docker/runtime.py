@@ -12,8 +12,6 @@ A workload that the adapter left running is found again by its labels.  What Doc
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,10 +35,12 @@ from adapter.core.workload import (
 )
 from adapter.host.cgroup import Cgroups
 from adapter.runtime.calls import in_thread, note_reason, noted_reason
+from adapter.runtime.docker import inside
 from adapter.runtime.docker.arguments import container_name, create_arguments
 from adapter.runtime.docker.config import DockerConfig
-from adapter.runtime.docker.door import connect, map_docker, streamed
+from adapter.runtime.docker.door import address, connect, map_docker
 from adapter.runtime.docker.images import bring, require_allowed
+from adapter.runtime.docker.inside import DockerTerminal
 from adapter.runtime.docker.logs import copy_new
 from adapter.runtime.docker.outages import Outages
 from adapter.runtime.docker.stamps import milliseconds
@@ -142,9 +142,21 @@ class DockerRuntime:
         """Run a command inside; it is killed when it passes its time or its output bound."""
         return await self._run(
             f"exec {handle.lease}",
-            lambda: self._exec(handle, command, timeout_ms, limit),
+            lambda: inside.run(
+                self._docker().api, self._get(handle), WORKSPACE, command, timeout_ms, limit
+            ),
             self.config.deadline_s + timeout_ms / 1000,
         )
+
+    async def terminal(
+        self, handle: Handle, command: tuple[str, ...], rows: int, columns: int
+    ) -> DockerTerminal:
+        """Run a command inside, for somebody who sits at it."""
+        container = await self._run("terminal", lambda: self._get(handle))
+        return await DockerTerminal.open(
+            address(self.config.host), self._docker().api, container, WORKSPACE, command, rows,
+            columns,
+        )  # fmt: skip
 
     async def outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
         """Collect outputs once the container has exited."""
@@ -330,33 +342,6 @@ class DockerRuntime:
 
     def _cursor(self, lease: str) -> Path:
         return self.config.state / "logs" / f"{lease}.cursor"
-
-    def _exec(
-        self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
-    ) -> ExecResult:
-        container, api = self._get(handle), self._docker().api
-        user = container.labels.get("tally.user", "65534")
-        made = api.exec_create(container.id, list(command), user=user, workdir=WORKSPACE)["Id"]
-        killer = threading.Timer(timeout_ms / 1000, self._end_exec, (api, made))
-        killer.daemon = True
-        kept = bytearray()
-        try:
-            with streamed(api.exec_start(made, stream=True)) as pieces:
-                killer.start()
-                for piece in pieces:
-                    kept += piece[: limit - len(kept)]
-                    if len(kept) >= limit:
-                        self._end_exec(api, made)
-        finally:
-            killer.cancel()
-        code = api.exec_inspect(made)["ExitCode"]
-        return ExecResult(137 if code is None else int(code), bytes(kept))
-
-    def _end_exec(self, api: Any, made: str) -> None:
-        with contextlib.suppress(docker.errors.DockerException, OSError):  # gone already
-            pid = int(api.exec_inspect(made).get("Pid") or 0)
-            if pid > 1:
-                os.kill(pid, signal.SIGKILL)
 
     def _outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
         status = self._read_status(handle, self._get(handle))

@@ -1,4 +1,4 @@
-"""``tally job open | forward | share``: the ports of a running job's workload."""
+"""``tally job open | forward | share | shell``: what a running job's workload has inside."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import when
+from marketplace.cli.shared.wanted import WithCommand, command_of
 from marketplace.domain.units import parse_duration_ms
 
 app = typer.Typer()
@@ -78,6 +79,24 @@ def forward(
 
         async with reading(Where(market, "", "", home)) as opened:
             await job_forward.forward(opened, market, name, port, local, as_json)
+
+    run_story(story)
+
+
+@app.command(cls=WithCommand)
+def shell(
+    ctx: typer.Context,
+    home: Home,
+    name: Name,
+    market: MarketOption = DEFAULT_MARKET,
+) -> None:
+    """A terminal inside a running job: a shell, or the command after --."""
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_shell
+
+        async with reading(Where(market, "", "", home)) as opened:
+            await job_shell.shell(opened.job(name), command_of(ctx))
 
     run_story(story)
 

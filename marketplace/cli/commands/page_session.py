@@ -1,5 +1,5 @@
-"""What ``tally notebook`` and ``tally app`` share: quote, ask, pay, open the page, say what the
-session says; and keep its files.
+"""What ``tally notebook``, ``tally app`` and ``tally shell`` share: quote, ask, pay, open the page
+or sit down, say what the session says; and keep its files.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from marketplace.domain.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from marketplace.client.jobs.sessions import Program
     from marketplace.client.sdk.job import Job
@@ -122,15 +123,19 @@ async def _taken_up(before: str, where: Where, folder: Path) -> Path:
 
 def opening(
     program: Program, where: Where, browser: bool
-) -> Callable[[Market, Job, Console], Coroutine[Any, Any, None]]:
+) -> Callable[[Market, Job, Progress], Coroutine[Any, Any, None]]:
     """What is done once the job runs: its page, as soon as it answers; and what the session says
     of itself, until it ends.
     """
 
     within_s = INSTALLS_S if program.installs else READY_S
 
-    async def running(opened: Market, job: Job, console: Console) -> None:
+    async def running(opened: Market, job: Job, bar: Progress) -> None:
+        console = bar.console
         if (await job.running())["state"] != "RUNNING":
+            return
+        if not program.port:
+            await sit(job, bar)
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(said, job, console)
@@ -153,6 +158,24 @@ def opening(
             console.print(f"open it with: tally job open {job.id}", markup=False, style="dim")
 
     return running
+
+
+async def sit(job: Job, bar: Progress) -> None:
+    """At a terminal of its own, until one leaves it: that ends the session."""
+    from marketplace.cli.commands.job_shell import shell
+    from marketplace.client.jobs.sessions import SEAT
+    from marketplace.client.sdk.terminal import TerminalLost
+
+    bar.stop()  # the screen is the terminal's now
+    try:
+        await shell(job, SEAT)
+    except TerminalLost as lost:  # the line broke, and the session goes on
+        bar.console.print(lost.line(), style="yellow", markup=False)
+        bar.console.print(f"back to it: tally job shell {job.id}", markup=False, style="dim")
+        return
+    finally:
+        bar.start()
+    await job.stop()
 
 
 async def said(job: Job, console: Console) -> None:

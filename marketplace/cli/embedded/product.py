@@ -335,8 +335,9 @@ class Embedded:
             return PROCESS_ONLY
         try:
             for one in self.sessions:
-                built = build_with(client, one.local, one.lock, self.home / "packages")
-                self.session_images[one.local] = built
+                if one.lock is not None:
+                    built = build_with(client, one.local, one.lock, self.home / "packages")
+                    self.session_images[one.local] = built
             return build_python(client)
         finally:
             client.close()

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from marketplace.cli.shared.consumer import load_purse
@@ -189,7 +188,7 @@ class Wish:
     outputs: Path | None
     route: RouteMode = RouteMode.AUTO
     prices: Prices = field(default_factory=Prices)
-    running: Callable[[Market, Job, Console], Coroutine[Any, Any, None]] | None = None
+    running: Callable[[Market, Job, Progress], Coroutine[Any, Any, None]] | None = None
 
 
 async def run_job(where: Where, loaded: LoadedJob, wish: Wish) -> int:
@@ -246,7 +245,7 @@ async def _watch(opened: Market, job: Job, screen: _Screen, wish: Wish) -> int:
                 tasks.start_soon(_logs, opened.url, job, screen)
             else:
                 screen.printed.set()
-                tasks.start_soon(wish.running, opened, job, screen.bar.console)
+                tasks.start_soon(wish.running, opened, job, screen.bar)
             await job.wait()
             with anyio.move_on_after(_LAST_WORDS_S):  # what it printed last is still on its way
                 await screen.printed.wait()

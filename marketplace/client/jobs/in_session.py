@@ -9,6 +9,7 @@ changes; of any other program, that somebody comes, and that it computes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -88,6 +89,33 @@ class Visits:
         return self._last
 
 
+class Terminals:
+    """Whoever sits at a terminal here, by when it last heard or showed something, as ``w`` counts;
+    and what computes meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._used, self._at, self._last = _used(), time.monotonic(), 0.0
+
+    def last_work(self, now: float) -> float:
+        """As of :class:`Jupyter`."""
+        used, at = _used(), time.monotonic()
+        if used - self._used > BUSY * (at - self._at):
+            self._last = now
+        self._used, self._at = used, at
+        return max([self._last, *(one for one in _sat_at() if one <= now)])
+
+
+def _sat_at() -> Iterator[float]:
+    """When each terminal was last read or written (tty_io.c: to 8 s)."""
+    with contextlib.suppress(OSError), os.scandir("/dev/pts") as found:
+        for one in found:
+            if one.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    times = one.stat()
+                    yield max(times.st_atime, times.st_mtime)
+
+
 def _visits() -> int | None:
     """TCP connections that were accepted here (``PassiveOpens``, RFC 1213); None where that cannot
     be read, which counts as work.
@@ -151,7 +179,7 @@ def _files(top: str) -> Iterator[float]:
             return
 
 
-def main(command: Sequence[str], idle_s: int, watch: Jupyter | Visits) -> int:
+def main(command: Sequence[str], idle_s: int, watch: Jupyter | Visits | Terminals) -> int:
     """The exit code of *command*; 0 where it was ended."""
     take_up()
     install()
@@ -186,5 +214,5 @@ def main(command: Sequence[str], idle_s: int, watch: Jupyter | Visits) -> int:
 
 
 if __name__ == "__main__":
-    watched = Visits() if os.environ["WATCH"] == "visits" else Jupyter()
-    sys.exit(main(sys.argv[1:], int(os.environ["IDLE_S"]), watched))
+    watched = {"jupyter": Jupyter, "visits": Visits, "terminals": Terminals}[os.environ["WATCH"]]
+    sys.exit(main(sys.argv[1:], int(os.environ["IDLE_S"]), watched()))

@@ -18,6 +18,7 @@ from marketplace.client.jobs import in_session, jobfiles
 from marketplace.domain.work.image_names import is_loopback
 from marketplace.domain.work.jobfile import parse, settings
 from marketplace.domain.work.jobfile.settings import Setting
+from marketplace.domain.work.shells import ANY_SHELL
 from marketplace.jobtext import tree
 
 _IN_SESSION: Final = Path(__file__).with_name("in_session.py")
@@ -31,22 +32,22 @@ _LOCKS: Final = Path(__file__).with_name("packages")
 @dataclass(frozen=True)
 class Program:
     """What a session runs. *image*: a public one that it can run in; *local*: the one that
-    ``tally up`` makes of what is published for this machine's Python. *ready*: a path of its page
-    that answers once it can be used. *command*: by ``in_session``, which ends it; *watch*: what it
-    goes by. *package*: its module, which *lock* has from PyPI; *installs*: also in the workload,
-    where the image lacks it.
+    ``tally up`` makes of what is published for this machine's Python. *command*: by
+    ``in_session``, which ends it; *watch*: what it goes by. *port*: of its page, 0 for none;
+    *ready*: a path there that answers once it can be used. *package*: its module, which *lock* has
+    from PyPI; *installs*: also in the workload, where the image lacks it.
     """
 
     name: str
     image: str
     local: str
-    port: int
-    ready: str
     command: tuple[str, ...]
-    watch: Literal["jupyter", "visits"]
-    package: str
-    lock: Path
+    watch: Literal["jupyter", "visits", "terminals"]
+    port: int = 0
+    ready: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    package: str = ""
+    lock: Path | None = None
     installs: bool = False
 
     def image_at(self, market: str) -> str:
@@ -72,14 +73,14 @@ class Program:
             "command": ["python3", "-c", _IN_SESSION.read_text("utf-8"), *self.command],
             "resources": {"cpu": 1, "memory": "1GB"},
             "env": {"IDLE_S": str(idle_ms // 1000), "WATCH": self.watch, **_HOMES, **self.env},
-            "ports": [{"port": self.port, "auth": "token"}],
+            "ports": [{"port": self.port, "auth": "token"}] if self.port else [],
             "outputs": [KEPT],
             "price": {"budget": "5 ADA"},
             "policy": {"max_duration": "8h"},
         }
         brought = [(one, f"/workspace/{one.name}") for one in files]
         brought += [(archive, TAKEN_UP)] if archive is not None else []
-        if self.installs and image != self.local:
+        if self.installs and self.lock is not None and image != self.local:
             text["env"] |= {"PACKAGE": self.package, "LOCK": _LOCK}
             text["egress"] = PYPI
             brought.append((self.lock, _LOCK))
@@ -106,15 +107,26 @@ _JUPYTER: Final = (
 
 NOTEBOOK: Final = Program(
     "notebook",
-    "quay.io/jupyter/minimal-notebook:latest",
-    "tally/jupyter:local",
-    8888,
-    "api/status",
-    _JUPYTER,
-    "jupyter",
-    "jupyterlab",
-    _LOCKS / "jupyter.lock",
+    image="quay.io/jupyter/minimal-notebook:latest",
+    local="tally/jupyter:local",
+    command=_JUPYTER,
+    watch="jupyter",
+    port=8888,
+    ready="api/status",
+    package="jupyterlab",
+    lock=_LOCKS / "jupyter.lock",
 )
+_PYTHON: Final = "docker.io/library/python:3.11-slim"
+SHELL: Final = Program(
+    "shell",
+    image=_PYTHON,
+    local="tally/python:local",
+    command=("sleep", "infinity"),
+    watch="terminals",
+)
+"""Its terminals are opened beside it: ``tally job shell``."""
+SEAT: Final = (*ANY_SHELL[:-1], f"while [ -e {TAKEN_UP} ]; do sleep 0.1; done; {ANY_SHELL[-1]}")
+"""The first of them: once the files of the session before are there."""
 
 
 def app_of(file: str, port: int = 7860) -> Program:
@@ -131,10 +143,11 @@ def app_of(file: str, port: int = 7860) -> Program:
         "MPLCONFIGDIR": "/tmp/matplotlib",
         "PYTHONUNBUFFERED": "1",
     }
-    image, local = "docker.io/library/python:3.11-slim", "tally/gradio:local"
-    command = ("python3", file)
-    lock = _LOCKS / "gradio.lock"
-    return Program("app", image, local, port, "", command, "visits", "gradio", lock, env, True)
+    return Program(
+        "app", image=_PYTHON, local="tally/gradio:local", command=("python3", file),
+        watch="visits", port=port, env=env, package="gradio", lock=_LOCKS / "gradio.lock",
+        installs=True,
+    )  # fmt: skip
 
 
 APP: Final = app_of("app.py")

@@ -58,7 +58,7 @@ class _Forward:
         """One connection, to its end."""
         async with near:
             try:
-                far = await self._reach()
+                far = await reach(self._http, self._path)
             except TallyError as error:
                 self._told(error.line())
                 return
@@ -70,32 +70,39 @@ class _Forward:
             if why:
                 self._told(why)
 
-    async def _reach(self) -> ClientConnection:
-        """The far end; a session that is over is signed in anew, once."""
-        used = self._http.token
-        try:
-            return await self._connect()
-        except TallyError as refused:
-            over = refused.fields.get("status") == _UNAUTHENTICATED
-            if self._http.renew is None or not over:
-                raise
-            if self._http.token == used:
-                await self._http.renew()
-        return await self._connect()
 
-    async def _connect(self) -> ClientConnection:
-        base = self._http.base
-        try:
-            return await connect(
-                "ws" + base.removeprefix("http") + self._path,
-                additional_headers={"Authorization": f"Bearer {self._http.token}"},
-                open_timeout=_CONNECT_S, compression=None, max_size=_MOST,
-            )  # fmt: skip
-        except InvalidStatus as refused:
-            answer = refused.response
-            raise problem(answer.status_code, bytes(answer.body or b"")) from refused
-        except (WebSocketException, OSError, TimeoutError) as error:
-            raise MarketFault(f"{base}: {type(error).__name__} {error}"[:300]) from error
+async def reach(http: Http, path: str) -> ClientConnection:
+    """A websocket of bytes of the market; a session that is over is signed in anew, once."""
+    used = http.token
+    try:
+        return await _connect(http, path)
+    except TallyError as refused:
+        over = refused.fields.get("status") == _UNAUTHENTICATED
+        if http.renew is None or not over:
+            raise
+        if http.token == used:
+            await http.renew()
+    return await _connect(http, path)
+
+
+async def _connect(http: Http, path: str) -> ClientConnection:
+    try:
+        return await connect(
+            "ws" + http.base.removeprefix("http") + path,
+            additional_headers={"Authorization": f"Bearer {http.token}"},
+            open_timeout=_CONNECT_S, compression=None, max_size=_MOST,
+        )  # fmt: skip
+    except InvalidStatus as refused:
+        answer = refused.response
+        raise problem(answer.status_code, bytes(answer.body or b"")) from refused
+    except (WebSocketException, OSError, TimeoutError) as error:
+        raise MarketFault(f"{http.base}: {type(error).__name__} {error}"[:300]) from error
+
+
+def why_closed(closed: ConnectionClosed) -> str:
+    """In the market's words, of which a part may be a stranger's."""
+    last = closed.rcvd
+    return last.reason if last is not None and last.reason else "the market hung up"
 
 
 async def _both_ways(near: SocketStream, far: ClientConnection) -> str:
@@ -125,8 +132,7 @@ async def _both_ways(near: SocketStream, far: ClientConnection) -> str:
                 heard = anyio.current_time()
                 await near.send(data if isinstance(data, bytes) else data.encode())
         except ConnectionClosed as closed:
-            last = closed.rcvd
-            why = last.reason if last is not None and last.reason else "the market hung up"
+            why = why_closed(closed)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         tasks.cancel_scope.cancel()

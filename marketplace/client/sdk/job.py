@@ -5,7 +5,7 @@ books.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
@@ -33,10 +33,12 @@ from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.verify import asked, reconcile
+from marketplace.domain.work.shells import ANY_SHELL
 
 if TYPE_CHECKING:
     from marketplace.chain.node.blockfrost import ChainReader
     from marketplace.client.jobs.runner import Runner
+    from marketplace.client.sdk.terminal import Terminal
 
 Json = dict[str, Any]
 _POLL_S: Final = 0.3
@@ -262,6 +264,16 @@ class Job:
         from marketplace.client.sdk.forward import forwarding, logged
 
         return forwarding(self._http, self.id, port, local, told or logged)
+
+    def terminal(
+        self, command: Sequence[str] = (), rows: int = 24, columns: int = 80
+    ) -> AbstractAsyncContextManager[Terminal]:
+        """``async with job.terminal() as terminal:`` *command*, or a shell, at a terminal in its
+        workload; it ends with the block.
+        """
+        from marketplace.client.sdk.terminal import terminal
+
+        return terminal(self._http, self.id, command or ANY_SHELL, rows, columns)
 
     def port(self, port: int) -> JobPort:
         """A port of its workload: a ticket for a browser, links to share."""

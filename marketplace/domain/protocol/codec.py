@@ -43,7 +43,10 @@ ROUTE: Final = "route"
 """The capability of an adapter that serves leases over a router, and of a market that is one."""
 FLOW: Final = "flow"
 """The capability of whoever says how much of a connection to a port it has passed on (``flow``)."""
-CAPABILITIES: Final[tuple[str, ...]] = (ENDS, FLOW, ROUTE, SKIPS)
+SHELL: Final = "shell"
+"""The capability of an adapter that has terminals in workloads, and of a market that asks for some.
+"""
+CAPABILITIES: Final[tuple[str, ...]] = (ENDS, FLOW, ROUTE, SHELL, SKIPS)
 """Of this version, sorted: what its hello and its welcome state."""
 
 

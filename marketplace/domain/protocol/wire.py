@@ -19,6 +19,8 @@ from marketplace.domain.protocol.hop_messages import HopRefused as HopRefused
 from marketplace.domain.protocol.hop_messages import PaidSent as PaidSent
 from marketplace.domain.protocol.hop_messages import RouteProposed as RouteProposed
 from marketplace.domain.protocol.message import Message as Message
+from marketplace.domain.protocol.shell_messages import ShellOpened as ShellOpened
+from marketplace.domain.protocol.shell_messages import ShellSized as ShellSized
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
 

@@ -18,6 +18,7 @@ from adapter.core.workload import (
     Progress,
     RuntimeFault,
     RuntimeRefused,
+    Terminal,
     WorkloadGone,
 )
 from adapter.runtime.docker.arguments import create_arguments
@@ -226,3 +227,41 @@ async def test_the_log_is_kept_whole_across_reads(runtime: DockerRuntime) -> Non
 def test_the_spec_is_pinned() -> None:
     with pytest.raises(Exception, match="no digest"):
         WorkloadSpec("l", "python:3.11", ("x",)).pinned_image()
+
+
+async def shown(terminal: Terminal, what: bytes) -> bytes:
+    """Until somebody who sits there sees *what*."""
+    seen = b""
+    with anyio.fail_after(60):
+        while what not in seen:
+            data = await terminal.read()
+            assert data, seen
+            seen += data
+    return seen
+
+
+async def test_a_terminal_inside_ends_with_whoever_sits_there(runtime: DockerRuntime) -> None:
+    spec = images.python_spec("import time; time.sleep(300)")
+    async with images.running(runtime, spec) as handle:
+        terminal = await runtime.terminal(handle, ("sh",), 40, 100)
+        await terminal.write(b"id -u; python3 -c 'import os; print(os.get_terminal_size())'\n")
+        seen = await shown(terminal, b"os.terminal_size(columns=100, lines=40)")
+        assert b"10001" in seen
+        await terminal.resize(20, 60)
+        await terminal.write(b"python3 -c 'import os; print(os.get_terminal_size())'\n")
+        await shown(terminal, b"os.terminal_size(columns=60, lines=20)")
+        before = await runtime.pids(handle)
+        await terminal.end()  # Docker itself would let it run on
+        with anyio.fail_after(30):
+            while len(await runtime.pids(handle)) >= len(before):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        again = await runtime.terminal(handle, ("sh", "-c", "echo over"), 24, 80)
+        await shown(again, b"over")
+        assert await again.read() == b""
+        await again.end()
+        await runtime.pause(handle)
+        with pytest.raises((RuntimeFault, RuntimeRefused)):
+            await runtime.terminal(handle, ("sh",), 24, 80)
+        await runtime.resume(handle)
+    with pytest.raises(WorkloadGone):
+        await runtime.terminal(handle, ("sh",), 24, 80)

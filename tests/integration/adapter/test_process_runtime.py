@@ -329,6 +329,37 @@ async def test_a_command_inside_is_never_root_whatever_a_tenant_lays_over_the_ho
         await runtime.remove(handle)
 
 
+async def test_a_terminal_inside_is_the_workloads_and_ends_with_whoever_sits_there(
+    runtime: ProcessRuntime,
+) -> None:
+    handle = await runtime.start(spec("import time; time.sleep(60)"))
+    try:
+        terminal = await runtime.terminal(handle, ("sh",), 40, 100)
+        await terminal.write(b"id -u; stty size; echo $TERM; sleep 300\n")
+        seen = b""
+        with anyio.fail_after(60):
+            while b"xterm-256color" not in seen:
+                seen += await terminal.read()
+        assert b"10001" in seen and b"40 100" in seen
+        await terminal.write(b"\x03exit\n")  # Ctrl-C, which ends what runs in the foreground
+        with anyio.fail_after(60):
+            while await terminal.read():
+                pass
+        await terminal.end()
+        alone = await runtime.pids(handle)
+        other = await runtime.terminal(handle, ("sh", "-c", "echo there; sleep 300"), 24, 80)
+        with anyio.fail_after(30):
+            while b"there" not in await other.read():
+                pass
+        assert await runtime.pids(handle) > alone
+        await other.end()
+        with anyio.fail_after(30):
+            while await runtime.pids(handle) != alone:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+    finally:
+        await runtime.remove(handle)
+
+
 async def test_a_command_inside_has_the_workloads_limits_and_ends_with_its_time(
     runtime: ProcessRuntime,
 ) -> None:

@@ -27,6 +27,7 @@ from adapter.core.workload import (
     Outputs,
     Progress,
     Status,
+    Terminal,
     Times,
     WorkloadGone,
 )
@@ -37,6 +38,7 @@ from adapter.host.clock import Clock, HostClock
 from adapter.host.keys import Keys
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
+from adapter.runtime.terminal import LocalTerminal
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -161,6 +163,11 @@ class HostRuntime:
         self, handle: Handle, command: tuple[str, ...], timeout_ms: int, limit: int
     ) -> ExecResult:
         return ExecResult(0, " ".join(command).encode())
+
+    async def terminal(
+        self, handle: Handle, command: tuple[str, ...], rows: int, columns: int
+    ) -> Terminal:
+        return LocalTerminal(command, rows, columns)
 
     async def outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
         return Outputs(Path("/nonexistent"), "sha256:" + "0" * 64, 0, 0)

@@ -108,6 +108,7 @@ def test_nothing_that_is_signed_paid_or_decided_upon_is_optional() -> None:
         ("Hello", "capabilities"),
         ("Welcome", "capabilities"),
         ("LeaseDeclined", "remedy"),  # words for a person
+        ("OutputReady", "signature"),  # what nobody signed is unproven to whoever asks
         ("LeaseSigned", "open_tx"),  # hidden, its lease waits for a block, as without it
     }
 

@@ -79,6 +79,7 @@ def _messages() -> list[wire.Message]:
         wire.EndSent(End.sign(payer.SESSION, 5)), wire.KeepSent(Keep.sign(payer.SESSION, 9)),
         wire.StopAsked(_LEASE, "CANCELLED"),
         wire.ExecAsked(_LEASE, "call", ["nvidia-smi", "-L"]), wire.StreamOpened(_LEASE, "s1", 80),
+        wire.ShellOpened(_LEASE, "s2", ["sh"], 24, 80), wire.ShellSized(_LEASE, "s2", 50, 132),
         wire.Subscribe(payer.SESSION.verify_key, bytes(64)),
     ]  # fmt: skip
 

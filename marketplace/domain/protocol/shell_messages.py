@@ -1,0 +1,32 @@
+"""What passes for terminals inside running workloads: a part of ``wire``, by which name they are
+used. Their bytes are ``StreamData``, as those of a port's connection; ``StreamClosed`` ends one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marketplace.domain.protocol.message import Message
+
+
+@dataclass(frozen=True)
+class ShellOpened(Message):
+    """Somebody sits down at a terminal in the workload: *command* runs there, on a screen of *rows*
+    and *columns* (capability ``shell``).
+    """
+
+    lease: str
+    stream_id: str
+    command: list[str]
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class ShellSized(Message):
+    """That screen has another size now."""
+
+    lease: str
+    stream_id: str
+    rows: int
+    columns: int
