@@ -29,7 +29,7 @@ async def shell(job: Job, command: Sequence[str]) -> None:
                 tasks.start_soon(_typed, far)
                 tasks.start_soon(_resized, far)
                 while data := await far.read():
-                    _show(data)
+                    show(data)
                 tasks.cancel_scope.cancel()
 
 
@@ -55,7 +55,8 @@ def _raw() -> Generator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _show(data: bytes) -> None:
+def show(data: bytes) -> None:
+    """On this screen, as it is."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 

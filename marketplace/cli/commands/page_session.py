@@ -7,6 +7,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 READY_S: Final = 120.0
 INSTALLS_S: Final = 600.0
+GONE_S: Final = 2.0
 SHORTEST_MS: Final = 60_000
 
 Idle = Annotated[
@@ -138,7 +140,7 @@ def opening(
             await sit(job, bar)
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(said, job, console)
+            tasks.start_soon(said, job, partial(console.print, markup=False, style="yellow"))
             try:
                 await ready(opened, job, program, within_s)
             except NotReady as not_ready:  # it costs money meanwhile: whoever asked decides
@@ -162,30 +164,40 @@ def opening(
 
 async def sit(job: Job, bar: Progress) -> None:
     """At a terminal of its own, until one leaves it: that ends the session."""
-    from marketplace.cli.commands.job_shell import shell
+    from marketplace.cli.commands.job_shell import shell, show
     from marketplace.client.jobs.sessions import SEAT
     from marketplace.client.sdk.terminal import TerminalLost
 
+    def between(line: str) -> None:
+        show(f"\r\n{line}\r\n".encode())
+
     bar.stop()  # the screen is the terminal's now
     try:
-        await shell(job, SEAT)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(said, job, between)
+            await shell(job, SEAT)
+            tasks.cancel_scope.cancel()
     except TerminalLost as lost:  # the line broke, and the session goes on
         bar.console.print(lost.line(), style="yellow", markup=False)
         bar.console.print(f"back to it: tally job shell {job.id}", markup=False, style="dim")
         return
     finally:
         bar.start()
+    with anyio.move_on_after(GONE_S):  # the workload itself may be what ended
+        while (await job.refresh())["state"] == "RUNNING":  # noqa: ASYNC110  asked, untold
+            await anyio.sleep(0.2)
+        return
     await job.stop()
 
 
-async def said(job: Job, console: Console) -> None:
+async def said(job: Job, show: Callable[[str], None]) -> None:
     """What the session says of itself, among the lines of its program."""
     from marketplace.client.jobs.in_session import SAYS
 
     async for line in job.logs():
         if line.startswith(SAYS):
             shown = "".join(c if c.isprintable() else " " for c in line)
-            console.print(shown, markup=False, style="yellow")
+            show(shown)
 
 
 async def ready(opened: Market, job: Job, program: Program, within_s: float = READY_S) -> None:

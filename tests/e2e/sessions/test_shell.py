@@ -117,6 +117,7 @@ def test_a_shell_that_nobody_types_in_ends_by_itself(tmp_path: Path) -> None:
         async with sat(world, "shell", "--yes", "--idle", "1m") as screen:
             await screen.type("echo $((63 * 7))\n")
             await screen.until("441\r\n")
+            await screen.until("session: nobody has worked here for .*it ends in")
             await screen.over()
 
         async def over() -> bool:

@@ -17,7 +17,16 @@ import pytest
 
 from marketplace.client.jobs import in_session
 from marketplace.client.jobs.jobfiles import setting
-from marketplace.client.jobs.sessions import APP, KEPT, NOTEBOOK, PYPI, TAKEN_UP, app_of
+from marketplace.client.jobs.sessions import (
+    APP,
+    KEPT,
+    NOTEBOOK,
+    PYPI,
+    SEAT,
+    SHELL,
+    TAKEN_UP,
+    app_of,
+)
 from marketplace.domain.errors import Refusal
 
 WATCH = in_session.Jupyter()
@@ -94,6 +103,30 @@ def test_a_program_that_somebody_comes_to_goes_on(monkeypatch: pytest.MonkeyPatc
     assert watch.last_work(500.0) == 400.0
     visits = None  # it cannot be read: better too long than too short
     assert watch.last_work(600.0) == 600.0
+
+
+def test_whoever_sits_at_a_terminal_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, times = 1.0, [400.0, 700.0]
+    monkeypatch.setattr(in_session, "_used", lambda: used)
+    monkeypatch.setattr(in_session, "_sat_at", lambda: iter(times))
+    watch = in_session.Terminals()
+    assert watch.last_work(500.0) == 400.0  # what is dated in the future holds nothing open
+    assert watch.last_work(800.0) == 700.0
+    times.clear()
+    assert watch.last_work(900.0) == 0.0
+    used = 80.0
+    assert watch.last_work(1000.0) == 1000.0
+    assert watch.last_work(1100.0) == 1000.0
+
+
+def test_a_shell_has_no_page_and_waits_for_the_files_of_the_one_before() -> None:
+    spec = SHELL.job(SHELL.local, 90_000, ()).spec
+    assert (spec.ports, spec.command[-2:], spec.env["WATCH"]) == (
+        (),
+        ("sleep", "infinity"),
+        "terminals",
+    )
+    assert TAKEN_UP in SEAT[-1] and SEAT[:2] == ("sh", "-c")
 
 
 def test_connections_and_processor_time_are_read_from_the_kernel() -> None:
