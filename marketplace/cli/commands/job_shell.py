@@ -14,23 +14,31 @@ from typing import Final
 import anyio
 
 from marketplace.client.sdk.job import Job
-from marketplace.client.sdk.terminal import Terminal
+from marketplace.client.sdk.terminal import Terminal, TerminalLost
 
 _READ: Final = 64 * 1024
 _END_OF_INPUT: Final = b"\x04"  # what Ctrl-D types
 
 
 async def shell(job: Job, command: Sequence[str]) -> None:
-    """Until its program ends. Where this is no terminal, what comes in is typed there."""
+    """Until its program ends. Where this is no terminal, what comes in is typed there.
+    :class:`TerminalLost`, and what the market refuses.
+    """
     rows, columns = _window()
     async with job.terminal(command, rows, columns) as far:
+        lost: TerminalLost | None = None
         with _raw():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_typed, far)
                 tasks.start_soon(_resized, far)
-                while data := await far.read():
-                    show(data)
+                try:
+                    while data := await far.read():
+                        show(data)
+                except TerminalLost as error:
+                    lost = error  # as it is, and not in a group of errors
                 tasks.cancel_scope.cancel()
+        if lost is not None:
+            raise lost
 
 
 def _window() -> tuple[int, int]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio
 import typer
 
+from marketplace.cli.commands import job_shell
 from marketplace.cli.shared.consumer import answers, reading
 from marketplace.cli.shared.options import Where
 from marketplace.cli.shared.prices import prices
 from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.wanted import Wanted
-from marketplace.domain.errors import Refusal, TallyError
+from marketplace.domain.errors import Fault, Refusal, TallyError
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import parse_duration_ms
 
@@ -163,31 +164,37 @@ def opening(
 
 
 async def sit(job: Job, bar: Progress) -> None:
-    """At a terminal of its own, until one leaves it: that ends the session."""
-    from marketplace.cli.commands.job_shell import shell, show
+    """At a terminal of its own, until one leaves it: that ends the session, and so does a refusal.
+    Where the line breaks, it goes on.
+    """
     from marketplace.client.jobs.sessions import SEAT
-    from marketplace.client.sdk.terminal import TerminalLost
 
     def between(line: str) -> None:
-        show(f"\r\n{line}\r\n".encode())
+        job_shell.show(f"\r\n{line}\r\n".encode())
 
+    lost: TallyError | None = None
     bar.stop()  # the screen is the terminal's now
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(said, job, between)
-            await shell(job, SEAT)
+            try:
+                await job_shell.shell(job, SEAT)
+            except TallyError as error:
+                lost = error
             tasks.cancel_scope.cancel()
-    except TerminalLost as lost:  # the line broke, and the session goes on
+    finally:
+        bar.start()
+    if isinstance(lost, Fault):
         bar.console.print(lost.line(), style="yellow", markup=False)
         bar.console.print(f"back to it: tally job shell {job.id}", markup=False, style="dim")
         return
-    finally:
-        bar.start()
     with anyio.move_on_after(GONE_S):  # the workload itself may be what ended
         while (await job.refresh())["state"] == "RUNNING":  # noqa: ASYNC110  asked, untold
             await anyio.sleep(0.2)
         return
     await job.stop()
+    if lost is not None:
+        raise lost
 
 
 async def said(job: Job, show: Callable[[str], None]) -> None:

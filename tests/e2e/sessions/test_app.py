@@ -81,6 +81,10 @@ def test_an_app_that_nobody_comes_to_ends_by_itself(tmp_path: Path) -> None:
             async with chromium() as browser:
                 page = await entered(browser, await world.market.job(name).port(APP.port).ticket())
                 await clicked(page, 6)
+                await page.wait_for_timeout(40 * SECONDS)
+                await clicked(page, 7)
+                await page.wait_for_timeout(40 * SECONDS)
+                await clicked(page, 8)  # longer than its minute, and somebody came
                 # It stays open, and its connections with it: that is nobody's coming.
                 assert await running.ended(300) == 0, str(running)
         assert running.last["reason"] == "COMPLETED" and running.last["exit_code"] == 0
