@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from adapter.core.workload import (
     ExecResult,
@@ -61,6 +61,8 @@ from marketplace.domain.work.workload import (
 )
 
 T = TypeVar("T")
+_BEGINS_S: Final = 5.0
+"""Within which the first process of a workload that was just started is there."""
 
 
 @dataclass
@@ -332,13 +334,17 @@ class ProcessRuntime:
         """Bubblewrap's own first process in the workload's namespaces: the only child of the one
         that the shim started. What a tenant names ``bwrap`` is not asked.
         """
-        outer = int(self._facts(self._folder(handle.lease)).get("pid", 0))
-        try:
-            inside = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
-        except OSError:
-            inside = []
-        if not inside or outer not in self.cgroups.pids(handle.cgroup):
-            raise WorkloadGone(f"{handle.lease} runs no process")
+        deadline = time.monotonic() + _BEGINS_S
+        while time.monotonic() < deadline:
+            outer = int(self._facts(self._folder(handle.lease)).get("pid", 0))
+            if outer and outer not in self.cgroups.pids(handle.cgroup):
+                break
+            with contextlib.suppress(OSError):
+                children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+                if children:
+                    return int(children[0])
+            time.sleep(0.01)  # it was started a moment ago
+        raise WorkloadGone(f"{handle.lease} runs no process")
         return int(inside[0])
 
     def _outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:

@@ -84,8 +84,8 @@ def test_a_shell_is_sat_at_left_and_taken_up_again(tmp_path: Path) -> None:
             await anyio.sleep(1)
             await screen.type(f"{SIZE}\n")
             await screen.until(r"132 50\r")
-            await screen.type("sleep 600\n")
-            await anyio.sleep(1)
+            await screen.type("sh -c 'echo $((5 * 5)); exec sleep 600'\n")
+            await screen.until("25\r\n")  # it has the foreground
             await screen.type("\x03")  # Ctrl-C is the workload's
             await screen.until(r"\^C\r\n\$ ")
             first = (await newest_job(world))["id"]

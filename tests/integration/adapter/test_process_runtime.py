@@ -332,17 +332,23 @@ async def test_a_command_inside_is_never_root_whatever_a_tenant_lays_over_the_ho
 async def test_a_terminal_inside_is_the_workloads_and_ends_with_whoever_sits_there(
     runtime: ProcessRuntime,
 ) -> None:
-    handle = await runtime.start(spec("import time; time.sleep(60)"))
+    handle = await runtime.start(spec("import time; time.sleep(300)"))
     try:
         terminal = await runtime.terminal(handle, ("sh",), 40, 100)
-        await terminal.write(b"id -u; stty size; echo $TERM; sleep 300\n")
+        # The last one says that it has the foreground: before, a Ctrl-C is the shell's own.
+        runs = b"sh -c 'echo $((6 * 7)); exec sleep 300'"
+        await terminal.write(b"id -u; stty size; echo $TERM; " + runs + b"\n")
         seen = b""
         with anyio.fail_after(60):
-            while b"xterm-256color" not in seen:
+            while b"\n42\r" not in seen:
                 seen += await terminal.read()
-        assert b"10001" in seen and b"40 100" in seen
-        await terminal.write(b"\x03exit\n")  # Ctrl-C, which ends what runs in the foreground
-        with anyio.fail_after(60):
+            assert b"xterm-256color" in seen
+            assert b"10001" in seen and b"40 100" in seen
+            await terminal.write(b"\x03")  # Ctrl-C, which ends what runs in the foreground
+            while not seen.endswith(b"^C\r\n$ "):
+                seen += await terminal.read()
+            # What stands behind a Ctrl-C at once, a shell may throw away with the line.
+            await terminal.write(b"exit\n")
             while await terminal.read():
                 pass
         await terminal.end()
