@@ -345,7 +345,6 @@ class ProcessRuntime:
                     return int(children[0])
             time.sleep(0.01)  # it was started a moment ago
         raise WorkloadGone(f"{handle.lease} runs no process")
-        return int(inside[0])
 
     def _outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
         if self._read_status(handle).state is not WorkloadState.EXITED:
