@@ -337,12 +337,14 @@ class ProcessRuntime:
         deadline = time.monotonic() + _BEGINS_S
         while time.monotonic() < deadline:
             outer = int(self._facts(self._folder(handle.lease)).get("pid", 0))
-            if outer and outer not in self.cgroups.pids(handle.cgroup):
-                break
+            children = list[str]()
             with contextlib.suppress(OSError):
                 children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
-                if children:
-                    return int(children[0])
+            # Asked last: then it was this one whose children those are.
+            if outer and outer not in self.cgroups.pids(handle.cgroup):
+                break
+            if outer and children:
+                return int(children[0])
             time.sleep(0.01)  # it was started a moment ago
         raise WorkloadGone(f"{handle.lease} runs no process")
 
