@@ -189,7 +189,7 @@ def test_every_command_about_notebooks_works(tmp_path_factory: pytest.TempPathFa
         "\n42\n",
         "CANCELLED",
         "/workspace/*",
-        "\nkept",
+        "$ kept",
     ):
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
