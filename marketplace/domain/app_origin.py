@@ -1,4 +1,5 @@
-"""Each port of a workload has an origin of its own: ``https://8888-01ABC….apps.example``.
+"""Each port of a workload has an origin of its own: ``https://8888-01ABC….apps.example``; and so
+has each service, whose name stands in the port's place.
 
 A browser keeps cookies, storage and service workers apart by origin, so what a stranger's workload
 serves there can touch neither the market nor another workload. The name is one DNS label: the port
@@ -18,15 +19,21 @@ from marketplace.domain.site import is_loopback, origin_of
 ENTER: Final = "/.tally/enter"
 """The one path of such an origin that is the market's: where a browser comes in."""
 _JOB: Final = "job_"
-_LABEL: Final = re.compile(r"([1-9]\d{0,4})-([0-9a-z]{26})")
+_SERVICE: Final = "svc_"
+_LABEL: Final = re.compile(r"([1-9]\d{0,4}|[a-z](?:[a-z0-9-]{0,34}[a-z0-9])?)-([0-9a-z]{26})")
+SERVICE_NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,34}[a-z0-9])?")
+"""With its id a DNS label (63 characters, RFC 1035), which no port's can be taken for."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A port of a job."""
+    """A port of a job; or, with port 0, whatever the replicas of a service serve: then *job* is the
+    service's id, and *name* its name.
+    """
 
     job: str
     port: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,14 +75,15 @@ class AppDomain:
         """Whether it is served over TLS."""
         return self.scheme == "https"
 
-    def origin(self, job: str, port: int) -> str:
-        """Of a port of a job; no slash at its end."""
+    def origin(self, place: Place) -> str:
+        """Of a port of a job, or of a service; no slash at its end."""
         at = "" if self.port is None else f":{self.port}"
-        return f"{self.scheme}://{port}-{job.removeprefix(_JOB).lower()}.{self.host}{at}"
+        label = f"{place.name or place.port}-{place.job.partition('_')[2].lower()}"
+        return f"{self.scheme}://{label}.{self.host}{at}"
 
-    def entrance(self, job: str, port: int, key: str) -> str:
-        """The address that opens a port's origin to whoever has *key*: a ticket, or a link."""
-        return f"{self.origin(job, port)}{ENTER}?key={key}"
+    def entrance(self, place: Place, key: str) -> str:
+        """The address that opens an origin to whoever has *key*: a ticket, or a link."""
+        return f"{self.origin(place)}{ENTER}?key={key}"
 
     def holds(self, host: str) -> bool:
         """Whether a request with this ``Host`` is for a name under the domain."""
@@ -85,9 +93,11 @@ class AppDomain:
         """What a ``Host`` names; None for a name that no port has."""
         bare = _bare(host)
         found = _LABEL.fullmatch(bare.removesuffix(f".{self.host}"))
-        if not self.holds(host) or found is None or int(found[1]) > 65535:
+        if not self.holds(host) or found is None:
             return None
-        return Place(_JOB + found[2].upper(), int(found[1]))
+        if not found[1].isdecimal():
+            return Place(_SERVICE + found[2].upper(), 0, found[1])
+        return Place(_JOB + found[2].upper(), int(found[1])) if int(found[1]) <= 65535 else None
 
 
 def _bare(host: str) -> str:

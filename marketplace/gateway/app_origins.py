@@ -1,4 +1,4 @@
-"""Ports of workloads at origins of their own, told apart by the request's ``Host``.
+"""Ports of workloads and services, at origins of their own, told apart by the request's ``Host``.
 
 There a workload is a site like any other: cookies, storage, service workers, websockets. Of the
 market a browser knows one cookie there, which opens this port and nothing else; it is set by
@@ -35,10 +35,12 @@ from marketplace.domain.errors import (
 from marketplace.domain.work.job_machine import JobState
 from marketplace.gateway import app_pages, http_stream, socket_stream
 from marketplace.gateway.faces import OwnOrigin, market_bearer
+from marketplace.gateway.service_site import ServiceSite
 from marketplace.gateway.tunnel import Tunnel
 from marketplace.market.accounts import access, ports
 from marketplace.market.base.errors import AppNotRunning, AppOver
-from marketplace.market.base.records import Job
+from marketplace.market.base.records import Job, Service
+from marketplace.market.jobs import services
 
 AGAIN_S: float = 30
 _POLICY_VIOLATION: Final = 1008  # RFC 6455, section 7.4.1
@@ -67,7 +69,7 @@ class AppSite:
     """ASGI: all origins of workloads."""
 
     def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+        self.parts, self._services = parts, ServiceSite(parts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or one socket for as long as it lasts."""
@@ -90,8 +92,12 @@ class AppSite:
             return app_pages.page(error, self.parts.public_url, place)
 
     async def _http(self, request: Request, place: Place) -> Response:
-        job = await self._running(request, place, request.method)
         host = request.headers["host"]
+        if place.name:
+            service = await self._service(request, place, request.method)
+            face = OwnOrigin(self._domain.scheme, host)
+            return await self._services.http(request, service, _target(request), face)
+        job = await self._running(request, place, request.method)
         if far := await relay.target(request, self.parts, job.provider):
             return await relay.http(far, request, host)
         tunnel = Tunnel(self.parts.hub, job.provider, job.lease, place.port)
@@ -101,8 +107,11 @@ class AppSite:
     async def _socket(self, socket: WebSocket) -> None:
         try:
             place = self._place(socket)
-            job = await self._running(socket, place, "websocket")
             host = socket.headers["host"]
+            if place.name:
+                await self._service_socket(socket, place)
+                return
+            job = await self._running(socket, place, "websocket")
             if far := await relay.target(socket, self.parts, job.provider):
                 await relay.websocket(far, socket, host)
                 return
@@ -117,6 +126,12 @@ class AppSite:
                 with suppress(RuntimeError):  # it is closed already
                     await socket.close(_POLICY_VIOLATION, error.code[:120])
 
+    async def _service_socket(self, socket: WebSocket, place: Place) -> None:
+        service = await self._service(socket, place, "websocket")
+        asked = OwnOrigin(self._domain.scheme, socket.headers["host"]).asked(socket.headers)
+        async with self._while_allowed(socket, place):
+            await self._services.socket(socket, service, _target(socket), asked)
+
     @asynccontextmanager
     async def _while_allowed(self, socket: WebSocket, place: Place) -> AsyncGenerator[None]:
         """A link that is ended, or a key that is revoked, ends what it has opened: the refusal."""
@@ -126,7 +141,10 @@ class AppSite:
             while not refused:
                 await anyio.sleep(AGAIN_S)
                 try:
-                    await self._running(socket, place, "websocket")
+                    if place.name:
+                        await self._service(socket, place, "websocket")
+                    else:
+                        await self._running(socket, place, "websocket")
                 except Refusal as no:
                     refused.append(no)
                     scope.cancel()
@@ -180,29 +198,42 @@ class AppSite:
 
     async def _running(self, caller: HTTPConnection, place: Place, method: str) -> Job:
         """The job, if this caller may reach this port of it, and it runs."""
-        market = self.parts.market
-        job = await market.store.get(Job, place.job)
+        job = await self.parts.market.store.get(Job, place.job)
         if job is None:
             raise NotFound("no workload has this address")
         if ports.declared(job, place.port) != "public":
-            token = market_bearer(caller.headers.get("authorization", ""))
-            kept = caller.cookies.get(self._cookie, "")
-            if token:
-                who = await access.caller_of(market, token)
-                who.may("jobs")  # as exec: what a port serves may be a shell
-                if who.account != job.account:
-                    raise NotFound("no workload has this address")
-            elif not kept:
-                raise Unauthenticated("this page is its owner's: open it from its job")
-            elif not _from_here(caller.headers, method):
-                raise Forbidden("another site's page asks for this one")
-            else:
-                await ports.may_pass(market, kept, job, place.port)
+            await self._let_in(caller, job, place.port, method)
         if job.state in _OVER:
             raise AppOver("the job that this page was of has ended")
         if job.state is not JobState.RUNNING:
             raise AppNotRunning(f"its job is {job.state.name}")
         return job
+
+    async def _service(self, caller: HTTPConnection, place: Place, method: str) -> Service:
+        """The service, if this caller may reach it."""
+        market = self.parts.market
+        service = await services.at(market, place)
+        if service.auth != "public":
+            await self._let_in(caller, service, place.port, method)
+        return service
+
+    async def _let_in(
+        self, caller: HTTPConnection, owned: ports.Owned, port: int, method: str
+    ) -> None:
+        market = self.parts.market
+        token = market_bearer(caller.headers.get("authorization", ""))
+        kept = caller.cookies.get(self._cookie, "")
+        if token:
+            who = await access.caller_of(market, token)
+            who.may("jobs")  # as exec: what a port serves may be a shell
+            if who.account != owned.account:
+                raise NotFound("no workload has this address")
+        elif not kept:
+            raise Unauthenticated("this page is its owner's: open it from its job, or its service")
+        elif not _from_here(caller.headers, method):
+            raise Forbidden("another site's page asks for this one")
+        else:
+            await ports.may_pass(market, kept, owned, port)
 
 
 def _from_here(headers: Headers, method: str) -> bool:

@@ -11,12 +11,21 @@ from starlette.responses import HTMLResponse
 from marketplace.api.http.problems import status_of
 from marketplace.domain.app_origin import Place
 from marketplace.domain.errors import Fault, Forbidden, TallyError, Unauthenticated
-from marketplace.market.base.errors import AppNotRunning, AppOver, Offline, Suspended
+from marketplace.market.base.errors import (
+    AppNotRunning,
+    AppOver,
+    NoReplica,
+    Offline,
+    ReplicaLost,
+    Suspended,
+)
 
 AGAIN_S: Final = 3
 _TITLES: Final[tuple[tuple[type[TallyError], str], ...]] = (
     (AppNotRunning, "It is not running now"),
     (AppOver, "It has ended"),
+    (NoReplica, "It starts"),
+    (ReplicaLost, "It went away while it answered"),
     (Offline, "It does not answer yet"),
     (Unauthenticated, "This page is not public"),
     (Forbidden, "This page is not public"),
@@ -43,8 +52,9 @@ def page(error: TallyError, market: str, place: Place | None) -> HTMLResponse:
     title = next((text for kind, text in _TITLES if isinstance(error, kind)), "Nothing is here")
     link = ""
     if place is not None:
-        at = html.escape(f"{market}/jobs/{place.job}", quote=True)
-        link = f'<p><a href="{at}" rel="noreferrer">Its job at the market</a></p>'
+        at = html.escape(market if place.name else f"{market}/jobs/{place.job}", quote=True)
+        whose = "The market that it is at" if place.name else "Its job at the market"
+        link = f'<p><a href="{at}" rel="noreferrer">{whose}</a></p>'
     body = _PAGE.format(
         title=title, why=html.escape(_sentence(error.message)),
         remedy=html.escape(_sentence(error.remedy)), link=link, code=html.escape(error.code),

@@ -120,7 +120,7 @@ def _passing(headers: Headers) -> Iterable[tuple[str, str]]:
         lower = name.lower()
         if lower == "cookie":
             value = _foreign_cookies(value)
-        if value and lower not in HOP and lower != relay.MARK:
+        if value and lower not in HOP and lower not in (relay.MARK, relay.REPLICA):
             yield lower, value
 
 
@@ -130,7 +130,7 @@ def _answered(head: h11.Response, dropped: frozenset[str], path: str) -> list[tu
         lower = name.lower()
         if lower == b"set-cookie":
             value = _own_cookie(value.decode("latin-1"), path).encode("latin-1")
-        if value and lower.decode() not in HOP | dropped:
+        if value and lower.decode() not in HOP | dropped and lower.decode() != relay.REPLICA:
             shown.append((lower, value))
     return shown
 

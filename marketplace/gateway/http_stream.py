@@ -14,7 +14,6 @@ from typing import Final, cast
 import anyio
 import h11
 from starlette.requests import Request
-from starlette.responses import Response
 
 from marketplace.api.http.streamed import Streamed
 from marketplace.gateway.faces import Face
@@ -93,19 +92,30 @@ class Connection:
             self._talk.receive_data(data)
 
 
-async def answer(request: Request, tunnel: Tunnel, target: str, face: Face) -> Response:
+async def answer(
+    request: Request,
+    tunnel: Tunnel,
+    target: str,
+    face: Face,
+    *,
+    content: bytes | None = None,
+    whole: int = 0,
+) -> Streamed:
     """What the workload answers to *request* at *target* (path and query, as on the wire), over
     *tunnel*, which is not open yet, or a connection that was kept. :class:`Offline` where it says
-    nothing, or no HTTP.
+    nothing, or no HTTP. *content*: the request's body, where it was read already. An answer that
+    says to have at most *whole* bytes is here to its end, or it is Offline.
     """
-    chunked = "transfer-encoding" in request.headers
-    body = request.stream() if chunked or int(request.headers.get("content-length") or 0) else None
+    chunked = content is None and "transfer-encoding" in request.headers
+    body = _body(request, chunked, content)
     headers = face.asked(request.headers)
     may_stay = (
         body is None
         and request.method in _READS
         and all(name != "authorization" for name, _ in headers)
     )
+    if content and "content-length" not in request.headers:
+        headers.append(("content-length", str(len(content))))
     if chunked:
         headers.append(("transfer-encoding", "chunked"))
     if not may_stay:
@@ -124,9 +134,32 @@ async def answer(request: Request, tunnel: Tunnel, target: str, face: Face) -> R
         connection.done(may_stay)
         await stack.aclose()
 
-    response = Streamed(connection.body(), head.status_code, over)
+    parts = connection.body()
+    if 0 < _length(head) <= whole and request.method != "HEAD":
+        try:
+            parts = _given(b"".join([part async for part in parts]))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await over()
+            raise
+    response = Streamed(parts, head.status_code, over)
     response.raw_headers = face.shown(head)
     return response
+
+
+def _body(request: Request, chunked: bool, content: bytes | None) -> AsyncIterator[bytes] | None:
+    if content is not None:
+        return _given(content) if content else None
+    return request.stream() if chunked or int(request.headers.get("content-length") or 0) else None
+
+
+async def _given(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def _length(head: h11.Response) -> int:
+    """Of its body in bytes; 0 where it does not say."""
+    return next((int(v) for n, v in head.headers if n.lower() == b"content-length"), 0)
 
 
 async def _headed(

@@ -85,12 +85,13 @@ async def _sent_on(request: Request, domain: AppDomain, job: Job, port: int, tok
     """The page that was asked for, at the port's own origin."""
     parts = cast(Parts, request.app.state.parts)
     raw = cast(bytes, request.scope["raw_path"]).decode("ascii").split("/", 4)
+    place = Place(job.id, port)
     page = "/" + (raw[4] if len(raw) > 4 else "") + query(request.url.query, "token")
     if ports.declared(job, port) == "public":
-        return domain.origin(job.id, port) + page
+        return domain.origin(place) + page
     parts.rates.spend(f"ticket:{job.account}", parts.market.settings.logins_per_minute)
-    made, _ = await ports.ticket(parts.market, token, Place(job.id, port))
-    return f"{domain.entrance(job.id, port, made)}&to={quote(page, safe='')}"
+    made, _ = await ports.ticket(parts.market, token, place)
+    return f"{domain.entrance(place, made)}&to={quote(page, safe='')}"
 
 
 @router.api_route("/p/{job_id}/{port}/{path:path}", methods=METHODS)

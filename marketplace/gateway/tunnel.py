@@ -13,7 +13,7 @@ import anyio
 from marketplace.domain.protocol import codec, wire
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.streams import Stream
-from marketplace.market.base.errors import Offline
+from marketplace.market.base.errors import Offline, Unreached
 
 CHUNK: Final = 64 * 1024
 PATIENCE_S: Final = 60
@@ -66,7 +66,7 @@ class Tunnel:
             slot.release()
 
     def open(self) -> None:
-        """Have the adapter connect; Offline."""
+        """Have the adapter connect; :class:`Unreached`."""
         self.hub.streams.live[self._id] = self._stream
         key, seat = (self.lease, self._id), self._seat
         asked = (
@@ -77,7 +77,7 @@ class Tunnel:
         if not self.hub.tell(self.provider, asked):
             self.hub.streams.live.pop(self._id, None)
             self._stream.end()
-            raise Offline("the provider is not connected to this market process")
+            raise Unreached("the provider is not connected to this market process")
 
     def resize(self, rows: int, columns: int) -> None:
         """The screen of a seat has another size."""

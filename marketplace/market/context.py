@@ -20,6 +20,7 @@ from marketplace.market.base.settings import Settings
 from marketplace.market.state.counted_channels import Paying
 from marketplace.market.state.directory import Directory
 from marketplace.market.state.exchange import Exchange
+from marketplace.market.state.loads import Loads
 from marketplace.market.state.looks import Looks
 from marketplace.market.state.open_quotes import OpenQuotes
 from marketplace.market.state.postings import Postings
@@ -86,6 +87,7 @@ class Market:
     has_chain: bool = False  # one is configured, be it away; else there is only the adapters' word
     paying: Paying = field(default_factory=Paying)
     open_quotes: OpenQuotes = field(default_factory=OpenQuotes)
+    loads: Loads = field(default_factory=Loads)
     looks: Looks = field(default_factory=Looks)
     told: Told = field(default_factory=Told)
     postings: Postings = field(default_factory=Postings)

@@ -35,7 +35,7 @@ from marketplace.market.base.records import Job, Lease, OfferRecord, Sent
 from marketplace.market.base.settings import Settings
 from marketplace.market.context import MATCHER, Market
 from marketplace.market.core.ending import HOLDING
-from marketplace.market.jobs import preempt
+from marketplace.market.jobs import preempt, services
 from marketplace.market.leases.adapters import Adapters
 from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
@@ -211,6 +211,7 @@ def _work(
         (15.0, lambda: sweeps.refresh(market)),
         (60.0, lambda: sweeps.forget(market)),
         (series.EVERY_S, lambda: series.look(market)),
+        (1.0, lambda: services.tell_load(market)),
         (1.0, deliverer.round),
         (settings.settle_every_ms / 1000, lambda: claims(run.parts)),
         (settings.settle_every_ms / 1000, lambda: ends(run.parts)),

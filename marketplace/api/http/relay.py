@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 from fastapi import Request, WebSocket
-from fastapi.responses import Response
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
@@ -25,6 +24,10 @@ from marketplace.market.base.errors import Elsewhere
 from marketplace.market.upkeep import peers
 
 MARK: Final = "tally-relayed"
+REPLICA: Final = "tally-replica"
+"""With :data:`MARK`: which replica of a service the first process chose. In an answer: that it
+missed it.
+"""
 _CONNECT_S: Final = 5.0
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
@@ -49,9 +52,16 @@ async def target(caller: HTTPConnection, parts: Parts, provider: str) -> str:
     return url
 
 
-async def http(url: str, request: Request, host: str = "") -> Response:
+async def http(
+    url: str,
+    request: Request,
+    host: str = "",
+    content: bytes | None = None,
+    beside: tuple[tuple[str, str], ...] = (),
+) -> Streamed:
     """*request* answered by the process at *url*, streamed both ways; :class:`Elsewhere` if it is
     away. *host*: the ``Host`` it is asked as, where that says what is meant; else its own.
+    *content*: the body, where it was read already; *beside*: further headers.
     """
     client = httpx.AsyncClient(
         timeout=httpx.Timeout(None, connect=_CONNECT_S), trust_env=False, follow_redirects=False
@@ -60,8 +70,8 @@ async def http(url: str, request: Request, host: str = "") -> Response:
     asked = client.build_request(
         request.method,
         url + _path(request),
-        headers=[*_headers(request), *([("host", host)] if host else [])],
-        content=request.stream() if has_body else None,
+        headers=[*_headers(request), *([("host", host)] if host else []), *beside],
+        content=(request.stream() if has_body else None) if content is None else content,
     )
     try:
         answer = await client.send(asked, stream=True)
@@ -82,8 +92,10 @@ async def http(url: str, request: Request, host: str = "") -> Response:
     return response
 
 
-async def websocket(url: str, socket: WebSocket, host: str = "") -> None:
-    """*socket* carried to the process at *url* for as long as both hold; *host* as in
+async def websocket(
+    url: str, socket: WebSocket, host: str = "", beside: tuple[tuple[str, str], ...] = ()
+) -> None:
+    """*socket* carried to the process at *url* for as long as both hold; *host* and *beside* as in
     :func:`http`.
     """
     offered = [s.strip() for s in socket.headers.get("sec-websocket-protocol", "").split(",")]
@@ -95,8 +107,8 @@ async def websocket(url: str, socket: WebSocket, host: str = "") -> None:
             "ws" + url.removeprefix("http").replace(parts.netloc, host or parts.netloc, 1)
             + _path(socket),
             host=parts.hostname, port=parts.port or (443 if parts.scheme == "https" else 80),
-            additional_headers=headers, subprotocols=spoken or None, open_timeout=_CONNECT_S,
-            compression=None, proxy=None, max_size=1 << 20,
+            additional_headers=[*headers, *beside], subprotocols=spoken or None,
+            open_timeout=_CONNECT_S, compression=None, proxy=None, max_size=1 << 20,
         ) as far:  # fmt: skip
             await socket.accept(subprotocol=far.subprotocol)
             await _pump(socket, far)

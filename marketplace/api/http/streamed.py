@@ -19,6 +19,19 @@ class Streamed(StreamingResponse):
     ) -> None:
         super().__init__(body, status)
         self._over = over
+        self._then: list[Callable[[], None]] = []
+
+    def then(self, more: Callable[[], None]) -> None:
+        """*more* is called once it is over, too."""
+        self._then.append(more)
+
+    async def leave(self) -> None:
+        """It is over, unsent or sent."""
+        try:
+            await self._over()
+        finally:
+            for more in self._then:
+                more()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -26,4 +39,4 @@ class Streamed(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._over()
+                await self.leave()

@@ -19,6 +19,7 @@ from marketplace.domain.errors import NotFound, Unauthenticated
 from marketplace.market.accounts import ports
 from marketplace.market.base.errors import NoAppDomain
 from marketplace.market.base.records import Job, PortLink
+from marketplace.market.jobs import services
 from marketplace.market.jobs.jobs import owned_job
 
 router = APIRouter(
@@ -30,7 +31,7 @@ names = APIRouter(
 )
 
 
-@names.get("/app-origins", summary="Whether a name is of a port of a job")
+@names.get("/app-origins", summary="Whether a name is of a port of a job, or of a service")
 async def known(
     parts: PartsDep,
     domain: Annotated[str, Query(max_length=260, description="the name, without a scheme")],
@@ -39,8 +40,13 @@ async def known(
     not.
     """
     place = None if parts.market.apps is None else parts.market.apps.place(domain)
-    job = None if place is None else await parts.market.store.get(Job, place.job)
-    if place is None or job is None:
+    if place is None:
+        raise NotFound("no workload has this name")
+    if place.name:
+        await services.at(parts.market, place)
+        return {"known": True}
+    job = await parts.market.store.get(Job, place.job)
+    if job is None:
         raise NotFound("no workload has this name")
     ports.declared(job, place.port)
     return {"known": True}
@@ -53,13 +59,14 @@ async def ticket(
     """A browser that loads it within a minute is in, for as long as the credential lasts that asked
     for it. It holds no credential that opens anything else.
     """
-    domain, job = _domain(parts), await owned_job(parts.market, who, job_id)
+    domain, job = domain_of(parts), await owned_job(parts.market, who, job_id)
     if given is None:
         raise Unauthenticated("this needs a sign-in token or an API key")
     ports.declared(job, port)
     spend(request, parts, f"ticket:{who.account}", parts.market.settings.logins_per_minute)
-    made, until = await ports.ticket(parts.market, given.credentials, Place(job.id, port))
-    return {"url": domain.entrance(job.id, port, made), "expires_at_ms": until}
+    place = Place(job.id, port)
+    made, until = await ports.ticket(parts.market, given.credentials, place)
+    return {"url": domain.entrance(place, made), "expires_at_ms": until}
 
 
 @router.post(
@@ -72,14 +79,15 @@ async def share(
     """Whoever has the link may do with this port what its owner may, until it expires or is ended,
     and nothing else. One that an API key made ends with that key.
     """
-    domain, job = _domain(parts), await owned_job(parts.market, who, job_id)
+    domain, job = domain_of(parts), await owned_job(parts.market, who, job_id)
+    ports.declared(job, port)
 
     async def make(remember: Remember) -> Answer:
         made, secret = await ports.share(
             parts.market, who, job, port, body.lasts_ms,
-            lambda made: remember({**_view(made), "url": None}),
+            lambda made: remember({**link_view(made), "url": None}),
         )  # fmt: skip
-        return {**_view(made), "url": domain.entrance(job.id, port, secret)}
+        return {**link_view(made), "url": domain.entrance(Place(job.id, port), secret)}
 
     return await once(request, parts, who, key, make)
 
@@ -91,7 +99,7 @@ async def links(
     """Without their secrets."""
     job = await owned_job(parts.market, who, job_id)
     ports.declared(job, port)
-    return {"items": [_view(one) for one in await ports.links(parts.market, job, port)]}
+    return {"items": [link_view(one) for one in await ports.links(parts.market, job, port)]}
 
 
 @router.delete("/links/{link_id}", summary="End a link")
@@ -104,13 +112,15 @@ async def end_link(
     return {"id": link_id, "ended": True}
 
 
-def _domain(parts: Parts) -> AppDomain:
+def domain_of(parts: Parts) -> AppDomain:
+    """:class:`NoAppDomain`."""
     if parts.market.apps is None:
         raise NoAppDomain("this market has no domain under which ports have addresses of their own")
     return parts.market.apps
 
 
-def _view(one: PortLink) -> dict[str, Any]:
+def link_view(one: PortLink) -> dict[str, Any]:
+    """As the API shows it."""
     return {
         "id": one.id,
         "port": one.port,

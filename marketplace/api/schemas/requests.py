@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -207,6 +207,30 @@ class LinkBody(Body):
         examples=[7_200_000],
         description="from now on, ms: 1 minute to 30 days",
     )
+
+
+class ServiceBody(Body):
+    """How a service is met."""
+
+    auth: Literal["token", "public"] = Field(
+        default="token", description="`public`: anybody; else this account, and whom it lets in"
+    )
+    sticky: bool = Field(
+        default=False, description="a browser stays with the replica that had its first request"
+    )
+    hold_ms: int = Field(
+        default=60_000,
+        ge=0,
+        le=300_000,
+        description="so long a request waits where no replica is in rotation, ms",
+    )
+
+
+class ReplicaBody(Body):
+    """A job's part in a service."""
+
+    port: int = Field(ge=1, le=65_535, examples=[8000], description="of its workload")
+    serving: bool = Field(default=True, description="whether it gets new requests")
 
 
 class ExecBody(Body):

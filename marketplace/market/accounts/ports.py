@@ -1,4 +1,4 @@
-"""Who may open a port of a job, and what a browser is given to open it with.
+"""Who may open a port of a job, or a service, and what a browser is given to open it with.
 
 A browser shows a stranger's page there, so it never has what opens anything else: a port's token
 opens one port of one job, as long as the session or key that it was made from does. To the port's
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from marketplace.domain.app_origin import Place
 from marketplace.domain.errors import Conflict, Malformed, NotFound, Unauthenticated
@@ -28,6 +28,20 @@ MOST_LINKS: Final = 100  # of one account at once
 _TICKET: Final = KEY_PREFIX + "t_"
 _LINK: Final = KEY_PREFIX + "g_"  # a guest's
 _TOKEN: Final = KEY_PREFIX + "p_"
+
+
+class Owned(Protocol):
+    """A job, or a service (whose port is 0)."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def account(self) -> str:
+        """Whose it is."""
+        ...
 
 
 def declared(job: Job, port: int) -> str:
@@ -111,7 +125,7 @@ async def enter(market: Market, key: str, place: Place) -> tuple[str, int]:
     return token, made.expires_ms
 
 
-async def may_pass(market: Market, kept: str, job: Job, port: int) -> None:
+async def may_pass(market: Market, kept: str, job: Owned, port: int) -> None:
     """Whether what a browser *kept* of :func:`enter` still opens the port. Unauthenticated,
     Forbidden, NotFound, Suspended.
     """
@@ -130,7 +144,7 @@ async def may_pass(market: Market, kept: str, job: Job, port: int) -> None:
 async def share(
     market: Market,
     who: Caller,
-    job: Job,
+    job: Owned,
     port: int,
     lasts_ms: int,
     remember: Callable[[PortLink], list[Record]] = lambda _: [],
@@ -138,7 +152,6 @@ async def share(
     """(link, secret): whoever has the secret opens this port until it expires or is ended. One
     that an API key made ends with that key. What *remember* gives is written with it.
     """
-    declared(job, port)
     if not LINK_LEAST_MS <= lasts_ms <= LINK_MOST_MS:
         raise Malformed("a link lasts from 1 minute to 30 days")
     until = market.now + lasts_ms
@@ -158,13 +171,13 @@ async def share(
     return made, secret
 
 
-async def links(market: Market, job: Job, port: int) -> list[PortLink]:
+async def links(market: Market, job: Owned, port: int) -> list[PortLink]:
     """Those of the port that are not over, oldest first."""
     found = await market.store.find(PortLink, job=job.id, port=port, limit=MOST_LINKS + 1)
     return sorted((s for s in found if market.now < s.expires_ms), key=lambda one: one.id)
 
 
-async def end_link(market: Market, who: Caller, job: Job, port: int, link_id: str) -> None:
+async def end_link(market: Market, who: Caller, job: Owned, port: int, link_id: str) -> None:
     """At once, also for those who are inside. NotFound."""
     known = await market.store.get(PortLink, link_id)
     if known is None or (known.job, known.port) != (job.id, port):

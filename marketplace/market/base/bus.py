@@ -2,8 +2,8 @@
 
 Topics: ``job:<id>``, ``channel:<hex>`` (a receipt), ``voucher:<hex>``, ``adapter:<hex>`` (the
 outbox), ``matcher``, ``lease:<id>`` (released), ``live:<job>`` (telemetry),
-``output:<job>`` (announced). A topic only says
-"look again": the truth is in the store, so a lost or repeated one does no harm.
+``output:<job>`` (announced), ``service:<id>`` (its replicas, or who waits for one). A topic only
+says "look again": the truth is in the store, so a lost or repeated one does no harm.
 """
 
 from __future__ import annotations

@@ -92,6 +92,27 @@ class AppOver(Refusal):
     remedy = "start the job again: it will have an address of its own"
 
 
+class NoReplica(Fault):
+    """A service whose replicas are all away: it starts, or nobody has it started."""
+
+    code = "NO_REPLICA"
+    remedy = "wait a little and load it again; its owner: `tally service show`"
+
+
+class ReplicaLost(Fault):
+    """The replica that was asked went away before it answered, and may have done what was asked."""
+
+    code = "REPLICA_LOST"
+    remedy = "ask again if it does no harm twice; with an Idempotency-Key it is asked again for you"
+
+
+class TooManyServices(Refusal):
+    """As many services as an account may have, or replicas as a service may."""
+
+    code = "TOO_MANY_SERVICES"
+    remedy = "end one that is not needed: `tally service list`"
+
+
 class OtherPurse(Refusal):
     """What comes home from a channel would go to another key than the account's."""
 
@@ -233,3 +254,7 @@ class Offline(Fault):
 
     code = "PROVIDER_OFFLINE"
     remedy = "wait until it reconnects; the job page says since when it is away"
+
+
+class Unreached(Offline):
+    """It is not connected, so nothing of what was to be sent there was."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from marketplace.domain.app_origin import Place
 from marketplace.domain.money.terms import ADA, Terms
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job_machine import JobState
@@ -93,7 +94,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
             {
                 "port": one.port,
                 "auth": one.auth,
-                "url": f"{market.apps.origin(job.id, one.port)}/" if market.apps else "",
+                "url": f"{market.apps.origin(Place(job.id, one.port))}/" if market.apps else "",
             }
             for one in job.parsed.ports
         ],

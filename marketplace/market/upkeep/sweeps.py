@@ -21,6 +21,7 @@ from marketplace.market.base.records import (
     PortLink,
     Process,
     Remembered,
+    ServiceLoad,
 )
 from marketplace.market.context import MATCHER, Market, log
 from marketplace.market.core.ending import HOLDING
@@ -32,6 +33,7 @@ from marketplace.market.state.open_quotes import unfunded
 from marketplace.market.upkeep import peers
 
 KEPT_ANSWERS_MS: Final = 86_400_000
+LOADS_KEPT_MS: Final = 3_600_000
 
 
 async def quotes(market: Market) -> None:
@@ -132,6 +134,9 @@ async def forget(market: Market) -> None:
     old.drops += await market.store.find(PortLink, expires_ms__lt=now, limit=1000)
     old.drops += await market.store.find(
         Remembered, at_ms__lt=now - KEPT_ANSWERS_MS, order=("at_ms",), limit=1000
+    )
+    old.drops += await market.store.find(
+        ServiceLoad, at_ms__lt=now - LOADS_KEPT_MS, order=("at_ms",), limit=1000
     )
     old.drops += await webhooks.old(market)
     dead = await market.store.find(Process, beat_ms__lt=now - 3_600_000, limit=100)

@@ -37,6 +37,7 @@ from marketplace.store.tables.operations import (
     SentRow,
     SettingRow,
 )
+from marketplace.store.tables.services import ReplicaRow, ServiceLoadRow, ServiceRow
 
 ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Account: AccountRow,
@@ -68,4 +69,7 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Lock: LockRow,
     records.Process: ProcessRow,
     records.Standing: StandingRow,
+    records.Service: ServiceRow,
+    records.Replica: ReplicaRow,
+    records.ServiceLoad: ServiceLoadRow,
 }

@@ -18,6 +18,7 @@ import websockets
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
+from marketplace.domain.app_origin import Place
 from marketplace.domain.work.parts import Port
 from marketplace.gateway import app_origins
 from marketplace.process.main import Running
@@ -81,7 +82,7 @@ class World:
     def host(self, port: int = 8888, job: str = "") -> str:
         """The ``Host`` of a port."""
         assert self.market.market.apps is not None
-        return urlsplit(self.market.market.apps.origin(job or self.job, port)).netloc
+        return urlsplit(self.market.market.apps.origin(Place(job or self.job, port))).netloc
 
     @asynccontextmanager
     async def browser(

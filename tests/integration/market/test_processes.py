@@ -277,6 +277,14 @@ async def _passed_on(a: Any, b: Any) -> None:
         asked = seen[1].decode().lower()
         assert asked.startswith("get /a%2fb?x=1 http/1.1") and f"host: {host}" in asked
         assert "authorization" not in asked and "tally" not in asked
+        made = await client.put("/v1/services/web", json={"hold_ms": 0})
+        service = urlsplit(made.json()["url"]).netloc
+        put = await client.put(f"/v1/services/web/replicas/{job}", json={"port": 8888})
+        assert put.status_code == 200, put.text
+        answer = await client.post("/a%2Fb", headers={"Host": service}, content=b"x")
+        assert (answer.status_code, answer.text) == (200, "hello"), answer.text
+        asked = seen[2].decode().lower()
+        assert f"host: {service}" in asked and "tally" not in asked
         pages.ports.port = next(iter(sockets.sockets)).getsockname()[1]
         token = client.headers["Authorization"].removeprefix("Bearer ")
         at = url_a.replace("http", "ws", 1)
@@ -285,13 +293,13 @@ async def _passed_on(a: Any, b: Any) -> None:
                 await socket.send(message)
                 assert await socket.recv() == message
         dialled = {"host": client.base_url.host, "port": client.base_url.port, "proxy": None}
-        headers = {"Authorization": f"Bearer {token}", "Origin": f"http://{host}"}
-        there = f"ws://{host}/ws"
-        async with websockets.asyncio.client.connect(
-            there, additional_headers=headers, **dialled
-        ) as socket:
-            await socket.send("through two")
-            assert await socket.recv() == "through two"
+        for name in (host, service):
+            headers = {"Authorization": f"Bearer {token}", "Origin": f"http://{name}"}
+            async with websockets.asyncio.client.connect(
+                f"ws://{name}/ws", additional_headers=headers, **dialled
+            ) as socket:
+                await socket.send("through two")
+                assert await socket.recv() == "through two"
 
         sha256 = hashlib.sha256(OUTPUT).hexdigest()
         await adapter.send(wire.OutputReady(lease, "/app/out", sha256, len(OUTPUT)))
@@ -306,6 +314,8 @@ async def _passed_on(a: Any, b: Any) -> None:
         gone = await client.post(f"/v1/jobs/{job}/exec", json={"command": ["x"]})
         assert gone.status_code == 503
         assert gone.json()["code"] in ("ELSEWHERE", "PROVIDER_OFFLINE"), gone.text
+        gone = await client.get("/", headers={"Host": service})
+        assert gone.json()["code"] in ("NO_REPLICA", "REPLICA_LOST"), gone.text
 
 
 async def _listed(client: httpx.AsyncClient) -> bool:

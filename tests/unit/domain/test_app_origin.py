@@ -22,7 +22,7 @@ def test_an_origin_is_read_back_as_the_place_it_was_made_of(
     job: str, port: int, at: int | None
 ) -> None:
     domain = AppDomain("https", "apps.example", at)
-    scheme, _, host = domain.origin(job, port).partition("://")
+    scheme, _, host = domain.origin(Place(job, port)).partition("://")
     assert (scheme, host) == ("https", host.lower())
     label = host.partition(".")[0]
     assert len(label) <= 63 and label.replace("-", "").isalnum()  # one label of the DNS
@@ -37,12 +37,12 @@ def test_no_other_name_is_a_place(text: str) -> None:
         assert place is None or HERE.holds(host)
         if place is not None:
             name = host.lower().partition(":")[0].removesuffix(".")
-            assert HERE.origin(place.job, place.port) == f"https://{name}"
+            assert HERE.origin(place) == f"https://{name}"
 
 
 def test_ids_of_jobs_are_such_names() -> None:
     job = SystemIds().new("job")
-    assert HERE.place(HERE.origin(job, 1).partition("://")[2]) == Place(job, 1)
+    assert HERE.place(HERE.origin(Place(job, 1)).partition("://")[2]) == Place(job, 1)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from marketplace.market.base.records.operations import (
     Setting,
 )
 from marketplace.market.base.records.record import Json, Record
+from marketplace.market.base.records.services import Replica, Service, ServiceLoad
 
 __all__ = [
     "Account",
@@ -56,7 +57,10 @@ __all__ = [
     "ReceiptRecord",
     "Record",
     "Remembered",
+    "Replica",
     "Sent",
+    "Service",
+    "ServiceLoad",
     "Setting",
     "Standing",
     "Tx",
