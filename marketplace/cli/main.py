@@ -35,6 +35,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "app": Entry("commands.app", "A Python app with a page, on a rented device.", "client"),
     "notebook": Entry("commands.notebook", "JupyterLab on a rented device.", "client"),
+    "service": Entry(
+        "commands.service", "Replicas of a job behind one address, kept running.", "client"
+    ),
     "shell": Entry("commands.shell", "A terminal on a rented device.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
     "spend": Entry("commands.spend", "What was spent, by day, job or API key.", "client"),

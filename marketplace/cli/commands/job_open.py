@@ -21,11 +21,11 @@ from urllib.parse import quote
 import anyio
 import anyio.to_thread
 
-from marketplace.cli.shared.services import Service, services
+from marketplace.cli.shared.addresses import Address, addresses
 from marketplace.client.net.answers import JobAnswer, NewKeyAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
-from marketplace.client.sdk.ports import JobPort
+from marketplace.client.sdk.ports import Entrance
 from marketplace.disk import private_folder
 from marketplace.domain.errors import Malformed, Refusal
 
@@ -40,9 +40,9 @@ class NotRunning(Refusal):
     remedy = "wait until it runs: `tally job show ID` says where it stands"
 
 
-def chosen(market: str, view: JobAnswer, port: int | None) -> Service:
+def chosen(market: str, view: JobAnswer, port: int | None) -> Address:
     """The port that is meant; a refusal names those that there are."""
-    found = services(market, view)
+    found = addresses(market, view)
     if not found:
         raise Malformed(f"{view['id']} has no ports: a job of kind `service` has")
     several = ", ".join(str(one.port) for one in found)
@@ -67,14 +67,19 @@ def has_browser() -> bool:
     return True
 
 
-async def open_page(http: Http, home: Path, one: Service, job: str) -> bool:
+async def open_page(http: Http, home: Path, one: Address, job: str) -> bool:
     """The page in a browser; whether one was started."""
     if one.auth == "public":
         return await anyio.to_thread.run_sync(webbrowser.open, one.url)
     if one.own:
-        entrance = await JobPort(http, job, one.port).ticket()
+        entrance = await Entrance.of_port(http, job, one.port).ticket()
     else:
         entrance = f"{one.url}?token={quote(await page_key(http, f'open {job}:{one.port}'))}"
+    return await open_entrance(home, entrance)
+
+
+async def open_entrance(home: Path, entrance: str) -> bool:
+    """An address with a secret in it, in a browser; whether one was started."""
     file = await anyio.to_thread.run_sync(_written, home, entrance)
     try:
         started = await anyio.to_thread.run_sync(webbrowser.open, file.as_uri())

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from marketplace.cli.shared.addresses import addresses
 from marketplace.cli.shared.consumer import load_purse
 from marketplace.cli.shared.logs import configure_logs
 from marketplace.cli.shared.options import Where
@@ -23,7 +24,6 @@ from marketplace.cli.shared.prices import Prices
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
-from marketplace.cli.shared.services import services
 from marketplace.cli.shared.tables import (
     counted,
     fees_note,
@@ -272,7 +272,7 @@ async def _stop_on_signal(job: Job, screen: _Screen) -> None:
 async def _logs(market: str, job: Job, screen: _Screen) -> None:
     view = await job.running()
     if view["state"] == "RUNNING":
-        for one in services(market, view):
+        for one in addresses(market, view):
             screen.bar.console.print(f"service {one.url}", markup=False, soft_wrap=True)
     async for line in job.logs():
         screen.line(line)

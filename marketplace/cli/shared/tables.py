@@ -8,10 +8,10 @@ from typing import Final, cast
 
 from rich.text import Text
 
+from marketplace.cli.shared.addresses import addresses
 from marketplace.cli.shared.prices import Prices
 from marketplace.cli.shared.printing import PIPED_WIDTH, device_text, print_table
 from marketplace.cli.shared.screen import out
-from marketplace.cli.shared.services import services
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
 from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money.chain_fees import JobFees, RouteFees
@@ -39,7 +39,7 @@ def show_job(view: JobAnswer, market: str, prices: Prices = Prices()) -> None:
     service that runs, where it is reached at *market*.
     """
     runs = view["state"] == "RUNNING"
-    found = [("service", one.url) for one in services(market, view)] if runs else []
+    found = [("service", one.url) for one in addresses(market, view)] if runs else []
     _facts(f"{view['name'] or 'job'}  {view['id']}", [*_job_facts(view, prices), *found])
     if moves := view["transactions"]:
         out.print()

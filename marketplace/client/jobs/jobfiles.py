@@ -9,16 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.jobfile import MAX_BYTES, JobFile, JobSyntax, Node, parse, settings
+from marketplace.domain.work.jobfile.service import parse_service, section_of
 from marketplace.domain.work.jobfile.settings import Setting
 from marketplace.domain.work.parts import FileIn
 from marketplace.domain.work.pool_keys import Look
+from marketplace.domain.work.service import ServiceSpec
 from marketplace.jobtext import tree
 
 MAX_FILE_BYTES: Final = 1 << 30
 _PART: Final = 1 << 20
+
+
+class ServiceFile(Malformed):
+    """A file with a ``service`` section where one job is meant."""
+
+    code = "SERVICE_FILE"
+    remedy = "`tally service up FILE` keeps its replicas running; a job has no such section"
 
 
 class FileRefused(Refusal):
@@ -45,14 +54,29 @@ def load(path: Path | str, changes: Sequence[Setting] = ()) -> LoadedJob:
     """The job of a file with *changes* laid over it, and every file it names hashed. A Refusal says
     what is wrong and where.
     """
+    where, root = _read(path, changes)
+    if section_of(root) is not None:
+        raise ServiceFile(f"{where.name} is the file of a service")
+    return gather(parse(root, where.name), where.parent)
+
+
+def load_service(
+    path: Path | str, changes: Sequence[Setting] = ()
+) -> tuple[LoadedJob, ServiceSpec]:
+    """The same of a service's file: what each of its replicas runs, and what it is."""
+    where, root = _read(path, changes)
+    file, service = parse_service(root, where.name)
+    return gather(file, where.parent), service
+
+
+def _read(path: Path | str, changes: Sequence[Setting]) -> tuple[Path, Node]:
     where = Path(path)
     try:
         with where.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileRefused(f"cannot read {where}: {error.strerror}") from error
-    root = settings.laid_over(tree(data, where.name), changes)
-    return gather(parse(root, where.name), where.parent)
+    return where, settings.laid_over(tree(data, where.name), changes)
 
 
 def without_file(changes: Sequence[Setting]) -> LoadedJob:

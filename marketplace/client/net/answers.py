@@ -366,3 +366,40 @@ class ChannelAnswer(TypedDict, total=False):
     """A channel as its market has it; *voucher* is null where there is none."""
 
     voucher: VoucherAnswer | None
+
+
+class ReplicaAnswer(TypedDict):
+    """A job of a service; *serving*: in rotation; *busy*: requests that it is answering."""
+
+    job: str
+    port: int
+    serving: bool
+    busy: int
+    state: str
+    provider: str
+
+
+class ServiceLoadAnswer(TypedDict):
+    """Requests to a service: answered now, waiting now, all, and those without an answer."""
+
+    busy: int
+    held: int
+    requests: int
+    failed: int
+
+
+class ServiceAnswer(TypedDict):
+    """A service; *url* is empty where the market has no domain for addresses of their own."""
+
+    id: str
+    name: str
+    auth: str
+    url: str
+    replicas: list[ReplicaAnswer]
+    load: ServiceLoadAnswer
+
+
+class ServicesAnswer(TypedDict):
+    """An account's services."""
+
+    items: list[ServiceAnswer]

@@ -141,6 +141,10 @@ class Http:
         headers = {"Content-Type": "application/octet-stream"}
         return _json(await self._request("PUT", path, content=data, headers=headers))
 
+    async def put_json(self, path: str, body: Mapping[str, Any]) -> Any:
+        """JSON of a write that is done once however often it is sent."""
+        return _json(await self._request("PUT", path, json=dict(body)))
+
     async def delete(self, path: str) -> Any:
         """JSON of a removal."""
         return _json(await self._request("DELETE", path))

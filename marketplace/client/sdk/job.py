@@ -28,7 +28,7 @@ from marketplace.client.net.answers import (
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import AnswerUnreadable, read
 from marketplace.client.sdk.outputs import prove, written
-from marketplace.client.sdk.ports import JobPort
+from marketplace.client.sdk.ports import Entrance
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
 from marketplace.domain.money.invoice.bill import Invoice
@@ -275,9 +275,9 @@ class Job:
 
         return terminal(self._http, self.id, command or ANY_SHELL, rows, columns)
 
-    def port(self, port: int) -> JobPort:
+    def port(self, port: int) -> Entrance:
         """A port of its workload: a ticket for a browser, links to share."""
-        return JobPort(self._http, self.id, port)
+        return Entrance.of_port(self._http, self.id, port)
 
     async def outputs(self, *, signed: bool = False) -> list[OutputAnswer]:
         """What it gave back: path, sha256, size. With *signed*, :class:`OutputUnproven` unless the

@@ -197,7 +197,7 @@ class Market(Reader):
         again if more has to be paid in then. *shown* is told what is agreed to where nobody is
         asked. *key* makes the posting idempotent.
         """
-        loaded = await self._pinned(self._load(job))
+        loaded = await self.pinned(self._load(job))
         asking = Asking(confirm, shown)
         while True:
             try:
@@ -275,7 +275,7 @@ class Market(Reader):
         any is signed.
         """
         runner = self.runner
-        posted = await gang.post(runner, await self._pinned(self._load(job)), key)
+        posted = await gang.post(runner, await self.pinned(self._load(job)), key)
         names = [member["id"] for member in posted["members"]]
         try:
             if not await gang.agree(runner, posted, confirm):

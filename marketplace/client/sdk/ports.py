@@ -1,4 +1,4 @@
-"""A port of a running job's workload, opened in a browser or shared with others."""
+"""A port of a running job's workload, or a service, opened in a browser or shared with others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,23 @@ from marketplace.client.net.reading import read
 DAY_MS: Final = 86_400_000
 
 
-class JobPort:
-    """``job.port(8888)``; every method: NotFound for a port that the job does not name, and
-    ``NO_APP_DOMAIN`` where the market has no domain for addresses of their own.
+class Entrance:
+    """``job.port(8888)``, or of a service. Every method: NotFound for a port that the job does not
+    name, and ``NO_APP_DOMAIN`` where the market has no domain for addresses of their own.
     """
 
-    def __init__(self, http: Http, job: str, port: int) -> None:
-        self._http, self._path = http, f"/v1/jobs/{job}/ports/{port}"
+    def __init__(self, http: Http, path: str) -> None:
+        self._http, self._path = http, path
+
+    @staticmethod
+    def of_port(http: Http, job: str, port: int) -> Entrance:
+        """Of a port of a job."""
+        return Entrance(http, f"/v1/jobs/{job}/ports/{port}")
+
+    @staticmethod
+    def of_service(http: Http, name: str) -> Entrance:
+        """Of a service."""
+        return Entrance(http, f"/v1/services/{name}")
 
     async def ticket(self) -> str:
         """An address that opens it in one browser, once, within a minute."""

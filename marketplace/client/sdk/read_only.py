@@ -166,7 +166,7 @@ class Reader:
 
     async def quote(self, job: Path | str | JobSpec | LoadedJob) -> QuoteAnswer:
         """Price, ceiling and alternatives; nothing is reserved. A refusal carries ``explain``."""
-        loaded = await self._pinned(self._load(job))
+        loaded = await self.pinned(self._load(job))
         answer = await self.http.post("/v1/quotes", {"spec": loaded.spec.to_wire()})
         if loaded.spec.gang is not None:
             return read(GangQuoteAnswer, answer, "quote")
@@ -205,7 +205,7 @@ class Reader:
             return jobfiles.LoadedJob(job, {})
         return jobfiles.load(job)
 
-    async def _pinned(self, job: LoadedJob) -> LoadedJob:
+    async def pinned(self, job: LoadedJob) -> LoadedJob:
         """*job* with its image's digest;
         :class:`~marketplace.client.jobs.images.ImageNotPinned`.
         """

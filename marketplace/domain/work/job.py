@@ -31,7 +31,10 @@ from marketplace.domain.work.workload import MOST_TARGETS, NO_EGRESS, Egress, Eg
 
 VERSION: Final = 2
 """Of what is written today: every field by its name. Version 1 had places (:mod:`.job_v1`)."""
-_TOLD: Final = frozenset({"TALLY_MEMBER", "TALLY_MEMBERS"})  # to each member, beside the job's own
+TOLD_SERVICE: Final = "TALLY_SERVICE"
+TOLD_REVISION: Final = "TALLY_REVISION"
+_TOLD: Final = frozenset({"TALLY_MEMBER", "TALLY_MEMBERS", TOLD_SERVICE, TOLD_REVISION})
+"""To each member of a gang and each replica of a service, beside the job's own."""
 JobKind = Literal["job", "service"]
 
 

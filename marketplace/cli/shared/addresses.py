@@ -9,7 +9,7 @@ from marketplace.domain.work.job import JobSpec
 
 
 @dataclass(frozen=True)
-class Service:
+class Address:
     """A port of a job and its address; *own*: at an origin of its own, not under the market's."""
 
     port: int
@@ -18,11 +18,11 @@ class Service:
     own: bool
 
 
-def services(market: str, view: JobAnswer) -> list[Service]:
+def addresses(market: str, view: JobAnswer) -> list[Address]:
     """Each port of a job, as *market* reaches it."""
     own = {one["port"]: one["url"] for one in view.get("ports", [])}
     return [
-        Service(
+        Address(
             one.port,
             one.auth,
             own.get(one.port) or f"{market.rstrip('/')}/p/{view['id']}/{one.port}/",
