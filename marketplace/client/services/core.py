@@ -231,5 +231,6 @@ def _posts(
     # known by then.
     if min(lacking, room) <= 0 or posting or now < falls.next_ms():
         return []
-    avoid = {one.provider for one in alive if one.provider} if kept.spec.spread else set[str]()
+    # Those that are to go leave their providers to the new ones.
+    avoid = {one.provider for one in current if one.provider} if kept.spec.spread else set[str]()
     return [Post(tuple(sorted(avoid)))]

@@ -46,6 +46,7 @@ from marketplace.domain.work.service import ServiceSpec
 
 log = structlog.get_logger("tally.service")
 TURN_S: Final = 1.0
+NO_MATCH: Final = "NO_MATCH"  # as a refusal, or as the end of a job that found no place
 WAIT_S: Final = 10  # for a request, where there is no replica
 STOP_AGAIN_MS: Final = 5_000
 _UNAUTHORIZED: Final = 401
@@ -258,15 +259,12 @@ class Keeper:
     async def _post(self, avoid: tuple[str, ...]) -> None:
         """Another replica: quoted, checked against what the service may cost, agreed to."""
         try:
-            for others in dict.fromkeys((avoid, ())):
-                try:
-                    await self._posted(others)
-                    return
-                except Refusal as refusal:
-                    if refusal.code != "JOB_OVER" or refusal.fields.get("reason") != "NO_MATCH":
-                        raise
-                    if not others:
-                        raise
+            try:
+                await self._posted(avoid)
+            except Refusal as refusal:
+                if not avoid or NO_MATCH not in (refusal.code, refusal.fields.get("reason")):
+                    raise
+                await self._posted(())
         except Halt:
             raise
         except TallyError as error:
