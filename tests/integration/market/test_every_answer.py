@@ -251,6 +251,21 @@ async def _port(client: httpx.AsyncClient, port: str) -> None:
     await _ok(client, "DELETE", f"{port}/links/{link['id']}")
 
 
+async def _service(client: httpx.AsyncClient, job: str) -> None:
+    """Of one replica, met like a port."""
+    service = "/v1/services/web"
+    made = await _ok(client, "PUT", service, json={"auth": "public", "sticky": True})
+    assert made["replicas"] == [] and made["url"]
+    replica = f"{service}/replicas/{job}"
+    await _ok(client, "PUT", replica, json={"port": 8888})
+    assert (await _ok(client, "GET", service))["replicas"][0]["serving"] is True
+    assert (await _ok(client, "GET", "/v1/services"))["items"]
+    await _ok(client, "GET", f"{service}/load", params={"wait_s": 0})
+    await _port(client, service)
+    await _ok(client, "DELETE", replica)
+    await _ok(client, "DELETE", service)
+
+
 async def _job(
     client: httpx.AsyncClient, hosts: list[FakeAdapter], payer: FakePayer, session: Signer
 ) -> None:
@@ -272,6 +287,7 @@ async def _job(
     host.handler = answer
     assert (await _ok(client, "POST", f"{job}/exec", json={"command": ["x"]}))["exit_code"] == 3
     await _port(client, f"{job}/ports/8888")
+    await _service(client, view["id"])
     await host.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
     await host.send(wire.Telemetry(lease, 1, {"cpu_milli": 7}))
     await host.send(wire.OutputReady(lease, "a", NAME, len(FILE)))
