@@ -41,6 +41,7 @@ SIGNS: Final = {
         "Directory listing", "CANCELLED", '"job":{"version":1,"name":"hello"', '"matches":true',
         "did you mean 'image'?", '{"job":"job_', '"reason":"COMPLETED"',
     ],
+    "docs/services.md": ["web-", " serves", "of revision", "web has ended"],
     "docs/webhooks.md": ["TEST"],
     "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],
     "docs/spo.md": ["per core-second", "at most"],
@@ -49,7 +50,7 @@ SIGNS: Final = {
 }  # fmt: skip
 """The pages, and what their commands must have printed."""
 LONG: Final = frozenset(
-    {"docs/developer.md", "docs/money.md", "docs/operator.md"}
+    {"docs/developer.md", "docs/money.md", "docs/operator.md", "docs/services.md"}
 )  # about a minute each
 PATIENCE_S: Final = 400
 

@@ -15,7 +15,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.name)
 def test_an_example_job_is_a_job(path: Path) -> None:
-    loaded = jobfiles.load(path)
+    replicas = path.name == "replicas.yaml"
+    loaded = jobfiles.load_service(path)[0] if replicas else jobfiles.load(path)
     assert loaded.spec.name and loaded.spec.price.budget
     assert all(blob.is_file() for blob in loaded.blobs.values())
 
