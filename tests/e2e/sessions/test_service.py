@@ -88,9 +88,12 @@ async def asleep(world: World) -> None:
 
 
 async def address(world: World) -> str:
+    return (await listed(world))[0]["url"]
+
+
+async def listed(world: World) -> list[dict[str, Any]]:
     shown = await tally("service", "list", "--json", env=world.place.environment)
-    [one] = shown.last  # pyright: ignore[reportAssignmentType] -- a list here
-    return one["url"]  # pyright: ignore[reportIndexIssue]
+    return json.loads(shown.out[-1])
 
 
 def test_three_replicas_lose_nothing(tmp_path: Path) -> None:
@@ -167,8 +170,7 @@ async def _ended(world: World, keeper: Command) -> None:
     assert closed.process.returncode == 0, str(closed)
     for one in jobs:
         assert (await settled_bill(world, one["id"])).owed > 0
-    shown = await tally("service", "list", "--json", env=env)
-    assert shown.last == []
+    assert await listed(world) == []
 
 
 def test_one_that_sleeps_is_woken_by_a_request(tmp_path: Path) -> None:
@@ -179,8 +181,8 @@ def test_one_that_sleeps_is_woken_by_a_request(tmp_path: Path) -> None:
         async with command("service", "up", file, "--yes", env=env) as keeper:
 
             async def known() -> str | None:
-                shown = await tally("service", "list", "--json", env=env)
-                return shown.last[0]["url"] if shown.last else None  # pyright: ignore -- a list
+                found = await listed(world)
+                return found[0]["url"] if found else None
 
             url = httpx.URL(await until_true(known, "the service"))
             assert await world.market.jobs() == [], "nothing runs, and nothing is paid"

@@ -40,7 +40,9 @@ class Visitors:
             turn += 1
             method = "POST" if turn % 10 == 0 else "GET"
             try:
-                answer = await client.request(method, "/", content=b"x" if method == "POST" else b"")
+                answer = await client.request(
+                    method, "/", content=b"x" if method == "POST" else b""
+                )
                 self.answers[method, answer.status_code] += 1
                 if answer.status_code == httpx.codes.OK:
                     self.said[answer.text] += 1

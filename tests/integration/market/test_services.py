@@ -61,7 +61,9 @@ class Server:
                 data = data[length:]
                 await self.gate.wait()
                 said = self.name.encode()
-                await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(said) + said)
+                await stream.send(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(said) + said
+                )
                 if "connection: close" in lines:
                     return
 
@@ -120,9 +122,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(
-    folder: Path, count: int = 3, **how: Any
-) -> AsyncGenerator[World]:
+async def world(folder: Path, count: int = 3, **how: Any) -> AsyncGenerator[World]:
     makers = [adapter(f"provider-{at}") for at in range(count)]
     servers = [Server(f"server-{at}") for at in range(count)]
     async with at_market(folder, *makers, settings=SETTINGS) as (client, market, tasks, *fakes):
@@ -164,8 +164,8 @@ def test_the_one_with_the_fewest_under_way_is_asked(tmp_path: Path) -> None:
             said = [(await visitor.get("/")).text for _ in range(9)]
             assert Counter(said) == {f"server-{at}": 3 for at in range(3)}
             w.servers[0].gate = anyio.Event()  # one is slow
+            slow: list[str] = []
             async with anyio.create_task_group() as tasks:
-                slow: list[str] = []
 
                 async def ask() -> None:
                     slow.append((await visitor.get("/slow")).text)
@@ -197,8 +197,8 @@ def test_who_is_out_of_rotation_ends_what_it_began(tmp_path: Path) -> None:
         async with world(tmp_path, 2) as w, w.visitor() as visitor:
             await w.rotate(0)
             w.servers[0].gate = anyio.Event()
+            said: list[str] = []
             async with anyio.create_task_group() as tasks:
-                said: list[str] = []
 
                 async def ask() -> None:
                     said.append((await visitor.post("/", content=b"once")).text)
@@ -266,8 +266,8 @@ def test_a_lost_provider_loses_no_request_that_may_be_asked_again(tmp_path: Path
 def test_a_request_waits_for_the_first_replica_and_its_owner_hears_of_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with world(tmp_path, 1, hold_ms=60_000) as w, w.visitor() as visitor:
+            said: list[str] = []
             async with anyio.create_task_group() as tasks:
-                said: list[str] = []
 
                 async def ask() -> None:
                     said.append((await visitor.post("/", content=b"first")).text)

@@ -37,9 +37,10 @@ HOUR = 3_600_000
 NOW = 10_000_000
 
 
-def one(job: str, stage: Stage, revision: str = "new", since: int = NOW, **more: int) -> Replica:
-    until = more.pop("until_ms", NOW + HOUR)
-    return Replica(job, revision, stage, since, HOUR, until, provider=f"at-{job}", **more)
+def one(
+    job: str, stage: Stage, revision: str = "new", since: int = NOW, until_ms: int = NOW + HOUR
+) -> Replica:
+    return Replica(job, revision, stage, since, HOUR, until_ms, provider=f"at-{job}")
 
 
 def kept(*replicas: Replica, spec: ServiceSpec = SPEC) -> Kept:
@@ -127,17 +128,16 @@ def test_it_is_stopped_once_it_has_answered_all_or_its_time_is_over(
 
 def test_an_update_takes_an_old_one_out_for_each_new_one_that_serves() -> None:
     old = [one(name, Stage.SERVING, "old", NOW - 1000 + at) for at, name in enumerate("abc")]
-    state, steps = decide(kept(*old), well(*old), 3, 0, NOW)
-    assert steps == [Post(())]
+    assert decide(kept(*old), well(*old), 3, 0, NOW)[1] == [Post(())]
     starts = one("d", Stage.WARMING)
     assert decide(kept(*old, starts), well(*old, d=Look("RUNNING")), 3, 0, NOW)[1] == []
     new = one("d", Stage.SERVING)
-    state, steps = decide(kept(*old, new), well(*old, new), 3, 0, NOW)
+    steps = decide(kept(*old, new), well(*old, new), 3, 0, NOW)[1]
     assert steps == [Rotate("a", False), Post(("at-d",))]  # what drains is no surge
     # One of them does not answer just now: it goes first, and no other that serves.
     sick = replace(old[2], misses=1)
     looks = well(*old[:2], new, c=Look("RUNNING", True))
-    state, steps = decide(kept(*old[:2], sick, new), looks, 3, 0, NOW)
+    steps = decide(kept(*old[:2], sick, new), looks, 3, 0, NOW)[1]
     assert steps == [Rotate("c", False), Post(("at-d",))]
 
 
