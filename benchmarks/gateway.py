@@ -2,8 +2,9 @@
 
 The embedded market with its three processes, and a real container that answers each request with
 1 kB. The same requests go straight to the container's address, and through the market and the
-adapter to its port's own origin: at a fixed rate, each timed from when it was due, so that a stall
-counts for all that it holds up; then as fast as some connections can. The two ways take turns.
+adapter to its port's own origin, and to that of a service of which it is the only replica: at a
+fixed rate, each timed from when it was due, so that a stall counts for all that it holds up; then
+as fast as some connections can. The ways take turns.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class Seen:
 
 
 def run(rounds: int = ROUNDS, seconds: int = SECONDS) -> dict[str, Any]:
-    """``{"direct": {"p50_ms", "p99_ms", "most_per_s"}, "origin": {…}, "requests", "machine"}``."""
+    """``{"direct": {"p50_ms", "p99_ms", "most_per_s"}, "origin": {…}, "service": {…}, "requests",
+    "machine"}``.
+    """
     home = Path(tempfile.mkdtemp(prefix="tally-bench-"))
     before = machine()
     try:
@@ -131,7 +134,7 @@ def _asked(way: Way, seconds: int) -> Seen:
 
 @asynccontextmanager
 async def _served(home: Path) -> AsyncGenerator[dict[str, Way]]:
-    """A running service, and the two ways to it."""
+    """A running workload, and the ways to it."""
     place = Embedded(home, block_ms=500, resume_window="15s")
     place.prepare()
     try:
@@ -146,13 +149,15 @@ async def _served(home: Path) -> AsyncGenerator[dict[str, Way]]:
             job, container = await _started(market, place.image)
             own = next(iter((await job.refresh()).get("ports", [])))
             dialled = urlsplit(place.market_url)
+            service = await _service(market, job.id)
             direct = Way(await anyio.to_thread.run_sync(_address, container), PORT, "direct")
             await _listens(direct)
             yield {
                 "direct": direct,
-                "origin": Way(
-                    dialled.hostname or "", dialled.port or 80, urlsplit(own["url"]).netloc
-                ),
+                **{
+                    name: Way(dialled.hostname or "", dialled.port or 80, urlsplit(url).netloc)
+                    for name, url in (("origin", own["url"]), ("service", service))
+                },
             }
             await job.stop()
             await job.wait()
@@ -160,6 +165,13 @@ async def _served(home: Path) -> AsyncGenerator[dict[str, Way]]:
         with anyio.CancelScope(shield=True):
             await place.stop()
             await place.sweep()
+
+
+async def _service(market: Market, job: str) -> str:
+    """The address of a service whose one replica is *job*."""
+    made = await market.http.put_json("/v1/services/bench", {"auth": "public"})
+    await market.http.put_json(f"/v1/services/bench/replicas/{job}", {"port": PORT})
+    return str(made["url"])
 
 
 async def _started(market: Market, image: str) -> tuple[Job, str]:
@@ -291,7 +303,7 @@ def main(argv: list[str]) -> int:
         print_json(result)
         return 0
     print(yardstick.said(result["yardstick"]))
-    for name in ("direct", "origin"):
+    for name in ("direct", "origin", "service"):
         one = result[name]
         print(
             f"{name}: p50 {one['p50_ms']} ms, p99 {one['p99_ms']} ms at {RATE} requests/s,"

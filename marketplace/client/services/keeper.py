@@ -39,7 +39,7 @@ from marketplace.client.services.core import (
 from marketplace.client.services.folder import ServiceFolder, Standing
 from marketplace.client.services.scaling import Scaler
 from marketplace.client.services.stage import Stage
-from marketplace.domain.errors import Halt, Refusal, TallyError
+from marketplace.domain.errors import Halt, NotFound, Refusal, TallyError
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.work.job import TOLD_REVISION, TOLD_SERVICE, JobSpec
 from marketplace.domain.work.service import ServiceSpec
@@ -79,6 +79,7 @@ class Keeper:
         self._scaler = Scaler()
         self._posting = 0
         self._said = ""
+        self._unknown = False  # the market has no such service: it was ended there
         self._fit: dict[str, tuple[int, bool]] = {}  # by job: when it was asked, and how it was
         self._asked: dict[str, int] = {}
         self._stopped: dict[str, int] = {}
@@ -95,10 +96,13 @@ class Keeper:
         ):
             while self._wanted.up or self._kept.replicas or self._posting:
                 try:
+                    if self._unknown:
+                        await self._put()
                     await self._turn(tasks, client)
                 except Halt:
                     raise
                 except TallyError as error:  # the market is away, say: the replicas run on
+                    self._unknown = error.code == NotFound.code
                     self._note(error.line())
                 if self._wanted.up or self._kept.replicas or self._posting:
                     await anyio.sleep(TURN_S)
@@ -116,6 +120,7 @@ class Keeper:
         for name in begun - known:
             await self._adopt(name)
         await self._put()
+        self._say(f"{self.folder.name} {self._url}".rstrip())
 
     async def _adopt(self, name: str) -> None:
         """A job that was agreed to when the keeper before this one died, and is in no book of its
@@ -135,12 +140,7 @@ class Keeper:
         spec = self._wanted.service
         how = {"auth": spec.auth, "sticky": spec.sticky, "hold_ms": spec.hold_ms}
         answer = await self.market.http.put_json(f"/v1/services/{self.folder.name}", how)
-        self._url = read(ServiceAnswer, answer, "service")["url"]
-
-    @property
-    def url(self) -> str:
-        """Its address; empty before the market said so."""
-        return self._url
+        self._url, self._unknown = read(ServiceAnswer, answer, "service")["url"], False
 
     async def _end(self) -> None:
         await self.market.http.delete(f"/v1/services/{self.folder.name}")
@@ -267,12 +267,17 @@ class Keeper:
                 await self._posted(())
         except Halt:
             raise
+        except TimeoutError:
+            self._fell("no quote came in time: nothing was signed")
         except TallyError as error:
-            falls = self._kept.falls
-            self._kept = replace(self._kept, falls=Falls(falls.count + 1, now_ms()))
-            self._note(error.line())
+            self._fell(error.line())
         finally:
             self._posting -= 1
+
+    def _fell(self, why: str) -> None:
+        falls = self._kept.falls
+        self._kept = replace(self._kept, falls=Falls(falls.count + 1, now_ms()))
+        self._note(why)
 
     async def _posted(self, avoid: tuple[str, ...]) -> None:
         wanted = self._wanted

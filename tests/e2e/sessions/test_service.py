@@ -5,7 +5,9 @@ provider that is killed, its end; and one that sleeps.
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,5 +202,38 @@ def test_one_that_sleeps_is_woken_by_a_request(tmp_path: Path) -> None:
             done = await tally("service", "down", "web", env=env)
             assert done.process.returncode == 0, str(done)
             assert await keeper.ended() == 0, str(keeper)
+
+    story(tmp_path, told)
+
+
+def test_a_keeper_that_was_killed_is_followed_by_another(tmp_path: Path) -> None:
+    """The next `up` finds the replicas running and goes on with them, also where the one before
+    died before it had written down what it had signed; SIGTERM leaves them, too.
+    """
+
+    async def told(world: World) -> None:
+        env, folder = world.place.environment, ServiceFolder(world.place.home / "consumer", "web")
+        file = service_file(world.folder, world.place.image, "here", replicas=2)
+        async with command("service", "up", file, "--yes", env=env) as keeper:
+            jobs = {one.job for one in await serving(world, 2)}
+            keeper.process.kill()
+            await keeper.ended()
+        standing = folder.standing()
+        folder.stand(replace(standing, replicas=standing.replicas[:1]))  # of the other nothing
+        async with command("service", "up", file, "--yes", env=env) as keeper:
+            await keeper.until(lambda it: any("is taken up again" in line for line in it.out))
+            await keeper.until(lambda it: any(line.startswith("web http") for line in it.out))
+            assert {one.job for one in await serving(world, 2)} == jobs
+            keeper.process.terminate()
+            assert await keeper.ended() == 0, str(keeper)
+        assert {one["state"] for one in await world.market.jobs()} == {"RUNNING"}
+        async with command("service", "up", file, "--yes", env=env) as keeper:
+            await keeper.until(lambda it: any(line.startswith("web http") for line in it.out))
+            assert {one.job for one in await serving(world, 2)} == jobs
+            keeper.process.send_signal(signal.SIGINT)  # as Ctrl-C does
+            assert await keeper.ended() == 0, str(keeper)
+        assert {one["id"] for one in await world.market.jobs()} == jobs
+        assert {one["state"] for one in await world.market.jobs()} == {"ENDED"}
+        assert not folder.path.exists()
 
     story(tmp_path, told)

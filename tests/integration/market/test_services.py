@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -424,6 +424,17 @@ def test_websockets_go_to_replicas_too(tmp_path: Path) -> None:
                     await until(lambda: _told(w, busy=2))
                     shown = (await w.client.get("/v1/services/web")).json()["replicas"]
                     assert [row["busy"] for row in shown] == [1, 1]
+                async with AsyncExitStack() as many:
+                    sockets = [
+                        await many.enter_async_context(connect(at, **places)) for _ in range(200)
+                    ]
+                    for number, socket in enumerate(sockets):
+                        await socket.send(str(number))
+                    for number, socket in enumerate(sockets):
+                        assert await socket.recv() == str(number)
+                    await until(lambda: _told(w, busy=200))
+                    shown = (await w.client.get("/v1/services/web")).json()["replicas"]
+                    assert [row["busy"] for row in shown] == [100, 100]
                 await w.lose(0)()
                 async with connect(at, **places) as one:
                     await one.send("still")
