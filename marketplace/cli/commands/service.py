@@ -90,12 +90,11 @@ def listed(home: Home, market: MarketOption = DEFAULT_MARKET, as_json: Json = Fa
     """The account's services."""
 
     async def story() -> None:
-        from marketplace.client.net.answers import ServicesAnswer
-        from marketplace.client.net.reading import read
+        from marketplace.client.net.answers import ServiceAnswer
+        from marketplace.client.net.reading import read_all
 
         async with reading(Where(market, "", "", home)) as opened:
-            answer = await opened.http.get("/v1/services")
-            found = read(ServicesAnswer, answer, "services")["items"]
+            found = read_all(ServiceAnswer, await opened.http.all("/v1/services"), "services")
         if as_json:
             print_json(found)
             return

@@ -372,7 +372,6 @@ class ReplicaAnswer(TypedDict):
     """A job of a service; *serving*: in rotation; *busy*: requests that it is answering."""
 
     job: str
-    port: int
     serving: bool
     busy: int
     state: str
@@ -391,15 +390,8 @@ class ServiceLoadAnswer(TypedDict):
 class ServiceAnswer(TypedDict):
     """A service; *url* is empty where the market has no domain for addresses of their own."""
 
-    id: str
     name: str
     auth: str
     url: str
     replicas: list[ReplicaAnswer]
     load: ServiceLoadAnswer
-
-
-class ServicesAnswer(TypedDict):
-    """An account's services."""
-
-    items: list[ServiceAnswer]

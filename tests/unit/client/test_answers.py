@@ -32,7 +32,6 @@ NAMES = {
     "PortAnswer": "JobPort", "TicketAnswer": "Ticket", "LinkAnswer": "PortLink",
     "NewLinkAnswer": "NewLink", "LinksAnswer": "PortLinks",
     "ReplicaAnswer": "Replica", "ServiceLoadAnswer": "ServiceLoad", "ServiceAnswer": "Service",
-    "ServicesAnswer": "Services",
     "OutputAnswer": "Output", "OutputsAnswer": "Outputs", "VoucherAnswer": "Voucher", "ChannelAnswer": "Channel",
 }  # fmt: skip
 KINDS = {
