@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.e2e.support.embedded import PATIENCE_S, command, tally
+from tests.e2e.support.embedded import (
+    PATIENCE_S,
+    TALLY,
+    command,
+    tally,
+    until_true,
+)
 from tests.integration.support import burn
 from tests.requires import need_bubblewrap, need_devnet, need_gpu
 
@@ -44,6 +51,25 @@ async def billed(file: str, env: dict[str, str], reason: str) -> dict[str, Any]:
     return line
 
 
+async def looked_inside(folder: Path, env: dict[str, str]) -> None:
+    """A command and a terminal beside a job see the one device of its lease."""
+    async with command("job", "run", job_file(folder, 60, 256), "--yes", env=env) as running:
+
+        async def started() -> str:
+            jobs = json.loads((await tally("job", "list", "--json", env=env)).out[-1])
+            return next((one["id"] for one in jobs if one["state"] == "RUNNING"), "")
+
+        name = await until_true(started, "a running job")
+        asked = await tally("job", "exec", name, "--", "nvidia-smi", "-L", env=env)
+        found = [line for line in asked.out if line.startswith("GPU ")]
+        assert len(found) == 1, str(asked)
+        line = shlex.join([*TALLY, "job", "shell", name, "--", "nvidia-smi", "-L"])
+        seen = await tally("-qec", line, "/dev/null", env=env, program=["script"])
+        assert found[0] in "\n".join(seen.out), str(seen)
+        assert (await tally("job", "stop", name, env=env)).process.returncode == 0
+        await running.ended()
+
+
 def test_seconds_of_a_real_gpu_are_metered_billed_and_settled(tmp_path: Path) -> None:
     need_gpu()
     need_bubblewrap()
@@ -63,6 +89,7 @@ def test_seconds_of_a_real_gpu_are_metered_billed_and_settled(tmp_path: Path) ->
                 # the next tenant comes to a device that was scrubbed and not quarantined
                 refused = await billed(job_file(tmp_path, 8, 10**6), env, "FAILED")
                 assert refused["unit_ms"] < 5000, refused
+                await looked_inside(tmp_path, env)
                 running.process.terminate()
                 assert await running.ended() == 0, str(running)
 

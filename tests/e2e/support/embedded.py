@@ -215,9 +215,9 @@ async def command(
             await process.aclose()
 
 
-async def tally(*arguments: str, env: dict[str, str]) -> Command:
+async def tally(*arguments: str, env: dict[str, str], program: Sequence[str] = TALLY) -> Command:
     """One command, to its end."""
-    async with command(*arguments, env=env) as made:
+    async with command(*arguments, env=env, program=program) as made:
         await made.ended()
     return made
 

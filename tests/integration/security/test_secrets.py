@@ -193,6 +193,7 @@ def _can_find(places: dict[str, bytes], secrets: dict[str, bytes | str]) -> None
     wanted = {"token", "API key", "idempotent key", "webhook", "rotated webhook", "session",
               "gang session", "job secret", "purse", "webhook key", "operator", "passphrase",
               "ticket", "spent ticket", "port token", "link"}  # fmt: skip
+    wanted |= {f"service {one}" for one in ("ticket", "spent ticket", "port token", "link")}
     assert set(secrets) == wanted
     assert len({form for secret in secrets.values() for form in forms(secret)}) > 3 * len(secrets)
     account = next(p for p in places if p.startswith("column accounts.id"))
@@ -256,21 +257,27 @@ async def _gang(client: httpx.AsyncClient, purse: Purse, secrets: dict[str, byte
         await state(client, member["id"], "ENDED")
 
 
-async def _port(client: httpx.AsyncClient, port: str, secrets: dict[str, bytes | str]) -> None:
+async def _port(
+    client: httpx.AsyncClient,
+    port: str,
+    secrets: dict[str, bytes | str],
+    of: str = "",
+    once: str = "seven",
+) -> None:
     """Opened in a browser, to be opened, and shared."""
     for name in ("ticket", "spent ticket"):
         entrance = urlsplit((await client.post(f"{port}/tickets")).json()["url"])
-        (secrets[name],) = parse_qs(entrance.query)["key"]
+        (secrets[of + name],) = parse_qs(entrance.query)["key"]
     async with httpx.AsyncClient(base_url=client.base_url) as browser:
         entered = await browser.get(
             f"{entrance.path}?{entrance.query}", headers={"Host": entrance.netloc}
         )
         assert entered.status_code == 303, entered.text
-        secrets["port token"] = entered.cookies["tally_app"]
-    once = {"Idempotency-Key": "seven"}
-    link = (await client.post(f"{port}/links", json={}, headers=once)).json()
-    (secrets["link"],) = parse_qs(urlsplit(link["url"]).query)["key"]
-    again = (await client.post(f"{port}/links", json={}, headers=once)).json()
+        secrets[f"{of}port token"] = entered.cookies["tally_app"]
+    named = {"Idempotency-Key": once}
+    link = (await client.post(f"{port}/links", json={}, headers=named)).json()
+    (secrets[f"{of}link"],) = parse_qs(urlsplit(link["url"]).query)["key"]
+    again = (await client.post(f"{port}/links", json={}, headers=named)).json()
     assert (again["id"], again["url"]) == (link["id"], None)
 
 
@@ -302,6 +309,11 @@ async def _job(
     await adapter.progress(lease, "STARTED")
     await state(client, view["id"], "RUNNING")
     await _port(client, f"/v1/jobs/{view['id']}/ports/8888", secrets)
+    service = "/v1/services/web"
+    assert (await client.put(service, json={})).status_code == 200
+    replica = await client.put(f"{service}/replicas/{view['id']}", json={"port": 8888})
+    assert replica.status_code == 200, replica.text
+    await _port(client, service, secrets, of="service ", once="eight")
     receipt: SignedReceipt | Any = await adapter.tick(lease)
     assert receipt.lease_owed
     await adapter.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
@@ -341,6 +353,7 @@ async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> d
         "session_vk": [view["channel"], hop["session_vk"]],
         "offer_id": [o["id"] for o in offers],
         "provider": [o["provider"] for o in offers],
+        "name": ["web"],
         "sha256": ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
     }
     paths = (await client.get("/openapi.json")).json()["paths"]
