@@ -4,7 +4,8 @@ The embedded market with its three processes, and a real container that answers 
 1 kB. The same requests go straight to the container's address, and through the market and the
 adapter to its port's own origin, and to that of a service of which it is the only replica: at a
 fixed rate, each timed from when it was due, so that a stall counts for all that it holds up; then
-as fast as some connections can. The ways take turns.
+as fast as some connections can, each from an address of its own: a market gives each a pace. The
+ways take turns.
 """
 
 from __future__ import annotations
@@ -274,9 +275,10 @@ async def _rush(way: Way, seconds: int, seen: Seen) -> None:
     """:data:`CONNECTIONS` that each ask again as soon as they are answered."""
     answers, until = 0, time.perf_counter() + seconds
 
-    async def again() -> None:
+    async def again(number: int) -> None:
         nonlocal answers
-        line = _Line(await anyio.connect_tcp(way.address, way.port), way)
+        own = f"127.0.0.{number + 2}" if way.address.startswith("127.") else None
+        line = _Line(await anyio.connect_tcp(way.address, way.port, local_host=own), way)
         while time.perf_counter() < until:
             if not await line.ask():
                 seen.refused += 1
@@ -285,8 +287,8 @@ async def _rush(way: Way, seconds: int, seen: Seen) -> None:
         await line.close()
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(CONNECTIONS):
-            tasks.start_soon(again)
+        for number in range(CONNECTIONS):
+            tasks.start_soon(again, number)
     seen.rates.append(answers // seconds)
 
 
