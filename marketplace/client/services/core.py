@@ -16,6 +16,10 @@ COUNTED_MS: Final = 3_000
 """So long after it left rotation the market's count of what it still answers says all: counts are
 written once a second by each of the market's processes.
 """
+ALL_UNFIT: Final = 3
+"""So many times as many bad looks are believed where none of the others was good either: then it is
+the way to them that failed, more likely, and new ones would fare no better.
+"""
 BACK_OFF_MS: Final = 2_000
 BACK_OFF_MOST_MS: Final = 60_000
 STARTS: Final = (Stage.STARTING, Stage.WARMING)
@@ -121,9 +125,12 @@ def decide(
     *posting*: how many are being posted now.
     """
     falls, seen = kept.falls, list[Replica]()
+    good = {name for name, look in looks.items() if look.fit}
+    well = {one.job for one in kept.replicas if _serves(one)} | good
     for one in kept.replicas:
         look = looks.get(one.job)
-        new = one if look is None else _seen(kept.spec, one, look, now)
+        most = kept.spec.health.failures * (1 if well - {one.job} else ALL_UNFIT)
+        new = one if look is None else _seen(kept.spec, one, look, most, now)
         if new.stage is Stage.SERVING and one.stage is not Stage.SERVING:
             falls = Falls()
         if one.stage in STARTS and new.stage in (Stage.STOPPING, Stage.GONE):
@@ -138,8 +145,8 @@ def decide(
     return replace(kept, replicas=tuple(seen), falls=falls), steps
 
 
-def _seen(spec: ServiceSpec, one: Replica, look: Look, now: int) -> Replica:
-    """*one* after a look at it."""
+def _seen(spec: ServiceSpec, one: Replica, look: Look, most: int, now: int) -> Replica:
+    """*one* after a look at it; *most*: bad looks in a row with which it is given up."""
     one = replace(one, provider=look.provider or one.provider)
     if look.state == "ENDED":
         return _stepped(one, StageEvent.ENDED, now)
@@ -156,7 +163,7 @@ def _seen(spec: ServiceSpec, one: Replica, look: Look, now: int) -> Replica:
         one = replace(one, misses=0 if look.fit else one.misses + 1)
         if look.fit and one.stage is Stage.WARMING:
             return _stepped(one, StageEvent.FIT, now)
-    if one.stage is Stage.SERVING and one.misses >= spec.health.failures:
+    if one.stage is Stage.SERVING and one.misses >= most:
         return _stepped(one, StageEvent.UNFIT, now, f"{one.misses} bad looks in a row")
     if one.stage is Stage.WARMING and now - one.since_ms >= spec.health.start_ms:
         return _stepped(one, StageEvent.UNFIT, now, "no good look in time after its start")

@@ -41,6 +41,7 @@ from marketplace.client.services.scaling import Scaler
 from marketplace.client.services.stage import Stage
 from marketplace.domain.errors import Halt, NotFound, Refusal, TallyError
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.units import show_ada, show_duration
 from marketplace.domain.work.job import TOLD_REVISION, TOLD_SERVICE, JobSpec
 from marketplace.domain.work.service import ServiceSpec
 
@@ -143,7 +144,11 @@ class Keeper:
         self._url, self._unknown = read(ServiceAnswer, answer, "service")["url"], False
 
     async def _end(self) -> None:
-        await self.market.http.delete(f"/v1/services/{self.folder.name}")
+        try:
+            await self.market.http.delete(f"/v1/services/{self.folder.name}")
+        except TallyError as error:
+            if error.code != NotFound.code:
+                raise
         self.folder.forget()
 
     # ---- a turn -------------------------------------------------------------------------------
@@ -169,7 +174,12 @@ class Keeper:
             looks, wanted, self._posting, now_ms(),
         )  # fmt: skip
         for step in steps:
-            await self._perform(tasks, step)
+            try:
+                await self._perform(tasks, step)
+            except Halt:
+                raise
+            except TallyError as error:  # one word that the market refuses holds up no other
+                self._note(error.line())
         self._stand()
 
     async def _view(self) -> ServiceAnswer:
@@ -319,14 +329,14 @@ class Keeper:
         others = sum(one.per_hour for one in self._kept.replicas)
         if cap and others + cost > cap:
             raise CostCapped(
-                f"with another replica the service would cost {others + cost} lovelace an hour, of "
-                f"at most {cap}"
+                f"with another replica the service would cost {show_ada(others + cost)} an hour, "
+                f"of at most {show_ada(cap)}"
             )
         least = 2 * (spec.health.start_ms + spec.drain_ms)
         if lasts_ms(terms) < least:
             raise TooShort(
-                f"a replica could run for {lasts_ms(terms)} ms, and {least} ms is the least with "
-                "such a start and drain"
+                f"a replica could run for {show_duration(lasts_ms(terms))}, and "
+                f"{show_duration(least)} is the least with such a start and drain"
             )
 
     def _add(self, job: str, terms: Terms, revision: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from marketplace.client.services.core import (
     ALIVE,
+    ALL_UNFIT,
     BACK_OFF_MOST_MS,
     BACK_OFF_MS,
     COUNTED_MS,
@@ -97,15 +98,29 @@ def test_one_that_is_never_fit_is_given_up_and_the_next_waits_longer_each_time()
 
 
 def test_bad_looks_in_a_row_take_it_out_and_another_takes_its_place() -> None:
-    state = kept(one("a", Stage.SERVING))
+    well, bad = Look("RUNNING", True, True), Look("PAUSED", True, False)
+    state = kept(one("a", Stage.SERVING), one("b", Stage.SERVING))
     for turn in range(2):
-        state, steps = decide(state, {"a": Look("PAUSED", True, False)}, 1, 0, NOW + turn)
+        state, steps = decide(state, {"a": bad, "b": well}, 2, 0, NOW + turn)
         assert steps == []
-    good, _ = decide(state, {"a": Look("RUNNING", True, True)}, 1, 0, NOW + 2)
+    good, _ = decide(state, {"a": well, "b": well}, 2, 0, NOW + 2)
     assert good.replicas[0].misses == 0
-    state, steps = decide(state, {"a": Look("PAUSED", True, False)}, 1, 0, NOW + 2)
-    assert steps == [Rotate("a", False), Post(())]
+    state, steps = decide(state, {"a": bad, "b": well}, 2, 0, NOW + 2)
+    assert steps == [Rotate("a", False), Post(("at-b",))]
     assert state.replicas[0].stage is Stage.DRAINING
+
+
+def test_where_none_answers_all_are_given_longer() -> None:
+    """The market was started again, say: its adapters are not back yet."""
+    bad = Look("RUNNING", True, False)
+    state = kept(one("a", Stage.SERVING), one("b", Stage.SERVING))
+    for turn in range(3 * ALL_UNFIT - 1):
+        state, steps = decide(state, {"a": bad, "b": bad}, 2, 0, NOW + turn)
+        assert steps == [], turn
+    back, _ = decide(state, {"a": Look("RUNNING", True, True), "b": bad}, 2, 0, NOW + 9)
+    assert [r.stage for r in back.replicas] == [Stage.SERVING, Stage.DRAINING]
+    state, _ = decide(state, {"a": bad, "b": bad}, 2, 0, NOW + 9)
+    assert [r.stage for r in state.replicas] == [Stage.DRAINING] * 2
 
 
 @pytest.mark.parametrize(
