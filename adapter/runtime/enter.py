@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from adapter.host.cgroup import Cgroups
-from adapter.runtime.shim import limit
+from adapter.runtime.shim import limit, plain_signals
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
     0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
@@ -85,6 +85,7 @@ def main(
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return code if code >= 0 else 128 - code
     try:
+        plain_signals()
         limit(disk_mib)
         if owner is not None:
             _become(*owner)

@@ -58,12 +58,22 @@ def limit(disk_mib: int) -> None:
         resource.setrlimit(what, (value, value))
 
 
+def plain_signals() -> None:
+    """As a program expects them. What is ignored or held back stays so through an execve, and an
+    adapter that nohup or a script's ``&`` has started ignores some: there a Ctrl-C would end
+    nothing (signal(7); POSIX, "Asynchronous Lists").
+    """
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def _prepare(plan: dict[str, Any], groups: Cgroups) -> Callable[[], None]:
     """What the child does between fork and exec: limits, group, and its own identity."""
 
     def child() -> None:
         os.setpgrp()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        plain_signals()
         groups.join(plan["group"], os.getpid())
         limit(plan["disk_mib"])
         if plan["uid"] is not None:

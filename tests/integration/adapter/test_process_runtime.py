@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -368,6 +370,35 @@ async def test_a_terminal_inside_is_the_workloads_and_ends_with_whoever_sits_the
                 await anyio.sleep(0.05)
     finally:
         await runtime.remove(handle)
+
+
+async def test_no_signal_is_ignored_or_held_back_inside(runtime: ProcessRuntime) -> None:
+    """An adapter that a script has started in the background ignores SIGINT."""
+    look = ("sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status; sleep 30")
+    was = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGQUIT})
+    try:
+        handle = await runtime.start(replace(spec(""), command=look))
+        try:
+            inside = (await runtime.exec(handle, (*look[:2], look[2][:-10]), 20_000, 1000)).output
+            terminal = await runtime.terminal(handle, look, 24, 80)
+            seen = b""
+            with anyio.fail_after(60):
+                while seen.count(b"Sig") < 2:
+                    seen += await terminal.read()
+                while (await runtime.logs(handle, 0, 1000)).data.count(b"Sig") < 2:  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+            await terminal.end()
+            for said in (inside, seen, (await runtime.logs(handle, 0, 1000)).data):
+                held = [line.split() for line in said.decode().splitlines() if "Sig" in line]
+                assert {(name, int(bits, 16)) for name, bits in held} == {
+                    ("SigBlk:", 0), ("SigIgn:", 0),
+                }, said  # fmt: skip
+        finally:
+            await runtime.remove(handle)
+    finally:
+        signal.signal(signal.SIGINT, was)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGQUIT})
 
 
 async def test_a_command_inside_has_the_workloads_limits_and_ends_with_its_time(
