@@ -41,7 +41,7 @@ SIGNS: Final = {
         "Directory listing", "CANCELLED", '"job":{"version":1,"name":"hello"', '"matches":true',
         "did you mean 'image'?", '{"job":"job_', '"reason":"COMPLETED"',
     ],
-    "docs/services.md": ["web-", " serves", "of revision", "web has ended"],
+    "docs/services.md": ["web-", " serves", "/.tally/enter?key=", "of revision", "web has ended"],
     "docs/webhooks.md": ["TEST"],
     "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],
     "docs/spo.md": ["per core-second", "at most"],

@@ -197,12 +197,11 @@ def _retired(kept: Kept, replicas: Sequence[Replica], wanted: int, now: int) -> 
     current = [one for one in alive if one not in old]
     serving = [one for one in current if _serves(one)]
     gone = {one.job: "replaced" for one in old if one.stage in STARTS}
-    # Those that are fit stay until so many are: who does not answer goes first.
-    spare = len(serving) + sum(_serves(one) for one in old) - wanted
-    for one in sorted((one for one in old if one.stage is Stage.SERVING), key=_fitness):
-        if not _serves(one) or spare > 0:
-            gone[one.job] = "replaced"
-            spare -= _serves(one)
+    # One for each new one that serves; who did not answer just now goes first, and no sooner: that
+    # may be the way to all of them, and who is unfit for longer goes for that.
+    rotating = sorted((one for one in old if one.stage is Stage.SERVING), key=_fitness)
+    spare = max(0, len(serving) + len(rotating) - wanted)
+    gone |= {one.job: "replaced" for one in rotating[:spare]}
     surplus = len(current) - wanted
     for one in sorted(current, key=lambda one: (one.stage is Stage.SERVING, -one.since_ms)):
         if surplus > 0:

@@ -156,6 +156,14 @@ def test_an_update_takes_an_old_one_out_for_each_new_one_that_serves() -> None:
     assert steps == [Rotate("c", False), Post(("at-d",))]
 
 
+def test_one_bad_look_at_all_of_them_takes_no_old_one_out() -> None:
+    old = [one(name, Stage.SERVING, "old") for name in "abc"]
+    bad = {r.job: Look("RUNNING", True, False) for r in old}
+    state, steps = decide(kept(*old), bad, 3, 0, NOW)
+    assert steps == [Post(())]
+    assert [r.stage for r in state.replicas] == [Stage.SERVING] * 3
+
+
 def test_one_whose_job_ends_soon_has_its_successor_before() -> None:
     soon = one("a", Stage.SERVING, until_ms=NOW + 30_000)  # start and drain
     assert decide(kept(soon), well(soon), 1, 0, NOW)[1] == [Post(())]
