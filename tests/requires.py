@@ -94,6 +94,11 @@ def need_mount() -> None:
     _need(_may_mount(), "a file system cannot be mounted here; run as root")
 
 
+def need_interfaces() -> None:
+    """This process may make network interfaces."""
+    _need(os.geteuid() == 0, "no network interface can be made here; run as root")
+
+
 def need_devnet() -> None:
     """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was
     fetched.

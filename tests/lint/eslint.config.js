@@ -60,6 +60,6 @@ export default [
     },
   },
   // What is loaded before the first paint is a script and no module: what it names would be a global.
-  { files: ["web/assets/theme.js"], languageOptions: { sourceType: "script" } },
+  { files: ["web/assets/theme.js", "web/assets/whole.js"], languageOptions: { sourceType: "script" } },
   { files: ["web/assets/paying/payer-worker.js"], languageOptions: { globals: { ...globals.worker } } },
 ];

@@ -48,6 +48,9 @@ keepTimes();
 const fresh = FRESH_MS[page];
 if (fresh) keepFresh(fresh);
 if (account && token()) startPayer(Number(magic));
-const module = await PAGES[page]?.();
+const module = await PAGES[page]?.().catch((/** @type {unknown} */ failed) => {
+  dispatchEvent(new Event("tally-incomplete")); // whole.js hears it
+  throw failed;
+});
 module?.start({ account, magic: Number(magic) });
 reveal(); // what a click would do is ready before it can be clicked

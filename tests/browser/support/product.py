@@ -23,6 +23,7 @@ from playwright.sync_api import (
 )
 
 from marketplace.cli.embedded.product import LOCAL_IMAGE, Embedded
+from tests.browser.support.steady import EXECUTABLE, steady
 
 ARGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -93,7 +94,9 @@ def product(
 def chromium(executable: Path) -> Iterator[Browser]:
     """Debian's Chromium, headless."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(executable), args=ARGS)
+        browser = playwright.chromium.launch(
+            executable_path=EXECUTABLE, args=ARGS, env=steady(executable)
+        )
         try:
             yield browser
         finally:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from playwright.async_api import Browser, Page, async_playwright
 
 from tests.browser.support.product import ARGS, SECONDS
+from tests.browser.support.steady import EXECUTABLE, steady
 from tests.e2e.support.embedded import Command, World, command
 from tests.requires import need_chromium
 
@@ -24,7 +25,9 @@ async def session(world: World, *asked: str) -> AsyncGenerator[tuple[Command, st
 @asynccontextmanager
 async def chromium() -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(need_chromium()), args=ARGS)
+        browser = await playwright.chromium.launch(
+            executable_path=EXECUTABLE, args=ARGS, env=steady(need_chromium())
+        )
         yield browser
         await browser.close()
 

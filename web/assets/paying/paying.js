@@ -29,6 +29,7 @@ told.onmessage = (/** @type {MessageEvent<Said>} */ { data }) => listeners.forEa
 export const hear = (listener) => void listeners.add(listener);
 
 const AGAIN_MS = 400;
+const FETCHED_AGAIN_MS = 2000;
 const GIVEN_MS = 20_000;
 
 /**
@@ -63,10 +64,22 @@ export function order(message) {
  */
 export function startPayer(magic) {
   if (worker) return;
-  worker = new Worker(new URL("./payer-worker.js", import.meta.url), { type: "module", name: "tally payer" });
-  worker.postMessage({ do: "start", magic, token: token() });
   hear(show);
   askBeforeClosing();
+  begin(magic);
+}
+
+/** @param {number} magic */
+function begin(magic) {
+  const made = new Worker(new URL("./payer-worker.js", import.meta.url), { type: "module", name: "tally payer" });
+  worker = made;
+  made.addEventListener("error", (event) => {
+    if (event instanceof ErrorEvent) return; // what it says itself, and goes on after; else its scripts did not arrive
+    made.terminate();
+    say(byId("payer"), "The payer did not arrive in this browser, and answers no receipt. It is asked for again.", true);
+    setTimeout(() => begin(magic), FETCHED_AGAIN_MS);
+  });
+  made.postMessage({ do: "start", magic, token: token() });
 }
 
 /** @type {(message: Said) => void} */
