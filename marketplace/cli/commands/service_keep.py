@@ -20,6 +20,7 @@ from marketplace.client.jobs import jobfiles
 from marketplace.client.net.answers import JobQuoteAnswer
 from marketplace.client.sdk.market import Market
 from marketplace.client.services.folder import KeptElsewhere, ServiceFolder, Wanted
+from marketplace.client.services.forecast import want_library
 from marketplace.client.services.keeper import Keeper
 from marketplace.client.services.stage import Stage
 from marketplace.domain.errors import Malformed, Refusal
@@ -42,6 +43,8 @@ class OtherMarket(Refusal):
 async def up(where: Where, file: Path, changes: Sequence[str], yes: bool) -> int:
     """Keep the service of *file*, or hand it to whoever keeps it; the exit code."""
     loaded, service = jobfiles.load_service(file, [jobfiles.setting(one) for one in changes])
+    if service.scale.predict:
+        want_library()
     folder = ServiceFolder(where.home, service.name)
     if folder.is_there:
         known = folder.wanted()

@@ -22,6 +22,7 @@ def show(view: ServiceAnswer, standing: Standing, is_kept: bool, as_json: bool) 
             for name, one in known.items()
         }
         kept = {"kept": is_kept, "said": standing.said, "revision": standing.revision}
+        kept |= {"forecast": standing.forecast, "starts_ms": list(standing.starts_ms)}
         print_json({**view, "keeper": {**kept, "replicas": mine}})
         return
     load = view["load"]
@@ -40,5 +41,7 @@ def show(view: ServiceAnswer, standing: Standing, is_kept: bool, as_json: bool) 
     if not is_kept:
         here = "nobody of this home keeps it: its replicas are paid no more and end"
         out.print(here if known else "it is not kept in this home", style="yellow")
-    elif standing.said:
+    elif standing.forecast:
+        out.print(f"forecast: {standing.forecast}", markup=False)
+    if is_kept and standing.said:
         out.print(standing.said, style="yellow", markup=False)

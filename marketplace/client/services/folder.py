@@ -20,6 +20,7 @@ from typing import Any, Final
 from marketplace import disk
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.services.core import Replica
+from marketplace.client.services.demand import MOST, STRETCHES_MS, Demand
 from marketplace.client.services.stage import Stage
 from marketplace.domain.canonical import (
     want_fields,
@@ -36,6 +37,8 @@ from marketplace.domain.work.service import Health, Scale, ServiceSpec
 FOLDER: Final = "services"
 _WANTED: Final = "wanted.json"
 _STANDING: Final = "standing.json"
+_DEMAND: Final = "demand.json"
+_SCALE: Final = (set(asdict(Scale())) - {"predict"}, {"predict"})
 
 
 class KeptElsewhere(Refusal):
@@ -70,13 +73,16 @@ class Wanted:
 @dataclass(frozen=True)
 class Standing:
     """How far it is: its replicas, those that were posted and of which nothing more is known; the
-    last thing that went wrong; *at_ms*: when this was so.
+    last thing that went wrong; *at_ms*: when this was so; *starts_ms*: how long the last replicas
+    needed to start, the latest last; *forecast*: what is known of demand to come, in words.
     """
 
     revision: str = ""
     replicas: tuple[Replica, ...] = ()
     said: str = ""
     at_ms: int = 0
+    starts_ms: tuple[int, ...] = ()
+    forecast: str = ""
 
 
 class ServiceFolder:
@@ -166,17 +172,43 @@ class ServiceFolder:
         row = self._read(_STANDING)
         if row is None:
             return Standing()
-        w = want_fields(row, _STANDING, {"version", "revision", "replicas", "said", "at_ms"})
+        known, later = (
+            {"version", "revision", "replicas", "said", "at_ms"},
+            {"starts_ms", "forecast"},
+        )
+        w = want_fields(row, _STANDING, known, later)
         return Standing(
             want_text(w["revision"], "revision", 64),
             tuple(map(_replica, want_items(w["replicas"], "replicas", 1000))),
             want_text(w["said"], "said", 2000),
             want_int(w["at_ms"], "at_ms"),
+            _ints(w.get("starts_ms", []), "starts_ms", 100),
+            want_text(w.get("forecast", ""), "forecast", 2000),
         )
+
+    def remember(self, demand: Demand) -> None:
+        """What was asked of it, written down."""
+        row = {
+            "version": 1, "stretch_ms": demand.stretch_ms, "until_ms": demand.until_ms,
+            "peaks": demand.peaks,
+        }  # fmt: skip
+        disk.write_whole(self.path / _DEMAND, json.dumps(row).encode())
+
+    def demand(self) -> Demand | None:
+        """As it was remembered; None: nothing was. Malformed."""
+        row = self._read(_DEMAND)
+        if row is None:
+            return None
+        w = want_fields(row, _DEMAND, {"version", "stretch_ms", "until_ms", "peaks"})
+        stretch_ms = want_int(w["stretch_ms"], "stretch_ms")
+        if stretch_ms not in STRETCHES_MS:
+            raise Malformed(f"{stretch_ms} ms is no stretch of demand")
+        peaks = _ints(w["peaks"], "peaks", MOST)
+        return Demand(stretch_ms, want_int(w["until_ms"], "until_ms"), list(peaks))
 
     def forget(self) -> None:
         """Nothing is kept of it any more."""
-        for name in (_WANTED, _STANDING):
+        for name in (_WANTED, _STANDING, _DEMAND):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -190,6 +222,10 @@ class ServiceFolder:
             raise disk.fault(error, "a service cannot be read", path) from error
         except ValueError as error:
             raise Malformed(f"{path} is damaged: {error}") from error
+
+
+def _ints(value: object, name: str, most: int) -> tuple[int, ...]:
+    return tuple(want_int(one, name) for one in want_items(value, name, most))
 
 
 def _replica(value: object) -> Replica:
@@ -207,7 +243,7 @@ def _service(value: object) -> ServiceSpec:
     w = dict(want_map(value, "service"))
     made: dict[str, Any] = {
         "health": Health(**want_fields(w.pop("health", {}), "health", set(asdict(Health())))),
-        "scale": Scale(**want_fields(w.pop("scale", {}), "scale", set(asdict(Scale())))),
+        "scale": Scale(**want_fields(w.pop("scale", {}), "scale", *_SCALE)),
     }
     known = set(ServiceSpec.__dataclass_fields__) - set(made)
     return ServiceSpec(**want_fields(w, "service", known), **made)

@@ -37,7 +37,7 @@ from marketplace.client.services.core import (
     decide,
 )
 from marketplace.client.services.folder import ServiceFolder, Standing
-from marketplace.client.services.scaling import Scaler
+from marketplace.client.services.scaling import Scaling
 from marketplace.client.services.stage import Stage
 from marketplace.domain.errors import Halt, NotFound, Refusal, TallyError
 from marketplace.domain.money.terms import Terms
@@ -77,7 +77,7 @@ class Keeper:
         self._told = told
         self._wanted = folder.wanted()
         self._kept = Kept(self._wanted.service, self._wanted.revision)
-        self._scaler = Scaler()
+        self._scaling = Scaling(folder)
         self._posting = 0
         self._said = ""
         self._unknown = False  # the market has no such service: it was ended there
@@ -168,11 +168,12 @@ class Keeper:
         spec = self._wanted.service
         wanted = 0
         if self._wanted.up:
-            wanted = self._scaler.wanted(spec.scale, load["busy"] + load["held"], now_ms())
+            wanted = self._scaling.wanted(spec.scale, load["busy"] + load["held"], now_ms())
         self._kept, steps = decide(
             replace(self._kept, spec=spec, revision=self._wanted.revision),
             looks, wanted, self._posting, now_ms(),
         )  # fmt: skip
+        self._scaling.saw(self._kept.replicas, now_ms())
         for step in steps:
             try:
                 await self._perform(tasks, step)
@@ -204,8 +205,11 @@ class Keeper:
 
     def _stand(self) -> None:
         self.folder.stand(
-            Standing(self._wanted.revision, self._kept.replicas, self._said, now_ms())
-        )
+            Standing(
+                self._wanted.revision, self._kept.replicas, self._said, now_ms(),
+                self._scaling.starts_ms, self._scaling.forecast,
+            )
+        )  # fmt: skip
 
     # ---- looks --------------------------------------------------------------------------------
 
@@ -290,7 +294,7 @@ class Keeper:
         self._note(why)
 
     async def _posted(self, avoid: tuple[str, ...]) -> None:
-        wanted = self._wanted
+        wanted, since_ms = self._wanted, now_ms()
         spec = wanted.job.spec
         placement = spec.placement
         away = (*placement.not_providers, *avoid)
@@ -318,6 +322,7 @@ class Keeper:
         except QuoteDeclined:
             raise refused[0] from None
         self._add(job.id, agreed[-1], wanted.revision)
+        self._scaling.posted(job.id, since_ms)
         self._stand()
         body = {"port": wanted.service.port, "serving": False}
         await self.market.http.put_json(f"/v1/services/{self.folder.name}/replicas/{job.id}", body)

@@ -28,13 +28,15 @@ class Health:
 @dataclass(frozen=True)
 class Scale:
     """From *least* to *most* replicas. *per_replica*: requests at once that one is meant for (0:
-    there are always *least*); fewer are wanted once fewer were for *down_after_ms*.
+    there are always *least*); fewer are wanted once fewer were for *down_after_ms*. *predict*: in
+    so many of 100 times what is forecast is to be enough (0: no forecast, demand is waited for).
     """
 
     least: int = 1
     most: int = 1
     per_replica: int = 0
     down_after_ms: int = 60_000
+    predict: int = 0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ ports: [9000, {port: 8000, auth: public}]
 FULL = """
 service:
   port: 8000
-  scale: {min: 0, max: 4, concurrency: 8, down_after: 2m}
+  scale: {min: 0, max: 4, concurrency: 8, down_after: 2m, predict: 90}
   health: {path: /health, every: 1s, timeout: 500ms, failures: 2, start: 90s}
   surge: 2
   drain: 1m
@@ -39,7 +39,7 @@ def read(text: str) -> tuple[jobfiles.JobFile, ServiceSpec]:
 def test_all_of_it() -> None:
     file, service = read(JOB + FULL)
     assert service == ServiceSpec(
-        name="web", port=8000, auth="public", scale=Scale(0, 4, 8, 120_000),
+        name="web", port=8000, auth="public", scale=Scale(0, 4, 8, 120_000, 90),
         health=Health("/health", 1_000, 500, 2, 90_000), surge=2, drain_ms=60_000, sticky=True,
         hold_ms=10_000, spread=False, most_per_hour=3_000_000,
     )  # fmt: skip

@@ -123,6 +123,9 @@ def _health(s: Section) -> Health:
     )
 
 
+_SCALE: Final = ("min", "max", "concurrency", "down_after", "predict")
+
+
 def _scale(top: Section) -> Scale:
     said, count = top.get("scale"), top.get("replicas")
     if said is None:
@@ -130,7 +133,7 @@ def _scale(top: Section) -> Scale:
         return Scale(fixed, fixed)
     if count is not None:
         top.notes.add(BadValue, count, top.at("replicas"), "say replicas, or scale: not both")
-    s = Section.read(top.notes, said, top.at("scale"), ("min", "max", "concurrency", "down_after"))
+    s = Section.read(top.notes, said, top.at("scale"), _SCALE)
     least = s.take("min", whole(0, MOST_REPLICAS), 1)
     most = s.need("max", whole(1, MOST_REPLICAS), 1, "say at most how many, e.g. max: 4")
     if least > most:
@@ -140,4 +143,5 @@ def _scale(top: Section) -> Scale:
         most,
         s.need("concurrency", whole(1, 10_000), 1, "say how many requests one is meant for"),
         s.take("down_after", _between(1_000, 24 * HOUR_MS), Scale().down_after_ms),
+        s.take("predict", whole(50, 99), 0),
     )

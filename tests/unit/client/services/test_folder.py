@@ -10,6 +10,7 @@ import pytest
 
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.services.core import Replica
+from marketplace.client.services.demand import Demand
 from marketplace.client.services.folder import (
     KeptElsewhere,
     NoSuchService,
@@ -23,7 +24,7 @@ from marketplace.domain.work.parts import FileIn
 from marketplace.domain.work.service import Health, Scale, ServiceSpec
 from tests.fakes import spec
 
-SERVICE = ServiceSpec("web", 8000, "public", Scale(0, 3, 4), Health("/x"), most_per_hour=7)
+SERVICE = ServiceSpec("web", 8000, "public", Scale(0, 3, 4, predict=90), Health("/x"), most_per_hour=7)
 REPLICA = Replica("job_1", "abc", Stage.DRAINING, 1, 2, 3, 4, 5, "provider", "replaced")
 
 
@@ -47,8 +48,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     folder.end()
     assert not folder.wanted().up and folder.wanted().job == read.job
     assert folder.standing() == Standing()
-    folder.stand(Standing("abc", (REPLICA,), "said", 9))
-    assert folder.standing() == Standing("abc", (REPLICA,), "said", 9)
+    standing = Standing("abc", (REPLICA,), "said", 9, (4_000, 5_000), "more")
+    folder.stand(standing)
+    assert folder.standing() == standing
+    assert folder.demand() is None
+    folder.remember(Demand(5_000, 25_000, [1, 2, 3]))
+    assert folder.demand() == Demand(5_000, 25_000, [1, 2, 3])
     assert [one.name for one in ServiceFolder.all(tmp_path)] == ["web"]
     folder.forget()
     with pytest.raises(NoSuchService):
