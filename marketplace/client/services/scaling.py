@@ -85,7 +85,7 @@ class Ahead:
             return waiting
         # Demand that nobody foresaw is answered all the same, if not to its highest spike.
         needed = -(-max(enough, self.demand.now, min(under_way, 1)) // scale.per_replica)
-        return _within(scale, self._needed.of(needed, now, self.start_ms))
+        return _within(scale, self._needed.of(needed, now, scale.down_after_ms))
 
     def says(self) -> str:
         """For whoever looks at the service."""

@@ -237,3 +237,38 @@ def test_a_keeper_that_was_killed_is_followed_by_another(tmp_path: Path) -> None
         assert not folder.path.exists()
 
     story(tmp_path, told)
+
+
+def test_one_that_is_scaled_ahead_of_demand_says_what_it_expects(tmp_path: Path) -> None:
+    """From what it saw itself, and from what the keeper before it saw."""
+
+    async def told(world: World) -> None:
+        env = world.place.environment
+        scale = {"min": 1, "max": 2, "concurrency": 1, "down_after": "5s", "predict": 90}
+        file = service_file(world.folder, world.place.image, "here", scale=scale)
+
+        async def says() -> str | None:
+            shown = await tally("service", "show", "web", env=env)
+            said = [line for line in shown.out if line.startswith("forecast: ")]
+            return said[0] if said and "are enough for the next" in said[0] else None
+
+        async with command("service", "up", file, "--yes", env=env) as keeper:
+            await serving(world, 1)
+            visitors = Visitors(await address(world), count=2)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(visitors.run)
+                print(await until_true(says, "a forecast"))
+                visitors.over = True
+            assert not visitors.failed("GET"), visitors.broken
+            keeper.process.terminate()
+            assert await keeper.ended() == 0, str(keeper)
+        known = ServiceFolder(world.place.home / "consumer", "web").demand()
+        assert known is not None and len(known.peaks) >= 10
+        async with command("service", "up", file, "--yes", env=env) as keeper:
+            await keeper.until(lambda it: any(line.startswith("web http") for line in it.out))
+            print(await until_true(says, "what the one before saw"))
+            done = await tally("service", "down", "web", env=env)
+            assert done.process.returncode == 0, str(done)
+            assert await keeper.ended() == 0, str(keeper)
+
+    story(tmp_path, told)

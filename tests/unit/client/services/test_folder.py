@@ -24,7 +24,9 @@ from marketplace.domain.work.parts import FileIn
 from marketplace.domain.work.service import Health, Scale, ServiceSpec
 from tests.fakes import spec
 
-SERVICE = ServiceSpec("web", 8000, "public", Scale(0, 3, 4, predict=90), Health("/x"), most_per_hour=7)
+SERVICE = ServiceSpec(
+    "web", 8000, "public", Scale(0, 3, 4, predict=90), Health("/x"), most_per_hour=7
+)
 REPLICA = Replica("job_1", "abc", Stage.DRAINING, 1, 2, 3, 4, 5, "provider", "replaced")
 
 

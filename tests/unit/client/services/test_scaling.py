@@ -191,6 +191,10 @@ def test_what_was_seen_outlasts_the_keeper_that_saw_it(tmp_path: Path) -> None:
     assert after.wanted(Scale(1, 4, 4), 5, BEGIN + 202_000) == 2 and after.forecast == ""
 
 
+def nothing(name: str) -> None:
+    """No module is found."""
+
+
 def test_without_the_library_demand_is_waited_for_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +204,6 @@ def test_without_the_library_demand_is_waited_for_and_that_is_said(
     scaling = Scaling(folder)
     scaling.posted("job_1", BEGIN)
     scaling.saw([replica("job_1", Stage.SERVING)], BEGIN + 9_000)
-    monkeypatch.setattr(forecast, "find_spec", lambda _: None)  # pyright: ignore
+    monkeypatch.setattr(forecast, "find_spec", nothing)
     assert scaling.wanted(SCALE, 9, BEGIN + 10_000) == 3
     assert "service.scale.predict needs scikit-learn" in scaling.forecast
