@@ -20,7 +20,7 @@ from marketplace.client.jobs import jobfiles
 from marketplace.client.net.answers import JobQuoteAnswer
 from marketplace.client.sdk.market import Market
 from marketplace.client.services.folder import KeptElsewhere, ServiceFolder, Wanted
-from marketplace.client.services.forecast import want_library
+from marketplace.client.services.forecast import load_library
 from marketplace.client.services.keeper import Keeper
 from marketplace.client.services.stage import Stage
 from marketplace.domain.errors import Malformed, Refusal
@@ -44,7 +44,7 @@ async def up(where: Where, file: Path, changes: Sequence[str], yes: bool) -> int
     """Keep the service of *file*, or hand it to whoever keeps it; the exit code."""
     loaded, service = jobfiles.load_service(file, [jobfiles.setting(one) for one in changes])
     if service.scale.predict:
-        want_library()
+        await anyio.to_thread.run_sync(load_library)
     folder = ServiceFolder(where.home, service.name)
     if folder.is_there:
         known = folder.wanted()

@@ -11,6 +11,7 @@ worse than waiting for demand, by the loss for just that purpose (the pinball lo
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -44,6 +45,14 @@ def want_library() -> None:
     """:class:`ForecastMissing`."""
     if find_spec("sklearn") is None:
         raise ForecastMissing("service.scale.predict needs scikit-learn, which is not installed")
+
+
+def load_library() -> None:
+    """It takes a second or two, in which a process that pays had better do other things as well;
+    :class:`ForecastMissing`.
+    """
+    want_library()
+    importlib.import_module("sklearn.linear_model")
 
 
 class Forecast:

@@ -92,10 +92,12 @@ class Ahead:
         enough, checked = self.forecast.enough, self.forecast.checked
         if enough is None:
             return f"too little was seen for a forecast yet ({checked} were checked)"
-        said = f"{enough} requests at once are enough for the next {self.start_ms // 1000} s"
-        said += f", as a forecast has it that was to be so {self.forecast.per_cent} of 100 times"
+        said = (
+            f"{enough} requests at once will be enough for the next {self.start_ms // 1000} s, in "
+            f"{self.forecast.per_cent} of 100 times"
+        )
         if not self.forecast.trusted:
-            return f"{said}; lately it did worse than waiting for demand, and is not used"
+            return f"{said}; lately waiting for demand would have done better, so it is not used"
         return said
 
 

@@ -250,7 +250,7 @@ def test_one_that_is_scaled_ahead_of_demand_says_what_it_expects(tmp_path: Path)
         async def says() -> str | None:
             shown = await tally("service", "show", "web", env=env)
             said = [line for line in shown.out if line.startswith("forecast: ")]
-            return said[0] if said and "are enough for the next" in said[0] else None
+            return said[0] if said and "will be enough for the next" in said[0] else None
 
         async with command("service", "up", file, "--yes", env=env) as keeper:
             await serving(world, 1)

@@ -179,12 +179,12 @@ def test_what_was_seen_outlasts_the_keeper_that_saw_it(tmp_path: Path) -> None:
     assert scaling.starts_ms == (10_000,), "the one that never served has no say"
     for at in range(40):
         scaling.wanted(scale, 5, BEGIN + at * 5_000)
-    assert scaling.forecast.startswith("5 requests at once are enough for the next 10 s")
+    assert scaling.forecast.startswith("5 requests at once will be enough for the next 10 s")
 
     folder.stand(Standing("new", starts_ms=scaling.starts_ms))
     after = Scaling(folder)
     assert after.wanted(scale, 5, BEGIN + 200_000) == 2
-    assert after.forecast.startswith("5 requests at once are enough for the next 10 s")
+    assert after.forecast.startswith("5 requests at once will be enough for the next 10 s")
     # Another scale, or replicas that start more slowly: it learns anew from the same demand.
     slow = Scale(1, 4, 4, 10_000, 99)
     assert after.wanted(slow, 5, BEGIN + 201_000) == 2 and "99 of 100" in after.forecast
