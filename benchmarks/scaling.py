@@ -26,6 +26,7 @@ from marketplace.client.services.scaling import Ahead, Scaler
 from marketplace.domain.work.service import Scale
 
 SIZES: Final = (1.25, 1.0, 0.8, 0.6)  # `concurrency`, of what a replica bears at full speed
+KNOWING: Final = (2.5, 2.0, 1.6, 1.25, 1.0)  # SIZES of one who knows when that is enough
 STAYS: Final = (1, 2, 5, 10, 20)  # `down_after`, of what a start needs
 SURE: Final = (50, 80, 90, 95, 98)  # `predict`
 EPOCH_MS: Final = 1_700_000_000_000
@@ -98,7 +99,7 @@ def settings(replay: Replay, quick: bool = False) -> Iterator[Setting]:
         for stay in stays[:3]:
             for one in sure:
                 yield Setting("predictive", size, stay, one)
-    for size in sizes[:3]:
+    for size in KNOWING:
         yield Setting("oracle", size)
     work = sum(one.work_ms for one in replay.requests) / replay.requests[-1].at_ms
     needed = max(1, round(work / replay.per_replica))
