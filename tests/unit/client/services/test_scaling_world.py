@@ -91,7 +91,7 @@ def test_the_command_replays_a_trace_of_ones_own(
 
 
 @pytest.mark.prove
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_ahead_of_demand_is_no_dearer_than_waiting_for_it() -> None:
     """At every goal, over the settings that a user has; the traces of docs/scaling.md that are not
     ours to ship are `tally bench scaling`'s.
