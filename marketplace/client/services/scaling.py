@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
+import structlog
+
 from marketplace.client.services.core import STARTS, Replica
 from marketplace.client.services.demand import Demand, stretch_ms
 from marketplace.client.services.folder import ServiceFolder
 from marketplace.client.services.forecast import Forecast, ForecastMissing
 from marketplace.client.services.stage import Stage
+from marketplace.domain.errors import Malformed
 from marketplace.domain.work.service import Scale
 
+log = structlog.get_logger("tally.service")
 STARTS_KNOWN: Final = 9  # of the last replicas: their median is what the next one is taken to need
 NO_START: Final = "a forecast begins once a first replica has shown how long one needs to start"
 
@@ -148,12 +152,20 @@ class Scaling:
         start_ms = int(median(self.starts_ms))
         known = self._ahead
         if known is None or not known.suits(scale, start_ms):
-            demand = known.demand if known is not None else self._folder.demand()
+            demand = known.demand if known is not None else self._remembered()
             self._ahead = Ahead(
                 scale, demand or Demand(stretch_ms(start_ms)), start_ms, self._waiting
             )
         assert self._ahead is not None
         return self._ahead
+
+    def _remembered(self) -> Demand | None:
+        try:
+            return self._folder.demand()
+        except Malformed as damaged:
+            # It is learned anew, and written over: a service is not left alone for that.
+            log.warning("service.demand", why=damaged.line())
+            return None
 
 
 def _within(scale: Scale, count: int) -> int:

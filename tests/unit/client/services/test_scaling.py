@@ -191,6 +191,18 @@ def test_what_was_seen_outlasts_the_keeper_that_saw_it(tmp_path: Path) -> None:
     assert after.wanted(Scale(1, 4, 4), 5, BEGIN + 202_000) == 2 and after.forecast == ""
 
 
+def test_a_damaged_memory_is_written_over_and_stops_nobody(tmp_path: Path) -> None:
+    folder = ServiceFolder(tmp_path, "web")
+    folder.path.mkdir(parents=True)
+    (folder.path / "demand.json").write_text("{")
+    folder.stand(Standing(starts_ms=(9_000,)))
+    scaling = Scaling(folder)
+    for at in range(3):
+        assert scaling.wanted(SCALE, 9, BEGIN + at * 5_000) == 3
+    known = folder.demand()
+    assert known is not None and known.peaks == [9, 9]
+
+
 def nothing(name: str) -> None:
     """No module is found."""
 
