@@ -84,12 +84,15 @@ class Ahead:
         for peak in self.demand.note(seen, now):
             self.forecast.learn(peak)
         waiting = self._waiting.wanted(scale, under_way, now)
-        enough = self.forecast.enough
-        if enough is None or not self.forecast.trusted:
-            return waiting
+        enough = self.forecast.enough if self.forecast.trusted else None
         # Demand that nobody foresaw is answered all the same, if not to its highest spike.
-        needed = -(-max(enough, self.demand.now, min(under_way, 1)) // scale.per_replica)
-        return _within(scale, self._needed.of(needed, now, scale.down_after_ms))
+        bear = under_way if enough is None else max(enough, self.demand.now, min(under_way, 1))
+        needed = self._needed.of(-(-bear // scale.per_replica), now, scale.down_after_ms)
+        return waiting if enough is None else _within(scale, needed)
+
+    def follow(self, before: Ahead) -> None:
+        """What *before* wanted in the last while is not wanted less for learning anew."""
+        self._needed = before._needed
 
     def says(self) -> str:
         """For whoever looks at the service."""
@@ -153,11 +156,11 @@ class Scaling:
         known = self._ahead
         if known is None or not known.suits(scale, start_ms):
             demand = known.demand if known is not None else self._remembered()
-            self._ahead = Ahead(
-                scale, demand or Demand(stretch_ms(start_ms)), start_ms, self._waiting
-            )
-        assert self._ahead is not None
-        return self._ahead
+            made = Ahead(scale, demand or Demand(stretch_ms(start_ms)), start_ms, self._waiting)
+            if known is not None:
+                made.follow(known)
+            self._ahead = known = made
+        return known
 
     def _remembered(self) -> Demand | None:
         try:

@@ -128,6 +128,18 @@ def test_the_first_request_of_a_night_is_answered_at_once() -> None:
     assert ahead.wanted(SCALE, 1, BEGIN + 1_000) == 1
 
 
+def test_fewer_are_wanted_only_after_a_while_also_once_a_forecast_is_believed() -> None:
+    ahead = ahead_of([4] * 200, start_ms=MINUTE)
+    busy = [4] * CHECKED + [40] + [4] * 10
+    wanted, believed = list[int](), list[bool]()
+    for minute, under_way in enumerate(busy):
+        wanted.append(ahead.wanted(SCALE, under_way, BEGIN + minute * MINUTE))
+        believed.append(ahead.forecast.trusted)
+    assert not believed[CHECKED - 1] and believed[CHECKED + 1], "it begins just after the rush"
+    assert wanted[CHECKED:][:3] == [10, 10, 10], "two minutes are two minutes"
+    assert wanted[-1] < 5
+
+
 # ---- whatever it hears --------------------------------------------------------------------------
 
 
