@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -146,9 +146,10 @@ class World:
         while at < len(requests) or (self._under_way() and now < last + patience):
             then = now + tick
             while at < len(requests) and requests[at].at_ms < then:
-                self._arrives(at)
+                if not self._send(at, requests[at].at_ms):
+                    self.held.append(at)
                 at += 1
-            self._advance(then)
+            self._advance(self.workers.values(), then)
             if self.replay.counted_ms <= then <= last + tick:
                 self.cost_ms += tick * len(self.workers)
             now = then
@@ -160,22 +161,19 @@ class World:
     def _under_way(self) -> int:
         return len(self.held) + sum(len(one.under_way) for one in self.workers.values())
 
-    def _arrives(self, which: int) -> None:
+    def _send(self, which: int, now: int) -> bool:
+        """To the replica with the fewest under way; False: none serves."""
         ready = [one for one in self.workers.values() if one.serving]
-        now = self.replay.requests[which].at_ms
         if not ready:
-            self.held.append(which)
-            return
-        done: list[tuple[float, int]] = []
-        for one in ready:
-            one.advance(now, done)
-        self._answered(done)
+            return False
+        self._advance(ready, now)
         least = min(ready, key=lambda one: len(one.under_way))
         least.take(which, self.replay.requests[which].work_ms)
+        return True
 
-    def _advance(self, now: int) -> None:
+    def _advance(self, workers: Iterable[_Worker], now: int) -> None:
         done: list[tuple[float, int]] = []
-        for one in self.workers.values():
+        for one in workers:
             one.advance(now, done)
         self._answered(done)
 
@@ -211,18 +209,10 @@ class World:
                     self.workers[job].ended = True
                 case _:
                     self.workers.pop(step.job, None)
-        while self.held and any(one.serving for one in self.workers.values()):
-            self._resumed(self.held.popleft(), now)
+        while self.held and self._send(self.held[0], now):
+            self.held.popleft()
         for name in [name for name, one in self.workers.items() if one.ended]:
             self.workers[name].serving = False
-
-    def _resumed(self, which: int, now: int) -> None:
-        ready = [one for one in self.workers.values() if one.serving]
-        done: list[tuple[float, int]] = []
-        for one in ready:
-            one.advance(now, done)
-        least = min(ready, key=lambda one: len(one.under_way))
-        least.take(which, self.replay.requests[which].work_ms)
 
     def _agreed(self, now: int) -> None:
         self.agreed_ms = None
