@@ -17,6 +17,7 @@ from adapter.host.clock import Clock, HostClock
 from adapter.runtime.confinement import ProcessConfig
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.door import connect
+from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.process import ProcessRuntime
 from adapter.simulate.cuda import simulated_wiper
@@ -81,7 +82,7 @@ class Scrubber:
                 _log.error("quarantined", device=uuid, cause=failed.message)
 
 
-def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
+def runtimes(config: Config, adapter: str, market: MarketImages) -> dict[str, Runtime]:
     """What runs workloads here, by name: what the owner said, never less for want of it.
 
     A Docker that does not answer is a fault: whoever supervises the adapter starts it again until
@@ -96,7 +97,8 @@ def runtimes(config: Config, adapter: str) -> dict[str, Runtime]:
                 folder, adapter, config.docker_host, config.limits.images,
                 image_mib=config.limits.image_mib,
                 gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
-            )
+            ),
+            market=market,
         )  # fmt: skip
     if config.runtime in ("process", "both"):
         process = ProcessRuntime(

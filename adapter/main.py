@@ -38,6 +38,7 @@ from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
 from adapter.offering import fee_address, make_offer, payout_address
+from adapter.runtime.docker.market_images import MarketImages
 from marketplace import disk
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
@@ -148,7 +149,8 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     payout = payout_address(config, keys, magic)
     hands = await anyio.to_thread.run_sync(devices, config)
     await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
-    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16])
+    registry = MarketImages(config.market, keys.meter, hands.clock.wall_ms)
+    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16], registry)
     inventory = Inventory(
         hands.nvml,
         config.folder,

@@ -190,8 +190,12 @@ class Runtime(Protocol):
         """``docker`` or ``process``."""
         ...
 
-    async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
-        """Make *image* (a digest) present and check it against the allow-list; its image id."""
+    async def prepare(
+        self, image: str, progress: Callable[[Progress], None], lease: str = ""
+    ) -> str:
+        """Make *image* (a digest) present and check it against the allow-list; its image id.
+        *lease*: for which it is pulled, where its registry asks.
+        """
         ...
 
     async def start(self, spec: WorkloadSpec) -> Handle:

@@ -192,7 +192,7 @@ class Reconciler:
         async with anyio.create_task_group() as group:
             group.start_soon(tell)
             try:
-                await runtime.prepare(lease.job.image, note)
+                await runtime.prepare(lease.job.image, note, lease.id)
             except (Fault, Refusal) as error:
                 failed = error  # raised below, outside the group, as itself
             group.cancel_scope.cancel()

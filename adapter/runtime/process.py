@@ -97,7 +97,9 @@ class ProcessRuntime:
 
         return await in_thread(what, guarded, deadline_s or self.config.deadline_s)
 
-    async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
+    async def prepare(
+        self, image: str, progress: Callable[[Progress], None], lease: str = ""
+    ) -> str:
         """Nothing to fetch: programs are the host's, or come as files.  Refuses an image."""
         if image:
             raise RuntimeRefused("the process runtime runs no images")

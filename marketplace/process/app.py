@@ -16,6 +16,7 @@ from marketplace.api.routes import (
     account,
     channels,
     gangs,
+    images,
     jobfiles,
     jobs,
     leases,
@@ -63,7 +64,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     app.include_router(public.health)  # whoever probes may add to the address what he likes
     for router in (
         public.router, account.router, spend.router, jobs.router, jobfiles.router, leases.router,
-        gangs.router, ports.names, ports.router, services.router,
+        gangs.router, images.router, ports.names, ports.router, services.router,
         channels.router, routing.router,
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])

@@ -57,6 +57,7 @@ from marketplace.process.routing import Route
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener, raise_file_limit
 from marketplace.process.webhooks import Deliverer
+from marketplace.registry.tokens import TokenKey
 from marketplace.store.database import Database
 from marketplace.store.listen import listen
 from marketplace.store.migrate import migrate
@@ -129,6 +130,8 @@ def assemble(config: Config) -> Running:
     market.providers, market.payers = hub, payers
     parts = Parts(market, adapters, blobs, hub, payers)
     parts.mainnet = settings.magic == MAINNET
+    if settings.registry and config.hook_key:
+        parts.registry_key = TokenKey(config.hook_key)
 
     def told(topics: list[str], sent: list[Sent]) -> None:
         market.bus.tell(topics)

@@ -11,32 +11,46 @@ from adapter.core import registries
 from adapter.core.workload import ImageRefused, Progress
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.manifest import require_whole
+from adapter.runtime.docker.market_images import Login
 from adapter.runtime.docker.pull import pull
 
 
-def require_allowed(config: DockerConfig, image: str) -> None:
-    """:class:`ImageRefused` if the owner does not allow *image*."""
+def require_allowed(config: DockerConfig, image: str, *, ours: bool = False) -> None:
+    """:class:`ImageRefused` if the owner does not allow *image*. *ours*: it is of the market's
+    registry, from which images are taken unless the owner's list says otherwise.
+    """
     if image.startswith("sha256:"):
         if not config.local:
             raise ImageRefused("this offer takes no image that is only on the host")
     else:
-        why = registries.refused(image, config.allow)
+        why = "" if ours and not config.allow else registries.refused(image, config.allow)
         if why:
             raise ImageRefused(why, image=image.partition("@")[0])
 
 
-def bring(client: Any, image: str, most_mib: int, progress: Callable[[Progress], None]) -> str:
+def bring(
+    client: Any,
+    image: str,
+    most_mib: int,
+    progress: Callable[[Progress], None],
+    login: Login | None = None,
+) -> str:
     """The id of *image*, which is on the host then: pulled unless it is there.
 
-    *most_mib*: what pulling may take of the disk. :class:`ImageRefused` by its manifests.
+    *most_mib*: what pulling may take of the disk. :class:`ImageRefused` by its manifests. *login*:
+    for the market's registry, which is asked also when the image is here: another account's lease
+    may have brought it.
     """
+    if login is not None:
+        require_whole(client, image, login)
     try:
         found = client.images.get(image)
     except docker.errors.ImageNotFound:
         if image.startswith("sha256:"):
             raise
-        require_whole(client, image)
-        pull(client, image, most_mib, progress)
+        if login is None:
+            require_whole(client, image)
+        pull(client, image, most_mib, progress, login=login)
         found = client.images.get(image)
     progress(Progress(1, 1, "ready"))
     return str(found.id)

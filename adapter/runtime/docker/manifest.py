@@ -23,6 +23,7 @@ import structlog
 
 from adapter.core.registries import registry_of
 from adapter.core.workload import ImageRefused
+from adapter.runtime.docker.market_images import Login
 from adapter.runtime.docker.pull import not_had
 
 _log = structlog.get_logger("adapter.images")
@@ -56,16 +57,16 @@ class ImageForeign(ImageRefused):
     remedy = "push the image with every layer on its registry: no URLs and no foreign layers in it"
 
 
-def require_whole(client: Any, image: str) -> None:
+def require_whole(client: Any, image: str, login: Login | None = None) -> None:
     """:class:`ImageForeign` if *image* (by digest) may lead a daemon elsewhere than to its
     registry; :class:`ImageRefused` if its manifests cannot be read there. *client*: docker-py's,
-    for what its daemon knows of registries and its owner's login.
+    for what its daemon knows of registries and its owner's login, unless there is another *login*.
     """
     info = cast("Mapping[str, Any]", client.info())
     repository, _, digest = image.partition("@")
     ours = _MACHINES.get(str(info.get("Architecture")), set[str]())
     try:
-        with _Registry(info, repository, _login(client, repository)) as registry:
+        with _Registry(info, repository, login or _login(client, repository)) as registry:
             pending, seen = [digest], set[str]()
             while pending:
                 digest = pending.pop()
@@ -164,7 +165,7 @@ def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
 # ---- the registry --------------------------------------------------------------------------------
 
 
-def _login(client: Any, repository: str) -> tuple[str, str] | None:
+def _login(client: Any, repository: str) -> Login | None:
     """The owner's ``docker login`` there, as a pull would send it."""
     registry = registry_of(repository)
     known = cast(
@@ -173,15 +174,13 @@ def _login(client: Any, repository: str) -> tuple[str, str] | None:
         or {},
     )
     name, word = known.get("username"), known.get("password")
-    return (name, word) if name and word else None
+    return Login(name, word) if name and word else None
 
 
 class _Registry:
     """Documents by digest from where the daemon would have them: its mirrors, then the registry."""
 
-    def __init__(
-        self, info: Mapping[str, Any], repository: str, login: tuple[str, str] | None
-    ) -> None:
+    def __init__(self, info: Mapping[str, Any], repository: str, login: Login | None) -> None:
         registry = registry_of(repository)
         first, _, rest = repository.partition("/")
         self._path = rest if first.lower() == registry else repository
@@ -239,7 +238,7 @@ class _Registry:
         if answer.status_code == _UNAUTHORIZED:
             how = answer.headers.get("WWW-Authenticate", "")
             if how.lower().startswith("basic") and self._login:
-                basic = httpx.BasicAuth(*self._login)
+                basic = httpx.BasicAuth(self._login.user, self._login.password)
                 answer, raw = self._read(url, auth=basic)
             else:
                 bearer = {"Authorization": f"Bearer {self._token(how)}"}
@@ -252,7 +251,7 @@ class _Registry:
         query = {"scope": f"repository:{self._path}:pull"}
         if "service" in asked:
             query["service"] = asked["service"]
-        basic = httpx.BasicAuth(*self._login) if self._login else None
+        basic = httpx.BasicAuth(self._login.user, self._login.password) if self._login else None
         answer, raw = self._read(asked["realm"], params=query, auth=basic)
         answer.raise_for_status()
         found = _map(json.loads(raw))

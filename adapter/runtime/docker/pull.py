@@ -15,6 +15,7 @@ import docker.errors
 import structlog
 
 from adapter.core.workload import ImageRefused, Progress
+from adapter.runtime.docker.market_images import Login
 
 _log = structlog.get_logger("adapter.images")
 _MIB: Final = 1 << 20
@@ -28,6 +29,7 @@ def pull(
     most_mib: int,
     progress: Callable[[Progress], None],
     free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+    login: Login | None = None,
 ) -> None:
     """Pull *image* (by digest). :class:`ImageRefused` if it cannot be had, or would take more than
     *most_mib* MiB, packed or unpacked, or the last of the disk; what was pulled until then is
@@ -39,7 +41,10 @@ def pull(
     layers: dict[str, tuple[int, int]] = {}
     repository, _, digest = image.partition("@")
     try:
-        events = client.api.pull(repository, tag=digest, stream=True, decode=True)
+        known = {"username": login.user, "password": login.password} if login else None
+        events = client.api.pull(
+            repository, tag=digest, stream=True, decode=True, auth_config=known
+        )
         for event in events:
             if "error" in event:
                 _log.warning("image not pulled", image=image, cause=str(event["error"])[:300])
@@ -67,5 +72,7 @@ def not_had(image: str) -> ImageRefused:
     """What a tenant hears of a registry that does not give an image; the cause is in the owner's
     log.
     """
-    registry_says = "its registry does not give it to this host: is it public, is the digest right?"
+    registry_says = (
+        "its registry does not give it to this host: is it public or yours, is the digest right?"
+    )
     return ImageRefused(f"{image}: {registry_says}", image=image)

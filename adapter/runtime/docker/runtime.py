@@ -42,6 +42,7 @@ from adapter.runtime.docker.door import address, connect, map_docker
 from adapter.runtime.docker.images import bring, require_allowed
 from adapter.runtime.docker.inside import DockerTerminal
 from adapter.runtime.docker.logs import copy_new
+from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.outages import Outages
 from adapter.runtime.docker.stamps import milliseconds
 from adapter.runtime.egress import Firewall, bridge_name, resolve
@@ -76,6 +77,7 @@ class DockerRuntime:
     firewall: Firewall = field(default_factory=Firewall)
     cgroups: Cgroups = field(default_factory=Cgroups)
     client: Any = None
+    market: MarketImages | None = None  # the market's own registry; none: its images are others'
 
     def __post_init__(self) -> None:
         self._logs = LogStore(self.config.state)
@@ -97,10 +99,14 @@ class DockerRuntime:
 
         return await in_thread(what, guarded, deadline_s or self.config.deadline_s)
 
-    async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
+    async def prepare(
+        self, image: str, progress: Callable[[Progress], None], lease: str = ""
+    ) -> str:
         """Pull *image* unless it is there; check it against the allow-list, and its manifests."""
         return await self._run(
-            f"image {image}", lambda: self._prepare(image, progress), self.config.pull_deadline_s
+            f"image {image}",
+            lambda: self._prepare(image, progress, lease),
+            self.config.pull_deadline_s,
         )
 
     async def start(self, spec: WorkloadSpec) -> Handle:
@@ -180,9 +186,10 @@ class DockerRuntime:
                 self.client = connect(self.config.host, int(self.config.deadline_s))
             return self.client
 
-    def _prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
-        require_allowed(self.config, image)
-        return bring(self._docker(), image, self.config.image_mib, progress)
+    def _prepare(self, image: str, progress: Callable[[Progress], None], lease: str) -> str:
+        login = self.market.login(image, lease) if self.market is not None else None
+        require_allowed(self.config, image, ours=login is not None)
+        return bring(self._docker(), image, self.config.image_mib, progress, login)
 
     # -- start -------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from marketplace.market.accounts.access import Caller
 from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.context import Market
 from marketplace.market.leases.adapters import Adapters
+from marketplace.registry.tokens import TokenKey
 
 bearer = HTTPBearer(
     auto_error=False, description="A sign-in token (POST /v1/auth/verify) or an API key"
@@ -40,6 +41,7 @@ class Parts:
         settings = market.settings
         self.addresses = Addresses(settings.open_per_address, settings.requests_per_minute)
         self.public_url = ""
+        self.registry_key: TokenKey | None = None  # of the registry's tokens; none: no registry
         self.mainnet = False
         self.ready = False
         self.network_known = True

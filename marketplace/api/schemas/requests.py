@@ -209,6 +209,12 @@ class LinkBody(Body):
     )
 
 
+class ImageBody(Body):
+    """Who may pull an image."""
+
+    public: bool = Field(description="anybody; else the account, and the providers of its leases")
+
+
 class ServiceBody(Body):
     """How a service is met."""
 

@@ -8,10 +8,8 @@ its passphrase lies beside its keys, which guard nothing of worth. Real networks
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +30,7 @@ from marketplace.chain.encoding.address import to_text
 from marketplace.chain.node.blockfrost import connect
 from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.cli.embedded.containers import remove_leftovers
+from marketplace.cli.embedded.ports import is_free, keep_port, port_of
 from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.cli.shared.refusals import PortTaken
 from marketplace.client.jobs.sessions import Program
@@ -73,6 +72,7 @@ class Embedded:
     like_preprod: bool = False
     allowance: str = ""
     routes: bool = False
+    registry: int = 0  # port of a registry of images; 0: none
     image: str = PROCESS_ONLY
     sessions: tuple[Program, ...] = ()
     session_images: dict[str, str] = field(default_factory=dict[str, str])
@@ -117,7 +117,7 @@ class Embedded:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise AlreadyRunning(f"{self.home} is being served already") from error
-        for port in (self.port, self.devnet_port):
+        for port in (self.port, self.devnet_port, self.registry):
             if not is_free(port):
                 raise PortTaken(
                     f"port {port} of this machine is taken; the devnet's is set by --devnet-port"
@@ -172,10 +172,10 @@ class Embedded:
 
     async def _start_listening(self, name: str, asked: int, made: Callable[[int], Part]) -> Part:
         """Start what *made* gives for a port; from then on that port is the part's."""
-        part = made(asked or self._port_of(name))
+        part = made(asked or port_of(self.home, name))
         await part.start()
         port = int(str(part.ready["url"]).split("://")[1].split("/")[0].rsplit(":", 1)[1])
-        self._keep_port(name, port)
+        keep_port(self.home, name, port)
         return made(port)  # if it dies, it is started again where the others look for it
 
     async def fund(self, consumer: int = 0) -> None:
@@ -247,12 +247,22 @@ class Embedded:
 
     def _market(self, port: int) -> Part:
         routes = ("--route", str(self.home / "market" / "route")) if self.routes else ()
+        registry = ("--registry", f"127.0.0.1:{self.registry}") if self.registry else ()
         return self.part(
             "market", "market", "serve", "--home", str(self.home / "market"), "--port", str(port),
             "--chain-url", self.chain_url, "--public-chain-url", self.chain_url,
             "--resume-window", self.resume_window, "--settle-every", "10s",
-            "--loopback-hooks", *routes,
+            "--loopback-hooks", *routes, *registry,
         )  # fmt: skip
+
+    async def start_registry(self) -> Part:
+        """The market's registry of images."""
+        part = self.part(
+            "registry", "market", "registry", "--market", self.market_url, "--root",
+            str(self.home / "registry"), "--port", str(self.registry),
+        )  # fmt: skip
+        await part.start()
+        return part
 
     async def start_adapter(
         self, name: str = "adapter", market: str = "", chain_url: str = ""
@@ -364,19 +374,6 @@ class Embedded:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    def _ports(self) -> dict[str, int]:
-        path = self.home / "ports.json"
-        return dict(json.loads(path.read_text())) if path.exists() else {}
-
-    def _port_of(self, name: str) -> int:
-        """The port that *name* had, or 0 if it had none or somebody took it."""
-        had = self._ports().get(name, 0)
-        return had if is_free(had) else 0
-
-    def _keep_port(self, name: str, port: int) -> None:
-        ports = self._ports() | {name: port}
-        (self.home / "ports.json").write_text(json.dumps(ports))
-
     async def stop(self) -> None:
         """Everything, the devnet last; then another process may serve this home."""
         for name in sorted(self.parts, key=lambda n: (n == "devnet", n == "market")):
@@ -384,14 +381,3 @@ class Embedded:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-
-def is_free(port: int) -> bool:
-    """Whether a part may listen on *port* of loopback; 0 is always free."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -101,6 +101,10 @@ def up(
     apps: Annotated[
         bool, typer.Option("--apps", help="Gradio from PyPI as an image, for `tally app`.")
     ] = False,
+    registry: Annotated[
+        int,
+        typer.Option(min=0, max=65_535, help="A registry of images at this port; 0: none."),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line when ready.")] = False,
 ) -> None:
     """Serve until Ctrl-C; started again, it still knows its offers, jobs, channels and chain."""
@@ -113,6 +117,7 @@ def up(
         like_preprod=like_preprod,
         routes=True,
         sessions=(*(NOTEBOOK,) * notebooks, *(APP,) * apps),
+        registry=registry,
     )
     anyio.run(_up, place, as_json)
 
@@ -158,6 +163,8 @@ async def start(place: Embedded, purse: int, say: Callable[[str], None] = lambda
         tasks.start_soon(place.fund_adapter)
         say("the market and its console")
         await place.start_market()
+        if place.registry:
+            tasks.start_soon(place.start_registry)
         say("purse, channel scripts and the job image")
     say("a provider's adapter")
     await place.start_adapter()

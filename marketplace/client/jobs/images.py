@@ -50,9 +50,15 @@ def challenge(header: str) -> dict[str, str]:
 
 
 async def digest_of(
-    image: str, *, deadline_s: float = DEADLINE_S, transport: httpx.AsyncBaseTransport | None = None
+    image: str,
+    *,
+    token: str = "",
+    deadline_s: float = DEADLINE_S,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> str:
-    """The full name of *image* at the digest its registry gives now; :class:`ImageNotPinned`."""
+    """The full name of *image* at the digest its registry gives now; :class:`ImageNotPinned`.
+    *token*: for that registry; without one, as anybody.
+    """
     reference = Reference.parse(image)
     host = urlsplit(reference.manifest_url).netloc
     client = httpx.AsyncClient(
@@ -62,7 +68,7 @@ async def digest_of(
     try:
         with anyio.fail_after(deadline_s):
             async with client:
-                return reference.at(await _ask(client, reference, image))
+                return reference.at(await _ask(client, reference, image, token))
     except TimeoutError as error:
         raise ImageNotPinned(f"{image}: {host} gave no answer within {deadline_s:g} s") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -70,10 +76,12 @@ async def digest_of(
         raise ImageNotPinned(f"{image}: {host} cannot be asked: {why}") from error
 
 
-async def _ask(client: httpx.AsyncClient, reference: Reference, image: str) -> str:
+async def _ask(client: httpx.AsyncClient, reference: Reference, image: str, token: str) -> str:
     headers = {"Accept": _ACCEPT}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     answer = await client.head(reference.manifest_url, headers=headers)
-    if answer.status_code == _UNAUTHORIZED:
+    if answer.status_code == _UNAUTHORIZED and not token:
         token = await _token(client, reference, answer.headers.get("WWW-Authenticate", ""), image)
         headers["Authorization"] = f"Bearer {token}"
         answer = await client.head(reference.manifest_url, headers=headers)

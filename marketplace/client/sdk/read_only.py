@@ -45,6 +45,9 @@ DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
 MAINNET: Final = 764824073
 
 
+_OTHERS: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")  # no market's
+
+
 class PurseNeeded(Refusal):
     """This needs a key that signs and pays."""
 
@@ -209,6 +212,7 @@ class Reader:
         """*job* with its image's digest;
         :class:`~marketplace.client.jobs.images.ImageNotPinned`.
         """
+        from marketplace.client.images.registry import MarketRegistry
         from marketplace.client.jobs.images import ImageNotPinned, digest_of
         from marketplace.domain.work import image_names
 
@@ -218,7 +222,9 @@ class Reader:
         if (known := image_names.pinned(name)) is not None:
             return replace(job, spec=replace(spec, image=known))
         if not image_names.is_local(name):
-            return replace(job, spec=replace(spec, image=await digest_of(name)))
+            own = image_names.Reference.parse(name).host not in _OTHERS
+            token = await MarketRegistry(self.http).pull_token(name) if own else ""
+            return replace(job, spec=replace(spec, image=await digest_of(name, token=token)))
         digest = image_names.announced(name, await self.offers())
         if not digest:
             raise ImageNotPinned(f"{name}: no provider here announces this local image")

@@ -110,6 +110,13 @@ def is_local(image: str) -> bool:
     return Reference.parse(image).tag == LOCAL_TAG
 
 
+def registry_name(text: str) -> str:
+    """*text* as the part of a name before its first slash: ``host[:port]``; :class:`Malformed`."""
+    if Reference.parse(f"{text}/x").host != text:
+        raise Malformed(f"{text!r} is not the name of a registry: host:port, or a host with a dot")
+    return text
+
+
 def is_loopback(host: str) -> bool:
     """Whether *host*, with or without a port, is this machine."""
     return host.rpartition(":")[0] in _LOOPBACK or host in _LOOPBACK

@@ -78,6 +78,20 @@ class NoAppDomain(Refusal):
     remedy = "reach the port at /p/JOB/PORT/; the operator: see --apps-url"
 
 
+class NoRegistry(Refusal):
+    """This market keeps no images."""
+
+    code = "NO_REGISTRY"
+    remedy = "use another registry; the operator: see `tally market registry`"
+
+
+class ImagePrivate(Refusal):
+    """An image of the market's registry that the account may not pull."""
+
+    code = "IMAGE_PRIVATE"
+    remedy = "push it to your own account (`tally image push`), or ask its owner to make it public"
+
+
 class AppNotRunning(Fault):
     """A page may be to come: its job waits for a place or its start, or is paused."""
 

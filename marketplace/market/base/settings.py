@@ -31,6 +31,9 @@ class Settings:
     blob_limit: int = 64 << 20
     blob_quota: int = 4 << 30  # of one account's files together ...
     blob_quota_new: int = 512 << 20  # ... and of one that never paid
+    registry: str = ""  # host[:port]: the name of this market's registry of images; none
+    image_quota: int = 20 << 30  # of one account's images together ...
+    image_quota_new: int = 2 << 30  # ... and of one that never paid
     queued_jobs: int = 1_000  # of one account, waiting for a place
     quotes_new: int = 4  # open or not funded at once, of an account that never paid ...
     quotes_paying: int = 64  # ... and of one that did

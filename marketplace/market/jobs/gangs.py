@@ -21,7 +21,7 @@ from marketplace.domain.work.gang import GANG, GangState
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JOB
 from marketplace.domain.work.lease import EndReason
-from marketplace.market.accounts import priority, standing
+from marketplace.market.accounts import images, priority, standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import NothingMatches, NotOffered
 from marketplace.market.base.ports import Change
@@ -98,6 +98,7 @@ async def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
 async def post(market: Market, who: Caller, asked: Posting) -> str:
     """The new gang's id: all members are asked for, or nothing was. Refusals as for a job."""
     members = check(asked.spec)
+    await images.check(market, asked.spec.image, who.account)
     await priority.check(market, asked.spec, who.account)
     if len(asked.session_vks) != len(members):
         raise Malformed(f"a gang of {len(members)} needs as many session keys")

@@ -14,7 +14,7 @@ from marketplace.domain.units import most_owed
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JOB, JobState
 from marketplace.domain.work.lease import EndReason
-from marketplace.market.accounts import priority, standing
+from marketplace.market.accounts import images, priority, standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import (
     NothingMatches,
@@ -88,10 +88,11 @@ def check_shape(spec: JobSpec) -> None:
 async def post(market: Market, who: Caller, asked: Posting) -> Job:
     """A new job: matched and asked for at once where this process is the matcher.
 
-    NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, PriorityNotGranted,
-    TooManyQueued, PaymentOwed, UnpaidWait, TooManyQuotes, Conflict.
+    NothingMatches (with the reasons), OverBudget, Malformed, NotOffered, ImagePrivate,
+    PriorityNotGranted, TooManyQueued, PaymentOwed, UnpaidWait, TooManyQuotes, Conflict.
     """
     check_spec(asked.spec)
+    await images.check(market, asked.spec.image, who.account)
     await priority.check(market, asked.spec, who.account)
     await _may_wait(market, asked.spec, who.account)
     await fresh_keys(market, asked, who.account)

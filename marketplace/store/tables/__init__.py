@@ -14,6 +14,7 @@ from marketplace.store.tables.accounts import (
     ApiKeyRow,
     LoginRow,
     PortLinkRow,
+    PublicImageRow,
     StandingRow,
 )
 from marketplace.store.tables.hooks import DeliveryRow, HookRow
@@ -43,6 +44,7 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Account: AccountRow,
     records.Login: LoginRow,
     records.PortLink: PortLinkRow,
+    records.PublicImage: PublicImageRow,
     records.ApiKey: ApiKeyRow,
     records.OfferRecord: OfferRow,
     records.Job: JobRow,

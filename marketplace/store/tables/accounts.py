@@ -61,6 +61,15 @@ class PortLinkRow(SQLModel, table=True):
     expires_ms: int = as_big(index=True)
 
 
+class PublicImageRow(SQLModel, table=True):
+    """:class:`records.PublicImage`."""
+
+    __tablename__ = "public_images"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    repository: str = as_key()
+    account: str = Field(index=True)
+    created_ms: int = as_big()
+
+
 class StandingRow(SQLModel, table=True):
     """:class:`records.Standing`."""
 

@@ -118,7 +118,9 @@ class HostRuntime:
         except KeyError:
             raise WorkloadGone(f"no workload {handle.lease}") from None
 
-    async def prepare(self, image: str, progress: Callable[[Progress], None]) -> str:
+    async def prepare(
+        self, image: str, progress: Callable[[Progress], None], lease: str = ""
+    ) -> str:
         progress(Progress(1, 1))
         return image
 

@@ -18,6 +18,7 @@ from marketplace.chain.market_ledger import ChainLedger
 from marketplace.chain.node.blockfrost import connect
 from marketplace.chain.node.submit import FileLog
 from marketplace.cli.commands.market import operator as market_operator
+from marketplace.cli.commands.market import registry as registry_command
 from marketplace.cli.commands.market import router as router_command
 from marketplace.cli.commands.market.database import (
     HOOKS,
@@ -34,6 +35,7 @@ from marketplace.client.net.price_source import check
 from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
+from marketplace.domain.work.image_names import registry_name
 from marketplace.market.base.settings import Settings
 from marketplace.passphrase import PassphraseMissing, passphrase
 from marketplace.process.chain_supervisor import Connect
@@ -196,6 +198,14 @@ def serve_(
     end_share: EndShare = "0.06 ADA",
     end_budget: EndBudget = "5 ADA",
     price_url: PriceUrl = "",
+    registry: Annotated[
+        str,
+        typer.Option(
+            envvar="TALLY_REGISTRY",
+            help="The name of this market's registry of images, host[:port]: see `tally market"
+            " registry`.",
+        ),
+    ] = "",
     loopback_hooks: Annotated[
         bool, typer.Option(help="Webhooks may call this machine. Of a devnet's market alone.")
     ] = False,
@@ -216,6 +226,7 @@ def serve_(
             end_budget=parse_money(end_budget),
             hellos_per_minute=hellos_per_minute,
             loopback_hooks=loopback_hooks,
+            registry=registry_name(registry) if registry else "",
         )
         await serve(
             Config(
@@ -307,5 +318,6 @@ for _command in (
     market_operator.backup,
     market_operator.restore,
     router_command.router,
+    registry_command.registry,
 ):
     app.command()(_command)

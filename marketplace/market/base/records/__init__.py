@@ -5,7 +5,14 @@ after the insert). A record with a ``version`` is written by compare-and-set; on
 ever inserted, or replaced by a greater one. Money is lovelace, time ms, as everywhere.
 """
 
-from marketplace.market.base.records.accounts import Account, ApiKey, Login, PortLink, Standing
+from marketplace.market.base.records.accounts import (
+    Account,
+    ApiKey,
+    Login,
+    PortLink,
+    PublicImage,
+    Standing,
+)
 from marketplace.market.base.records.hooks import Delivery, Hook
 from marketplace.market.base.records.jobs import (
     Blob,
@@ -54,6 +61,7 @@ __all__ = [
     "Preemption",
     "PresenceDay",
     "Process",
+    "PublicImage",
     "ReceiptRecord",
     "Record",
     "Remembered",

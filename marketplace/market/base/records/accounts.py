@@ -74,6 +74,18 @@ class PortLink(Record):
 
 
 @dataclass(frozen=True)
+class PublicImage(Record):
+    """A repository of the market's registry that anybody may pull; all others are their
+    account's.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("repository",)
+    repository: str
+    account: str
+    created_ms: int
+
+
+@dataclass(frozen=True)
 class Standing(Record):
     """What is remembered of an account (*name*: its id) or of a network address (``address.`` and a
     hash): whether it ever paid, quotes that it let lapse or never funded, and leases that ended

@@ -1,0 +1,45 @@
+"""What the API answers about the market's registry of images."""
+
+from __future__ import annotations
+
+from marketplace.api.schemas.shape import Answer, told
+
+
+class Registry(Answer):
+    """Where this market keeps images, and what its registry believes."""
+
+    name: str = told("`host[:port]`, as the names of its images begin")
+    realm: str = told("where its tokens are had")
+    certificate: str = told("PEM: the key that signs them")
+
+
+class PublicImage(Answer):
+    """One that anybody may pull."""
+
+    repository: str = told("`NAMESPACE/NAME`")
+    created_at_ms: int = told("when it was made public, ms since 1970, UTC")
+
+
+class Images(Answer):
+    """What the market knows of an account's images; what lies there, its registry says."""
+
+    registry: str = told("`host[:port]`")
+    namespace: str = told("the account's: its images are `REGISTRY/NAMESPACE/NAME`")
+    quota: int = told("bytes that they may take together")
+    public: list[PublicImage] = told("those that anybody may pull, by name")
+
+
+class ImageAccess(Answer):
+    """Who may pull an image."""
+
+    repository: str = told("`NAMESPACE/NAME`")
+    public: bool = told("anybody; else the account, and the providers of its leases")
+
+
+class ImageToken(Answer):
+    """A token, as clients of registries read it."""
+
+    token: str = told("for the registry")
+    access_token: str = told("the token again, by OAuth's name")
+    expires_in: int = told("seconds that it holds")
+    issued_at: str = told("RFC 3339, UTC")

@@ -1,0 +1,1 @@
+"""Images in the market's registry: what lies there, pushing, deleting."""
