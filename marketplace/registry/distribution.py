@@ -24,6 +24,7 @@ from marketplace.domain.errors import Fault
 from marketplace.registry.tokens import ISSUER
 
 PROGRAM: Final = "docker-registry"
+_PURGE: Final = {"enabled": True, "age": "2h", "interval": "30m", "dryrun": False}
 _READY_S: Final = 20.0
 _COLLECT_S: Final = 3600.0
 _log = structlog.get_logger("registry")
@@ -71,9 +72,7 @@ class Served:
             "storage": {
                 "filesystem": {"rootdirectory": str(self.root / "storage")},
                 "delete": {"enabled": True},
-                "maintenance": {
-                    "uploadpurging": {"enabled": True, "age": "2h", "interval": "30m", "dryrun": False}
-                },
+                "maintenance": {"uploadpurging": _PURGE},
             },
             "http": {
                 "net": "unix", "addr": str(self.socket), "relativeurls": True,
@@ -111,7 +110,7 @@ async def running(served: Served) -> AsyncGenerator[Process]:
     )
     try:
         with anyio.move_on_after(_READY_S):
-            while not served.socket.exists() and process.returncode is None:
+            while not served.socket.exists() and process.returncode is None:  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         if process.returncode is not None or not served.socket.exists():
             raise RegistryFailed(f"{PROGRAM} did not start")

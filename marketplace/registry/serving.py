@@ -6,6 +6,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,9 @@ class NoMarketRegistry(Refusal):
 
 @dataclass(frozen=True)
 class Plan:
-    """What an operator says: *root* for all files, where to listen, and the seconds between two collections; *on_ready* is told the registry's name."""
+    """What an operator says: *root* for all files, where to listen, and the seconds between two
+    collections; *on_ready* is told the registry's name.
+    """
 
     market: str
     root: Path
@@ -67,31 +70,31 @@ async def serve(plan: Plan) -> None:
                 tasks.start_soon(watch)
                 tasks.start_soon(_collect, door, plan.collect_s)
                 await server.serve()
-                gone = process.returncode
                 tasks.cancel_scope.cancel()
             await door.aclose()
-            if gone is not None:
-                raise RegistryFailed(f"{distribution.PROGRAM} ended with code {gone}")
+            if process.returncode is not None:
+                code = process.returncode
+                raise RegistryFailed(f"{distribution.PROGRAM} ended with code {code}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 async def told(market: str, root: Path, at: Path) -> Served:
     """What the *market* says of its registry. NoMarketRegistry; RegistryFailed when it is away."""
-    async with httpx.AsyncClient(timeout=10) as client:
-        for turn in range(_TRIES):
-            try:
-                answer = await client.get(f"{market.rstrip('/')}/v1/registry")
-                break
-            except httpx.HTTPError as error:
-                if turn + 1 == _TRIES:
-                    raise RegistryFailed(f"{market} does not answer: {error}") from error
-                await anyio.sleep(1)
     try:
-        said = answer.json()
+        said = (await _asked(f"{market.rstrip('/')}/v1/registry")).json()
         return Served(root, said["name"], said["realm"], said["certificate"], at)
     except (ValueError, KeyError, TypeError):
         raise NoMarketRegistry(f"{market} says of no registry") from None
+
+
+async def _asked(url: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=10) as client:
+        for _ in range(_TRIES):
+            with suppress(httpx.HTTPError):
+                return await client.get(url)
+            await anyio.sleep(1)
+    raise RegistryFailed(f"{url} does not answer", remedy="start the market first")
 
 
 async def _collect(door: Door, every_s: float) -> None:

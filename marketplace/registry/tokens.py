@@ -91,13 +91,9 @@ class TokenReader:
             raise Unauthenticated("this needs a token of the market")
         try:
             claims: dict[str, Any] = jwt.decode(
-                token.strip(),
-                self._key,
-                ["ES256"],
-                audience=self._service,
-                issuer=ISSUER,
-                leeway=10,
-            )
+                token.strip(), self._key, ["ES256"],
+                audience=self._service, issuer=ISSUER, leeway=10,
+            )  # fmt: skip
             rows = cast("list[dict[str, Any]]", claims["access"])
             found = [
                 Scope(str(r["type"]), str(r["name"]), frozenset(map(str, r["actions"])))

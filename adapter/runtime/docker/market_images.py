@@ -52,12 +52,8 @@ class MarketImages:
         wall_ms: Callable[[], int],
         get: Callable[..., httpx.Response] = httpx.get,
     ) -> None:
-        self._market, self._signer, self._wall_ms, self._get = (
-            origin_of(market),
-            signer,
-            wall_ms,
-            get,
-        )
+        self._market, self._signer = origin_of(market), signer
+        self._wall_ms, self._get = wall_ms, get
         self._lock = threading.Lock()
         self._name, self._until = "", 0.0
 

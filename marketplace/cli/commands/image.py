@@ -52,15 +52,12 @@ def push(
                 await registry.set_public(there.repository.partition("/")[2], True)
 
             def told(done: int, most: int) -> None:
-                err.print(
-                    f"sent {done / _MIB:.0f} of {most / _MIB:.0f} MiB", end="\r", markup=False
-                )
+                if err.is_terminal and not as_json:
+                    line = f"sent {done / _MIB:.0f} of {most / _MIB:.0f} MiB"
+                    err.print(line, end="\r", markup=False)
 
-            quiet = as_json or not err.is_terminal
             done = await anyio.to_thread.run_sync(
-                lambda: pushing.push(
-                    name, there, reader.http.token, (lambda *_: None) if quiet else told
-                )
+                pushing.push, name, there, reader.http.token, told
             )
         pinned = there.at(done.digest)
         if as_json:

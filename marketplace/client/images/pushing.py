@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -41,16 +41,14 @@ class Pushed:
     moved: int
 
 
-def push(
-    image: str, to: Reference, password: str, told: Callable[[int, int], None] = lambda *_: None
-) -> Pushed:
+def push(image: str, to: Reference, password: str, told: Callable[[int, int], None]) -> Pushed:
     """Push *image* of this machine's Docker as *to*; blocks. *password*: of the market's account;
     the daemon is told it for this push alone. *told*: bytes sent, of how many, as it goes on.
     DockerAway, NoImage, NotPushed.
     """
     repository = f"{to.host}/{to.repository}"
     try:
-        client = docker.from_env(timeout=_DEADLINE_S)
+        client: Any = docker.from_env(timeout=_DEADLINE_S)
     except docker.errors.DockerException as error:
         raise DockerAway(f"Docker does not answer: {error}") from error
     try:
@@ -59,7 +57,7 @@ def push(
             repository, to.tag, stream=True, decode=True,
             auth_config={"username": "token", "password": password},
         )  # fmt: skip
-        return _followed(cast("list[dict[str, Any]]", events), to, told)
+        return _followed(events, to, told)
     except docker.errors.ImageNotFound:
         raise NoImage(
             f"this machine's Docker has no image {image}", remedy="`docker images` names them"
@@ -71,7 +69,7 @@ def push(
 
 
 def _followed(
-    events: list[dict[str, Any]], to: Reference, told: Callable[[int, int], None]
+    events: Iterable[dict[str, Any]], to: Reference, told: Callable[[int, int], None]
 ) -> Pushed:
     layers: dict[str, str] = {}
     sent: dict[str, tuple[int, int]] = {}
@@ -86,7 +84,8 @@ def _followed(
         if layer and detail.get("total"):
             sent[layer] = (detail.get("current", 0), detail["total"])
             told(sum(done for done, _ in sent.values()), sum(most for _, most in sent.values()))
-        digest = str((event.get("aux") or {}).get("Digest") or digest)
+        aux = cast("dict[str, str]", event.get("aux") or {})
+        digest = aux.get("Digest") or digest
     if not digest:
         raise NotPushed(f"{to.repository}:{to.tag}: the daemon told no digest")
     known = [status for layer, status in layers.items() if layer != to.tag]

@@ -18,6 +18,7 @@ from marketplace.domain.work.image_names import Reference, is_loopback
 
 NONE: Final = ("NO_REGISTRY", "NOT_A_MARKET")  # the latter: a market from before there were any
 _DEADLINE_S: Final = 60.0
+_OK, _ACCEPTED, _NOT_FOUND = 200, 202, 404
 
 
 class RegistryFault(Fault):
@@ -115,7 +116,7 @@ class MarketRegistry:
         """What lies there. RegistryFault."""
         token = await self.token(f"namespace:{account.namespace}:list")
         answer = await self._ask(account, "GET", f"/images/{account.namespace}", token)
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != _OK:
             raise RegistryFault(f"{account.registry} answered {answer.status_code}")
         said = cast("dict[str, Any]", answer.json())
         images = [
@@ -130,7 +131,7 @@ class MarketRegistry:
         token = await self.token(f"repository:{image.repository}:delete")
         path = f"/v2/{image.repository}/manifests/{image.digest}"
         answer = await self._ask(account, "DELETE", path, token)
-        if answer.status_code not in (httpx.codes.ACCEPTED, httpx.codes.NOT_FOUND):
+        if answer.status_code not in (_ACCEPTED, _NOT_FOUND):
             raise RegistryFault(f"{account.registry} answered {answer.status_code}")
 
     async def set_public(self, name: str, public: bool) -> None:

@@ -55,7 +55,7 @@ async def _granted(market: Market, who: Caller | None, asked: Asked) -> Asked:
     mine = who is not None and asked.name.partition("/")[0] == namespace_of(who.account)
     may = set[str]()
     if who is not None and asked.kind == "namespace" and mine and "/" not in asked.name:
-        may = {"list"} if "read" in who.verbs else set()
+        may = {"list"} if "read" in who.verbs else set[str]()
     elif asked.kind == "repository" and _is_repository(asked.name):
         if who is not None and mine:
             may = {action for action, verb in _OWNERS.items() if verb in who.verbs}
