@@ -201,7 +201,7 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
 
 
 def _limits(config: Config) -> Limits:
-    return replace(config.limits, host_network=config.host_network)
+    return replace(config.limits, host_network=config.host_network, market=config.market)
 
 
 async def _run(

@@ -163,7 +163,7 @@ def _openness(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -
     here = not job.image or job.image.startswith(
         "sha256:"
     )  # no image, or one that lies on the host
-    why = "" if here else registries.refused(job.image, own.limits.images)
+    why = "" if here else registries.refused(job.image, own.limits.images, own.limits.market)
     yield not why, "IMAGE_REFUSED", why
     yield from _network(own, job)
     yield (

@@ -10,6 +10,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlsplit
+
+from marketplace.domain.site import is_loopback
 
 PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
 """Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward. The
@@ -36,15 +39,37 @@ def registry_of(repository: str) -> str:
     return first.lower() if named else "docker.io"
 
 
-def refused(image: str, allow: Sequence[str]) -> str:
+def is_of(market: str, registry: str) -> bool:
+    """Whether *registry* (``host[:port]``) may be that of the market at *market*: the market's own
+    host, or a name under it. So a market's word of where its registry is leads a daemon nowhere
+    else.
+    """
+    host = (urlsplit(f"//{registry}").hostname or "").rstrip(".")
+    ours = (urlsplit(market).hostname or "").rstrip(".")
+    if is_loopback(ours) or is_loopback(host):
+        return is_loopback(ours) and is_loopback(host)
+    return bool(ours) and (host == ours or (_named(ours) and host.endswith("." + ours)))
+
+
+def _named(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def refused(image: str, allow: Sequence[str], market: str = "") -> str:
     """Why *image* may not be pulled under the owner's list *allow*; empty if it may.
 
     An entry is a repository, or a prefix that ends with ``/`` or ``*``. An empty list stands for
-    every repository of :data:`PUBLIC`.
+    every repository of :data:`PUBLIC`, and of the registry of the market at *market*.
     """
     repository = image.partition("@")[0]
     registry = registry_of(repository)
     if not allow:
+        if market and is_of(market, registry):
+            return ""
         known = ", ".join(PUBLIC)
         return (
             "" if registry in PUBLIC else f"{registry} is none of the public registries ({known})"

@@ -228,7 +228,8 @@ class Limits:
     never opened forgotten; *keep_channel_ms*: the longest that a consumer's order keeps an unused
     one open; *keep_ms*: how long receipts of a finished channel are kept; *images*: allowed
     repositories, empty = the public registries'; *image_mib*: the most that pulling an image may
-    take of the disk; *host_network*: plain processes may use the host's network.
+    take of the disk; *host_network*: plain processes may use the host's network; *market*: its
+    address, whose own registry is one to pull from.
     """
 
     resume_window_ms: int = 600_000
@@ -247,6 +248,7 @@ class Limits:
     max_leases: int = 64
     max_lease_ms: int = 30 * 86_400_000
     host_network: bool = False
+    market: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import httpx
 
-from adapter.core.registries import registry_of
+from adapter.core.registries import is_of, registry_of
 from adapter.core.workload import RuntimeFault
 from marketplace.domain.keys import Signer
-from marketplace.domain.site import is_loopback, origin_of
+from marketplace.domain.site import origin_of
 from marketplace.domain.work.image_access import LEASE_USER, PULL_MS, SignedPull
 
 KNOWN_S: Final = 600.0
@@ -32,14 +31,6 @@ class Login:
 
     user: str
     password: str = field(repr=False)
-
-
-def is_of(market: str, registry: str) -> bool:
-    """Whether *registry* (``host[:port]``) may be that of the market at *market* (an origin)."""
-    host, ours = registry.rpartition(":")[0] or registry, urlsplit(market).hostname or ""
-    if is_loopback(ours) or is_loopback(host):
-        return is_loopback(ours) and is_loopback(host)
-    return host == ours or host.endswith("." + ours)
 
 
 class MarketImages:

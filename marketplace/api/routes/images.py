@@ -52,6 +52,11 @@ async def token(
     scope: Annotated[
         list[str] | None, Query(max_length=_MOST_SCOPES, description="`repository:NAME:pull,push`")
     ] = None,
+    account: Annotated[str, Query(max_length=300, description="not looked at")] = "",
+    client_id: Annotated[str, Query(max_length=300, description="not looked at")] = "",
+    offline_token: Annotated[
+        str, Query(max_length=10, description="not looked at: none is given")
+    ] = "",
 ) -> Annotated[dict[str, Any], Shape(shapes.ImageToken)]:
     """As `docker login` and `docker pull` ask for it (Distribution's "Token Authentication"): HTTP
     Basic with any name and an API key or a sign-in token as the password; without, what is public.

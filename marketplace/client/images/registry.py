@@ -102,8 +102,7 @@ class MarketRegistry:
 
     async def token(self, *scopes: str) -> str:
         """For *scopes*, as the market grants them to this account."""
-        query = "&".join(f"scope={quote(one)}" for one in scopes)
-        return str((await self.http.get(f"/v1/registry/token?{query}"))["token"])
+        return str((await self.http.get("/v1/registry/token", scope=" ".join(scopes)))["token"])
 
     async def pull_token(self, image: str) -> str:
         """To read *image*; empty if it is not in this market's registry."""
