@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the system packages that Tally uses on Debian or Ubuntu: Docker, bubblewrap, PostgreSQL and Chromium.
+# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, PostgreSQL
+# and Chromium.
 # Idempotent: a component whose command is already there is left alone, and apt runs only when something is missing.
 # Usage: packaging/debian.sh [--check]     --check installs nothing and exits 1 when something is missing.
 set -euo pipefail
@@ -17,6 +18,7 @@ need runc runc
 need iptables iptables
 need ip iproute2
 need bwrap bubblewrap
+need docker-registry docker-registry
 have_postgres || missing+=(postgresql)
 need chromium chromium
 need chromedriver chromium-driver

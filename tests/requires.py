@@ -37,6 +37,12 @@ def need_postgres() -> Path:
     return found
 
 
+def need_registry() -> None:
+    """Distribution is here, as Debian's docker-registry."""
+    found = shutil.which("docker-registry")
+    _need(found is not None, "docker-registry is not installed; run: packaging/debian.sh")
+
+
 def need_chromium() -> Path:
     """Chromium is here. Returns its executable."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")

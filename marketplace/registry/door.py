@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from marketplace.domain.errors import TallyError
+from marketplace.domain.work.image_names import DIGEST
 from marketplace.registry.distribution import Served, collect
 from marketplace.registry.storage import Storage
 from marketplace.registry.tokens import TokenReader
@@ -38,7 +39,6 @@ _HOPS: Final = frozenset(
 )
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH: Final = re.compile(r"/v2/(?P<namespace>[^/]+)/(?P<name>[^/]+)/(?P<kind>manifests|blobs)/.+")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _FULL: Final = 413
 _log = structlog.get_logger("registry")
 
@@ -136,7 +136,7 @@ class Door:
         free = await anyio.to_thread.run_sync(shutil.disk_usage, self.served.root)
         room = min(quota - used, free.free - SPARE)
         coming = int(request.headers.get("content-length") or 0)
-        if _DIGEST.fullmatch(mounted := request.query_params.get("mount", "")):
+        if DIGEST.fullmatch(mounted := request.query_params.get("mount", "")):
             coming += self.storage.size(mounted)
         if request.method != "DELETE" and coming > room:
             return _full(used, quota)
@@ -199,6 +199,7 @@ class Door:
             self._changed = False
             try:
                 await work(self.served)
+                await anyio.to_thread.run_sync(self.storage.prune)
             except TallyError:
                 self._changed = True
                 raise

@@ -9,11 +9,14 @@ Layout: distribution's ``registry/storage/paths.go`` (``repositories/NAME/_manif
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
+
+from marketplace.domain.work.image_names import DIGEST
 
 _SHA: Final = "sha256"
 _MOST_DOCUMENT: Final = 4 << 20
@@ -74,6 +77,22 @@ class Storage:
         ]
         return [one for one in found if one.images]
 
+    def prune(self) -> None:
+        """Drop each repository's hold on layers that none of its manifests names: Distribution's
+        collector leaves it, and one that others still have would be counted for ever. Nothing may
+        be pushed meanwhile.
+        """
+        for namespace in self._repositories.iterdir():
+            for one in self._of(namespace.name):
+                named = {part for digest in self._revisions(one) for part in self._parts(digest)}
+                for held in (one / "_layers" / _SHA).glob("*"):
+                    if f"{_SHA}:{held.name}" not in named:
+                        shutil.rmtree(held, ignore_errors=True)
+
+    def _revisions(self, repository: Path) -> list[str]:
+        found = (repository / "_manifests" / "revisions" / _SHA).glob("*/link")
+        return [f"{_SHA}:{link.parent.name}" for link in found]
+
     def _of(self, namespace: str) -> list[Path]:
         try:
             return sorted(path for path in (self._repositories / namespace).iterdir())
@@ -125,5 +144,5 @@ class Storage:
 def _digests(rows: object) -> Iterator[str]:
     for row in cast("list[object]", rows) if isinstance(rows, list) else []:
         digest = cast("dict[str, object]", row).get("digest") if isinstance(row, dict) else None
-        if isinstance(digest, str) and digest.startswith(f"{_SHA}:"):
+        if isinstance(digest, str) and DIGEST.fullmatch(digest):
             yield digest

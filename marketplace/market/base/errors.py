@@ -85,7 +85,7 @@ class NoRegistry(Refusal):
     remedy = "use another registry; the operator: see `tally market registry`"
 
 
-class ImagePrivate(Refusal):
+class ImagePrivate(Forbidden):
     """An image of the market's registry that the account may not pull."""
 
     code = "IMAGE_PRIVATE"

@@ -1,0 +1,286 @@
+"""The registry as it is run, `tally market registry`: real Distribution behind the door, a real
+market's tokens, and clients that push, pull and try more than they may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import httpx
+
+from marketplace.client.images.registry import Account, MarketRegistry
+from marketplace.client.net.http import Http
+from tests.fakes import seed, until
+from tests.integration.support.market import fast, market, sign_in
+from tests.ports import free_port
+from tests.requires import need_registry
+
+MIB = 1 << 20
+KIND = "application/vnd.oci.image.manifest.v1+json"
+
+
+def named(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+@dataclass
+class Person:
+    """An account, and the registry as it meets it."""
+
+    registry: MarketRegistry
+    account: Account
+    client: httpx.AsyncClient  # at the registry
+
+    async def head(self, name: str, *more: str) -> dict[str, str]:
+        """With a token for all of *name*, and for what *more* says."""
+        mine = f"repository:{self.account.namespace}/{name}:pull,push,delete"
+        return {"Authorization": f"Bearer {await self.registry.token(mine, *more)}"}
+
+    def path(self, name: str, rest: str) -> str:
+        return f"/v2/{self.account.namespace}/{name}/{rest}"
+
+    async def begin(self, name: str) -> str:
+        """Where a blob is to be sent."""
+        answer = await self.client.post(
+            self.path(name, "blobs/uploads/"), headers=await self.head(name)
+        )
+        assert answer.status_code == 202, answer.text
+        return str(answer.headers["location"])
+
+    async def blob(self, name: str, data: bytes, digest: str = "") -> httpx.Response:
+        """Sent in one piece."""
+        where = httpx.URL(await self.begin(name)).copy_add_param("digest", digest or named(data))
+        return await self.client.put(where, content=data, headers=await self.head(name))
+
+    async def image(self, name: str, *layers: bytes, tag: str = "v1") -> str:
+        """Its digest."""
+        config = json.dumps(
+            {"architecture": "amd64", "os": "linux", "layers": len(layers)}
+        ).encode()
+        rows = [{"mediaType": "x/y", "digest": named(d), "size": len(d)} for d in (config, *layers)]
+        for data in (config, *layers):
+            answer = await self.blob(name, data)
+            assert answer.status_code == 201, answer.text
+        document = {
+            "schemaVersion": 2, "mediaType": KIND, "config": rows[0], "layers": rows[1:],
+        }  # fmt: skip
+        raw = json.dumps(document).encode()
+        answer = await self.client.put(
+            self.path(name, f"manifests/{tag}"), content=raw,
+            headers={**await self.head(name), "Content-Type": KIND},
+        )  # fmt: skip
+        assert answer.status_code == 201, answer.text
+        return named(raw)
+
+    async def used(self) -> int:
+        return (await self.registry.holdings(self.account)).used
+
+
+@dataclass
+class World:
+    """A market, its registry, and whoever comes."""
+
+    url: str
+    name: str
+    root: Path
+    people: dict[str, Person]
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, url: str, port: int) -> AsyncGenerator[None]:
+    command = [
+        sys.executable, "-m", "marketplace.cli.main", "market", "registry", "--market", url,
+        "--root", str(tmp_path / "registry"), "--port", str(port),
+        "--collect-every", "1s", "--idle", "2s",
+    ]  # fmt: skip
+    process = await anyio.open_process(command, stderr=None)
+    try:
+        assert process.stdout is not None
+        ready = json.loads(await process.stdout.receive())
+        assert ready["name"] == f"127.0.0.1:{port}"
+        yield
+        assert process.returncode is None, "it runs until it is told"
+    finally:
+        with anyio.CancelScope(shield=True):
+            process.terminate()
+            await process.wait()
+            await process.aclose()
+
+
+def story(tmp_path: Path, tell: Callable[[World], Awaitable[None]], quota: int = 8 * MIB) -> None:
+    need_registry()
+
+    async def main() -> None:
+        port = free_port()
+        settings = fast(registry=f"127.0.0.1:{port}", image_quota=quota, image_quota_new=quota)
+        async with market(f"sqlite:///{tmp_path}/m.db", tmp_path, settings) as (url, run):
+            run.parts.public_url = url
+            async with running(tmp_path, url, port):
+                world = World(url, f"127.0.0.1:{port}", tmp_path / "registry", {})
+                async with (
+                    person(world, "consumer") as world.people["me"],
+                    person(world, "stranger") as world.people["other"],
+                ):
+                    with anyio.fail_after(120):
+                        await tell(world)
+
+    anyio.run(main)
+
+
+@asynccontextmanager
+async def person(world: World, who: str) -> AsyncGenerator[Person]:
+    async with (
+        httpx.AsyncClient(base_url=world.url, timeout=30) as signing,
+        httpx.AsyncClient(base_url=f"http://{world.name}", timeout=60) as client,
+    ):
+        session = await sign_in(signing, seed(who))
+        http = Http(world.url, session["token"])
+        registry = MarketRegistry(http)
+        try:
+            yield Person(registry, await registry.account(), client)
+        finally:
+            await http.aclose()
+
+
+def test_an_image_is_pushed_listed_and_pulled_by_its_owner_alone(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        me, other = world.people["me"], world.people["other"]
+        digest = await me.image("train", b"layer" * 1000)
+        (stored,) = (await me.registry.holdings(me.account)).images
+        assert (stored.digest, stored.tags, stored.layers) == (digest, ["v1"], 2)
+        assert (await other.registry.holdings(other.account)).images == []
+        where = me.path("train", f"manifests/{digest}")
+        got = await me.client.get(where, headers={**await me.head("train"), "Accept": KIND})
+        assert got.status_code == 200 and named(got.content) == digest
+        scope = f"repository:{me.account.namespace}/train:pull"
+        theirs = {"Authorization": f"Bearer {await other.registry.token(scope)}"}
+        for head in (theirs, {}, {"Authorization": "Bearer x.y.z"}):
+            for method, path in (
+                ("GET", where), ("GET", me.path("train", "tags/list")), ("DELETE", where),
+                ("POST", me.path("train", "blobs/uploads/")), ("GET", "/v2/_catalog"),
+                ("GET", f"/images/{me.account.namespace}"),
+            ):  # fmt: skip
+                answer = await other.client.request(method, path, headers={**head, "Accept": KIND})
+                assert answer.status_code == 401, (method, path, answer.text)
+        await me.registry.set_public("train", True)
+        open_to = {"Authorization": f"Bearer {await other.registry.token(scope)}"}
+        got = await other.client.get(where, headers={**open_to, "Accept": KIND})
+        assert got.status_code == 200
+        assert (await other.client.delete(where, headers=open_to)).status_code == 401
+
+    story(tmp_path, tell)
+
+
+def test_what_is_not_its_digest_is_refused(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        me = world.people["me"]
+        answer = await me.blob("train", b"one thing", named(b"another"))
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (400, "DIGEST_INVALID")
+        await me.image("train", b"a layer")
+        raw = json.dumps({"schemaVersion": 2, "mediaType": KIND}).encode()
+        answer = await me.client.put(
+            me.path("train", f"manifests/{named(b'another')}"), content=raw,
+            headers={**await me.head("train"), "Content-Type": KIND},
+        )  # fmt: skip
+        assert answer.status_code == 400
+
+    story(tmp_path, tell)
+
+
+def test_nobody_gets_beyond_his_quota(tmp_path: Path) -> None:
+    quota = 2 * MIB
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield bytes(64 * 1024)
+
+    async def tell(world: World) -> None:
+        me, other = world.people["me"], world.people["other"]
+        await me.image("train", b"x" * MIB)
+        answer = await me.blob("train", b"y" * (quota - MIB // 2))
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (413, "DENIED")
+        assert "1 of 2 MiB" in answer.text
+        where = await me.begin("train")
+        answer = await me.client.patch(where, content=endless(), headers=await me.head("train"))
+        assert answer.status_code == 413, "a body without a length ends at the quota"
+        assert await me.used() <= quota
+        # Somebody else's tokens and none at all: nothing of the body is kept, nor counted for him.
+        before = await me.used()
+        for head in ({}, await other.head("train")):
+            where = await other.begin("mine")
+            aimed = where.replace(other.account.namespace, me.account.namespace)
+            answer = await other.client.patch(aimed, content=b"z" * 1000, headers=head)
+            assert answer.status_code in (401, 404), answer.text
+        assert await me.used() == before
+        # A layer that is mounted from another's repository counts as one that is sent.
+        await me.registry.set_public("train", True)
+        source = f"{me.account.namespace}/train"
+        await other.image("own", b"o" * (MIB + MIB // 2))
+        answer = await other.client.post(
+            other.path("copy", "blobs/uploads/"),
+            params={"mount": named(b"x" * MIB), "from": source},
+            headers=await other.head("copy", f"repository:{source}:pull"),
+        )
+        assert answer.status_code == 413, answer.text
+        assert await other.used() <= quota
+
+    story(tmp_path, tell, quota)
+
+
+def test_the_room_of_what_was_deleted_comes_back(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        me = world.people["me"]
+        shared, own = b"s" * MIB, b"o" * MIB
+        await me.image("train", shared, own, tag="v1")
+        keep = await me.image("train", shared, tag="v2")
+        for one in (await me.registry.holdings(me.account)).images:
+            if one.digest != keep:
+                await me.registry.delete(me.account, one)
+        assert await me.used() > 2 * MIB, "until it is collected"
+
+        async def collected() -> bool:
+            return MIB <= await me.used() < 1.5 * MIB
+
+        await until(collected, 60)
+        (left,) = (await me.registry.holdings(me.account)).images
+        assert left.digest == keep
+        head = await me.head("train")
+        for data, status in ((shared, 200), (own, 404)):
+            got = await me.client.head(me.path("train", f"blobs/{named(data)}"), headers=head)
+            assert got.status_code == status
+        await me.image("train", shared, own, tag="v3")  # and what was collected is pushed again
+
+    story(tmp_path, tell)
+
+
+def test_nothing_is_collected_of_what_is_being_pushed(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        me, other = world.people["me"], world.people["other"]
+        await other.image("train", b"o" * MIB)
+        (theirs,) = (await other.registry.holdings(other.account)).images
+        layer = b"first of many layers"
+        assert (await me.blob("train", layer)).status_code == 201
+        await other.registry.delete(other.account, theirs)
+        for _ in range(8):  # four times the time after which a push counts as given up
+            await anyio.sleep(0.5)
+            got = await me.client.head(
+                me.path("train", f"blobs/{named(layer)}"), headers=await me.head("train")
+            )
+            assert got.status_code == 200
+        await me.image("train", layer)
+
+        async def collected() -> bool:
+            return await other.used() == 0
+
+        await until(collected, 60)
+        (mine,) = (await me.registry.holdings(me.account)).images
+        assert mine.layers == 2
+
+    story(tmp_path, tell)
