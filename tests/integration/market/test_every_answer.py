@@ -128,7 +128,13 @@ def _shortened(value: Any) -> Any:
 async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
     ledger: Any = PaperLedger()
     db = f"sqlite:///{tmp_path}/market.db"
-    async with market(db, tmp_path, fast(allow_private_hooks=True), seen=seen, ledger=ledger) as (
+    async with market(
+        db,
+        tmp_path,
+        fast(allow_private_hooks=True, registry="images.example"),
+        seen=seen,
+        ledger=ledger,
+    ) as (
         url,
         run,
     ):
@@ -251,6 +257,14 @@ async def _port(client: httpx.AsyncClient, port: str) -> None:
     await _ok(client, "DELETE", f"{port}/links/{link['id']}")
 
 
+async def _images(client: httpx.AsyncClient) -> None:
+    """A token, and one that is public."""
+    assert (await _ok(client, "GET", "/v1/registry"))["name"] == "images.example"
+    await _ok(client, "GET", "/v1/registry/token", params={"scope": "registry:catalog:*"})
+    await _ok(client, "PUT", "/v1/registry/images/train", json={"public": True})
+    assert (await _ok(client, "GET", "/v1/registry/images"))["public"]
+
+
 async def _service(client: httpx.AsyncClient, job: str) -> None:
     """Of one replica, met like a port."""
     service = "/v1/services/web"
@@ -288,6 +302,7 @@ async def _job(
     assert (await _ok(client, "POST", f"{job}/exec", json={"command": ["x"]}))["exit_code"] == 3
     await _port(client, f"{job}/ports/8888")
     await _service(client, view["id"])
+    await _images(client)
     await host.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
     await host.send(wire.Telemetry(lease, 1, {"cpu_milli": 7}))
     await host.send(wire.OutputReady(lease, "a", NAME, len(FILE)))
