@@ -126,8 +126,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
 
 
 @contextlib.contextmanager
-def served(folder: Path, page: str) -> Generator[Place]:
-    """The same, by the `tally up` of *page*."""
+def served(folder: Path, page: str, *more: str) -> Generator[Place]:
+    """The same, by the `tally up` of *page*, and with *more* in place of ports that it names."""
     need_docker()
     need_devnet()
     made = Place(folder / "tally", folder / "home")
@@ -143,10 +143,10 @@ def served(folder: Path, page: str) -> Generator[Place]:
         for line in text.splitlines()
         if line.startswith(UP)
     ]
-    said = folder / "up.log"
+    said, ports = folder / "up.log", " ".join(("--port 0 --devnet-port 0", *more))
     with said.open("w") as log:
         process = subprocess.Popen(
-            ["bash", "-c", f"source .venv/bin/activate; exec {command} --port 0 --devnet-port 0"],
+            ["bash", "-c", f"source .venv/bin/activate; exec {command} {ports}"],
             cwd=made.folder, env={**made.environment, "PYTHONUNBUFFERED": "1"}, stdout=log,
             stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
@@ -192,6 +192,18 @@ def test_every_command_about_notebooks_works(tmp_path_factory: pytest.TempPathFa
         "/workspace/*",
         "$ kept",
     ):
+        assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900)
+def test_every_command_about_images_works(tmp_path_factory: pytest.TempPathFactory) -> None:
+    page = "docs/hub.md"
+    with served(tmp_path_factory.mktemp("hub"), page, f"--registry {free_port()}") as place:
+        done = place.follow(script(page))
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
+    for sign in ("small:v1", "run from the market's registry", "anybody", "images: none"):
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 

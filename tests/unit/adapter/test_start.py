@@ -16,8 +16,10 @@ from adapter.core.workload import RuntimeFault
 from adapter.journal.journal import Journal
 from adapter.main import OtherNetwork
 from adapter.money.deferred_chain import DeferredChain
+from adapter.runtime.docker.market_images import MarketImages
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.domain.protocol import wire
+from tests.fakes import seed
 from tests.unit.support.adapter import SESSION, Bench
 
 pytestmark = pytest.mark.anyio
@@ -112,9 +114,11 @@ async def test_without_leases_the_chain_says_which_network_it_is(
 
 def test_a_docker_that_is_away_is_waited_for_and_nothing_else_runs_instead(tmp_path: Path) -> None:
     away = Config(state=tmp_path, docker_host=f"unix://{tmp_path}/no.sock")
+    registry = MarketImages("http://127.0.0.1:1", seed("adapter"), lambda: 0)
     for runtime in ("docker", "both"):
         with pytest.raises(RuntimeFault):
-            equipment.runtimes(replace(away, runtime=runtime), "adapter")
-    assert set(equipment.runtimes(replace(away, runtime="process"), "adapter")) == {"process"}
+            equipment.runtimes(replace(away, runtime=runtime), "adapter", registry)
+    found = equipment.runtimes(replace(away, runtime="process"), "adapter", registry)
+    assert set(found) == {"process"}
     with pytest.raises(ConfigRefused, match="runtime is docker"):
         check(replace(away, runtime="auto"))
