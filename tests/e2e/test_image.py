@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError, ImageNotFound
 import pytest
+from docker.errors import APIError, ImageNotFound
 
 from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import TallyError
