@@ -203,7 +203,13 @@ def test_every_command_about_images_works(tmp_path_factory: pytest.TempPathFacto
         done = place.follow(script(page))
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
-    for sign in ("small:v1", "run from the market's registry", "anybody", "images: none"):
+    for sign in (
+        "small:v1",
+        "run from the market's registry",
+        "anybody",
+        "images: none",
+        '{"y": 42}',
+    ):
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 

@@ -56,6 +56,14 @@ class Account:
         repository_of(namespace, name)
         return whole
 
+    def anybodys(self, image: str) -> Reference:
+        """The whole name of *image* in this registry: the account's by its short name, or any by
+        the whole one; :class:`Malformed`.
+        """
+        if image.startswith(f"{self.registry}/"):
+            return Reference.parse(image)
+        return self.name(image)
+
 
 @dataclass(frozen=True)
 class Stored:

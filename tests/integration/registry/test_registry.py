@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,9 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.from_thread
+import anyio.to_thread
 import httpx
+import pytest
 
-from marketplace.client.images.registry import Account, MarketRegistry
+from marketplace.client.images.model import ModelNotPushed, PackedModel, pack
+from marketplace.client.images.packing import layers_of
+from marketplace.client.images.registry import Account, MarketRegistry, NoImage
 from marketplace.client.net.http import Http
 from tests.fakes import seed, until
 from tests.integration.support.market import fast, market, sign_in
@@ -61,9 +67,8 @@ class Person:
 
     async def image(self, name: str, *layers: bytes, tag: str = "v1") -> str:
         """Its digest."""
-        config = json.dumps(
-            {"architecture": "amd64", "os": "linux", "layers": len(layers)}
-        ).encode()
+        unpacked = {"type": "layers", "diff_ids": [named(one) for one in layers]}
+        config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": unpacked}).encode()
         rows = [{"mediaType": "x/y", "digest": named(d), "size": len(d)} for d in (config, *layers)]
         for data in (config, *layers):
             answer = await self.blob(name, data)
@@ -78,6 +83,16 @@ class Person:
         )  # fmt: skip
         assert answer.status_code == 201, answer.text
         return named(raw)
+
+    async def packed(self, folder: Path, to: str, base: str, *command: str) -> PackedModel:
+        """As `tally model pack` does it."""
+
+        def token(*scopes: str) -> str:
+            return anyio.from_thread.run(self.registry.token, *scopes)
+
+        there, below = self.account.name(to), self.account.anybodys(base)
+        layers = await anyio.to_thread.run_sync(layers_of, folder)
+        return await anyio.to_thread.run_sync(pack, there, below, layers, command, token)
 
     async def used(self) -> int:
         return (await self.registry.holdings(self.account)).used
@@ -284,3 +299,70 @@ def test_nothing_is_collected_of_what_is_being_pushed(tmp_path: Path) -> None:
         assert mine.layers == 2
 
     story(tmp_path, tell)
+
+
+def shards(folder: Path, count: int, size: int) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number:02}.bin").write_bytes(random.Random(number).randbytes(size))
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+async def second_version(world: World, folder: Path) -> None:
+    """Two versions of the model in *folder*, of which one file differs."""
+    me = world.people["me"]
+    await me.image("base", b"a base")
+    first = await me.packed(folder, "model:v1", "base:v1", "serve", "it")
+    assert first.sent >= sum(layer.size for layer in layers_of(folder))
+    again = await me.packed(folder, "model:v1", "base:v1", "serve", "it")
+    assert (again.sent, again.digest) == (0, first.digest)
+    changed = folder / "03.bin"
+    changed.write_bytes(bytes(reversed(changed.read_bytes())))
+    second = await me.packed(folder, "model:v2", "base:v1", "serve", "it")
+    assert 0 < second.sent < 0.05 * second.bytes
+    print(f"{second.sent:,} of {second.bytes:,} bytes were sent")
+    found = {
+        tag: one for one in (await me.registry.holdings(me.account)).images for tag in one.tags
+    }
+    assert found["v2"].digest == second.digest and found["v2"].bytes == second.bytes
+
+
+def test_a_second_version_of_a_model_sends_what_changed(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await second_version(world, shards(tmp_path / "model", 24, MIB))
+
+    story(tmp_path, tell, 100 * MIB)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(600)
+def test_a_second_version_of_a_model_of_a_gigabyte_sends_what_changed(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        await second_version(world, shards(tmp_path / "model", 25, 41 * MIB))
+
+    story(tmp_path, tell, 4 << 30)
+
+
+def test_a_model_is_built_on_ones_own_or_a_public_image_and_within_the_quota(
+    tmp_path: Path,
+) -> None:
+    async def tell(world: World) -> None:
+        me, other = world.people["me"], world.people["other"]
+        await other.image("base", b"theirs")
+        theirs = f"{world.name}/{other.account.namespace}/base:v1"
+        folder = shards(tmp_path / "model", 2, MIB)
+        with pytest.raises(NoImage):
+            await me.packed(folder, "model", theirs)
+        with pytest.raises(NoImage):
+            await me.packed(folder, "model", "nothing:v1")
+        await other.registry.set_public("base", True)
+        made = await me.packed(folder, "model", theirs)
+        head = {**await me.head("model"), "Accept": KIND}
+        got = await me.client.get(me.path("model", f"manifests/{made.digest}"), headers=head)
+        assert len(got.json()["layers"]) == 4, "the base's, the small files', and two"
+        big = shards(tmp_path / "big", 4, 2 * MIB)
+        with pytest.raises(ModelNotPushed, match="no room"):
+            await me.packed(big, "model:v2", theirs)
+
+    story(tmp_path, tell, 8 * MIB)
