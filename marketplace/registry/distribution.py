@@ -131,10 +131,13 @@ async def collect(served: Served) -> None:
     """Delete the blobs that no manifest names. Nothing may be pushed meanwhile: Distribution's
     collector takes what was uploaded for a manifest that is still to come.
     """
-    with anyio.fail_after(_COLLECT_S):
-        done = await anyio.run_process(
-            [program(), "garbage-collect", str(served.config)], check=False
-        )
+    try:
+        with anyio.fail_after(_COLLECT_S):
+            done = await anyio.run_process(
+                [program(), "garbage-collect", str(served.config)], check=False
+            )
+    except TimeoutError:
+        raise RegistryFailed(f"nothing was collected within {_COLLECT_S:g} s") from None
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         raise RegistryFailed(f"nothing was collected: {words[-1][-300:] if words else '?'}")

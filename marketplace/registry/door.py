@@ -28,9 +28,15 @@ from starlette.routing import Route
 from marketplace.domain.errors import TallyError
 from marketplace.domain.work.image_names import DIGEST
 from marketplace.registry.distribution import Served, collect
-from marketplace.registry.storage import Storage
+from marketplace.registry.storage import ENTRY, Storage
 from marketplace.registry.tokens import TokenReader
 
+COUNTED_S: Final = 1.0  # so long a count holds, with what came since
+MOST_HELD_S: Final = 86_400.0
+"""So long others' pushes keep what nobody needs any more from being collected. Then it is: a push
+that goes on just then is told that a layer is missing, and is begun again.
+"""
+_MANIFEST_S: Final = 60.0
 IDLE_S: Final = 900.0
 """A push that goes on shows itself within this time; a token for one lives a third of it."""
 SPARE: Final = 1 << 30  # bytes of the disk that nobody's images take
@@ -50,8 +56,10 @@ class _Full(Exception):
 class Door:
     """One registry's. The quota of a namespace stands in each token for it."""
 
-    def __init__(self, served: Served, idle_s: float = IDLE_S) -> None:
-        self.served, self._idle_s = served, idle_s
+    def __init__(
+        self, served: Served, idle_s: float = IDLE_S, most_held_s: float = MOST_HELD_S
+    ) -> None:
+        self.served, self._idle_s, self._most_held_s = served, idle_s, most_held_s
         self.storage = Storage(served.storage)
         self._reader = TokenReader(served.certificate, served.name)
         self._client = httpx.AsyncClient(
@@ -59,10 +67,11 @@ class Door:
             base_url="http://registry",
             timeout=httpx.Timeout(600, connect=10),
         )
-        self._used: dict[str, int] = {}  # as last counted
-        self._since: dict[str, int] = {}  # and bytes that came since
+        self._used: dict[str, tuple[float, int]] = {}  # when it was counted, and what there was
+        self._since: dict[str, int] = {}  # bytes that came since
         self._pushes: dict[str, float] = {}  # repository: when a push without its manifest was seen
-        self._writers = 0
+        self._writers = {"blobs": 0, "manifests": 0}
+        self._held_at = 0.0  # since when collecting waits for pushes; 0: it does not
         self._collecting = anyio.Lock()
         self._changed = False
 
@@ -90,34 +99,42 @@ class Door:
         quota = self._reader.quota(header, "namespace", namespace, "list")
         if quota is None:
             return _error(401, "UNAUTHORIZED", "this needs the market's token for the namespace")
-        used = await self._count(namespace)
+        used = await self._count(namespace, again=True)
         found = await anyio.to_thread.run_sync(self.storage.repositories, namespace)
         rows = [asdict(one) for one in found]
         return JSONResponse({"used": used, "quota": quota, "repositories": rows})
 
-    async def _count(self, namespace: str) -> int:
-        self._since[namespace] = 0
-        self._used[namespace] = await anyio.to_thread.run_sync(self.storage.used, namespace)
-        return self._used[namespace]
+    async def _count(self, namespace: str, again: bool = False) -> int:
+        now = anyio.current_time()
+        at, used = self._used.get(namespace, (-COUNTED_S, 0))
+        if again or now - at >= COUNTED_S:
+            self._since[namespace] = 0
+            used = await anyio.to_thread.run_sync(self.storage.used, namespace)
+            self._used[namespace] = now, used
+        return used + self._since.get(namespace, 0)
 
     # ---- passing on ------------------------------------------------------------------------------
 
     async def _pass(self, request: Request) -> Response:
         place = _PATH.fullmatch(request.url.path)
-        if request.method not in _WRITES or place is None:
+        if request.method not in _WRITES:
             self._look(request, place)
             return await self._send(request)
+        if place is None:
+            return _error(404, "NAME_UNKNOWN", "images are called NAMESPACE/NAME here")
         repository = f"{place['namespace']}/{place['name']}"
         action = "delete" if request.method == "DELETE" else "push"
         header = request.headers.get("authorization", "")
         quota = self._reader.quota(header, "repository", repository, action)
         if quota is None:
             return await self._send(request)  # without the body: Distribution says what it needs
-        async with self._writing():
+        async with self._writing(place["kind"]):
             self._changed = True
             if place["kind"] == "blobs":
                 self._pushes[repository] = anyio.current_time()
-            answer = await self._write(request, place["namespace"], quota)
+            answer = _error(408, "UNAVAILABLE", f"a manifest comes within {_MANIFEST_S:g} s")
+            with anyio.move_on_after(_MANIFEST_S if place["kind"] == "manifests" else None):
+                answer = await self._write(request, place["namespace"], quota)
             if place["kind"] == "manifests" and answer.status_code < 400:
                 self._pushes.pop(repository, None)
         return answer
@@ -136,15 +153,18 @@ class Door:
         free = await anyio.to_thread.run_sync(shutil.disk_usage, self.served.root)
         room = min(quota - used, free.free - SPARE)
         coming = int(request.headers.get("content-length") or 0)
-        if DIGEST.fullmatch(mounted := request.query_params.get("mount", "")):
-            coming += self.storage.size(mounted)
-        if request.method != "DELETE" and coming > room:
+        mounted = request.query_params.get("mount", "")
+        more = self.storage.size(mounted) if DIGEST.fullmatch(mounted) else 0
+        if request.method != "DELETE" and coming + more > room:
             return _full(used, quota)
+        if request.method in ("POST", "PUT"):  # begins an upload, or names something
+            more += ENTRY
+        self._since[namespace] = self._since.get(namespace, 0) + more
 
         async def body() -> AsyncGenerator[bytes]:
             async for part in request.stream():
                 self._since[namespace] = self._since.get(namespace, 0) + len(part)
-                if self._used.get(namespace, 0) + self._since[namespace] > used + room:
+                if self._used[namespace][1] + self._since[namespace] > used + room:
                     raise _Full
                 yield part
 
@@ -178,14 +198,14 @@ class Door:
     # ---- collecting ------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _writing(self) -> AsyncGenerator[None]:
-        """A write; it waits while something is collected."""
+    async def _writing(self, kind: str) -> AsyncGenerator[None]:
+        """A write of that *kind*; it waits while something is collected."""
         async with self._collecting:
-            self._writers += 1
+            self._writers[kind] += 1
         try:
             yield
         finally:
-            self._writers -= 1
+            self._writers[kind] -= 1
 
     async def collect(self, work: Callable[[Served], Awaitable[None]] = collect) -> bool:
         """Delete what no manifest names, if anything changed and nothing is being pushed; whether
@@ -194,9 +214,9 @@ class Door:
         async with self._collecting:
             young = anyio.current_time() - self._idle_s
             self._pushes = {name: at for name, at in self._pushes.items() if at > young}
-            if not self._changed or self._writers or self._pushes:
+            if not self._changed or not await self._may_collect():
                 return False
-            self._changed = False
+            self._changed, self._held_at = False, 0.0
             try:
                 await work(self.served)
                 await anyio.to_thread.run_sync(self.storage.prune)
@@ -205,6 +225,19 @@ class Door:
                 raise
             self._used.clear()
             return True
+
+    async def _may_collect(self) -> bool:
+        """Whether nothing is being pushed, or it was waited for that long enough. No manifest is
+        being written then: whether its layers are there is looked at when it is.
+        """
+        now = anyio.current_time()
+        if self._pushes or any(self._writers.values()):
+            self._held_at = self._held_at or now
+            if now - self._held_at < self._most_held_s:
+                return False
+            while self._writers["manifests"]:  # noqa: ASYNC110  each within a minute
+                await anyio.sleep(0.1)
+        return True
 
 
 def _full(used: int, quota: int) -> Response:

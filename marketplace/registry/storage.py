@@ -18,6 +18,10 @@ from typing import Any, Final, cast
 
 from marketplace.domain.work.image_names import DIGEST
 
+ENTRY: Final = 16 << 10
+"""Bytes that each blob, upload, tag and repository counts for at least, besides its own: small ones
+without end would take all of a disk's files.
+"""
 _SHA: Final = "sha256"
 _MOST_DOCUMENT: Final = 4 << 20
 
@@ -49,17 +53,20 @@ class Storage:
 
     def used(self, namespace: str) -> int:
         """Bytes that *namespace* takes: each blob of its repositories once, and what is uploaded
-        so far.
+        so far; and :data:`ENTRY` for each.
         """
-        blobs, uploads = set[str](), 0
+        blobs, uploads, others = set[str](), 0, 0
         for one in self._of(namespace):
+            others += 1 + sum(1 for _ in (one / "_manifests" / "tags").glob("*"))
             for link in ("_layers", "_manifests/revisions"):
                 with suppress(OSError):
                     blobs.update(path.name for path in (one / link / _SHA).iterdir())
             for data in (one / "_uploads").glob("*/data"):
                 with suppress(OSError):
                     uploads += data.stat().st_size
-        return uploads + sum(self.size(f"{_SHA}:{name}") for name in blobs)
+                    others += 1
+        sizes = sum(self.size(f"{_SHA}:{name}") for name in blobs)
+        return uploads + sizes + ENTRY * (len(blobs) + others)
 
     def size(self, digest: str) -> int:
         """Bytes of a blob; 0 for one that is not here."""

@@ -21,12 +21,13 @@ from marketplace.domain.work.image_access import (
 from marketplace.domain.work.image_names import Reference
 from marketplace.market.accounts import standing
 from marketplace.market.accounts.access import Caller, audit
-from marketplace.market.base.errors import ImagePrivate, NoRegistry
+from marketplace.market.base.errors import ImagePrivate, NoRegistry, TooLarge
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Job, Lease, PublicImage
 from marketplace.market.context import Market
 from marketplace.market.core.ending import HOLDING
 
+MOST_PUBLIC: Final = 1_000  # images of one account
 _OWNERS: Final = {"pull": "read", "push": "blobs", "delete": "blobs"}  # and the verb of a key
 
 
@@ -134,7 +135,7 @@ async def is_public(market: Market, repository: str) -> bool:
 async def mine(market: Market, who: Caller) -> list[PublicImage]:
     """The account's public repositories, by name."""
     return await market.store.find(
-        PublicImage, account=who.account, order=("repository",), limit=1000
+        PublicImage, account=who.account, order=("repository",), limit=MOST_PUBLIC
     )
 
 
@@ -148,7 +149,7 @@ async def quota(market: Market, account: str) -> int:
 
 async def set_public(market: Market, who: Caller, name: str, public: bool) -> str:
     """Whether anybody pulls the account's repository *name*; that, with its namespace.
-    NoRegistry, Malformed, Forbidden.
+    NoRegistry, Malformed, Forbidden, TooLarge.
     """
     registry_of(market)
     who.may("blobs")
@@ -156,6 +157,8 @@ async def set_public(market: Market, who: Caller, name: str, public: bool) -> st
     known = await market.store.get(PublicImage, repository)
     if (known is not None) is public:
         return repository
+    if public and len(await mine(market, who)) >= MOST_PUBLIC:
+        raise TooLarge(f"an account has at most {MOST_PUBLIC} public images")
     made = PublicImage(repository, who.account, market.now)
     note = audit(market, who, "image.public" if public else "image.private", repository, {})
     change = Change(puts=[made, note]) if public else Change(drops=[made], puts=[note])
