@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import docker
 import pytest
 
 from tests.ports import free_port
@@ -102,6 +103,18 @@ class Place:
         said = [log.read_text() for log in logs]
         assert code != -1, f"not done after {PATIENCE_S} s\n{said[0][-3000:]}\n{said[1][-3000:]}"
         return subprocess.CompletedProcess(text, code, *said)
+
+
+def forget_images(begin: str) -> None:
+    """Take from this machine's Docker the names that begin so."""
+    client = docker.from_env()
+    try:
+        for image in client.images.list():
+            for name in (*image.tags, *(image.attrs.get("RepoDigests") or ())):
+                if name.startswith(begin):
+                    client.images.remove(name, force=True)
+    finally:
+        client.close()
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -198,9 +211,12 @@ def test_every_command_about_notebooks_works(tmp_path_factory: pytest.TempPathFa
 @pytest.mark.prove
 @pytest.mark.timeout(900)
 def test_every_command_about_images_works(tmp_path_factory: pytest.TempPathFactory) -> None:
-    page = "docs/hub.md"
-    with served(tmp_path_factory.mktemp("hub"), page, f"--registry {free_port()}") as place:
-        done = place.follow(script(page))
+    page, port = "docs/hub.md", free_port()
+    try:
+        with served(tmp_path_factory.mktemp("hub"), page, f"--registry {port}") as place:
+            done = place.follow(script(page))
+    finally:
+        forget_images(f"127.0.0.1:{port}/")
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
     for sign in (

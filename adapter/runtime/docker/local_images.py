@@ -107,7 +107,8 @@ def _import(client: Any, repository: str, entries: list[Entry], command: str) ->
         with open(file.name, "rb") as packed:
             digest = hashlib.file_digest(packed, "sha256").hexdigest()
         with map_docker(f"import {repository}"):
-            found = client.images.list(filters={"label": f"{_LABEL}={digest}"})
+            labelled = client.images.list(filters={"label": f"{_LABEL}={digest}"})
+            found = [one for one in labelled if _is_import(one.attrs, digest, command)]
             if not found:
                 client.api.import_image_from_file(
                     file.name,
@@ -118,6 +119,15 @@ def _import(client: Any, repository: str, entries: list[Entry], command: str) ->
             elif f"{repository}:{TAG}" not in found[0].tags:
                 found[0].tag(repository, TAG)
             return str(client.images.get(f"{repository}:{TAG}").id)
+
+
+def _is_import(attributes: Any, digest: str, command: str) -> bool:
+    """Whether an image is just what was imported. Whatever is built on it has its label as well,
+    and a tenant's image may have any: its one layer and all of its configuration are looked at.
+    """
+    said = {name: value for name, value in attributes["Config"].items() if value}
+    wanted = {"Cmd": [command], "Labels": {_LABEL: digest}}
+    return attributes["RootFS"]["Layers"] == [f"sha256:{digest}"] and said == wanted
 
 
 def _pack(file: Any, entries: list[Entry]) -> None:
