@@ -142,7 +142,7 @@ async def every_get(
 async def place(db: str, tmp_path: Path, key: bytes):
     """A market with its console, one adapter, and a client."""
     provider = seed("provider")
-    settings = fast(allow_private_hooks=True)
+    settings = fast(allow_private_hooks=True, registry="images.example")
     async with market(db, tmp_path, settings, hook_key=key, console=True) as (url, run):
         run.market.router = FakeRouter()
         adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),)))
@@ -192,7 +192,7 @@ def _can_find(places: dict[str, bytes], secrets: dict[str, bytes | str]) -> None
     """All was created, and what is no secret is found by the very same search."""
     wanted = {"token", "API key", "idempotent key", "webhook", "rotated webhook", "session",
               "gang session", "job secret", "purse", "webhook key", "operator", "passphrase",
-              "ticket", "spent ticket", "port token", "link"}  # fmt: skip
+              "ticket", "spent ticket", "port token", "link", "registry token"}  # fmt: skip
     wanted |= {f"service {one}" for one in ("ticket", "spent ticket", "port token", "link")}
     assert set(secrets) == wanted
     assert len({form for secret in secrets.values() for form in forms(secret)}) > 3 * len(secrets)
@@ -314,6 +314,8 @@ async def _job(
     replica = await client.put(f"{service}/replicas/{view['id']}", json={"port": 8888})
     assert replica.status_code == 200, replica.text
     await _port(client, service, secrets, of="service ", once="eight")
+    image = await client.get("/v1/registry/token", params={"scope": "registry:catalog:*"})
+    secrets["registry token"] = image.json()["token"]
     receipt: SignedReceipt | Any = await adapter.tick(lease)
     assert receipt.lease_owed
     await adapter.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))
