@@ -97,13 +97,19 @@ def program() -> str:
     return found
 
 
+def _die_with_us() -> list[str]:
+    """Has the kernel end Distribution when this process is killed (prctl(2), PR_SET_PDEATHSIG)."""
+    found = shutil.which("setpriv")
+    return [found, "--pdeathsig", "KILL", "--"] if found is not None else []
+
+
 @asynccontextmanager
 async def running(served: Served) -> AsyncGenerator[Process]:
     """Distribution, listening; it ends with the block. RegistryFailed."""
     served.write()
     served.socket.unlink(missing_ok=True)
     process = await anyio.open_process(
-        [program(), "serve", str(served.config)],
+        [*_die_with_us(), program(), "serve", str(served.config)],
         stdin=-3,  # DEVNULL
         stdout=None,
         stderr=None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -68,6 +69,7 @@ async def serve(plan: Plan) -> None:
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
+                tasks.start_soon(_signals, server)
                 tasks.start_soon(_collect, door, plan.collect_s)
                 await server.serve()
                 tasks.cancel_scope.cancel()
@@ -106,10 +108,23 @@ async def _collect(door: Door, every_s: float) -> None:
             _log.error("not collected", error=error.line())
 
 
+async def _signals(server: uvicorn.Server) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            server.should_exit = True
+
+
 class _Server(uvicorn.Server):
-    """uvicorn that says when it listens."""
+    """uvicorn that says when it listens, and leaves signals alone: it would end this process by
+    the one that it was sent, and Distribution would stay behind.
+    """
 
     on_started: Callable[[], None]
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """None: see the class."""
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """And say so."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -381,3 +382,31 @@ def test_small_things_without_end_come_to_an_end(tmp_path: Path) -> None:
         assert statuses[0] == 202 and statuses[-1] == 413
 
     story(tmp_path, tell, MIB // 2)
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_distribution_ends_with_the_registry(tmp_path: Path, how: signal.Signals) -> None:
+    need_registry()
+
+    async def main() -> None:
+        port = free_port()
+        settings = fast(registry=f"127.0.0.1:{port}")
+        async with market(f"sqlite:///{tmp_path}/m.db", tmp_path, settings) as (url, _):
+            command = [
+                sys.executable, "-m", "marketplace.cli.main", "market", "registry", "--market", url,
+                "--root", str(tmp_path / "registry"), "--port", str(port),
+            ]  # fmt: skip
+            async with await anyio.open_process(command, stderr=None) as process:
+                assert process.stdout is not None
+                await process.stdout.receive()
+                (distribution,) = children(process.pid)
+                process.send_signal(how)
+                code = await process.wait()
+            await until(lambda: not Path(f"/proc/{distribution}").exists(), 30)
+            assert code == (0 if how is not signal.SIGKILL else -9)
+
+    anyio.run(main)
