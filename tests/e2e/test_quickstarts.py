@@ -23,6 +23,7 @@ from typing import Final
 
 import docker
 import pytest
+from docker.errors import ImageNotFound
 
 from tests.ports import free_port
 from tests.requires import need_devnet, need_docker
@@ -112,7 +113,8 @@ def forget_images(begin: str) -> None:
         for image in client.images.list():
             for name in (*image.tags, *(image.attrs.get("RepoDigests") or ())):
                 if name.startswith(begin):
-                    client.images.remove(name, force=True)
+                    with contextlib.suppress(ImageNotFound):  # gone with another name
+                        client.images.remove(name, force=True)
     finally:
         client.close()
 
