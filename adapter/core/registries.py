@@ -1,8 +1,10 @@
 """Which images the host's Docker daemon may be asked for: it fetches from wherever a name says.
 
 The daemon's own requests pass no firewall of ours, follow the registry's redirects and its word of
-where to get a token. So by default only the big public registries are named to it; an address, a
-port or a private name only where the owner's list names just that registry.
+where to get a token. So by default only the big public registries are named to it: whoever runs
+them gains nothing by leading a daemon inward (the authors of images there might:
+:mod:`adapter.runtime.docker.manifest`). An address, a port or a private name only where the owner's
+list names just that registry.
 """
 
 from __future__ import annotations
@@ -13,11 +15,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from marketplace.domain.site import is_loopback
+from marketplace.domain.work.image_names import PUBLIC
 
-PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
-"""Registries that everybody knows; whoever runs them gains nothing by leading a daemon inward. The
-authors of images there might: :mod:`adapter.runtime.docker.manifest`.
-"""
 _PRIVATE: Final = (
     ".local",
     ".localhost",

@@ -29,7 +29,7 @@ _TRIES: Final = 60
 class NoMarketRegistry(Refusal):
     """The market names no registry, or another one."""
 
-    code = "NO_REGISTRY"
+    code = "REGISTRY_NOT_NAMED"
     remedy = "start the market with --registry HOST[:PORT], the name that images will have"
 
 

@@ -26,9 +26,8 @@ from marketplace.cli.shared.options import (
 )
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json
-from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import err, out
-from marketplace.cli.shared.wanted import Change, Cores, Gpu, Memory
+from marketplace.cli.shared.wanted import ANY_GPU, Change, Cores, Gpu, Memory
 from marketplace.client.images.registry import MarketRegistry
 from marketplace.disk import private_folder
 
@@ -128,8 +127,8 @@ def serve(
             "image": f"{image.host}/{image.repository}"
             + (f"@{image.digest}" if image.digest else f":{image.tag}"),
             "resources": {
-                "cpu": _number(cores or "1"), "memory": memory or "1GB",
-                **({"gpu": _gpu(gpu)} if gpu else {}),
+                "cpu": cores, "memory": memory,
+                **({"gpu": "1" if gpu == ANY_GPU else gpu} if gpu else {}),
             },
             "ports": [{"port": port, "auth": "public" if public else "token"}],
             "price": {"budget": budget},
@@ -145,16 +144,3 @@ def serve(
 
 def _path(health: str) -> dict[str, str]:
     return {"path": health} if health else {}
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--cores {text!r} is no number") from None
-
-
-def _gpu(text: str) -> dict[str, object]:
-    if text.isdecimal():
-        return {"count": int(text)}
-    return {"count": 1} if text == "any" else {"model": text, "count": 1}

@@ -16,8 +16,7 @@ from urllib.parse import urljoin
 import httpx
 
 from marketplace.client.images.packing import ROOT, Layer
-from marketplace.client.images.registry import NoImage, RegistryFault
-from marketplace.domain.errors import Refusal
+from marketplace.client.images.registry import NoImage, NotPushed, RegistryFault
 from marketplace.domain.work.image_names import Reference, is_loopback
 
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -38,13 +37,6 @@ _DEADLINE: Final = httpx.Timeout(600, connect=10)
 Token = Callable[..., str]
 
 
-class ModelNotPushed(Refusal):
-    """The registry did not take a part of it."""
-
-    code = "IMAGE_NOT_PUSHED"
-    remedy = "`tally image list` says what is there and how much room is left"
-
-
 @dataclass(frozen=True)
 class PackedModel:
     """The image *name* at *digest*; *sent* of its *bytes* were not there yet."""
@@ -59,7 +51,7 @@ def pack(
     to: Reference, base: Reference, layers: Sequence[Layer], command: Sequence[str], token: Token
 ) -> PackedModel:
     """Push *base*, *layers* and *command* as *to*; both are in one registry; blocks. *token*: of
-    the market, for scopes. An empty *command* leaves the base's. NoImage, ModelNotPushed,
+    the market, for scopes. An empty *command* leaves the base's. NoImage, NotPushed,
     ModelChanged, RegistryFault.
     """
     scheme = "http" if is_loopback(to.host) else "https"
@@ -203,4 +195,4 @@ def _taken(answer: httpx.Response, status: int) -> None:
         why = str(answer.json()["errors"][0]["message"])
     except (ValueError, KeyError, IndexError, TypeError):
         why = f"status {answer.status_code}"
-    raise ModelNotPushed(why[:300])
+    raise NotPushed(why[:300])

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 import docker
 import docker.errors
 
-from marketplace.client.images.registry import NoImage
-from marketplace.domain.errors import Fault, Refusal
+from marketplace.client.images.registry import NoImage, NotPushed
+from marketplace.domain.errors import Fault
 from marketplace.domain.work.image_names import Reference
 
 _DEADLINE_S: Final = 600
@@ -22,13 +22,6 @@ class DockerAway(Fault):
 
     code = "DOCKER_AWAY"
     remedy = "start Docker, or name its socket: DOCKER_HOST"
-
-
-class NotPushed(Refusal):
-    """The registry did not take the image."""
-
-    code = "IMAGE_NOT_PUSHED"
-    remedy = "`tally image list` says what is there and how much room is left"
 
 
 @dataclass(frozen=True)

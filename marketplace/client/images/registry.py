@@ -24,7 +24,7 @@ _OK, _ACCEPTED, _NOT_FOUND = 200, 202, 404
 class RegistryFault(Fault):
     """The market's registry does not answer as one."""
 
-    code = "REGISTRY_FAILED"
+    code = "REGISTRY_UNREACHABLE"
     remedy = "try again; if it goes on, tell the market's operator"
 
 
@@ -33,6 +33,13 @@ class NoImage(Refusal):
 
     code = "NO_IMAGE"
     remedy = "`tally image list` names them"
+
+
+class NotPushed(Refusal):
+    """The registry did not take the image, or a part of it."""
+
+    code = "IMAGE_NOT_PUSHED"
+    remedy = "`tally image list` says what is there and how much room is left"
 
 
 @dataclass(frozen=True)

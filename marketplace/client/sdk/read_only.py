@@ -45,9 +45,6 @@ DEFAULT_MARKET: Final = "http://127.0.0.1:8000"
 MAINNET: Final = 764824073
 
 
-_OTHERS: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")  # no market's
-
-
 class PurseNeeded(Refusal):
     """This needs a key that signs and pays."""
 
@@ -222,7 +219,7 @@ class Reader:
         if (known := image_names.pinned(name)) is not None:
             return replace(job, spec=replace(spec, image=known))
         if not image_names.is_local(name):
-            own = image_names.Reference.parse(name).host not in _OTHERS
+            own = image_names.Reference.parse(name).host not in image_names.PUBLIC
             token = await MarketRegistry(self.http).pull_token(name) if own else ""
             return replace(job, spec=replace(spec, image=await digest_of(name, token=token)))
         digest = image_names.announced(name, await self.offers())

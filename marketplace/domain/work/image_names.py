@@ -23,6 +23,8 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _HUB: Final = "docker.io"
 _HUB_NAMES: Final = frozenset({_HUB, "index.docker.io", "registry-1.docker.io"})
 _HUB_REGISTRY: Final = "registry-1.docker.io"
+PUBLIC: Final = ("docker.io", "ghcr.io", "quay.io", "nvcr.io")
+"""Registries that everybody knows: no market's own."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _REPOSITORY: Final = re.compile(
     r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"

@@ -20,9 +20,9 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from marketplace.client.images.model import ModelNotPushed, PackedModel, pack
+from marketplace.client.images.model import PackedModel, pack
 from marketplace.client.images.packing import layers_of
-from marketplace.client.images.registry import Account, MarketRegistry, NoImage
+from marketplace.client.images.registry import Account, MarketRegistry, NoImage, NotPushed
 from marketplace.client.net.http import Http
 from marketplace.registry.storage import ENTRY
 from tests.fakes import seed, until
@@ -364,7 +364,7 @@ def test_a_model_is_built_on_ones_own_or_a_public_image_and_within_the_quota(
         got = await me.client.get(me.path("model", f"manifests/{made.digest}"), headers=head)
         assert len(got.json()["layers"]) == 4, "the base's, the small files', and two"
         big = shards(tmp_path / "big", 4, 2 * MIB)
-        with pytest.raises(ModelNotPushed, match="no room"):
+        with pytest.raises(NotPushed, match="no room"):
             await me.packed(big, "model:v2", theirs)
 
     story(tmp_path, tell, 8 * MIB)
