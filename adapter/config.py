@@ -35,6 +35,7 @@ from adapter.config_sections import (
     ConfigMissing,
     ConfigRefused,
     only_known,
+    read_images,
     read_limits,
     read_minimum,
     read_prices,
@@ -45,6 +46,7 @@ from adapter.config_sections import (
     read_typed,
     read_window,
 )
+from adapter.core.shelving import Shelving
 from adapter.core.state import Limits, Rules
 from adapter.devices.inventory import Reserve
 from adapter.devices.prices import Prices
@@ -96,6 +98,7 @@ class Config:
     reserve: Reserve = field(default_factory=Reserve)
     limits: Limits = field(default_factory=Limits)
     treasury: Rules = field(default_factory=Rules)
+    shelving: Shelving = Shelving()
     windows: tuple[Window, ...] = ()
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -118,7 +121,7 @@ _PLAIN: Final[Mapping[str, type]] = {
     "gpu_request": str, "unconfined": bool, "host_network": bool, "allow_root": bool,
     "egress": bool, "metrics_port": int, "asset": str, "fee_bps": int,
 }  # fmt: skip
-_SECTIONS: Final = (("prices",), ("reserve",), ("limits",), ("treasury",))
+_SECTIONS: Final = (("prices",), ("reserve",), ("limits",), ("treasury",), ("images",))
 _ENVIRONMENT: Final = {
     "TALLY_MARKET": "market",
     "TALLY_CHAIN_URL": "chain_url",
@@ -226,7 +229,7 @@ def _wrong(path: tuple[str, ...], value: object) -> list[str]:
 def _parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
-        "maintenance",
+        "images", "maintenance",
         "slices", "submit_urls", "minimum",
     )  # fmt: skip
     only_known(data, known, "")
@@ -245,6 +248,8 @@ def _parse(data: Mapping[str, Any]) -> Config:
     ):  # fmt: skip
         if name in data:
             values[name] = read(read_table(data[name], name))
+    if "images" in data:
+        values["shelving"] = read_images(read_table(data["images"], "images"))
     if "submit_urls" in data:
         urls = read_typed(data["submit_urls"], list, "submit_urls")
         values["submit_urls"] = tuple(read_typed(url, str, "submit_urls") for url in urls)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
+from adapter.core.shelving import MOST_AHEAD, Shelving
 from adapter.core.state import Limits, Rules
 from adapter.devices.inventory import Reserve
 from adapter.devices.prices import DAYS, Prices, Slot
@@ -107,6 +108,23 @@ def read_limits(data: Mapping[str, Any]) -> Limits:
     if "max_leases" in data:
         values["max_leases"] = read_typed(data["max_leases"], int, "max_leases")
     return Limits(**values)
+
+
+def read_images(data: Mapping[str, Any]) -> Shelving:
+    """``[images]``: what is kept of those that jobs brought, and what is fetched ahead."""
+    only_known(data, ("keep", "keep_for", "ahead", "ahead_size"), "images.")
+    values: dict[str, Any] = {}
+    if "keep" in data:
+        values["keep_mib"] = 0 if data["keep"] == 0 else _size(data["keep"])
+    if "keep_for" in data:
+        values["keep_ms"] = 0 if data["keep_for"] == 0 else read_time(data["keep_for"], "keep_for")
+    if "ahead" in data:
+        values["ahead"] = read_typed(data["ahead"], int, "ahead")
+        if not 0 <= values["ahead"] <= MOST_AHEAD:
+            raise ConfigRefused(f"images.ahead is 0 (none) to {MOST_AHEAD} popular images")
+    if "ahead_size" in data:
+        values["ahead_mib"] = _size(data["ahead_size"])
+    return Shelving(**values)
 
 
 def read_treasury(data: Mapping[str, Any]) -> Rules:

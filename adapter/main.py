@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from socketserver import TCPServer
 from typing import Any, Final
@@ -22,12 +22,14 @@ import structlog
 
 from adapter.config import Config, ConfigRefused
 from adapter.core.state import Limits, Own, State
+from adapter.core.workload import Runtime
 from adapter.daemon import metrics
 from adapter.daemon.daemon import Daemon, socket_link
 from adapter.daemon.earnings import Fees
 from adapter.daemon.ports import Chain, Parts
 from adapter.daemon.reload import Settings
 from adapter.daemon.status import StatusSocket
+from adapter.daemon.stocktaking import Stocktaking
 from adapter.daemon.till import Till
 from adapter.devices.inventory import Inventory, Place
 from adapter.devices.scrub import Quarantine
@@ -39,6 +41,7 @@ from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
 from adapter.offering import fee_address, make_offer, payout_address
 from adapter.runtime.docker.market_images import MarketImages
+from adapter.runtime.docker.runtime import DockerRuntime
 from marketplace import disk
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
@@ -192,8 +195,9 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     settings.changed = changed
     changed()
     chain = DeferredChain(lambda: make_treasury(config, keys, daemon, journal, payout, till))
+    images = _stocktaking(config, able, daemon)
     try:
-        await _run(settings, daemon, chain, till, started)
+        await _run(settings, daemon, chain, till, images, started)
     finally:
         daemon.close()
         if hands.nvml is not None:
@@ -204,13 +208,32 @@ def _limits(config: Config) -> Limits:
     return replace(config.limits, host_network=config.host_network, market=config.market)
 
 
+def _stocktaking(
+    config: Config, able: Mapping[str, Runtime], daemon: Daemon
+) -> Stocktaking | None:
+    docker = able.get("docker")
+    if not isinstance(docker, DockerRuntime):
+        return None
+
+    def busy() -> bool:
+        return any(one.handle is None for one in daemon.state.leases.values())
+
+    return Stocktaking(daemon.link, docker.store, config.shelving, busy)
+
+
 async def _run(
-    settings: Settings, daemon: Daemon, chain: Chain, till: Till, started: Started
+    settings: Settings,
+    daemon: Daemon,
+    chain: Chain,
+    till: Till,
+    images: Stocktaking | None,
+    started: Started,
 ) -> None:
     config = settings.now
 
     def extra() -> dict[str, Any]:
-        return {"chain_url": config.chain_url, **till.status(daemon.state)}
+        stock = {} if images is None else {"stock": images.status()}
+        return {"chain_url": config.chain_url, **till.status(daemon.state), **stock}
 
     status = StatusSocket(
         daemon, config.status_path, extra,
@@ -222,6 +245,8 @@ async def _run(
             group.start_soon(status.run)
             group.start_soon(_stop_on_signal, group.cancel_scope)
             group.start_soon(_reload_on_signal, settings, daemon)
+            if images is not None:
+                group.start_soon(images.run)
             await daemon.run(chain, started=lambda: started(daemon, till))
     finally:
         if server is not None:

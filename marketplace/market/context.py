@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,6 +34,10 @@ log = structlog.get_logger("market")
 MATCHER: Final = "matcher"
 FEE: Final = "fee_bps"  # the setting: the least settlement fee that an offer must grant
 TRIES: Final = 8
+
+
+Manifests = Callable[[str, str], Awaitable[list[str]]]
+"""(repository, digest): its documents, as ``manifest.layers`` reads them. Fault."""
 
 
 class NoProviders:
@@ -92,6 +97,9 @@ class Market:
     told: Told = field(default_factory=Told)
     postings: Postings = field(default_factory=Postings)
     starts: Starts = field(init=False)
+    manifests: Manifests | None = None  # of the market's own registry; none: it keeps no images
+    asked_manifests: dict[str, int] = field(default_factory=dict[str, int])  # digest: when
+    popular: tuple[int, Any] = (0, None)  # when it was worked out, and what (``upkeep.popular``)
     exchange: Exchange | None = None  # what an ADA is worth elsewhere: shown, never charged by
     epoch: int = 0  # of the matcher's lock while this process holds it, else 0
     book: Book = field(init=False)

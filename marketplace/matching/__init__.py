@@ -3,6 +3,7 @@
 from marketplace.matching.engine import Matchmaker
 from marketplace.matching.explain import Losses
 from marketplace.matching.fairness import FairQueue, Quota, Started
+from marketplace.matching.locality import Image, Start, Stock
 from marketplace.matching.model import (
     Gang,
     Gpu,
@@ -22,6 +23,7 @@ __all__ = [
     "Gang",
     "Gpu",
     "Host",
+    "Image",
     "Losses",
     "Matchmaker",
     "NoMatch",
@@ -33,7 +35,9 @@ __all__ = [
     "Request",
     "Reservations",
     "Room",
+    "Start",
     "Started",
+    "Stock",
     "Weights",
     "plan_preemption",
 ]

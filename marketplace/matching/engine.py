@@ -15,6 +15,7 @@ from marketplace.matching import explain, filters
 from marketplace.matching.filters import BIT, Bits
 from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.gangs import place_gang
+from marketplace.matching.locality import Locality, soonest, wait_costs
 from marketplace.matching.model import WHOLE, Gang, Host, NoMatch, Placement, Policy, Request
 from marketplace.matching.scoring.affinity import Beside, Owners
 from marketplace.matching.scoring.demand import Demand
@@ -38,6 +39,7 @@ class Matchmaker:
         self.fleet = Fleet()
         self.demand = Demand(list(mix), weights or Weights(), self.policy.learn)
         self.shapes = Shapes(self.fleet, self.demand, self.policy)
+        self.locality = Locality(self.fleet)
         self._live: dict[int, tuple[Placement, int]] = {}
         self._next = 1
         self._capacity = (0, 0, 0)
@@ -161,12 +163,22 @@ class Matchmaker:
         surcharge = self._surcharge(request)
         if surcharge is not None:
             cost = cost + surcharge[self.fleet.model0]
+        delays = self.locality.delays(request.image) if request.image else None
+        waits = None
+        if delays is not None and request.wait_rate != 0:
+            worth = wait_costs(delays, self.fleet, request, shape.slot, self.policy.wait_worth)
+            waits = self.policy.price_weight * worth
+            cost = cost + waits
         cost = self._open(cost, closed, only)
         row = int(cost.argmin())
+        if delays is not None and cost[row] < np.inf:
+            row = soonest(cost, row, delays)
         best, slot = float(cost[row]), int(shape.slot[row])
         if request.owner and request.gpu_count == 1 and request.gpu_milli < WHOLE:
             found = (row, best, slot)
-            row, best, slot = self._beside_own(request, shape, closed, only, found, surcharge)
+            row, best, slot = self._beside_own(
+                request, shape, closed, only, found, surcharge, waits
+            )
         if best == np.inf:
             return None
         return request, row, self._slots(request, row, slot)
@@ -186,6 +198,7 @@ class Matchmaker:
         only: Rows | None,
         found: tuple[int, float, int],
         surcharge: Floats | None,
+        waits: Floats | None,
     ) -> tuple[int, float, int]:
         """The better of *found* (a device that nobody shares yet) and a device already shared by
         the same owner.
@@ -204,6 +217,8 @@ class Matchmaker:
         costs = self._open(own.cost, closed, only)
         if surcharge is not None:
             costs = costs + surcharge[self.fleet.model0]
+        if waits is not None:
+            costs = costs + waits
         row = int(costs.argmin())
         if (float(costs[row]), row) < (found[1], found[0]):
             return row, float(costs[row]), int(own.slot[row])

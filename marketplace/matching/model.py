@@ -124,6 +124,8 @@ class Request:
     avoid: frozenset[str] = frozenset()
     budget: int | None = None
     spent: tuple[tuple[str, int], ...] = ()
+    image: str = ""
+    wait_rate: int | None = None
     any_of: tuple[Request, ...] = ()
 
     def __post_init__(self) -> None:
@@ -212,10 +214,12 @@ class Policy:
     """What the market's operator may choose.
 
     ``price_weight``: how many idle GPUs of fragmentation a doubling of the price is worth; the
-    default makes the cheapest adequate host win and fragmentation decide among equals. ``learn``:
-    count arrivals into the mix.
+    default makes the cheapest adequate host win and fragmentation decide among equals.
+    ``wait_worth``: as many seconds of running as a second of waiting for the start is worth to
+    whoever does not say. ``learn``: count arrivals into the mix.
     """
 
     price_weight: float = 8.0
+    wait_worth: float = 1.0
     learn: bool | None = None
     max_shapes: int = 2048

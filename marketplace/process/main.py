@@ -31,7 +31,7 @@ from marketplace.hub.payers import PayerHub
 from marketplace.market.accounts import webhooks
 from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.base.ports import Ledger
-from marketplace.market.base.records import Job, Lease, OfferRecord, Sent
+from marketplace.market.base.records import Job, Lease, OfferRecord, Sent, StockRecord
 from marketplace.market.base.settings import Settings
 from marketplace.market.context import MATCHER, Market
 from marketplace.market.core.ending import HOLDING
@@ -41,7 +41,7 @@ from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
-from marketplace.process import exchange, routing
+from marketplace.process import exchange, manifests, routing
 from marketplace.process.addresses import apps_of, inside, names_of
 from marketplace.process.app import build, by_host
 from marketplace.process.chain_supervisor import (
@@ -132,6 +132,7 @@ def assemble(config: Config) -> Running:
     parts.mainnet = settings.magic == MAINNET
     if settings.registry and config.hook_key:
         parts.registry_key = TokenKey(config.hook_key)
+        market.manifests = manifests.source(settings.registry, parts.registry_key)
 
     def told(topics: list[str], sent: list[Sent]) -> None:
         market.bus.tell(topics)
@@ -256,6 +257,7 @@ async def _watch_offers(run: Running, *, task_status: TaskStatus[None]) -> None:
 
     market.bus.on("offer:", note)
     market.bus.on("lease:", note, remote_only=True)
+    market.bus.on("stock:", note, remote_only=True)
     market.bus.on("channel:", lambda topic: market.book.forget(_vk(topic)), remote_only=True)
     task_status.started()
     while True:
@@ -276,6 +278,11 @@ async def _look_again(market: Market, kind: str, name: str) -> None:
         if record is not None:
             market.directory.set_offer(record)
             market.bus.tell([MATCHER])
+        return
+    if kind == "stock":
+        stock = await market.store.get(StockRecord, name)
+        if stock is not None:
+            market.directory.images.tell(stock)
         return
     lease = await market.store.get(Lease, name)
     if lease is not None and lease.state in HOLDING:

@@ -13,6 +13,8 @@ from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.manifest import require_whole
 from adapter.runtime.docker.market_images import Login
 from adapter.runtime.docker.pull import pull
+from adapter.runtime.docker.shelf import Shelf
+from marketplace.domain.supply.stock import digest_of
 
 
 def require_allowed(config: DockerConfig, image: str, *, ours: bool = False) -> None:
@@ -33,24 +35,31 @@ def bring(
     image: str,
     most_mib: int,
     progress: Callable[[Progress], None],
+    shelf: Shelf,
+    lease: str = "",
     login: Login | None = None,
 ) -> str:
-    """The id of *image*, which is on the host then: pulled unless it is there.
+    """The id of *image*, which is on the host then: pulled unless it is there. *shelf* is told what
+    it is made of, and what pulling it for *lease* took.
 
     *most_mib*: what pulling may take of the disk. :class:`ImageRefused` by its manifests. *login*:
     for the market's registry, which is asked also when the image is here: another account's lease
     may have brought it.
     """
-    if login is not None:
-        require_whole(client, image, login)
+    digest = digest_of(image)
+    documents = require_whole(client, image, login) if login is not None else []
     try:
         found = client.images.get(image)
+        shelf.used(digest, documents, lease)
     except docker.errors.ImageNotFound:
         if image.startswith("sha256:"):
             raise
         if login is None:
-            require_whole(client, image)
+            documents = require_whole(client, image)
+        shelf.used(digest, documents, lease)
+        lacked, begun = shelf.lacking(digest), shelf.clock()
         pull(client, image, most_mib, progress, login=login)
+        shelf.pulled(digest, lease, lacked, shelf.clock() - begun)
         found = client.images.get(image)
     progress(Progress(1, 1, "ready"))
     return str(found.id)

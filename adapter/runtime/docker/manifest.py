@@ -25,6 +25,7 @@ from adapter.core.registries import registry_of
 from adapter.core.workload import ImageRefused
 from adapter.runtime.docker.market_images import Login
 from adapter.runtime.docker.pull import not_had
+from marketplace.domain.work.manifest import MOST_DOCUMENT
 
 _log = structlog.get_logger("adapter.images")
 KINDS: Final = (
@@ -57,8 +58,9 @@ class ImageForeign(ImageRefused):
     remedy = "push the image with every layer on its registry: no URLs and no foreign layers in it"
 
 
-def require_whole(client: Any, image: str, login: Login | None = None) -> None:
-    """:class:`ImageForeign` if *image* (by digest) may lead a daemon elsewhere than to its
+def require_whole(client: Any, image: str, login: Login | None = None) -> list[str]:
+    """What the image is made of, as ``domain.work.manifest`` reads it; empty where that is too long
+    to be handed on. :class:`ImageForeign` if *image* (by digest) may lead a daemon elsewhere than to its
     registry; :class:`ImageRefused` if its manifests cannot be read there. *client*: docker-py's,
     for what its daemon knows of registries and its owner's login, unless there is another *login*.
     """
@@ -67,20 +69,40 @@ def require_whole(client: Any, image: str, login: Login | None = None) -> None:
     ours = _MACHINES.get(str(info.get("Architecture")), set[str]())
     try:
         with _Registry(info, repository, login or _login(client, repository)) as registry:
-            pending, seen = [digest], set[str]()
+            pending, seen, read = [digest], set[str](), list[bytes]()
             while pending:
-                digest = pending.pop()
+                digest = pending.pop(0)
                 if digest in seen:
                     continue
                 seen.add(digest)
                 if len(seen) > MOST_DOCUMENTS:
                     raise ImageForeign(f"{image}: more than {MOST_DOCUMENTS} manifests")
-                pending += children(registry.document(digest), ours)
+                read.append(registry.document(digest))
+                pending += children(read[-1], ours)
     except ImageForeign as no:
         raise ImageForeign(f"{image}: {no.message}", image=image) from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError, LookupError, ValueError) as error:
         _log.warning("manifest not read", image=image, cause=str(error)[:300])
         raise not_had(image) from None
+    return told(read)
+
+
+def told(read: list[bytes]) -> list[str]:
+    """Of the documents *read*, an index first if there is one, those that say what the image is
+    made of: not what is said about it.
+    """
+    first, *rest = read
+    found = [first] if not rest else [first, next((one for one in rest if not _is_about(one)), b"")]
+    try:
+        texts = [one.decode() for one in found]
+    except UnicodeDecodeError:
+        return []
+    return texts if all(0 < len(one) <= MOST_DOCUMENT for one in texts) else []
+
+
+def _is_about(raw: bytes) -> bool:
+    layers = cast("list[dict[str, Any]]", json.loads(raw).get("layers") or [])
+    return not layers or any("in-toto" in str(one.get("mediaType")) for one in layers)
 
 
 def children(raw: bytes, ours: set[str]) -> list[str]:

@@ -49,18 +49,36 @@ class MarketImages:
         self._name, self._until = "", 0.0
 
     def login(self, image: str, lease: str) -> Login | None:
-        """To pull *image* for *lease*; None for one of another registry. RuntimeFault when the
-        market cannot be asked; blocks.
+        """To pull *image* for *lease*; None for one of another registry, and for no lease.
+        RuntimeFault when the market cannot be asked; blocks.
         """
         repository = image.partition("@")[0]
+        if not lease or not self.has(image):
+            return None
         registry = registry_of(repository)
-        if image.startswith("sha256:") or not is_of(self._market, registry):
-            return None
-        if registry != self.name():
-            return None
         path, until = repository.partition("/")[2], self._wall_ms() + PULL_MS
         pull = SignedPull.sign(self._signer, registry, path, lease, until)
         return Login(LEASE_USER, pull.password)
+
+    def has(self, image: str) -> bool:
+        """Whether *image* is in the market's registry. RuntimeFault; blocks."""
+        registry = registry_of(image.partition("@")[0])
+        if image.startswith("sha256:") or not is_of(self._market, registry):
+            return False
+        return registry == self.name()
+
+    def popular(self) -> list[tuple[str, int]]:
+        """(name by digest, packed bytes) of images that many run and anybody may pull, the most
+        used first. RuntimeFault; blocks.
+        """
+        try:
+            answer = self._get(f"{self._market}/v1/images/popular", timeout=10)
+            if answer.status_code != _OK or len(answer.content) > _MOST:
+                return []
+            said = cast("dict[str, Any]", answer.json())
+            return [(str(one["image"]), int(one["bytes"])) for one in said["items"]]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RuntimeFault(f"the market cannot be asked what is popular: {error}") from error
 
     def name(self) -> str:
         """The registry's; empty where the market has none."""

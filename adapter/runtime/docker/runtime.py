@@ -44,7 +44,9 @@ from adapter.runtime.docker.inside import DockerTerminal
 from adapter.runtime.docker.logs import copy_new
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.outages import Outages
+from adapter.runtime.docker.shelf import Shelf
 from adapter.runtime.docker.stamps import milliseconds
+from adapter.runtime.docker.store import ImageStore
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
@@ -78,10 +80,12 @@ class DockerRuntime:
     cgroups: Cgroups = field(default_factory=Cgroups)
     client: Any = None
     market: MarketImages | None = None  # the market's own registry; none: its images are others'
+    shelf: Shelf = field(init=False)
 
     def __post_init__(self) -> None:
         self._logs = LogStore(self.config.state)
         self._disks = DiskWatch(self.config.state)
+        self.shelf = Shelf(self.config.state / "images.json")
         self._lock = threading.Lock()
         self._outages = Outages(self.config.host)
 
@@ -178,6 +182,11 @@ class DockerRuntime:
         """Remove container, network, rules and workspace; keep the log."""
         await self._run(f"remove {handle.lease}", lambda: self._remove(handle), 60.0)
 
+    @property
+    def store(self) -> ImageStore:
+        """The host's images."""
+        return ImageStore(self.shelf, self._docker, self.market, self._prepare)
+
     # -- the daemon --------------------------------------------------------------------------------
 
     def _docker(self) -> Any:
@@ -187,9 +196,12 @@ class DockerRuntime:
             return self.client
 
     def _prepare(self, image: str, progress: Callable[[Progress], None], lease: str) -> str:
+        self.shelf.begin(lease)
+        ours = self.market is not None and self.market.has(image)
+        require_allowed(self.config, image, ours=ours)
         login = self.market.login(image, lease) if self.market is not None else None
-        require_allowed(self.config, image, ours=login is not None)
-        return bring(self._docker(), image, self.config.image_mib, progress, login)
+        most = self.config.image_mib
+        return bring(self._docker(), image, most, progress, self.shelf, lease, login)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -216,6 +228,7 @@ class DockerRuntime:
             )
             container.start()
             container.reload()
+            self.shelf.ran(spec.lease)
             return self._handle(container)
         except BaseException:
             with contextlib.suppress(RuntimeFault, docker.errors.DockerException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -11,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from marketplace.api.http.auth import PartsDep, public
 from marketplace.api.http.paging import Cursor, Limit, page_of, place_in
 from marketplace.api.http.problems import documented, problem
-from marketplace.api.schemas import supply
+from marketplace.api.schemas import images, supply
 from marketplace.api.schemas.names import OfferId, ProviderVk
 from marketplace.api.schemas.shape import Shape, text_of
 from marketplace.domain.errors import Fault, NotFound
@@ -26,8 +27,9 @@ from marketplace.market.base.records import Job, Lease, OfferRecord
 from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
 from marketplace.market.jobs import views
+from marketplace.market.placement import expected
 from marketplace.market.state.in_use import in_use
-from marketplace.market.upkeep import series
+from marketplace.market.upkeep import popular, series
 from marketplace.version import release
 
 health = APIRouter(tags=["health"])
@@ -112,6 +114,10 @@ async def offers(
             " with `model=cores` and for an offer without devices; 0: any",
         ),
     ] = 0,
+    image: Annotated[
+        str,
+        Query(max_length=300, description="say what a start of it takes: `name@sha256:…`, public"),
+    ] = "",
     all_states: Annotated[
         bool, Query(alias="all", description="also those that are not LISTED")
     ] = False,
@@ -132,6 +138,9 @@ async def offers(
         after = (page[-1].id,)
     market = parts.market
     items = [await views.offer_now(market, r, market.directory.free(r.id)) for r in found[:limit]]
+    if image:
+        for one in items:
+            one["expected_start"] = await expected.told(market, image, one["id"], "")
     return page_of(items, found[: limit + 1], limit, lambda r: (r.id,))
 
 
@@ -140,6 +149,13 @@ def _wanted(record: OfferRecord, model: str, region: str, vram: int, rate: int) 
     if region and (offer.region or offer.host.region) != region:
         return False
     return not (model or vram or rate) or bool(fitting(offer, model, vram, rate))
+
+
+@router.get("/images/popular", summary="Images that many run", tags=["images"])
+async def popular_images(parts: PartsDep) -> Annotated[dict[str, Any], Shape(images.PopularImages)]:
+    """What a provider may fetch before it is asked (`images.ahead` of its configuration)."""
+    items = [asdict(one) for one in await popular.popular(parts.market)]
+    return {"items": items, "next": None}
 
 
 @router.get("/offers/{offer_id}", summary="One offer")

@@ -29,6 +29,21 @@ class Images(Answer):
     public: list[PublicImage] = told("those that anybody may pull, by name")
 
 
+class PopularImage(Answer):
+    """An image that several accounts ran lately, and that anybody may pull."""
+
+    image: str = told("its name, by its digest")
+    accounts: int = told("how many different accounts ran it")
+    bytes: int = told("its packed size, bytes")
+
+
+class PopularImages(Answer):
+    """The most used first."""
+
+    items: list[PopularImage] = told("at most 50")
+    next: None = told("null: all of them are here")
+
+
 class ImageAccess(Answer):
     """Who may pull an image."""
 

@@ -84,6 +84,11 @@ class FilePrice(FilePart):
     max_per_gpu_second: str = maybe("at most so dear", examples=["2000 lovelace"])
     max_per_core_second: str = maybe("at most so dear", examples=["0.5 lovelace"])
     budget: str = maybe("a hard cap over all that the job ever costs", examples=["40 ADA"])
+    wait_per_second: str = maybe(
+        "what a second until it runs is worth: an offer that starts it sooner may cost so much more"
+        " over the whole `max_duration`; without it, as much as a second of running",
+        examples=["500 lovelace"],
+    )
 
 
 class FileRetry(FilePart):

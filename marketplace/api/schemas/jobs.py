@@ -11,7 +11,7 @@ from marketplace.api.schemas.ports import JobPort
 from marketplace.api.schemas.routing import QuotedRoute
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.api.schemas.spec import Spec, SpecV1
-from marketplace.api.schemas.supply import Offer
+from marketplace.api.schemas.supply import ExpectedStart, Offer
 from marketplace.domain.metering.kinds import Resource
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.work.job_machine import JobState
@@ -25,6 +25,9 @@ class Other(Answer):
     provider: str = told("its provider's key, hex")
     rate_micro: int = told("micro-lovelace per GPU- or core-second")
     why: str = told("how it differs, in words")
+
+
+_STARTS = "what its start is expected to take; null: nobody can say, or it runs no image"
 
 
 class JobFees(Answer):
@@ -82,6 +85,7 @@ class MemberQuote(Answer):
         "what the chain takes for it on a new channel; null where no chain says so, and in a token"
     )
     tick_ms: int = told("time between two receipts, ms")
+    expected_start: ExpectedStart | None = told(_STARTS)
 
 
 class JobDryRun(MemberQuote):
@@ -165,6 +169,7 @@ class Quote(Answer):
     rate_micro: int = told("micro-lovelace per GPU- or core-second")
     ceiling: int = told("the most it can cost, lovelace")
     why: Why = told("what it was chosen among")
+    expected_start: ExpectedStart | None = told(_STARTS)
     fees: JobFees | None = told(
         "what the chain takes for it; null where no chain says so, and in a token"
     )

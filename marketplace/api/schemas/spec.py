@@ -58,6 +58,9 @@ class Price(Answer):
 
     max_gpu_rate: int = told("micro-lovelace per GPU-second; 0: no cap")
     max_core_rate: int = told("micro-lovelace per core-second; 0: no cap")
+    wait_rate: int = maybe(
+        "what a second until it runs is worth, micro-lovelace; without it, a second of running"
+    )
     budget: int = told("the whole job, lovelace")
 
 

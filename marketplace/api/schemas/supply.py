@@ -73,6 +73,19 @@ class Maintenance(Answer):
     notice: str = told("the provider's words")
 
 
+class ExpectedStart(Answer):
+    """What a start is expected to take at one provider, from the money's being there: by what its
+    host has, what the image is made of, and how its last starts went.
+    """
+
+    ms: int = told("until the workload runs, ms")
+    here: bool = told("the image is on its host")
+    pull_bytes: int | None = told(
+        "what its host lacks of the image, packed; null: nobody here knows what it is made of"
+    )
+    bytes_s: int = told("bytes a second of its last pulls; 0: it told of none")
+
+
 class Offer(Answer):
     """What one provider offers: its host, prices and terms."""
 
@@ -106,6 +119,9 @@ class Offer(Answer):
         "the most that is served on a new channel before a block holds it, lovelace; 0: nothing"
     )
     payout_address: str = told("where the provider is paid, Bech32")
+    expected_start: ExpectedStart | None = maybe(
+        "of the image that was asked for; null: nobody can say"
+    )
     cpu: Processor = told("its CPU")
     memory_mib: int = told("memory, MiB")
     disk_mib: int = told("disk, MiB")

@@ -20,6 +20,7 @@ from marketplace.cli.shared.refusals import UsageError, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.silence import told_when_silent
 from marketplace.client.net.answers import OfferAnswer
+from marketplace.client.net.expected import ExpectedStartAnswer, start_words
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read_all
 from marketplace.domain.errors import Malformed
@@ -28,6 +29,7 @@ from marketplace.domain.metering.kinds import CORE, GPU, KINDS, show_rate
 from marketplace.domain.nearest import nearest
 from marketplace.domain.sold import model_matches, nominal_least
 from marketplace.domain.units import MICRO, parse_money, parse_rate_micro, parse_size_mib
+from marketplace.domain.work.image_names import pinned
 
 app = typer.Typer(help="Search what providers offer.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -53,12 +55,14 @@ class Row(TypedDict):
     free: int
     rate_micro: int
     simulated: bool
+    expected_start: ExpectedStartAnswer | None
 
 
 Test = Callable[[Any, Any], bool]
 
 AN_HOUR: Final = "an hour"
 COLUMNS: Final = ("device", "memory", "free", AN_HOUR, "a second", "region", "provider")
+STARTS: Final = "starts in"
 WHOLE: Final = ("memory", "free", AN_HOUR, "provider")
 DROP: Final = ("region", "a second", "memory")
 _OPS: Final[dict[str, Test]] = {
@@ -155,6 +159,17 @@ def parse_query(query: str) -> list[Term]:
     return terms
 
 
+def pinned_or_refused(image: str) -> str:
+    """*image* by its digest; :class:`UsageError`."""
+    try:
+        found = pinned(image)
+    except Malformed as wrong:
+        raise UsageError(f"--image {wrong.message}") from None
+    if found is None:
+        raise UsageError(f"--image {image}: name its digest, as in {image}@sha256:…")
+    return found
+
+
 def rows_of(offer: OfferAnswer) -> list[Row]:
     """One row for each kind of device of *offer*, and one for its cores where they are rented
     alone.
@@ -177,6 +192,7 @@ def rows_of(offer: OfferAnswer) -> list[Row]:
         "free": 0,
         "rate_micro": offer["core_rate_micro"],
         "simulated": False,
+        "expected_start": offer.get("expected_start"),
     }
     kinds: dict[tuple[str, int], Row] = {}
     for gpu in offer["gpus"]:
@@ -204,6 +220,9 @@ def search(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say of each other device why it is out.")
     ] = False,
+    image: Annotated[
+        str, typer.Option(help="Say how soon it would run there; a public one, by its digest.")
+    ] = "",
     market: MarketOption = DEFAULT_MARKET,
     exact: Exact = False,
     price_url: Source = "",
@@ -215,7 +234,8 @@ def search(
         terms = parse_query(query)
         async with aclosing(Http(market)) as http:
             with told_when_silent(market):
-                answer = await http.all("/v1/offers", limit=10_000)
+                of = {"image": pinned_or_refused(image)} if image else {}
+                answer = await http.all("/v1/offers", limit=10_000, **of)
         standing = read_all(OfferAnswer, answer, "offers")
         rows = [row for offer in standing for row in rows_of(offer)]
         rows.sort(key=lambda row: (row["resource"], row["rate_micro"], row["offer"]))
@@ -228,6 +248,12 @@ def search(
         told = await prices(exact, price_url)
         cells = [_cells(row, told) for row in found]
         columns = tuple(one for one in COLUMNS if not (exact and one == AN_HOUR))
+        if image:
+            columns = (*columns, STARTS)
+            cells = [
+                (*cell, start_words(row["expected_start"]) or "nobody can say")
+                for cell, row in zip(cells, found, strict=True)
+            ]
         print_table("offers", columns, cells, whole=WHOLE, drop=DROP)
         told.tell()
         if explain:

@@ -13,6 +13,7 @@ from marketplace.cli.shared.prices import Prices
 from marketplace.cli.shared.printing import PIPED_WIDTH, device_text, print_table
 from marketplace.cli.shared.screen import out
 from marketplace.client.net.answers import JobAnswer, JobQuoteAnswer, MemberQuoteAnswer
+from marketplace.client.net.expected import start_words
 from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money.chain_fees import JobFees, RouteFees
 from marketplace.domain.units import show_ada
@@ -177,6 +178,7 @@ def show_quote(
         ("at most", prices.amount(answer["ceiling"])),
         ("share", share_note(answer["resource"], answer["units_milli"])),
         ("start", start_note(answer.get("allowance", 0))),
+        ("then in", start_words(answer.get("expected_start"))),
         ("fees", fees_note(fees)),
         ("smallest", smallest_note(fees, answer.get("minimum", 0))),
         ("or routed", route_note(routed, fees, has_hop)),

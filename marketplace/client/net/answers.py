@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from marketplace.client.net.expected import ExpectedStartAnswer
 
 class NetworkAnswer(TypedDict, total=False):
     """The market's network; *magic* is Cardano's number of it."""
@@ -71,6 +72,7 @@ class OfferAnswer(_OfferAlways, total=False):
     """
 
     keep_most_ms: int
+    expected_start: ExpectedStartAnswer | None
 
 
 class OtherAnswer(TypedDict):
@@ -120,6 +122,7 @@ class MemberQuoteAnswer(TypedDict):
     minimum: NotRequired[int]
     allowance: NotRequired[int]
     fees: NotRequired[FeesAnswer | None]
+    expected_start: NotRequired[ExpectedStartAnswer | None]
 
 
 class JobQuoteAnswer(MemberQuoteAnswer):

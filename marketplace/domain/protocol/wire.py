@@ -21,6 +21,8 @@ from marketplace.domain.protocol.hop_messages import RouteProposed as RoutePropo
 from marketplace.domain.protocol.message import Message as Message
 from marketplace.domain.protocol.shell_messages import ShellOpened as ShellOpened
 from marketplace.domain.protocol.shell_messages import ShellSized as ShellSized
+from marketplace.domain.protocol.stock_messages import ManifestTold as ManifestTold
+from marketplace.domain.protocol.stock_messages import StockTold as StockTold
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
 

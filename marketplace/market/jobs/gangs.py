@@ -32,7 +32,7 @@ from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.jobs import jobs
 from marketplace.market.jobs.fees import fees_told
 from marketplace.market.lifecycle.change import change_gang
-from marketplace.market.placement import reconciler
+from marketplace.market.placement import expected, reconciler
 from marketplace.market.placement.place_gang import match_gang, no_room
 from marketplace.matching import NoMatch
 
@@ -68,6 +68,7 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
     """Each member's price and ceiling, and the sum; nothing is reserved. NothingMatches."""
     members = check(spec)
     await priority.check(market, spec, account)
+    await expected.bring(market, spec.image)
     found = market.directory.quote_gang(spec, account, market.now, len(members))
     if isinstance(found, NoMatch):
         text, why = no_room(market, spec, account, found)
@@ -76,6 +77,7 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
     for told, match in zip(quoted, found, strict=True):
         offer = match.offer
         told["fees"] = await fees_told(market, offer.minimum, offer.asset, opens=True)
+        told["expected_start"] = await expected.told(market, spec.image, offer.id, account)
     return {
         "members": quoted,
         "ceiling": sum(one["ceiling"] for one in quoted),

@@ -43,7 +43,7 @@ from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.jobs.fees import fees_told, routed_told
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_job, change_lease
-from marketplace.market.placement import reconciler
+from marketplace.market.placement import expected, reconciler
 from marketplace.market.placement.matching import match
 from marketplace.market.state.match import Match, explained
 from marketplace.matching import NoMatch
@@ -278,12 +278,14 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
 async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """The price, the ceiling and the alternatives; nothing is reserved. NothingMatches."""
     check_spec(spec)
+    await expected.bring(market, spec.image)
     found = market.directory.quote(spec, account, frozenset(), market.now)
     if isinstance(found, NoMatch):
         raise NothingMatches(str(found), explain=explained(found))
     fees = await fees_told(market, found.offer.minimum, found.offer.asset, opens=True)
     alternatives = _alternatives(market, spec, account, found)
     answer = quoted(spec, found)
+    answer["expected_start"] = await expected.told(market, spec.image, found.offer.id, account)
     routed = routed_told(market, found.offer, answer["ceiling"])
     return {**answer, "fees": fees, "routed": routed, "alternatives": alternatives}
 

@@ -21,6 +21,7 @@ from marketplace.market.base.records import (
 )
 from marketplace.market.context import Market
 from marketplace.market.jobs.fees import fees_told, routed_told
+from marketplace.market.placement import expected
 from marketplace.market.state.reputes import Repute
 
 MANY: Final = 100_000  # more than a page of jobs can have around it
@@ -172,6 +173,7 @@ async def quote_view(market: Market, lease: Lease, job: Job) -> dict[str, Any]:
         "rate_micro": lease.rate_micro,
         "ceiling": lease.ceiling,
         "why": {"others": market.directory.others(job.parsed, job.account, lease, market.now)},
+        "expected_start": await expected.told(market, job.parsed.image, lease.offer, job.account),
         **await _ways(market, lease, offer),
         "expires_at_ms": lease.expires_ms,
         "channel": "routed" if lease.hop else "reused" if lease.reused else "fresh",

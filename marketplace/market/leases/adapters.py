@@ -50,7 +50,7 @@ from marketplace.market.core.inputs import (
     StageSeen,
     Started,
 )
-from marketplace.market.leases import hops, ticks
+from marketplace.market.leases import hops, stocks, ticks
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
@@ -81,7 +81,7 @@ class Adapters:
     """Handles every message of every adapter that is connected here."""
 
     def __init__(self, market: Market) -> None:
-        self.market = market
+        self.market, self._stocks = market, stocks.Stocks(market)
         self._tails: OrderedDict[str, _Tail] = OrderedDict()
         self.telemetry: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
         self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
@@ -94,6 +94,10 @@ class Adapters:
                 if offer.provider != provider:
                     raise OfferRefused("an adapter offers under its own key only")
                 await self._offer(provider, message, draining)
+            case wire.StockTold():
+                await self._stocks.told(provider, message)
+            case wire.ManifestTold(lease):
+                await self._stocks.made_of(await self._own(provider, lease), message)
             case wire.LeasesHeld(held):
                 await self._held(provider, set(held))
             case wire.LeaseAccepted(lease, terms):
@@ -248,6 +252,7 @@ class Adapters:
     async def _progress(self, provider: str, told: wire.LeaseProgress) -> None:
         market, lease = self.market, await self._own(provider, told.lease)
         detail = _short(told.detail)
+        await self._stocks.progressed(lease, told.stage)
         shown = await self._room(Event, lease.job, MOST_EVENTS)
         self._rows[Event, lease.job] += 1
         match told.stage:

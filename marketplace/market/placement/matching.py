@@ -22,7 +22,7 @@ from marketplace.market.core.proposal import terms_of
 from marketplace.market.core.standing import address_limited, quote_ttl_ms
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.lifecycle.routes import drop
-from marketplace.market.placement import routes, starts
+from marketplace.market.placement import expected, routes, starts
 from marketplace.market.state.match import Match, Spent, explained
 from marketplace.matching import NoMatch
 
@@ -35,6 +35,7 @@ async def match(
 
     NothingMatches for a *new* job that does not wait; OverBudget, Conflict.
     """
+    await expected.bring(market, spec.image)
     lease_id, spent = market.ids.new("lease"), await spent_by(market, job)
     found = await _place(market, job, spec, lease_id, spent)
     if not isinstance(found, NoMatch):

@@ -12,6 +12,7 @@ from marketplace.market.context import Market
 from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, GangInput, Unmatched
 from marketplace.market.lifecycle.change import Step, commit
+from marketplace.market.placement import expected
 from marketplace.market.placement.matching import matched
 from marketplace.market.state.match import explained
 from marketplace.matching import NoMatch
@@ -32,6 +33,7 @@ async def match_gang(
     NothingMatches for a *new* gang, of which nothing is kept then; OverBudget, Conflict.
     """
     spec, leases = members[0].parsed, [market.ids.new("lease") for _ in members]
+    await expected.bring(market, spec.image)
     found = market.directory.place_gang(spec, gang.account, market.now, leases)
     if isinstance(found, NoMatch):
         text, explain = no_room(market, spec, gang.account, found)

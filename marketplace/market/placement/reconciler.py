@@ -22,6 +22,7 @@ from marketplace.market.context import Market, log
 from marketplace.market.core.inputs import Exhausted, Looked, Stop
 from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
 from marketplace.market.lifecycle.change import change_gang, change_job
+from marketplace.market.placement import expected
 from marketplace.market.placement.matching import BelowMinimum, match, propose, spent_by
 from marketplace.market.placement.place_gang import match_gang
 from marketplace.market.state.match import Match
@@ -61,6 +62,7 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
             if not market.directory.waiting(job.id):
                 avoid = frozenset(job.avoid)
                 spent = await spent_by(market, job)
+                await expected.bring(market, job.parsed.image)
                 market.directory.wait(job.id, job.parsed, job.account, avoid, job.created_ms, spent)
 
 

@@ -17,6 +17,7 @@ from marketplace.domain.supply.offer import Offer, OfferState
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 from marketplace.market.base.records import Lease, OfferRecord
+from marketplace.market.state.image_places import ImagePlaces
 from marketplace.market.state.listings import Listed, Listings, as_host
 from marketplace.market.state.match import NOTHING, Match, Spent
 from marketplace.market.state.starts import Starts
@@ -49,6 +50,7 @@ class Directory:
     def __init__(self, starts: Starts | None = None) -> None:
         self.starts = starts or Starts()  # told how many leases each provider has
         self.matchmaker = Matchmaker()
+        self.images = ImagePlaces(self.matchmaker.locality)
         # A job is accepted with a priority that its account was granted, so the queue caps none.
         self.queue = FairQueue(self.matchmaker, default=Quota(max_priority=MOST_PRIORITY))
         self.reservations = Reservations(self.matchmaker)

@@ -17,6 +17,7 @@ from marketplace.domain.sold import model_matches
 from marketplace.domain.supply.grant import of_block
 from marketplace.domain.supply.hardware import Gpu as Device
 from marketplace.domain.supply.offer import Offer
+from marketplace.domain.supply.stock import digest_of
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import UNLIMITED, Resources
@@ -159,6 +160,8 @@ class Listings:
             priority=spec.policy.priority,
             duration_ms=spec.policy.max_duration_ms,
             avoid=avoid,
+            image=digest_of(spec.image),
+            wait_rate=price.wait_rate,
         )
 
     def _models(self, asked: tuple[str, ...]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from marketplace.domain.work.lease import LeaseState
 from marketplace.market.accounts import standing, webhooks
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
+    ImageRecord,
     Lease,
     Lock,
     Login,
@@ -22,6 +23,7 @@ from marketplace.market.base.records import (
     Process,
     Remembered,
     ServiceLoad,
+    StockRecord,
 )
 from marketplace.market.context import MATCHER, Market, log
 from marketplace.market.core.ending import HOLDING
@@ -33,6 +35,7 @@ from marketplace.market.state.open_quotes import unfunded
 from marketplace.market.upkeep import peers
 
 KEPT_ANSWERS_MS: Final = 86_400_000
+KEPT_IMAGES_MS: Final = 90 * 86_400_000
 LOADS_KEPT_MS: Final = 3_600_000
 
 
@@ -103,6 +106,8 @@ async def refresh(market: Market) -> None:
     """Bring this process's view of offers and holdings in line with the store."""
     for record in await market.store.find(OfferRecord, limit=100_000):
         market.directory.set_offer(record)
+    for stock in await market.store.find(StockRecord, limit=100_000):
+        market.directory.images.tell(stock)
     live = await market.store.find(Lease, state=HOLDING, limit=100_000)
     for lease in live:
         market.directory.adopt(lease)
@@ -132,6 +137,9 @@ async def forget(market: Market) -> None:
     old: Change = Change()
     old.drops += await market.store.find(Login, expires_ms__lt=now, limit=1000)
     old.drops += await market.store.find(PortLink, expires_ms__lt=now, limit=1000)
+    old.drops += await market.store.find(
+        ImageRecord, at_ms__lt=now - KEPT_IMAGES_MS, order=("at_ms",), limit=1000
+    )
     old.drops += await market.store.find(
         Remembered, at_ms__lt=now - KEPT_ANSWERS_MS, order=("at_ms",), limit=1000
     )

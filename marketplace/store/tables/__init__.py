@@ -29,7 +29,13 @@ from marketplace.store.tables.jobs import (
 )
 from marketplace.store.tables.leases import LeaseKeyRow, LeaseRow
 from marketplace.store.tables.money import ChannelRow, ReceiptRow, TxRow, VoucherRow
-from marketplace.store.tables.offers import InUseHourRow, OfferRow, PresenceDayRow
+from marketplace.store.tables.offers import (
+    ImageRow,
+    InUseHourRow,
+    OfferRow,
+    PresenceDayRow,
+    StockRow,
+)
 from marketplace.store.tables.operations import (
     AuditRow,
     LockRow,
@@ -47,6 +53,8 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.PublicImage: PublicImageRow,
     records.ApiKey: ApiKeyRow,
     records.OfferRecord: OfferRow,
+    records.StockRecord: StockRow,
+    records.ImageRecord: ImageRow,
     records.Job: JobRow,
     records.Gang: GangRow,
     records.Lease: LeaseRow,

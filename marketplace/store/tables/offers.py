@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger
 from sqlmodel import Field, SQLModel
 
 from marketplace.domain.supply.offer import OfferState
-from marketplace.store.tables.columns import Named, as_big, as_key
+from marketplace.store.tables.columns import Named, as_big, as_json, as_key
 
 
 class OfferRow(SQLModel, table=True):
@@ -23,6 +23,29 @@ class OfferRow(SQLModel, table=True):
     away_ms: int = as_big()
     suspended: str
     version: int
+
+
+class StockRow(SQLModel, table=True):
+    """:class:`records.StockRecord`."""
+
+    __tablename__ = "stocks"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    provider: str = as_key()
+    held: bytes
+    start_ms: int = as_big()
+    pull_ms: int = as_big()
+    bytes_s: int = as_big()
+    went: list[int] = as_json()
+    at_ms: int = as_big()
+    version: int
+
+
+class ImageRow(SQLModel, table=True):
+    """:class:`records.ImageRecord`."""
+
+    __tablename__ = "images"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    digest: str = as_key()
+    parts: list[tuple[str, int]] = as_json()
+    at_ms: int = as_big(index=True)
 
 
 class InUseHourRow(SQLModel, table=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from adapter.core.workload import ImageRefused
 from adapter.runtime.docker import images
 from adapter.runtime.docker.market_images import Login
+from adapter.runtime.docker.shelf import Shelf
 
 IMAGE = "images.test/abc/x@sha256:" + "ab" * 32
 
@@ -22,7 +24,10 @@ class Daemon:
             return type("Image", (), {"id": f"id of {name}"})
 
 
-def test_the_registry_is_asked_although_the_image_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_registry_is_asked_although_the_image_is_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shelf = Shelf(tmp_path / "images.json")
     login = Login("lease", "signed")
     asked: list[Any] = []
 
@@ -32,7 +37,7 @@ def test_the_registry_is_asked_although_the_image_is_here(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(images, "require_whole", no)
     with pytest.raises(ImageRefused):
-        images.bring(Daemon(), IMAGE, 10, lambda _: None, login)
+        images.bring(Daemon(), IMAGE, 10, lambda _: None, shelf, login=login)
     assert asked == [(IMAGE, login)]
     # One of another registry is anybody's who names its digest.
-    assert images.bring(Daemon(), IMAGE, 10, lambda _: None) == f"id of {IMAGE}"
+    assert images.bring(Daemon(), IMAGE, 10, lambda _: None, shelf) == f"id of {IMAGE}"

@@ -302,12 +302,13 @@ def _placement(top: Section) -> Placement:
 
 
 def _price(top: Section) -> Price:
-    known = ("max_per_gpu_second", "max_per_core_second", "budget")
+    known = ("max_per_gpu_second", "max_per_core_second", "budget", "wait_per_second")
     s = Section.read(top.notes, top.get("price"), "price", known)
     return Price(
         max_gpu_rate=s.take("max_per_gpu_second", values.rate, 0),
         max_core_rate=s.take("max_per_core_second", values.rate, 0),
         budget=s.take("budget", values.money, Price().budget),
+        wait_rate=s.take("wait_per_second", values.rate, None),
     )
 
 

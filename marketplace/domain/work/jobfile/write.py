@@ -46,6 +46,7 @@ def write(spec: JobSpec) -> dict[str, Any]:
             max_per_gpu_second=_rate(spec.price.max_gpu_rate),
             max_per_core_second=_rate(spec.price.max_core_rate),
             budget=_money(spec.price.budget),
+            wait_per_second=_wait(spec.price.wait_rate),
         ),
         "policy": _policy(spec.policy),
         "gang": None if spec.gang is None else spec.gang.to_wire(),
@@ -139,6 +140,11 @@ def _rate(micro: int) -> str:
     if micro % (MICRO * LOVELACE_PER_ADA) == 0:
         return f"{micro // MICRO // LOVELACE_PER_ADA} ADA"
     return f"{_decimals(micro)} lovelace"
+
+
+def _wait(micro: int | None) -> str:
+    """Per second; nothing where the job does not say."""
+    return "0 lovelace" if micro == 0 else _rate(micro or 0)
 
 
 def _decimals(millionths: int) -> str:

@@ -25,7 +25,13 @@ from marketplace.market.base.records.jobs import (
 )
 from marketplace.market.base.records.leases import Lease, LeaseKey
 from marketplace.market.base.records.money import Channel, ReceiptRecord, Tx, VoucherRecord
-from marketplace.market.base.records.offers import InUseHour, OfferRecord, PresenceDay
+from marketplace.market.base.records.offers import (
+    ImageRecord,
+    InUseHour,
+    OfferRecord,
+    PresenceDay,
+    StockRecord,
+)
 from marketplace.market.base.records.operations import (
     Audit,
     Lock,
@@ -47,6 +53,7 @@ __all__ = [
     "Event",
     "Gang",
     "Hook",
+    "ImageRecord",
     "InUseHour",
     "Job",
     "Json",
@@ -71,6 +78,7 @@ __all__ = [
     "ServiceLoad",
     "Setting",
     "Standing",
+    "StockRecord",
     "Tx",
     "VoucherRecord",
 ]

@@ -45,6 +45,35 @@ class OfferRecord(Record):
 
 
 @dataclass(frozen=True)
+class StockRecord(Record):
+    """What a provider's host has of images as its adapter last told it (``wire.StockTold``), and
+    how its last starts went: each as thousandths of what was expected, the newest last.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("provider",)
+    provider: str
+    held: bytes
+    start_ms: int
+    pull_ms: int
+    bytes_s: int
+    went: list[int]
+    at_ms: int
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class ImageRecord(Record):
+    """What an image is made of, proven by its digest: ``stock.print_of`` and packed size of each
+    part.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("digest",)
+    digest: str
+    parts: list[tuple[str, int]]  # the print in hex, bytes
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class InUseHour(Record):
     """Sums over the *looks* of one hour at what is listed and held (``upkeep.series``)."""
 

@@ -1,0 +1,100 @@
+"""What adapters tell of images: what their hosts have, what images are made of; and how starts went.
+
+A provider gains by saying that an image is there, or that a start is quick: its offers are chosen
+for it. So each of its starts is timed here, from the first word of it to the last, and what it
+tells later is stretched by what its last ones took beyond what it had told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from marketplace.domain.errors import Conflict
+from marketplace.domain.protocol import wire
+from marketplace.domain.supply import stock
+from marketplace.domain.work import manifest
+from marketplace.market.base.ports import Change
+from marketplace.market.base.records import Job, Lease, StockRecord
+from marketplace.market.context import TRIES, Market
+from marketplace.market.placement import expected
+from marketplace.market.state.image_places import MOST_STRETCH, stretch
+
+STARTS: Final = 9
+"""Of a provider, the last of them count."""
+MOST_BYTES_S: Final = 10**12
+MOST_MS: Final = 86_400_000
+_MOST_TIMED: Final = 10_000
+
+
+class Stocks:
+    """Of the providers that are connected to this process."""
+
+    def __init__(self, market: Market) -> None:
+        self._market = market
+        self._begun: OrderedDict[str, tuple[int, int]] = OrderedDict()  # lease: (at, expected ms)
+
+    async def told(self, provider: str, message: wire.StockTold) -> None:
+        """What the host has now. Malformed."""
+        stock.unpack(message.held)
+        for _ in range(TRIES):
+            known = await self._market.store.get(StockRecord, provider)
+            new = StockRecord(
+                provider,
+                message.held,
+                min(max(message.start_ms, 0), MOST_MS),
+                min(max(message.pull_ms, 0), MOST_MS),
+                min(max(message.bytes_s, 0), MOST_BYTES_S),
+                known.went if known is not None else [],
+                self._market.now,
+                known.version if known is not None else 0,
+            )
+            if await self._saved(known, new):
+                return
+        raise Conflict("what the host has keeps changing")
+
+    async def made_of(self, lease: Lease, message: wire.ManifestTold) -> None:
+        """What the image of the lease's job is made of. Malformed where that is not proven."""
+        market = self._market
+        job = await market.store.get(Job, lease.job)
+        digest = stock.digest_of(job.parsed.image) if job is not None else ""
+        parts = manifest.layers(digest, message.documents)
+        await expected.keep(market, digest, parts)
+
+    async def progressed(self, lease: Lease, stage: str) -> None:
+        """A step of a start."""
+        market = self._market
+        if stage == "PULLING" and lease.id not in self._begun and not lease.started_ms:
+            job = await market.store.get(Job, lease.job)
+            start = await expected.of(market, job.parsed.image, lease.offer) if job else None
+            if start is not None and start.ms:
+                self._begun[lease.id] = (market.now, start.ms)
+                while len(self._begun) > _MOST_TIMED:
+                    self._begun.popitem(last=False)
+        elif stage in ("STARTED", "FINISHED"):
+            at, ms = self._begun.pop(lease.id, (0, 0))
+            if at and stage == "STARTED":
+                await self._went(lease.provider, market.now - at, ms)
+
+    async def _went(self, provider: str, took_ms: int, expected_ms: int) -> None:
+        for _ in range(TRIES):
+            known = await self._market.store.get(StockRecord, provider)
+            if known is None:
+                return
+            told_ms = max(1, expected_ms * 1000 // stretch(known.went))
+            went = min(max(took_ms, 1) * 1000 // told_ms, MOST_STRETCH)
+            if await self._saved(known, known.but(went=[*known.went, went][-STARTS:])):
+                return
+
+    async def _saved(self, known: StockRecord | None, new: StockRecord) -> bool:
+        """False where somebody else was faster."""
+        if known is not None and known.but(at_ms=new.at_ms) == new:
+            return True
+        change = Change(topics=[f"stock:{new.provider}"])
+        (change.puts if known is None else change.sets).append(new)
+        try:
+            await self._market.store.apply(change)
+        except Conflict:
+            return False
+        self._market.directory.images.tell(new)
+        return True
