@@ -98,7 +98,7 @@ class Config:
     reserve: Reserve = field(default_factory=Reserve)
     limits: Limits = field(default_factory=Limits)
     treasury: Rules = field(default_factory=Rules)
-    shelving: Shelving = Shelving()
+    shelving: Shelving = field(default_factory=Shelving)
     windows: tuple[Window, ...] = ()
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 

@@ -208,9 +208,7 @@ def _limits(config: Config) -> Limits:
     return replace(config.limits, host_network=config.host_network, market=config.market)
 
 
-def _stocktaking(
-    config: Config, able: Mapping[str, Runtime], daemon: Daemon
-) -> Stocktaking | None:
+def _stocktaking(config: Config, able: Mapping[str, Runtime], daemon: Daemon) -> Stocktaking | None:
     docker = able.get("docker")
     if not isinstance(docker, DockerRuntime):
         return None

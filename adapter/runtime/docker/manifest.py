@@ -59,8 +59,8 @@ class ImageForeign(ImageRefused):
 
 
 def require_whole(client: Any, image: str, login: Login | None = None) -> list[str]:
-    """What the image is made of, as ``domain.work.manifest`` reads it; empty where that is too long
-    to be handed on. :class:`ImageForeign` if *image* (by digest) may lead a daemon elsewhere than to its
+    """What *image* (by digest) is made of, as ``domain.work.manifest`` reads it; empty where that
+    is too long to be handed on. :class:`ImageForeign` if it may lead a daemon elsewhere than to its
     registry; :class:`ImageRefused` if its manifests cannot be read there. *client*: docker-py's,
     for what its daemon knows of registries and its owner's login, unless there is another *login*.
     """

@@ -134,11 +134,8 @@ class Shelf:
             for one in gone:  # by its owner, or by us
                 del self._images[one]
             self._here = names
-            newest = sorted(
-                names, key=lambda one: (-(self._images[one].used_ms if one in self._images else 0), one)
-            )  # fmt: skip
             prints: dict[bytes, None] = {}
-            for name in newest:
+            for name in sorted(names, key=lambda one: (-self._used_ms(one), one)):
                 for part in (name, *self._parts_of(name)):
                     prints[print_of(part)] = None
             pull_ms, bytes_s = pull_line(self._pulls)
@@ -182,6 +179,10 @@ class Shelf:
     def _parts_of(self, digest: str) -> list[str]:
         known = self._images.get(digest)
         return [part for part, _ in known.parts] if known is not None else []
+
+    def _used_ms(self, digest: str) -> int:
+        known = self._images.get(digest)
+        return known.used_ms if known is not None else 0
 
     def _changed(self) -> None:
         self.changes += 1
@@ -265,12 +266,7 @@ def _remove(client: Any, digest: str) -> bool:
     """Whether the image is gone: one that has another name, or a container, stays."""
     try:
         rows = cast("list[dict[str, Any]]", client.api.images())
-        names = [
-            one
-            for row in rows
-            for one in _digests(row)
-            if one.endswith("@" + digest)
-        ]
+        names = [one for row in rows for one in _digests(row) if one.endswith("@" + digest)]
         for name in names:
             client.images.remove(name)
     except docker.errors.APIError as error:

@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 from marketplace.client.net.expected import ExpectedStartAnswer
 
+
 class NetworkAnswer(TypedDict, total=False):
     """The market's network; *magic* is Cardano's number of it."""
 
@@ -67,9 +68,7 @@ class _OfferAlways(TypedDict):
 
 
 class OfferAnswer(_OfferAlways, total=False):
-    """Standing supply. MiB; micro-lovelace per core-second, 0: cores are not rented alone; an idle
-    channel is kept for *keep_most_ms* at most.
-    """
+    """Standing supply. MiB; micro-lovelace per core-second, 0: cores are not rented alone."""
 
     keep_most_ms: int
     expected_start: ExpectedStartAnswer | None

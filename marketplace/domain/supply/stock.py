@@ -8,6 +8,7 @@ image's digest may ask whether a host has it, as it could by a lease.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 from marketplace.domain.errors import Malformed
@@ -42,6 +43,6 @@ def unpack(held: bytes) -> frozenset[bytes]:
     if len(held) % PRINT or len(held) > MOST_HELD * PRINT:
         raise Malformed(f"what a host holds is at most {MOST_HELD} times {PRINT} bytes")
     found = [held[at : at + PRINT] for at in range(0, len(held), PRINT)]
-    if any(a >= b for a, b in zip(found, found[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(found)):
         raise Malformed("what a host holds is not sorted, or says one thing twice")
     return frozenset(found)

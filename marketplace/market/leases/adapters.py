@@ -94,10 +94,8 @@ class Adapters:
                 if offer.provider != provider:
                     raise OfferRefused("an adapter offers under its own key only")
                 await self._offer(provider, message, draining)
-            case wire.StockTold():
-                await self._stocks.told(provider, message)
-            case wire.ManifestTold(lease):
-                await self._stocks.made_of(await self._own(provider, lease), message)
+            case wire.StockTold() | wire.ManifestTold():
+                await self._stocks.heard(provider, message)
             case wire.LeasesHeld(held):
                 await self._held(provider, set(held))
             case wire.LeaseAccepted(lease, terms):
@@ -112,11 +110,8 @@ class Adapters:
                 if record is not None:
                     self.market.payers.tell(record.session_vk, message)
                 await routes.owes(self.market, signed.receipt)
-            case wire.PaidSent(lease):
-                await self.owner(provider, lease)
-                await hops.router_of(self.market).paid(provider, message)
-            case wire.HopRefused():
-                await hops.router_of(self.market).hop_refused(provider, message)
+            case wire.PaidSent() | wire.HopRefused():
+                await hops.heard(self.market, provider, message, self.owner)
             case wire.LogChunk():
                 await self._log(provider, message)
             case wire.Telemetry(lease, at_ms, values):

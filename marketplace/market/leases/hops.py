@@ -4,7 +4,7 @@ asked here, what it is worth the router decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from marketplace.domain.money.voucher import End
 from marketplace.domain.protocol import wire
@@ -50,3 +50,18 @@ def at_subscription(market: Market, session_vk: bytes) -> Sequence[wire.Message]
         if isinstance(one, wire.PaidSent):
             market.told.note(one.lease, one.amount, market.now)
     return said
+
+
+async def heard(
+    market: Market,
+    provider: str,
+    message: wire.PaidSent | wire.HopRefused,
+    owner: Callable[[str, str], Awaitable[object]],
+) -> None:
+    """What the adapter says of a hop. *owner* refuses a lease of another provider's."""
+    router = router_of(market)
+    if isinstance(message, wire.HopRefused):
+        await router.hop_refused(provider, message)
+        return
+    await owner(provider, message.lease)
+    await router.paid(provider, message)

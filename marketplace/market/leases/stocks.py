@@ -1,4 +1,4 @@
-"""What adapters tell of images: what their hosts have, what images are made of; and how starts went.
+"""What adapters tell of images: what hosts have, what images are made of; and how starts went.
 
 A provider gains by saying that an image is there, or that a start is quick: its offers are chosen
 for it. So each of its starts is timed here, from the first word of it to the last, and what it
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from marketplace.domain.errors import Conflict
+from marketplace.domain.errors import Conflict, NotFound
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply import stock
 from marketplace.domain.work import manifest
@@ -34,8 +34,14 @@ class Stocks:
         self._market = market
         self._begun: OrderedDict[str, tuple[int, int]] = OrderedDict()  # lease: (at, expected ms)
 
-    async def told(self, provider: str, message: wire.StockTold) -> None:
-        """What the host has now. Malformed."""
+    async def heard(self, provider: str, message: wire.StockTold | wire.ManifestTold) -> None:
+        """Durable when it returns. Malformed, NotFound."""
+        if isinstance(message, wire.StockTold):
+            await self._told(provider, message)
+        else:
+            await self._made_of(provider, message)
+
+    async def _told(self, provider: str, message: wire.StockTold) -> None:
         stock.unpack(message.held)
         for _ in range(TRIES):
             known = await self._market.store.get(StockRecord, provider)
@@ -53,9 +59,11 @@ class Stocks:
                 return
         raise Conflict("what the host has keeps changing")
 
-    async def made_of(self, lease: Lease, message: wire.ManifestTold) -> None:
-        """What the image of the lease's job is made of. Malformed where that is not proven."""
+    async def _made_of(self, provider: str, message: wire.ManifestTold) -> None:
         market = self._market
+        lease = await market.store.get(Lease, message.lease)
+        if lease is None or lease.provider != provider:
+            raise NotFound(f"no lease {message.lease}")
         job = await market.store.get(Job, lease.job)
         digest = stock.digest_of(job.parsed.image) if job is not None else ""
         parts = manifest.layers(digest, message.documents)

@@ -202,9 +202,9 @@ def test_what_goes_is_old_or_too_much_and_the_longest_unused_first(
     left = [one for one in kept if one.digest not in gone]
     assert all(now - by[digest].used_ms > FRESH_MS for digest in gone)
     if rule.keep_ms:
-        assert all(
-            now - one.used_ms <= max(rule.keep_ms, FRESH_MS) for one in left
-        ), "an old one was kept"
+        assert all(now - one.used_ms <= max(rule.keep_ms, FRESH_MS) for one in left), (
+            "an old one was kept"
+        )
     if rule.keep_mib and any(now - one.used_ms > FRESH_MS for one in left):
         assert sum(one.mib for one in left) <= rule.keep_mib
     used = [by[digest].used_ms for digest in gone]

@@ -27,7 +27,7 @@ NAMES = {
     "GangQuoteAnswer": "GangDryRun", "RefusedAnswer": "Refused", "ExplainAnswer": "Explanation",
     "TransactionAnswer": "Transaction", "JobAnswer": "Job", "GangAnswer": "Gang",
     "LeaseAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",
-    "JobEndAnswer": "JobEnd", "EventAnswer": "Event", "LogAnswer": "LogLine", "DoneAnswer": "Done",
+    "JobEndAnswer": "JobEnd", "ExpectedStartAnswer": "ExpectedStart", "EventAnswer": "Event", "LogAnswer": "LogLine", "DoneAnswer": "Done",
     "KeyAnswer": "Key", "NewKeyAnswer": "NewKey", "SpendRowAnswer": "SpendRow",
     "PortAnswer": "JobPort", "TicketAnswer": "Ticket", "LinkAnswer": "PortLink",
     "NewLinkAnswer": "NewLink", "LinksAnswer": "PortLinks",

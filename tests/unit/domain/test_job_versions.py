@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,12 +18,13 @@ def test_what_is_made_now_is_written_by_names() -> None:
         wire = job.to_wire()
         assert wire["version"] == VERSION
         assert all(isinstance(one, dict) for one in wire["resources"])
-        assert set(wire["price"]) == {"max_gpu_rate", "max_core_rate", "budget"}
+        rare = {"wait_rate"} if job.price.wait_rate is not None else set[str]()
+        assert set(wire["price"]) == {"max_gpu_rate", "max_core_rate", "budget"} | rare
 
 
 def test_a_job_of_the_version_before_is_the_same_job_with_the_hash_that_it_had() -> None:
     for job in jobs().values():
-        now, before = versions(job).values()
+        now, before = versions(replace(job, price=replace(job.price, wait_rate=None))).values()
         read = JobSpec.from_wire(json.loads(json.dumps(before.to_wire())))
         assert read == before and read.hash == before.hash != now.hash
         assert "version" not in before.to_wire()
@@ -73,7 +75,7 @@ def test_a_field_that_is_missing_is_named() -> None:
         for name in places(jobs()["all"].to_wire())[at][0]:
             wire = json.loads(json.dumps(jobs()["all"].to_wire()))
             places(wire)[at][0].pop(name)
-            if name in ("gang", "egress", "gpu", "most"):
+            if name in ("gang", "egress", "gpu", "most", "wait_rate"):
                 JobSpec.from_wire(wire)
                 continue
             if name == "version":  # then it is read as one of before there were any

@@ -96,6 +96,7 @@ SPECS = st.builds(
         max_gpu_rate=st.integers(0, 10**15 - 1),
         max_core_rate=st.integers(0, 10**15 - 1),
         budget=st.integers(1, 45_000_000_000_000_000),
+        wait_rate=st.none() | st.integers(0, 10**15 - 1),
     ),
     policy=POLICIES,
     egress=st.sampled_from(

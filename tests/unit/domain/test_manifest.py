@@ -13,7 +13,9 @@ from marketplace.domain.work.manifest import Layer, digest_of, layers
 CONFIG = {"digest": "sha256:" + "c" * 64, "size": 7}
 LAYERS = [{"digest": "sha256:" + f"{n:064x}", "size": 100 + n} for n in range(3)]
 MANIFEST = json.dumps({"schemaVersion": 2, "config": CONFIG, "layers": LAYERS})
-INDEX = json.dumps({"manifests": [{"digest": "sha256:" + "0" * 64}, {"digest": digest_of(MANIFEST)}]})
+INDEX = json.dumps(
+    {"manifests": [{"digest": "sha256:" + "0" * 64}, {"digest": digest_of(MANIFEST)}]}
+)
 MADE_OF = tuple(Layer(str(one["digest"]), int(str(one["size"]))) for one in (CONFIG, *LAYERS))
 
 
