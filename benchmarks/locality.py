@@ -97,11 +97,12 @@ def tasks_of(data: Path) -> list[tuple[Request, float]]:
     requests = openb.requests(data, "default")
     with (data / "openb_pod_list_default.csv").open() as file:
         rows = list(csv.DictReader(file))
+    ran = [float(row["deletion_time"]) - float(row["creation_time"]) for row in rows]
     return [
-        (request, min(LONGEST_S, max(10.0, float(row["deletion_time"]) - float(row["creation_time"]))))
-        for request, row in zip(requests, rows, strict=True)
+        (request, min(LONGEST_S, max(10.0, ran_s)))
+        for request, ran_s in zip(requests, ran, strict=True)
         if request.gpu_count
-    ]  # fmt: skip
+    ]
 
 
 def made(rng: np.random.Generator, count: int = 4_000) -> list[tuple[Request, float]]:
@@ -151,9 +152,7 @@ def world(
 
 def _images(rng: np.random.Generator, count: int) -> list[Image]:
     """Each one of a few bases and three layers of its own: a median of 5 GB."""
-    bases = [
-        (f"base{at}".encode(), int(rng.lognormal(np.log(2_500 * MB), 0.4))) for at in range(8)
-    ]
+    bases = [(f"base{at}".encode(), int(rng.lognormal(np.log(2_500 * MB), 0.4))) for at in range(8)]
     found: list[Image] = []
     for at in range(count):
         own = rng.lognormal(np.log(2_200 * MB), 0.9) * rng.dirichlet(np.ones(3))
@@ -257,9 +256,8 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
     data = data_folder("openb")
     rng = np.random.default_rng(asked.seed)
     if asked.made or not data.is_dir():
-        fleet = [
-            Host(f"h{at:04}", 96_000, 393_216, (Gpu("G2", 24_576),) * 8) for at in range(asked.hosts)
-        ]
+        gpus = (Gpu("G2", 24_576),) * 8
+        fleet = [Host(f"h{at:04}", 96_000, 393_216, gpus) for at in range(asked.hosts)]
         kinds = made(rng)
     else:
         fleet, kinds = openb.hosts(data), tasks_of(data)

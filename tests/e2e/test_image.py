@@ -17,6 +17,7 @@ from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import TallyError
 from marketplace.domain.money.keep import AT_ONCE
 from tests.e2e.support.embedded import PATIENCE_S, PURSE, World, story, tally
+from tests.fakes import until
 from tests.ports import free_port
 from tests.requires import need_registry
 
@@ -73,8 +74,14 @@ def test_a_private_image_is_run_for_its_owner_and_kept_from_others(tmp_path: Pat
         assert [one["tags"] for one in again["items"]] == [["v1"]]
         assert again["items"][0]["image"] == pushed["image"]
         file = job_file(tmp_path, pushed["name"])
+        start = (await said(env, "job", "quote", file))["expected_start"]
+        # The market asked its registry what the image is made of; its base is on the host, which
+        # nobody told in the registry's words.
+        beside = start["pull_bytes"] - again["items"][0]["bytes"]  # its configuration
+        assert not start["here"] and 0 < beside < 100_000, start
         ran = await tally("job", "run", file, "--yes", env=env)
         assert ran.process.returncode == 0 and secret in str(ran.out), str(ran)
+        await is_here(world, file, pushed["image"])
         await kept_from_others(world, pushed["image"])
         gone = await said(env, "image", "rm", "train:v1", "--yes")
         assert len(gone["deleted"]) == 1
@@ -89,6 +96,24 @@ def test_a_private_image_is_run_for_its_owner_and_kept_from_others(tmp_path: Pat
         assert refused.process.returncode == 3 and "IMAGE_NOT_PINNED" in str(refused)
 
     story(tmp_path, tell, registry=free_port())
+
+
+async def is_here(world: World, file: str, image: str) -> None:
+    """What the provider's host has now is in quotes, and in its own status."""
+    env = world.place.environment
+
+    async def quoted() -> bool:
+        return bool((await said(env, "job", "quote", file))["expected_start"]["here"])
+
+    await until(quoted, 30)
+    start = (await said(env, "job", "quote", file))["expected_start"]
+    assert start["pull_bytes"] == 0 and start["bytes_s"] > 0 and start["ms"] > 0
+    table = await tally("job", "quote", file, env=env)
+    assert "s, image here" in str(table.out)
+    shown = await tally("offers", "search", "--image", image, env=env)
+    assert "nobody can say" in str(shown.out), "it is another's to whoever is not signed in"
+    stock = (await said(env, "adapter", "status"))["stock"]
+    assert stock["images"] >= 1 and stock["start_ms"] > 0 and stock["pull_bytes_s"] > 0
 
 
 async def said(env: dict[str, str], *words: str) -> dict[str, Any]:

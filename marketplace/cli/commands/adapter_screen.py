@@ -48,6 +48,7 @@ def status_screen(report: Mapping[str, Any], width: int) -> Group:
         *_money(report),
         *_fees(report),
         *_hops(report),
+        *_stock(report),
     ]
     names = {one["uuid"]: one["model"] for one in report["devices"]}
     leases = [
@@ -80,6 +81,19 @@ def status_screen(report: Mapping[str, Any], width: int) -> Group:
         ),
         *why, *alarms,
     )  # fmt: skip
+
+
+def _stock(report: Mapping[str, Any]) -> list[str]:
+    """What is on the host of images, and what starts take: nothing before the first look."""
+    told = report.get("stock")
+    if not told:
+        return []
+    line = f"images {told['images']}, {told['images_mib'] / 1024:.1f} GiB"
+    if told["start_ms"]:
+        line += f"; a start takes {told['start_ms'] / 1000:.1f} s"
+    if told["pull_bytes_s"]:
+        line += f", a pull {told['pull_bytes_s'] / 1e6:.0f} MB/s"
+    return [line]
 
 
 def _money(report: Mapping[str, Any]) -> list[str]:

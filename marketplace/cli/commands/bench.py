@@ -17,6 +17,7 @@ app = typer.Typer(help="Measure; print figures.", no_args_is_help=True, rich_mar
 BENCHES: Final = {
     "openb": "Placement quality on Alibaba's GPU-sharing traces.",
     "matching": "Decisions and durable jobs per second.",
+    "expected_start": "What quotes say of starts, held against the starts.",
     "locality": "How soon jobs run, by where their images are.",
     "fairness": "Finish-time fairness on Philly-derived jobs.",
     "channel": "What settling costs, from real signed transactions.",

@@ -180,7 +180,15 @@ async def _reads(client: httpx.AsyncClient) -> None:
 
     first, *_ = await until(listed)
     providers = await _ok(client, "GET", "/v1/providers")
-    for path in ("network", "devices", "stats", "utilisation", f"offers/{first['id']}", "me"):
+    for path in (
+        "network",
+        "devices",
+        "stats",
+        "utilisation",
+        "images/popular",
+        f"offers/{first['id']}",
+        "me",
+    ):
         await _ok(client, "GET", f"/v1/{path}")
     for row in providers["items"]:
         await _ok(client, "GET", f"/v1/providers/{row['id']}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapter.config import Config, ConfigRefused, load
+from adapter.core.shelving import Shelving
 from adapter.devices.prices import DAYS, Prices, Slot
 from marketplace.domain.supply.hardware import Gpu
 from marketplace.domain.supply.offer import Window
@@ -32,6 +33,11 @@ memory = "4GB"
 [limits]
 images = ["ghcr.io/acme/*"]
 resume_window = "15m"
+[images]
+keep = "50GB"
+keep_for = 0
+ahead = 3
+ahead_size = "8GB"
 [treasury]
 watch = "10s"
 claim_above = "5 ADA"
@@ -59,6 +65,7 @@ def test_a_file_says_what_it_means(tmp_path: Path) -> None:
     assert (config.reserve.cores_milli, config.reserve.memory_mib) == (2000, 4096)
     assert config.limits.images == ("ghcr.io/acme/*",)
     assert config.limits.resume_window_ms == 900_000
+    assert config.shelving == Shelving(51_200, 0, 3, 8_192)
     assert (config.treasury.watch_s, config.treasury.claim_above) == (10, 5_000_000)
     assert config.treasury.batch_wait_ms == 300_000
     assert config.treasury.allowance == 200_000
@@ -102,6 +109,10 @@ def test_without_a_file_everything_has_a_default() -> None:
         ("[[maintenance]]\nstart = 'soon'\nend = 'later'", "ISO 8601"),
         ("[[maintenance]]\nstart = '2027-01-02T00:00'\nend = '2027-01-01T00:00'", "before"),
         ("[treasury]\nbatch_wait = '1h'", "batch_wait"),
+        ("[images]\nkeep = 'much'", "size"),
+        ("[images]\nkep = '10GB'", "did you mean 'keep'"),
+        ("[images]\nahead = 21", "images.ahead is 0"),
+        ("[images]\nahead = true", "ahead"),
         ("[treasury]\nallowance = '4 ADA'", "allowance is 0 ADA"),
         ("reserve = 5", "reserve is not a table"),
         ("this is no toml", "adapter.toml"),

@@ -27,7 +27,7 @@ def test_every_key_of_the_adapters_file_is_on_the_providers_page() -> None:
     page = pages()["provider.md"]
     other = {  # as the file names them; what is an option of the command alone is left out
         "tick_ms": "tick", "grace_ms": "grace", "pause_limit_ms": "pause_limit",
-        "close_period_ms": "close_period", "windows": "maintenance", "slices": "slices",
+        "close_period_ms": "close_period", "windows": "maintenance", "slices": "slices", "shelving": "images",
     }  # fmt: skip
     names = [other.get(one.name, one.name) for one in fields(Config)]
     assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
