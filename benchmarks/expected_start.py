@@ -68,6 +68,10 @@ def filled(base: str, name: str, megabytes: int) -> None:
         client.close()
 
 
+def silent(_done: int, _most: int) -> None:
+    """What is sent is not told."""
+
+
 def forget(*names: str) -> None:
     """Take them off the host; blocks."""
     client: Any = docker.from_env()
@@ -126,7 +130,7 @@ async def _measure(home: Path, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
                 local, there = f"{mine}-{at}", account.name(f"filled-{at}:v1")
                 await anyio.to_thread.run_sync(filled, place.image, local, size)
                 pushed = await anyio.to_thread.run_sync(
-                    push, f"{local}:v1", there, market.http.token, lambda _done, _most: None
+                    push, f"{local}:v1", there, market.http.token, silent
                 )
                 await anyio.to_thread.run_sync(forget, f"{local}:v1", pushed.name)
                 images.append(there.at(pushed.digest))

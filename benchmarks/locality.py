@@ -24,15 +24,17 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import log
 from pathlib import Path
+from random import Random
+from statistics import fmean, median, quantiles
 from typing import Any, Final
-
-import numpy as np
 
 from benchmarks import openb, yardstick
 from benchmarks.matching import KINDS
 from benchmarks.openb import data_folder
 from marketplace.matching import Gpu, Host, Image, Matchmaker, Placement, Policy, Request, Stock
+from marketplace.matching.model import WHOLE
 
 MB: Final = 1_000_000
 LIMITS_S: Final = (900, 3600, 14_400, 86_400)
@@ -105,15 +107,13 @@ def tasks_of(data: Path) -> list[tuple[Request, float]]:
     ]
 
 
-def made(rng: np.random.Generator, count: int = 4_000) -> list[tuple[Request, float]]:
+def made(rng: Random, count: int = 4_000) -> list[tuple[Request, float]]:
     """Tasks of the commonest kinds, for a median of nine minutes."""
     kinds = [one for one in KINDS if one[2]]
-    weights = np.array([one[4] for one in kinds], float)
-    chosen = rng.choice(len(kinds), count, p=weights / weights.sum())
-    times = np.clip(rng.lognormal(np.log(540), 1.9, count), 10, LONGEST_S)
+    chosen = rng.choices(kinds, [one[4] for one in kinds], k=count)
     return [
-        (Request(c, m, n, milli), float(runs))
-        for (c, m, n, milli, _), runs in zip((kinds[at] for at in chosen), times, strict=True)
+        (Request(c, m, n, milli), min(LONGEST_S, max(10.0, rng.lognormvariate(log(540), 1.9))))
+        for c, m, n, milli, _ in chosen
     ]
 
 
@@ -121,44 +121,45 @@ def world(
     kinds: Sequence[tuple[Request, float]], fleet: Sequence[Host], asked: argparse.Namespace
 ) -> World:
     """Hosts with prices and lines, images with shared layers, and tasks as they arrive."""
-    rng = np.random.default_rng(asked.seed)
-    picked = rng.choice(len(fleet), min(asked.hosts, len(fleet)), replace=False)
+    rng = Random(asked.seed)
     hosts: list[Host] = []
-    for at in sorted(picked.tolist()):
-        rate = int(RATE_MICRO * rng.lognormal(0.0, asked.spread))
-        gpus = tuple(replace(gpu, rate=rate) for gpu in fleet[at].gpus)
-        hosts.append(replace(fleet[at], gpus=gpus, core_rate=0))
+    for host in rng.sample(list(fleet), min(asked.hosts, len(fleet))):
+        rate = int(RATE_MICRO * rng.lognormvariate(0.0, asked.spread))
+        gpus = tuple(replace(gpu, rate=rate) for gpu in host.gpus)
+        hosts.append(replace(host, gpus=gpus, core_rate=0))
     shelves = [
         (
             int(asked.room_gb * 1000 * MB),
-            int(np.clip(rng.lognormal(np.log(70 * MB), 0.7), 5 * MB, 500 * MB)),
-            int(rng.uniform(1_500, 5_000)),
+            int(min(500 * MB, max(5 * MB, rng.lognormvariate(log(70 * MB), 0.7)))),
+            rng.randint(1_500, 5_000),
         )
         for _ in hosts
     ]
     images = _images(rng, asked.images)
-    ranks = 1.0 / np.arange(1, asked.images + 1)
+    ranks = [1.0 / rank for rank in range(1, asked.images + 1)]
     devices = sum(len(host.gpus) for host in hosts)
-    order = rng.choice(len(kinds), asked.tasks)
-    need = np.mean([kinds[at][0].gpu_demand / 1000 * kinds[at][1] for at in order])
-    arrivals = np.cumsum(rng.exponential(need / (devices * asked.load), asked.tasks))
-    which = rng.choice(asked.images, asked.tasks, p=ranks / ranks.sum())
-    tasks = [
-        Task(float(at_s), kinds[kind][1], int(image), kinds[kind][0])
-        for at_s, kind, image in zip(arrivals, order, which, strict=True)
-    ]
+    chosen = rng.choices(kinds, k=asked.tasks)
+    need = sum(request.gpu_demand / WHOLE * runs for request, runs in chosen) / asked.tasks
+    which = rng.choices(range(asked.images), ranks, k=asked.tasks)
+    tasks: list[Task] = []
+    at_s = 0.0
+    for (request, runs_s), image in zip(chosen, which, strict=True):
+        at_s += rng.expovariate(devices * asked.load / need)
+        tasks.append(Task(at_s, runs_s, image, request))
     return World(hosts, shelves, images, tasks)
 
 
-def _images(rng: np.random.Generator, count: int) -> list[Image]:
+def _images(rng: Random, count: int) -> list[Image]:
     """Each one of a few bases and three layers of its own: a median of 5 GB."""
-    bases = [(f"base{at}".encode(), int(rng.lognormal(np.log(2_500 * MB), 0.4))) for at in range(8)]
+    bases = [
+        (f"base{at}".encode(), int(rng.lognormvariate(log(2_500 * MB), 0.4))) for at in range(8)
+    ]
     found: list[Image] = []
     for at in range(count):
-        own = rng.lognormal(np.log(2_200 * MB), 0.9) * rng.dirichlet(np.ones(3))
-        layers = tuple((f"{at}.{n}".encode(), int(size)) for n, size in enumerate(own))
-        base = bases[int(rng.integers(len(bases)))]
-        found.append(Image(f"image{at}".encode(), (base, *layers)))
+        parts = [rng.expovariate(1.0) for _ in range(3)]
+        whole = rng.lognormvariate(log(2_200 * MB), 0.9) / sum(parts)
+        own = tuple((f"{at}.{n}".encode(), int(part * whole)) for n, part in enumerate(parts))
+        found.append(Image(f"image{at}".encode(), (rng.choice(bases), *own)))
     return found
 
 
@@ -182,7 +183,6 @@ class Replay:
         """The figures of a row."""
         ends: list[tuple[float, int, Placement]] = []
         waits: list[float] = []
-        rates: list[float] = []
         paid = waited = usual = 0.0
         here = refused = 0
         for number, task in enumerate(self.world.tasks):
@@ -195,17 +195,15 @@ class Replay:
             lacking, wait_s = self._bring(self.row[placed.host], task.image)
             here += not lacking
             waits.append(wait_s)
-            each = placed.rate / max(task.request.gpu_demand / 1000, 1e-9) / 1e6
-            rates.append(each)
             paid += placed.rate / 1e6 * task.runs_s
             waited += placed.rate / 1e6 * wait_s
-            usual += task.request.gpu_demand / 1000 * task.runs_s
+            usual += task.request.gpu_demand / WHOLE * task.runs_s
             heapq.heappush(ends, (task.at_s + wait_s + task.runs_s, number, placed))
         return {
             "rule": self.rule.name,
-            "mean_start_s": round(float(np.mean(waits)), 1),
-            "median_start_s": round(float(np.median(waits)), 1),
-            "p95_start_s": round(float(np.percentile(waits, 95)), 1),
+            "mean_start_s": round(fmean(waits), 1),
+            "median_start_s": round(median(waits), 1),
+            "p95_start_s": round(quantiles(waits, n=20)[-1], 1),
             "image_here": round(here / len(waits), 3),
             "lovelace_per_gpu_s": round(paid / usual, 2),
             "with_waiting": round((paid + waited) / usual, 2),
@@ -254,7 +252,7 @@ class Replay:
 def run(asked: argparse.Namespace) -> dict[str, Any]:
     """A row per rule."""
     data = data_folder("openb")
-    rng = np.random.default_rng(asked.seed)
+    rng = Random(asked.seed)
     if asked.made or not data.is_dir():
         gpus = (Gpu("G2", 24_576),) * 8
         fleet = [Host(f"h{at:04}", 96_000, 393_216, gpus) for at in range(asked.hosts)]

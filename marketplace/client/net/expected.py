@@ -37,14 +37,19 @@ def start_words(expected: ExpectedStartAnswer | None) -> str:
 
 def _time(ms: int) -> str:
     if ms < 10 * _SECOND:
-        return f"{max(1, round(ms / 100)) / 10:g} s"
+        tenths = max(1, (ms + 50) // 100)
+        return f"{_tenths(tenths)} s"
     if ms < 3 * _MINUTE:
-        return f"{round(ms / _SECOND)} s"
-    return f"{round(ms / _MINUTE)} min"
+        return f"{(ms + 500) // _SECOND} s"
+    return f"{(ms + _MINUTE // 2) // _MINUTE} min"
 
 
 def _size(count: int) -> str:
     for unit, name in ((_GB, "GB"), (_MB, "MB"), (_KB, "kB")):
         if count >= unit:
-            return f"{count / unit:.1f}".removesuffix(".0") + f" {name}"
+            return f"{_tenths((count * 10 + unit // 2) // unit)} {name}"
     return f"{count} B"
+
+
+def _tenths(count: int) -> str:
+    return f"{count // 10}.{count % 10}" if count % 10 else str(count // 10)

@@ -6,7 +6,7 @@ import { Files, Secrets } from "../form/attach.js";
 import { toHex } from "../crypto/bytes.js";
 import { newKey } from "../crypto/ed25519.js";
 import { byId, control, the } from "../ui/dom.js";
-import { feeRows, routedRow, startRow } from "../ui/fees.js";
+import { expectedRow, feeRows, routedRow, startRow } from "../ui/fees.js";
 import { inWords, make, wrong } from "../ui/live.js";
 import { lock } from "../crypto/seal.js";
 import { named } from "../money/jobspec.js";
@@ -151,6 +151,7 @@ function price(quote, spec) {
       fact("Leaves your wallet now", amount(BigInt(quote.ceiling) + BigInt(RESERVE_ABOUT + fee)), make("small", {}, ` about: with a reserve of ${about(RESERVE_ABOUT)}${fee ? ` and a fee of ${about(fee)}` : ""}`)),
       fact("Comes back", "the reserve, and what the job does not use"),
       startRow(quote.allowance ?? 0),
+      expectedRow(quote.expected_start),
       ...feeRows(quote.fees, quote.minimum ?? 0),
       routedRow(quote.routed)),
     quote.alternatives.length

@@ -7,7 +7,7 @@ import { byId } from "../ui/dom.js";
 import { faultOf } from "../chain/judge.js";
 import { poolKeyIn, REMEDY } from "../crypto/pool_keys.js";
 import { lock } from "../crypto/seal.js";
-import { feeRows, routedRow, startRow } from "../ui/fees.js";
+import { expectedRow, feeRows, routedRow, startRow } from "../ui/fees.js";
 import { make, refresh, wrong } from "../ui/live.js";
 import { Refused } from "../money/records.js";
 import { amount as money, fiat, price } from "../ui/amounts.js";
@@ -166,6 +166,7 @@ export class Quote {
         line("Leaves your wallet now", money(checked.amount + checked.fee), "all of it together", "total"),
         line("Comes back at the end", money(checked.reserve + extra), "and with it what the job does not use"),
         startRow(quote.offer?.allowance ?? 0),
+        expectedRow(quote.expected_start),
         ...feeRows(quote.fees, quote.offer?.minimum ?? 0),
         routedRow(quote.routed)),
       make("ul", { class: "checks", "aria-label": "What was checked" },

@@ -1,9 +1,13 @@
 // What a quote says of the chain's fees, and when its job starts: the figures that the API and the command line say.
 
 import { amount } from "./amounts.js";
+import { startWords } from "../money/starts.js";
 import { make } from "./live.js";
 
-/** @import { JobFees, RouteFees } from "../net/answers.js" */
+/**
+ * @import { ExpectedStart } from "../money/starts.js"
+ * @import { JobFees, RouteFees } from "../net/answers.js"
+ */
 
 /** @type {(name: string, value: Node | string, hint?: Node | string) => HTMLElement} */
 const row = (name, value, hint = "") => make("div", {}, make("dt", {}, name, make("small", {}, hint)), make("dd", {}, value));
@@ -40,3 +44,9 @@ export const startRow = (allowance) =>
   allowance
     ? row("Starts", "at once", make("span", {}, "up to ", amount(allowance), " are served before the channel's block"))
     : row("Starts", "after a block", "20 s or more on a public network");
+
+/**
+ * How soon it runs then; nothing where nobody can say.
+ * @type {(expected: ExpectedStart | null | undefined) => HTMLElement | string}
+ */
+export const expectedRow = (expected) => (expected ? row("Then it runs in", startWords(expected), "by what is on the provider's host, and its last starts") : "");
