@@ -6,7 +6,7 @@ market forgot it hears within the hour.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 import anyio
@@ -77,28 +77,37 @@ class Stocktaking:
 
     async def run(self) -> None:
         """Until cancelled; what fails is logged, and tried again at its next time."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._forever, self.step)
+            group.start_soon(self._forever, self.ahead)  # a long pull holds up nothing that is told
+
+    async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await self.step()
+            try:
+                await work()
+            except RuntimeFault as fault:
+                _log.warning("images", code=fault.code, cause=fault.message)
+            except TallyError as error:
+                _log.info("images", error=error.line())
             await anyio.sleep(STEP_S)
 
     async def step(self) -> None:
-        """What is due now."""
-        try:
-            if self._store.changes != self._seen or self._is_due("look", LOOK_S):
-                await self._look()
-            if self._is_due("keep", KEEP_S):
-                gone = await anyio.to_thread.run_sync(self._store.evict, self._rule)
-                if gone:
-                    _log.info("images dropped", images=gone)
-            if self._rule.ahead and not self._busy() and self._is_due("ahead", AHEAD_S):
-                name = await anyio.to_thread.run_sync(self._store.fetch, self._rule)
-                if name:
-                    _log.info("image fetched ahead", image=name)
-                    self._next["ahead"] = 0.0  # perhaps one more
-        except RuntimeFault as fault:
-            _log.warning("images", code=fault.code, cause=fault.message)
-        except TallyError as error:
-            _log.info("images", error=error.line())
+        """What is due now: telling, and removing. RuntimeFault."""
+        if self._store.changes != self._seen or self._is_due("look", LOOK_S):
+            await self._look()
+        if self._is_due("keep", KEEP_S):
+            gone = await anyio.to_thread.run_sync(self._store.evict, self._rule)
+            if gone:
+                _log.info("images dropped", images=gone)
+
+    async def ahead(self) -> None:
+        """Fetch one popular image, if it is time for that. RuntimeFault."""
+        if not self._rule.ahead or self._busy() or not self._is_due("ahead", AHEAD_S):
+            return
+        name = await anyio.to_thread.run_sync(self._store.fetch, self._rule)
+        if name:
+            _log.info("image fetched ahead", image=name)
+            self._next["ahead"] = 0.0  # perhaps one more
 
     async def _look(self) -> None:
         self._seen = self._store.changes

@@ -89,7 +89,8 @@ def test_nothing_is_lost_while_the_market_is_away_or_docker_is() -> None:
         await one.step()
         assert link.sent == [] and store.read
         link.up, store.changes, store.away = True, store.changes + 1, True
-        await one.step()  # logged, and tried again
+        with pytest.raises(RuntimeFault):  # logged by whoever goes on, and tried again
+            await one.step()
         store.away, store.changes = False, store.changes + 1
         await one.step()
         assert [type(one) for one in link.sent] == [wire.ManifestTold, wire.StockTold]
@@ -97,24 +98,39 @@ def test_nothing_is_lost_while_the_market_is_away_or_docker_is() -> None:
     anyio.run(run)
 
 
-def test_images_are_fetched_ahead_by_the_owners_rule_and_not_while_a_lease_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_images_are_fetched_ahead_by_the_owners_rule_and_not_while_a_lease_starts() -> None:
     store = FakeStore(popular=["b", "a"])
     busy = True
 
     async def run() -> None:
         nonlocal busy
-        await taking(FakeLink(), store).step()  # by default none is
+        await taking(FakeLink(), store).ahead()  # by default none is
         one = taking(FakeLink(), store, rule=Shelving(ahead=2), busy=lambda: busy)
-        await one.step()
+        await one.ahead()
         assert store.popular == ["b", "a"]
         busy = False
         for _ in range(3):
-            await one.step()
-        assert store.popular == [] and store.kept
+            await one.ahead()
+        assert store.popular == []
 
-    monkeypatch.setattr(stocktaking, "LOOK_S", 0.0)
+    anyio.run(run)
+
+
+def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    link, store = FakeLink(), FakeStore(away=True)
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(taking(link, store).run)
+            await anyio.wait_all_tasks_blocked()
+            store.away, store.changes = False, 2
+            with anyio.fail_after(30):
+                while not link.sent:  # noqa: ASYNC110  a list, no event
+                    await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        assert store.kept == [Shelving()]
+
+    monkeypatch.setattr(stocktaking, "STEP_S", 0.01)
     anyio.run(run)
 
 

@@ -8,7 +8,7 @@ from marketplace.client.net.expected import ExpectedStartAnswer, start_words
 from tests.unit.web.test_numbers import ASSETS, page
 
 READ = f"""
-const {{ startWords }} = await import("{ASSETS}/money/starts.js");
+const {{ startWords }} = await import("{ASSETS}/ui/starts.js");
 return given.map(startWords);
 """
 

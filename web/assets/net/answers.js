@@ -12,7 +12,7 @@
  * @property {JobFees | null} [fees] the chain's, in lovelace; markets of before say none
  * @property {RouteFees | null} [routed] the market's router's in their place
  * @property {{keep_most_ms?: number, allowance?: number, minimum?: number} | null} [offer] by its provider's word: the longest that an idle channel is kept open, what is served before its first block, and the least that a job on a new one must be able to cost
- * @property {import("../money/starts.js").ExpectedStart | null} [expected_start]
+ * @property {ExpectedStart | null} [expected_start]
  */
 
 /** @typedef {{consumer: number, provider: number, together: number, top_up: number, smallest: number}} JobFees lovelace; docs/api.md */
@@ -58,6 +58,11 @@
 /** @typedef {{at_ms: number, util_permille?: number, memory_mib?: number, temperature_c?: number}} Sample */
 
 /**
+ * *ms* until the workload runs; *pull_bytes*: what the host lacks of the image, packed, null where nobody knows; *bytes_s*: its last pulls' rate, 0 where it told of none.
+ * @typedef {{ms: number, here: boolean, pull_bytes: number | null, bytes_s: number}} ExpectedStart
+ */
+
+/**
  * @typedef {object} Estimate what a job would cost now
  * @property {number} rate_micro
  * @property {number} units_milli
@@ -70,7 +75,7 @@
  * @property {RouteFees | null} [routed]
  * @property {number} [minimum]
  * @property {number} [allowance]
- * @property {import("../money/starts.js").ExpectedStart | null} [expected_start]
+ * @property {ExpectedStart | null} [expected_start]
  * @property {{provider: string, rate_micro: number, why: string}[]} alternatives
  */
 

@@ -1,13 +1,10 @@
 // What a quote says of the chain's fees, and when its job starts: the figures that the API and the command line say.
 
 import { amount } from "./amounts.js";
-import { startWords } from "../money/starts.js";
+import { startWords } from "./starts.js";
 import { make } from "./live.js";
 
-/**
- * @import { ExpectedStart } from "../money/starts.js"
- * @import { JobFees, RouteFees } from "../net/answers.js"
- */
+/** @import { ExpectedStart, JobFees, RouteFees } from "../net/answers.js" */
 
 /** @type {(name: string, value: Node | string, hint?: Node | string) => HTMLElement} */
 const row = (name, value, hint = "") => make("div", {}, make("dt", {}, name, make("small", {}, hint)), make("dd", {}, value));

@@ -308,7 +308,7 @@ def _price(top: Section) -> Price:
         max_gpu_rate=s.take("max_per_gpu_second", values.rate, 0),
         max_core_rate=s.take("max_per_core_second", values.rate, 0),
         budget=s.take("budget", values.money, Price().budget),
-        wait_rate=s.take("wait_per_second", values.rate, None),
+        wait_rate=s.take("wait_per_second", values.worth, None),
     )
 
 

@@ -270,6 +270,7 @@ def _range(parse: Callable[[str], int], written: str, most: int, example: str) -
 duration = unit(units.parse_duration_ms, 1, 366 * 86_400_000, "6h")
 money = unit(units.parse_money, 1, 45_000_000_000_000_000, "40 ADA")
 rate = unit(units.parse_rate_micro, 1, 10**18, "2000 lovelace")
+worth = unit(units.parse_rate_micro, 0, 10**18, "500 lovelace")
 cpu = bounds(cores, 4_096_000, "4..")
 counted = bounds(count, 1024, "1..2")
 size = bounds(units.parse_size_mib, 1 << 30, "16GB..")

@@ -1,9 +1,6 @@
 // What a start is expected to take, in words: those of the command line (marketplace/client/net/expected.py).
 
-/**
- * *ms* until the workload runs; *pull_bytes*: what the host lacks of the image, packed, null where nobody knows; *bytes_s*: its last pulls' rate, 0 where it told of none.
- * @typedef {{ms: number, here: boolean, pull_bytes: number | null, bytes_s: number}} ExpectedStart
- */
+/** @import { ExpectedStart } from "../net/answers.js" */
 
 /** `4 s, image here` or `about 90 s, 6 GB to pull at 70 MB/s`; empty where nobody can say. */
 export function startWords(/** @type {ExpectedStart | null | undefined} */ expected) {
