@@ -29,6 +29,8 @@ from marketplace.domain.work.image_names import DIGEST
 _log = structlog.get_logger("adapter.images")
 LAST: Final = 16
 """Of pulls and of starts so many count."""
+FORGET_MS: Final = 3_600_000
+"""An image that is not here is known for so long after it was wanted: it may be on its way."""
 _MIB: Final = 1 << 20
 _MOST_STARTS: Final = 1000
 
@@ -130,9 +132,10 @@ class Shelf:
         for row in rows:
             names |= _names(row)
         with self._lock:
-            gone = [one for one in self._images if one not in names and self._images[one].pulled]
-            for one in gone:  # by its owner, or by us
-                del self._images[one]
+            long_ago = self.wall_ms() - FORGET_MS
+            for name, one in list(self._images.items()):
+                if name not in names and one.used_ms < long_ago:  # removed, or never had
+                    del self._images[name]
             self._here = names
             prints: dict[bytes, None] = {}
             for name in sorted(names, key=lambda one: (-self._used_ms(one), one)):

@@ -143,7 +143,23 @@ def test_an_image_that_its_owner_removed_is_forgotten(tmp_path: Path) -> None:
     kept.look(client)
     client.daemon.rows.clear()
     assert unpack(kept.look(client).held) == set()
+    assert kept.lacking(model) == 10 * MIB + 1  # it may be on its way
+    clock.now += 3601
+    kept.look(client)
     assert kept.lacking(model) == 0  # nothing is known of it
+
+
+def test_images_that_never_came_are_not_remembered_for_ever(tmp_path: Path) -> None:
+    clock, client = Clock(), Client()
+    kept = shelf(tmp_path, clock)
+    for at in range(50):
+        digest, documents = image((PART[0], at), (PART[1], 1))
+        kept.used(digest, documents, f"lease {at}")
+        kept.look(client)
+        clock.now += 600
+    kept.used(*image((PART[2], 1)), "last")
+    known = json.loads((tmp_path / "images.json").read_text())["images"]
+    assert len(known) <= 8
 
 
 @pytest.mark.parametrize(
