@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import docker.errors
@@ -39,11 +38,6 @@ class ImageStore:
     def changes(self) -> int:
         """Goes up with each that what is told may differ by."""
         return self._shelf.changes
-
-    @property
-    def path(self) -> Path:
-        """Where what is known is kept."""
-        return self._shelf.path
 
     def stock(self) -> Stock:
         """What is on the host now; RuntimeFault."""
