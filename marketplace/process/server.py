@@ -161,6 +161,7 @@ class Proving(WebSocketsSansIOProtocol):
 
     _controls = float(CONTROLS_AT_ONCE)
     _controls_at = 0.0
+    _heard_at = 0.0
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
@@ -182,6 +183,7 @@ class Proving(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parsed in slices; what comes while a message waits for its reader waits as well."""
+        self._heard_at = self.loop.time()
         self._unparsed += data
         self._parse()
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
@@ -212,6 +214,17 @@ class Proving(WebSocketsSansIOProtocol):
         if self._unparsed and not self.read_paused:
             self._parse()
         return message
+
+    def keepalive_timeout(self) -> None:
+        """Not for a client that is heard, or that is read slowly: its pong comes behind the rest
+        of what it has sent.
+        """
+        patience = float(self.ping_timeout or 0)
+        waits = bool(self._unparsed) or self.read_paused
+        if waits or self.loop.time() - self._heard_at < patience:
+            self.pong_timer = self.loop.call_later(patience, self.keepalive_timeout)
+        else:
+            super().keepalive_timeout()
 
     def _control(self) -> bool:
         """Whether one more ping or pong is heard; else the connection ends."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from marketplace.domain.errors import Forbidden, Malformed, NotFound, Unauthenticated
+from marketplace.domain.errors import Conflict, Forbidden, Malformed, NotFound, Unauthenticated
 from marketplace.domain.signin import OtherMarket, SignIn
 from marketplace.domain.site import origin_of
 from marketplace.market.base.errors import MonthSpent, OverBudget, Suspended
@@ -106,7 +106,13 @@ async def admit(market: Market, message: str, address: str, account: str) -> tup
     change.puts.append(Login(digest(token), address, account, expires))
     change.puts.append(market.note(account, "sign-in", account))
     if known is None:
-        change.puts.append(Account(account, now))
+        try:
+            await market.store.apply(replace(change, puts=[*change.puts, Account(account, now)]))
+            return token, expires
+        except Conflict:  # many commands of a new wallet sign in at once: one was first
+            known = await market.store.get(Account, account)
+            if known is None:
+                raise
     await market.store.apply(change)
     return token, expires
 

@@ -19,7 +19,7 @@ from marketplace.client.net.signin import sign_message
 from marketplace.domain.keys import Signer
 from marketplace.domain.work.parts import FileIn, Price, Range
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Standing
+from marketplace.market.base.records import Account, Record, Standing
 from marketplace.market.upkeep import operator
 from marketplace.store.backup import backup, restore
 from tests.fakes import FakeAdapter, offer, seed, spec, until, working
@@ -88,6 +88,46 @@ def test_sign_in_traps_are_closed(tmp_path) -> None:
                 broken = {"address": address, "signature": junk, "key": "a0"}
                 answer = await client.post("/v1/auth/verify", json=broken)
                 assert answer.status_code == 401, answer.text
+
+    anyio.run(run)
+
+
+def test_a_new_wallet_may_sign_in_ten_times_at_once(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten commands of one purse that has never been here: each gets a session of its own, and a
+    challenge is still good for one.
+    """
+
+    async def run() -> None:
+        async with open_market(tmp_path) as (client, inside, _):
+            store, all_read, unknown = inside.market.store, anyio.Event(), list[str]()
+            real = store.get
+
+            async def get(kind: type[Record], *key: object) -> Record | None:
+                found = await real(kind, *key)
+                if kind is Account and found is None and not all_read.is_set():
+                    unknown.append(str(key[0]))  # nobody goes on before all have read
+                    if len(unknown) == len(asked) + 1:
+                        all_read.set()
+                    await all_read.wait()
+                return found
+
+            new = seed("new")
+            raw, address = address_of(new)
+            asked = [await challenge(client, address) for _ in range(10)]
+            monkeypatch.setattr(store, "get", get)
+            answers: list[httpx.Response] = []
+
+            async def enter(message: bytes) -> None:
+                answers.append(await verify(client, address, sign_message(new, raw, message)))
+
+            async with anyio.create_task_group() as tasks:
+                for message in (*asked, asked[0]):  # the first of them twice
+                    tasks.start_soon(enter, message)
+            assert sorted(one.status_code for one in answers) == [200] * 10 + [409]
+            tokens = {one.json()["token"] for one in answers if one.status_code == 200}
+            assert len(tokens) == 10 and set(unknown) == {new.key_hash.hex()}
 
     anyio.run(run)
 

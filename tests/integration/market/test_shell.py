@@ -66,7 +66,7 @@ class Host:
 async def running(
     folder: Path,
 ) -> AsyncGenerator[tuple[httpx.AsyncClient, FakeAdapter, Host, str]]:
-    async with at_market(folder, adapter("one")) as (client, _, tasks, one):
+    async with at_market(folder, adapter("one")) as (client, inside, tasks, one):
         view, session = await post(client, spec())
         view = await quoted(client, view["id"])
         lease = await sign(client, view, session, os.urandom(32).hex())
@@ -74,6 +74,8 @@ async def running(
         one.handler = host = Host(one, tasks)
         await one.progress(lease, "STARTED")
         await state(client, view["id"], "RUNNING")
+        for line in inside.parts.hub.hub.live.values():
+            line.ticked = True  # as of one that has been paid: it is not read at a stranger's pace
         yield client, one, host, view["id"]
 
 

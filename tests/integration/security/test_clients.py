@@ -23,6 +23,7 @@ from marketplace.domain.protocol.conversation import Client, Numbering, Role, su
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.offer import DEVNET_MAGIC
 from marketplace.hub import sockets
+from marketplace.hub.pace import Pace
 from marketplace.process import server
 from tests.fakes import seed, until
 from tests.integration.support.market import fast, market, sign_in
@@ -335,6 +336,35 @@ def test_whoever_is_well_is_never_cut_off_for_its_pings(tmp_path) -> None:
                 answered = b""
                 while len(answered) < 2 * server.CONTROLS_AT_ONCE:
                     answered += await stream.receive()
+
+    anyio.run(run)
+
+
+def test_whoever_is_read_slowly_is_not_taken_for_gone(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pongs come behind what it has sent: a stranger's megabytes are read for many seconds."""
+    monkeypatch.setattr(Pace, "spend", lambda *_: 0.05)
+    pings = {"ws_ping_interval": 0.1, "ws_ping_timeout": 0.2}
+
+    async def run() -> None:
+        async with place(tmp_path, pings) as (url, _, inside):
+            client, frames = hello(url), 40
+            async with connect(url.replace("http", "ws", 1) + "/v1/payer") as socket:
+                await socket.send(client.connected())
+                while client.phase.name != "OPEN":
+                    answers, _ = client.receive(await socket.recv(decode=False))
+                    for answer in answers:
+                        await socket.send(answer)
+                (live,) = inside.parts.payers.hub.live.values()
+                numbering = live.server.numbering
+                assert numbering is not None
+                for turn in range(frames):
+                    await socket.send(
+                        client.send(wire.BlobWanted(f"lease_{turn}", "00" * 32, 0, 1))
+                    )
+                await until(lambda: numbering.received == frames)  # two seconds of its pace
+                assert inside.parts.payers.hub.live, "and it is there still"
 
     anyio.run(run)
 
