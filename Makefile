@@ -19,9 +19,10 @@ test: install docker packages lint unit integration e2e
 install: .venv/installed
 
 # What runs the product: all that `make demo` and `tally up` need. What checks it comes on top, below.
-.venv/product: requirements.lock pyproject.toml contracts/devnet/package-lock.json
+.venv/product: requirements.lock pyproject.toml contracts/devnet/package-lock.json web/package-lock.json
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' uv
+	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix web
 	$(PY) -m uv pip install --quiet --python $(PY) --constraints requirements.lock --editable '.[all]'
 	npm ci --silent --no-audit --no-fund --prefix contracts/devnet
 	touch $@

@@ -16,6 +16,7 @@ from marketplace.api.routes import jobs as job_routes
 from marketplace.console import said, series
 from marketplace.console.bill_csv import bill_csv
 from marketplace.console.page import COOKIE, Viewer, page
+from marketplace.console.presets import images_here, sessions
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.accounts import access
@@ -40,7 +41,10 @@ async def jobs(
     """The account's jobs, newest first."""
     state = state if state in JobState.__members__ else ""
     found = await job_routes.list_jobs(parts, who, cursor=cursor, limit=25, state=state)
-    return page(request, "jobs", who, found=found, state=state, states=list(JobState.__members__))
+    return page(
+        request, "jobs", who, found=found, state=state, states=list(JobState.__members__),
+        sessions=sessions(images_here(parts.market)),
+    )  # fmt: skip
 
 
 @router.get("/jobs/{job_id}")

@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marketplace.api.http.auth import Parts, PartsDep, public
 from marketplace.api.routes import public as market_routes
-from marketplace.console import account_pages, api_page, series, supply_pages
+from marketplace.console import account_pages, api_page, series, supply_pages, work_pages
 from marketplace.console.assets import Assets
 from marketplace.console.page import MaybeViewer, SignInFirst, page
-from marketplace.console.presets import presets
+from marketplace.console.presets import images_here, presets, sessions
 from marketplace.console.rendering import environment
 from marketplace.domain.errors import Malformed, NotFound, TallyError, Unauthenticated
 from marketplace.domain.isolation import Isolation
@@ -70,19 +70,12 @@ async def sign_in(
 async def new_job(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLResponse:
     """The form; its quote is live."""
     devices = (await market_routes.devices(parts))["items"]
-    images: dict[str, str] = {}
-    regions: set[str] = set()
-    for _, one in parts.market.directory.offers():
-        # What a provider has by name is asked for by its digest.
-        images |= {
-            name.removeprefix("image/"): digest
-            for name, digest in one.labels.items()
-            if name.startswith("image/")
-        }
-        regions.add(one.region or one.host.region)
+    images = images_here(parts.market)  # what a provider has by name is asked for by its digest
+    regions = {one.region or one.host.region for _, one in parts.market.directory.offers()}
     return page(
         request, "new", who, devices=devices, images=sorted(images.items()),
         isolations=[*Isolation], regions=sorted(regions - {""}), presets=presets(),
+        sessions=sessions(images),
     )  # fmt: skip
 
 
@@ -97,7 +90,7 @@ def _policy(*chain_urls: str) -> str:
     return (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
         f"img-src 'self' data:; font-src 'self'; connect-src 'self'{chain}; form-action 'self'; "
-        "base-uri 'none'; frame-ancestors 'none'"
+        "base-uri 'none'; frame-ancestors 'none'; frame-src 'self'"
     )
 
 
@@ -122,7 +115,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
         chosen = Request(scope).cookies.get(CHAIN_COOKIE, "")
-        policy = _policy(await self.chain_url(), chosen)
+        screen = scope["path"] == work_pages.SCREEN
+        policy = work_pages.SCREEN_POLICY if screen else _policy(await self.chain_url(), chosen)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -162,6 +156,7 @@ def install(app: FastAPI, parts: Parts) -> None:
     _errors_as_pages(app)
     app.include_router(router)
     app.include_router(supply_pages.router)
+    app.include_router(work_pages.router)
     app.include_router(account_pages.router)
     app.include_router(api_page.router)
     app.mount("/assets", Assets(), name="assets")

@@ -2,7 +2,9 @@
 ``tally job forward``, ``tally job shell``.
 
 It takes a bearer header and nothing else, no cookie and nothing in the address, so no page in a
-browser can open it. Even a port that is public to HTTP is its owner's alone here.
+browser can open it. Even a port that is public to HTTP is its owner's alone here. A terminal may
+be opened by the console as well: a browser sends no header of its own with a websocket, and so the
+token is the first message of one that speaks :data:`SPOKEN`. A stranger's page has none to send.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ _NO_MORE: Final = 1008  # "policy violation"
 _NO_MORE_BEHIND: Final = 1014  # "bad gateway"
 _REASON: Final = 123  # bytes at most
 MOST_WORDS: Final = 64
+SPOKEN: Final = "tally.terminal"
+TOKEN_S: float = 10
+"""How long a browser has to say whose it is."""
 MOST_CELLS: Final = 1000
 _Cells = Annotated[int, Field(ge=1, le=MOST_CELLS, strict=True)]
 
@@ -52,6 +57,12 @@ class _Window(BaseModel):
 
     rows: _Cells
     columns: _Cells
+
+
+class _Said(BaseModel):
+    """What a browser says first."""
+
+    token: Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class NoShell(Conflict):
@@ -79,22 +90,48 @@ async def shell(
 ) -> None:
     """The same with a terminal in the workload, where *command* runs until it ends or the caller is
     gone. A message of text is ``{"rows": …, "columns": …}``: the caller's window has that size now.
+    From a browser the first one is ``{"token": …}``, and a refusal is the reason of the close.
     """
-    await _serve(socket, job_id, Seat(tuple(command), rows, columns))
+    seat = Seat(tuple(command), rows, columns)
+    if SPOKEN not in socket.scope["subprotocols"] or "authorization" in socket.headers:
+        await _serve(socket, job_id, seat)
+        return
+    await socket.accept(subprotocol=SPOKEN)
+    try:
+        token = await _said_first(socket)
+        await _serve(socket, job_id, seat, token)
+    except Refusal as no:
+        await _close(socket, _NO_MORE, f"{no.code}: {no.message}")
+    except WebSocketDisconnect:
+        return
 
 
-async def _serve(socket: WebSocket, job_id: str, to: int | Seat) -> None:
+async def _said_first(socket: WebSocket) -> str:
+    """The token of a browser that has shaken hands. Unauthenticated."""
+    text: str | None = None
+    with anyio.move_on_after(TOKEN_S):
+        text = (await socket.receive()).get("text")
+    try:
+        return _Said.model_validate_json(text or "").token
+    except ValidationError:
+        raise Unauthenticated("the first message is a token") from None
+
+
+async def _serve(socket: WebSocket, job_id: str, to: int | Seat, said: str = "") -> None:
+    """*said*: the token of one that is accepted already; Refusal is then its caller's to tell."""
     parts = cast(Parts, socket.app.state.parts)
     try:
-        token = _bearer(socket)
+        token = said or _bearer(socket)
         job = await _running(parts, job_id, to, token)
         if far := await relay.target(socket, parts, job.provider):
-            await relay.websocket(far, socket)
+            named = (("authorization", f"Bearer {said}"),) if said else ()
+            await relay.websocket(far, socket, beside=named)
             return
         if isinstance(to, Seat) and not parts.hub.able(job.provider, codec.SHELL):
             raise NoShell("its provider's adapter is of a version without terminals")
         async with Tunnel(parts.hub, job.provider, job.lease, to) as tunnel:
-            await socket.accept()
+            if not said:
+                await socket.accept()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_stays_allowed, parts, job, to, token, socket)
                 await _carry(tunnel, socket, isinstance(to, Seat))
@@ -102,6 +139,8 @@ async def _serve(socket: WebSocket, job_id: str, to: int | Seat) -> None:
     except TallyError as error:
         if socket.application_state is WebSocketState.CONNECTING:
             await socket.send_denial_response(problems.of(error))
+        elif said and isinstance(error, Refusal):
+            raise
         else:
             await _close(socket, _NO_MORE_BEHIND, error.message)
 

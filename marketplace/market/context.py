@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
 from marketplace.market.base.bus import Bus
 from marketplace.market.base.errors import Offline
-from marketplace.market.base.ports import Clock, Ids, Ledger, Payers, Providers, Store
+from marketplace.market.base.ports import Clock, Ids, Ledger, OwnRegistry, Payers, Providers, Store
 from marketplace.market.base.records import Audit, Event, Gang, Job, Lease, ReceiptRecord
 from marketplace.market.base.routing import Router
 from marketplace.market.base.settings import Settings
@@ -34,10 +33,6 @@ log = structlog.get_logger("market")
 MATCHER: Final = "matcher"
 FEE: Final = "fee_bps"  # the setting: the least settlement fee that an offer must grant
 TRIES: Final = 8
-
-
-Manifests = Callable[[str, str], Awaitable[list[str]]]
-"""(repository, digest): its documents, as ``manifest.layers`` reads them. Fault."""
 
 
 class NoProviders:
@@ -97,7 +92,7 @@ class Market:
     told: Told = field(default_factory=Told)
     postings: Postings = field(default_factory=Postings)
     starts: Starts = field(init=False)
-    manifests: Manifests | None = None  # of the market's own registry; none: it keeps no images
+    own_registry: OwnRegistry | None = None  # none: it keeps no images
     asked_manifests: dict[str, int] = field(default_factory=dict[str, int])  # digest: when
     popular: tuple[int, Any] = (0, None)  # when it was worked out, and what (``upkeep.popular``)
     exchange: Exchange | None = None  # what an ADA is worth elsewhere: shown, never charged by

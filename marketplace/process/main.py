@@ -41,7 +41,7 @@ from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
-from marketplace.process import exchange, manifests, routing
+from marketplace.process import exchange, routing
 from marketplace.process.addresses import apps_of, inside, names_of
 from marketplace.process.app import build, by_host
 from marketplace.process.chain_supervisor import (
@@ -53,6 +53,7 @@ from marketplace.process.chain_supervisor import (
     first_look,
     follow,
 )
+from marketplace.process.own_registry import HttpRegistry
 from marketplace.process.routing import Route
 from marketplace.process.server import config as server_config
 from marketplace.process.server import listener, raise_file_limit
@@ -132,7 +133,7 @@ def assemble(config: Config) -> Running:
     parts.mainnet = settings.magic == MAINNET
     if settings.registry and config.hook_key:
         parts.registry_key = TokenKey(config.hook_key)
-        market.manifests = manifests.source(settings.registry, parts.registry_key)
+        market.own_registry = HttpRegistry(settings.registry, parts.registry_key)
 
     def told(topics: list[str], sent: list[Sent]) -> None:
         market.bus.tell(topics)

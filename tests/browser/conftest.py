@@ -9,15 +9,17 @@ from playwright.sync_api import Browser
 
 from tests.browser.support.product import Console, Product, chromium, product
 from tests.browser.support.wallet import Wallet
-from tests.requires import need_chromium, need_devnet, need_docker
+from tests.ports import free_port
+from tests.requires import need_chromium, need_devnet, need_docker, need_registry
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """Devnet, market and an adapter with two simulated H100."""
+    """Devnet, market with a registry, and an adapter with two simulated H100."""
     need_devnet()
     need_docker()
-    with product(tmp_path_factory.mktemp("product")) as made:
+    need_registry()
+    with product(tmp_path_factory.mktemp("product"), registry=free_port()) as made:
         yield made
 
 

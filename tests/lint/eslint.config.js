@@ -59,7 +59,7 @@ export default [
       yoda: "error",
     },
   },
-  // What is loaded before the first paint is a script and no module: what it names would be a global.
-  { files: ["web/assets/theme.js", "web/assets/whole.js"], languageOptions: { sourceType: "script" } },
+  // What is loaded before the first paint, or in a sandbox, is a script and no module: what it names would be a global.
+  { files: ["web/assets/theme.js", "web/assets/whole.js", "web/assets/screen/screen.js"], languageOptions: { sourceType: "script" } },
   { files: ["web/assets/paying/payer-worker.js"], languageOptions: { globals: { ...globals.worker } } },
 ];

@@ -17,9 +17,12 @@ const PAGES = {
   account: () => import("./pages/account.js"),
   keys: () => import("./pages/keys.js"),
   webhooks: () => import("./pages/webhooks.js"),
+  services: () => import("./pages/services.js"),
+  images: () => import("./pages/images.js"),
+  terminal: () => import("./pages/terminal.js"),
 };
 /** @type {{[page: string]: number}} */
-const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, keys: 15_000 };
+const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, services: 4000, images: 10_000, keys: 15_000 };
 
 const { page = "", account = "", magic } = document.body.dataset;
 

@@ -13,7 +13,7 @@ import anyio
 import httpx
 from fastapi import Request, WebSocket
 from starlette.requests import HTTPConnection
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
@@ -95,8 +95,8 @@ async def http(
 async def websocket(
     url: str, socket: WebSocket, host: str = "", beside: tuple[tuple[str, str], ...] = ()
 ) -> None:
-    """*socket* carried to the process at *url* for as long as both hold; *host* and *beside* as in
-    :func:`http`.
+    """*socket*, which may be accepted already, carried to the process at *url* for as long as both
+    hold; *host* and *beside* as in :func:`http`.
     """
     offered = [s.strip() for s in socket.headers.get("sec-websocket-protocol", "").split(",")]
     spoken = [Subprotocol(name) for name in offered if name]
@@ -110,7 +110,8 @@ async def websocket(
             additional_headers=[*headers, *beside], subprotocols=spoken or None,
             open_timeout=_CONNECT_S, compression=None, proxy=None, max_size=1 << 20,
         ) as far:  # fmt: skip
-            await socket.accept(subprotocol=far.subprotocol)
+            if socket.application_state is WebSocketState.CONNECTING:
+                await socket.accept(subprotocol=far.subprotocol)
             await _pump(socket, far)
     except (WebSocketException, OSError, TimeoutError) as error:
         raise Elsewhere(f"the process at {url} refused: {type(error).__name__}") from error

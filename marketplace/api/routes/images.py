@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from marketplace.api.http.auth import Parts, PartsDep, Porter, Reader, public, spend
 from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import images as shapes
-from marketplace.api.schemas.names import ImageName
+from marketplace.api.schemas.names import ImageDigest, ImageName
 from marketplace.api.schemas.requests import ImageBody
 from marketplace.api.schemas.shape import Shape
 from marketplace.domain.errors import Unauthenticated
@@ -130,6 +130,41 @@ async def mine(parts: PartsDep, who: Reader) -> Annotated[dict[str, Any], Shape(
             for one in await images.mine(market, who)
         ],
     }
+
+
+@router.get("/holdings", summary="What an account's images are")
+async def holdings(
+    parts: PartsDep, who: Reader
+) -> Annotated[dict[str, Any], Shape(shapes.Holdings)]:
+    """Each with its tags, and the room that they take together, as the registry counts it."""
+    market = parts.market
+    used, found = await images.holdings(market, who)
+    public = {one.repository for one in await images.mine(market, who)}
+    return {
+        "registry": images.registry_of(market),
+        "namespace": namespace_of(who.account),
+        "used": used,
+        "quota": await images.quota(market, who.account),
+        "items": [
+            {
+                "repository": one.repository, "digest": one.digest, "tags": one.tags,
+                "bytes": one.bytes, "layers": one.layers, "pushed_at_ms": one.pushed_ms,
+                "public": one.repository in public,
+            }
+            for one in found
+        ],
+    }  # fmt: skip
+
+
+@router.delete("/images/{name}/{digest}", summary="Delete an image")
+async def delete(
+    name: ImageName, digest: ImageDigest, parts: PartsDep, who: Porter
+) -> Annotated[dict[str, Any], Shape(shapes.DeletedImage)]:
+    """With all its tags. Its room comes back with the registry's next collection; a lease that
+    runs keeps what it has.
+    """
+    repository = await images.delete(parts.market, who, name, digest)
+    return {"repository": repository, "digest": digest, "deleted": True}
 
 
 @router.put("/images/{name}", summary="Who may pull an image")

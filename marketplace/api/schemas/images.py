@@ -29,6 +29,36 @@ class Images(Answer):
     public: list[PublicImage] = told("those that anybody may pull, by name")
 
 
+class HeldImage(Answer):
+    """An image that lies in the registry."""
+
+    repository: str = told("`NAMESPACE/NAME`")
+    digest: str = told("`sha256:…` of its manifest")
+    tags: list[str] = told("those that name it")
+    bytes: int = told("all that it names, packed")
+    layers: int = told("how many layers it has")
+    pushed_at_ms: int = told("ms since 1970, UTC")
+    public: bool = told("anybody may pull it")
+
+
+class Holdings(Answer):
+    """What lies in the registry of an account's."""
+
+    registry: str = told("`host[:port]`")
+    namespace: str = told("the account's: its images are `REGISTRY/NAMESPACE/NAME`")
+    used: int = told("bytes that they take together, what several have counted once")
+    quota: int = told("bytes that they may take together")
+    items: list[HeldImage] = told("by name, the latest of each first")
+
+
+class DeletedImage(Answer):
+    """An image that is gone."""
+
+    repository: str = told("`NAMESPACE/NAME`")
+    digest: str = told("`sha256:…` of its manifest")
+    deleted: bool = told("true")
+
+
 class PopularImage(Answer):
     """An image that several accounts ran lately, and that anybody may pull."""
 

@@ -14,6 +14,9 @@ LinkId = Annotated[str, Path(description="the link's id")]
 PortNumber = Annotated[int, Path(ge=1, le=65_535, description="a port of its workload")]
 ServiceName = Annotated[str, Path(max_length=80, description="the service's name")]
 ImageName = Annotated[str, Path(max_length=200, description="the image's name")]
+ImageDigest = Annotated[
+    str, Path(pattern="^sha256:[0-9a-f]{64}$", description="its manifest's: `sha256:…`")
+]
 KeyId = Annotated[str, Path(description="the API key's id")]
 HookId = Annotated[str, Path(description="the webhook's id")]
 ProviderVk = Annotated[str, Path(description="the provider's key, hex")]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from marketplace.domain.errors import Malformed, Unauthenticated
+from marketplace.domain.errors import Malformed, NotFound, Unauthenticated
 from marketplace.domain.work.image_access import (
     MOST_PULL_MS,
     SignedPull,
@@ -22,7 +22,7 @@ from marketplace.domain.work.image_names import Reference
 from marketplace.market.accounts import standing
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import ImagePrivate, NoRegistry, TooLarge
-from marketplace.market.base.ports import Change
+from marketplace.market.base.ports import Change, KeptImage, OwnRegistry
 from marketplace.market.base.records import Job, Lease, PublicImage
 from marketplace.market.context import Market
 from marketplace.market.core.ending import HOLDING
@@ -137,6 +137,31 @@ async def mine(market: Market, who: Caller) -> list[PublicImage]:
     return await market.store.find(
         PublicImage, account=who.account, order=("repository",), limit=MOST_PUBLIC
     )
+
+
+async def holdings(market: Market, who: Caller) -> tuple[int, list[KeptImage]]:
+    """(bytes that the account's images take, what they are). NoRegistry, Fault."""
+    return await _own_registry(market).holdings(namespace_of(who.account))
+
+
+async def delete(market: Market, who: Caller, name: str, digest: str) -> str:
+    """Delete an image with all its tags; its repository. NoRegistry, Malformed, Forbidden,
+    NotFound, Fault.
+    """
+    registry = _own_registry(market)
+    who.may("blobs")
+    repository = repository_of(namespace_of(who.account), name)
+    if not await registry.delete(repository, digest):
+        raise NotFound(f"there is no {name}@{digest}")
+    note = audit(market, who, "image.delete", repository, {"digest": digest})
+    await market.store.apply(Change(puts=[note]))
+    return repository
+
+
+def _own_registry(market: Market) -> OwnRegistry:
+    if market.own_registry is None:
+        raise NoRegistry("this market keeps no images")
+    return market.own_registry
 
 
 async def quota(market: Market, account: str) -> int:

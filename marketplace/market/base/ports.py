@@ -245,6 +245,36 @@ class TxLook:
     signed: bool
 
 
+@dataclass(frozen=True)
+class KeptImage:
+    """One image of the market's own registry: *bytes* packed, *layers* of them apart."""
+
+    repository: str
+    digest: str
+    tags: list[str]
+    bytes: int
+    layers: int
+    pushed_ms: int
+
+
+class OwnRegistry(Protocol):
+    """The market's registry of images, asked as the market itself. Fault where it does not
+    answer.
+    """
+
+    async def documents(self, repository: str, digest: str) -> list[str]:
+        """What the image is made of, as ``manifest.layers`` reads it."""
+        ...
+
+    async def holdings(self, namespace: str) -> tuple[int, list[KeptImage]]:
+        """(bytes that it takes, its images), by name and the latest first."""
+        ...
+
+    async def delete(self, repository: str, digest: str) -> bool:
+        """The image with all its tags; False if there is none."""
+        ...
+
+
 class Ledger(Protocol):
     """The chain, as far as the market needs it. Absent (None) when no chain is configured."""
 

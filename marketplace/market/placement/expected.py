@@ -67,7 +67,7 @@ async def keep(market: Market, digest: str, parts: Sequence[manifest.Layer]) -> 
 async def _ask_own(market: Market, image: str, digest: str) -> None:
     """Of an image in the market's registry: what it is made of, before anybody ran it."""
     repository = images.ours(market, image)
-    if not repository or market.manifests is None:
+    if not repository or market.own_registry is None:
         return
     asked = market.asked_manifests
     if asked.get(digest, -ASKED_AGAIN_MS) > market.now - ASKED_AGAIN_MS:
@@ -76,7 +76,7 @@ async def _ask_own(market: Market, image: str, digest: str) -> None:
         asked.clear()
     asked[digest] = market.now
     try:
-        documents = await market.manifests(repository, digest)
+        documents = await market.own_registry.documents(repository, digest)
         await keep(market, digest, manifest.layers(digest, documents))
     except (TallyError, Malformed) as error:
         log.info("image", image=image, error=error.line())

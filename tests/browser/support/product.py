@@ -23,6 +23,7 @@ from playwright.sync_api import (
 )
 
 from marketplace.cli.embedded.product import LOCAL_IMAGE, Embedded
+from marketplace.client.jobs.sessions import Program
 from tests.browser.support.steady import EXECUTABLE, steady
 
 ARGS = [
@@ -53,13 +54,16 @@ def product(
     adapters: Sequence[str] = ("adapter",),
     block_ms: int = 500,
     routes: bool = False,
+    sessions: Sequence[Program] = (),
+    registry: int = 0,
 ) -> Iterator[Product]:
-    """Devnet, market (with a router, if it *routes*) and *adapters* under *home*; everything stops
-    with the block.
+    """Devnet, market (with a router, if it *routes*, and a registry of images at that port) and
+    *adapters* under *home*, with the images of *sessions*; everything stops with the block.
     """
     embedded = Embedded(
-        home, simulate=simulate, block_ms=block_ms, resume_window=resume_window, routes=routes
-    )
+        home, simulate=simulate, block_ms=block_ms, resume_window=resume_window, routes=routes,
+        sessions=tuple(sessions), registry=registry,
+    )  # fmt: skip
 
     async def start() -> None:
         embedded.prepare()
@@ -67,6 +71,8 @@ def product(
         await embedded.start_devnet()
         await embedded.fund()
         await embedded.start_market()
+        if registry:
+            await embedded.start_registry()
         for name in adapters:
             await embedded.start_adapter(name)
 

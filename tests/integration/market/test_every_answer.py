@@ -18,6 +18,7 @@ import anyio
 import httpx
 
 from marketplace.api.schemas import document
+from marketplace.domain.errors import NotFound
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -27,6 +28,7 @@ from marketplace.domain.work.parts import Gang, Policy, Port, Price
 from marketplace.market.base.ports import (
     ChannelOnChain,
     ClaimRound,
+    KeptImage,
     TxLook,
     UnsignedTx,
 )
@@ -139,6 +141,7 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
         run,
     ):
         run.market.router = FakeRouter()
+        run.market.own_registry = PaperRegistry()
         hosts = [
             FakeAdapter(url, seed(name), offer(seed(name), (gpu(at),)))
             for at, name in enumerate(("first", "second"))
@@ -265,12 +268,31 @@ async def _port(client: httpx.AsyncClient, port: str) -> None:
     await _ok(client, "DELETE", f"{port}/links/{link['id']}")
 
 
+class PaperRegistry:
+    """One image in each namespace."""
+
+    async def documents(self, repository: str, digest: str) -> list[str]:
+        raise NotFound(f"{repository}@{digest}")
+
+    async def holdings(self, namespace: str) -> tuple[int, list[KeptImage]]:
+        found = KeptImage(
+            f"{namespace}/train", f"sha256:{NAME}", ["v1"], 5000, 2, 1_700_000_000_000
+        )
+        return 5000, [found]
+
+    async def delete(self, repository: str, digest: str) -> bool:
+        return digest == f"sha256:{NAME}"
+
+
 async def _images(client: httpx.AsyncClient) -> None:
     """A token, and one that is public."""
     assert (await _ok(client, "GET", "/v1/registry"))["name"] == "images.example"
     await _ok(client, "GET", "/v1/registry/token", params={"scope": "registry:catalog:*"})
     await _ok(client, "PUT", "/v1/registry/images/train", json={"public": True})
     assert (await _ok(client, "GET", "/v1/registry/images"))["public"]
+    held = await _ok(client, "GET", "/v1/registry/holdings")
+    assert held["items"][0]["public"]
+    await _ok(client, "DELETE", f"/v1/registry/images/train/{held['items'][0]['digest']}")
 
 
 async def _service(client: httpx.AsyncClient, job: str) -> None:

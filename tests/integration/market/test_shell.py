@@ -14,12 +14,14 @@ import anyio
 import httpx
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
+from websockets.typing import Subprotocol
 
 from adapter.daemon.transfers import MOST_SHELLS, Transfers
 from adapter.runtime.terminal import LocalTerminal
 from marketplace.client.sdk.terminal import TerminalLost, terminal
 from marketplace.domain.protocol import codec, wire
+from marketplace.gateway import byte_stream
 from tests.fakes import FakeAdapter, seed, spec, until
 from tests.integration.market.test_faults import adapter, at_market, post
 from tests.integration.market.test_forward import http_of
@@ -188,6 +190,65 @@ def test_an_adapter_of_before_has_none(tmp_path: Path, monkeypatch: pytest.Monke
             headers = {"Authorization": client.headers["Authorization"]}
             assert await refusal(address(client, job), headers) == (409, "NO_SHELL")
             assert host.opened == []
+
+    anyio.run(run)
+
+
+def test_a_page_says_first_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser puts no header of its own into a websocket: its first message is the token, and
+    neither a cookie nor the address counts.
+    """
+    monkeypatch.setattr(byte_stream, "TOKEN_S", 0.5)
+
+    async def run() -> None:
+        async with running(tmp_path) as (client, _, host, job):
+            token = client.headers["Authorization"].removeprefix("Bearer ")
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as other:
+                await sign_in(other, seed("stranger"))
+                theirs = other.headers["Authorization"].removeprefix("Bearer ")
+            cookie, spoken = {"Cookie": f"tally_session={token}"}, [Subprotocol("tally.terminal")]
+
+            async def told(first: str | bytes | None, where: str) -> tuple[int, str]:
+                async with connect(where, subprotocols=spoken, additional_headers=cookie) as socket:
+                    if first is not None:
+                        await socket.send(first)
+                    with pytest.raises(ConnectionClosed) as closed:
+                        await socket.recv()
+                said = closed.value.rcvd
+                assert said is not None
+                return said.code, said.reason.partition(":")[0]
+
+            at = address(client, job)
+            for first, where, code in (
+                (json.dumps({"token": theirs}), at, "NOT_FOUND"),
+                (json.dumps({"token": token}), address(client, "job_none"), "NOT_FOUND"),
+                (json.dumps({"token": "x" * 64}), at, "UNAUTHENTICATED"),
+                (json.dumps({"token": ""}), f"{at}&token={token}", "UNAUTHENTICATED"),
+                (json.dumps({"token": "x" * 201}), at, "UNAUTHENTICATED"),
+                ('{"rows": 5, "columns": 5}', at, "UNAUTHENTICATED"),
+                (token.encode(), at, "UNAUTHENTICATED"),
+                (None, at, "UNAUTHENTICATED"),
+            ):
+                assert await told(first, where) == (1008, code), first
+            assert host.opened == []
+
+            async with connect(
+                address(client, job, "command=sh&rows=7&columns=70"), subprotocols=spoken
+            ) as seat:
+                assert seat.subprotocol == "tally.terminal"
+                await seat.send(json.dumps({"token": token}))
+                await seat.send(b"stty size; exit\n")
+                shown = b""
+                with pytest.raises(ConnectionClosedOK):
+                    while True:
+                        shown += await seat.recv(decode=False)
+            assert b"7 70" in shown
+            # A port is nobody's but a program's, as before.
+            port = at.replace("/shell?command=sh", "/ports/8888/stream")
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(port, subprotocols=spoken):
+                    pass
+            assert refused.value.response.status_code == 401
 
     anyio.run(run)
 

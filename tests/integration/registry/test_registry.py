@@ -195,6 +195,48 @@ def test_an_image_is_pushed_listed_and_pulled_by_its_owner_alone(tmp_path: Path)
     story(tmp_path, tell)
 
 
+def test_the_market_lists_and_deletes_for_whoever_has_only_a_browser(tmp_path: Path) -> None:
+    quota = 2 * MIB
+
+    async def tell(world: World) -> None:
+        me, other = world.people["me"], world.people["other"]
+        digest = await me.image("train", b"x" * MIB)
+        theirs = await other.image("train", b"y" * 1000)
+        asked = httpx.AsyncClient(base_url=world.url, timeout=60)
+        async with asked as at_market:
+
+            async def ask(who: Person, method: str, path: str) -> httpx.Response:
+                head = {"Authorization": f"Bearer {who.registry.http.token}"}
+                return await at_market.request(method, f"/v1/registry/{path}", headers=head)
+
+            told = (await ask(me, "GET", "holdings")).json()
+            held = await me.registry.holdings(me.account)
+            assert (told["used"], told["quota"]) == (held.used, quota)
+            (row,) = told["items"]
+            assert (row["repository"], row["digest"], row["tags"], row["public"]) == (
+                f"{me.account.namespace}/train", digest, ["v1"], False,
+            )  # fmt: skip
+            # Of nobody else's namespace, whatever the name says; and of what is there.
+            for who, name, of, status in (
+                (other, "train", digest, 404),
+                (me, "train", theirs, 404),
+                (me, f"..%2F{other.account.namespace}%2Ftrain", theirs, 404),
+                (me, "..", digest, 404),
+                (me, "train", "v1", 422),
+            ):
+                answer = await ask(who, "DELETE", f"images/{name}/{of}")
+                assert answer.status_code in (status, 422), (name, answer.text)
+            assert (await me.registry.holdings(me.account)).images == held.images
+            # Whoever has no room left at all can still make some.
+            answer = await ask(me, "DELETE", f"images/train/{digest}")
+            assert answer.status_code == 200 and answer.json()["deleted"], answer.text
+            assert (await ask(me, "GET", "holdings")).json()["items"] == []
+            assert (await ask(me, "DELETE", f"images/train/{digest}")).status_code == 404
+            assert len((await ask(other, "GET", "holdings")).json()["items"]) == 1
+
+    story(tmp_path, tell, quota)
+
+
 def test_what_is_not_its_digest_is_refused(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         me = world.people["me"]

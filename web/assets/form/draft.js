@@ -79,12 +79,15 @@ export function startFrom(form, draft, changed, refuse) {
     }
   };
   form.preset.addEventListener("change", () => attempt(() => {
-    const chosen = form.preset.selectedOptions[0]?.dataset.spec;
+    const { spec: chosen, whole } = form.preset.selectedOptions[0]?.dataset ?? {};
     if (!chosen) return;
     /** @type {JobSpec} */
     const spec = JSON.parse(chosen);
-    draft.take({ ...spec, image: draft.digests[spec.image] ?? (form.image.value || spec.image) }); // an image that is here
+    const image = whole === undefined ? draft.digests[spec.image] ?? (form.image.value || spec.image) : spec.image; // an image that is here
+    draft.take({ ...spec, image });
   }));
+  form.preset.value = new URLSearchParams(location.search).get("start") ?? form.preset.value;
+  if (form.preset.value) form.preset.dispatchEvent(new Event("change"));
   form.jobfile.addEventListener("change", () => attempt(async () => {
     const [file] = form.jobfile.files;
     form.jobfile.value = "";
