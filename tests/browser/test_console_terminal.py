@@ -7,47 +7,24 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Frame, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.support.axe import both_themes
-from tests.browser.support.product import SECONDS, Console, Product, until
-from tests.browser.support.rental import end_job, pay, sign_in
+from tests.browser.support.product import SECONDS, Console, Product
+from tests.browser.support.rental import end_job, sign_in
 from tests.browser.support.wallet import Wallet
+from tests.browser.support.work import begin, screen_of, shows
 
 pytestmark = pytest.mark.browser
 SIZE = 'python3 -c \'import os; print(*os.get_terminal_size(), "of", "size")\''
 
 
-def begin(console: Console, name: str) -> str:
-    """The session *name*, signed and paid for; its job's id."""
-    page = console.page
-    sign_in(console, "/jobs")
-    page.get_by_role("link", name=name, exact=True).click()
-    expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
-    page.get_by_role("button", name="Ask for a quote").click()
-    page.wait_for_url(re.compile(r"/jobs/job_"))
-    pay(console)
-    return page.url.rsplit("/", 1)[1]
-
-
-def screen_of(page: Page) -> Frame:
-    """The sandbox, once its screen stands."""
-    page.wait_for_selector("#screen")
-    until(lambda: len(page.frames) > 1, "the screen's page")
-    frame = page.frames[1]
-    frame.wait_for_selector(".xterm-rows")
-    return frame
-
-
-def shows(frame: Frame, what: str) -> None:
-    """Waits for a line of the screen."""
-    expect(frame.locator(".xterm-rows")).to_contain_text(what, timeout=60 * SECONDS)
-
-
 def test_a_terminal_is_opened_in_the_console_and_its_screen_reaches_nothing(
     running: Product, console: Console, browser: Browser
 ) -> None:
-    job, page = begin(console, "A terminal"), console.page
+    page = console.page
+    sign_in(console, "/jobs")
+    job = begin(console, "A terminal")
     with console.context.expect_page() as opened:
         page.get_by_role("link", name="Terminal").click()
     seat = opened.value

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page
 from tests.browser.support.axe import findings
 from tests.browser.support.walk import LONG, views
 
-READS_THE_CHAIN = ("quote", "quote-warm", "job", "channels", "invoice")
+READS_THE_CHAIN = ("quote", "quote-warm", "job", "session", "channels", "invoice")
 ALL = (
     "h1, h2, h3, th[scope=col], dt, label, button, a.button, legend, summary, figcaption, .hint,"
     " .lead, .notice, .tabs a, .top nav a"
@@ -61,8 +61,8 @@ class Screens:
         self.seen: dict[str, Any] = {}
         self.templates: set[str] = set()
         self.faults: list[str] = []
-        self.asked: list[str] = []
-        context.on("request", lambda request: self.asked.append(request.url))
+        self.asked: list[tuple[str, str]] = []  # by the page of which address, and what
+        context.on("request", lambda one: self.asked.append((one.frame.url, one.url)))
 
     def __call__(self, page: Page, name: str) -> None:
         """The page as it stands."""
@@ -74,8 +74,10 @@ class Screens:
         self.seen[name] = {"sizes": sizes, "words": words(page, FIRST if name in LONG else ALL)}
         self.templates.add(str(page.evaluate("document.body.dataset.page")))
         own = (*self._own, self._chain) if name in READS_THE_CHAIN else self._own
-        away = {url for url in self.asked if not url.startswith(own)}
+        here = {frame.url for frame in page.frames}  # others were passed on the way to it
+        heard = [url for at, url in self.asked if at in here]
+        away = {url for url in heard if not url.startswith(own)}
         self.faults += [f"{name} asks {url}" for url in sorted(away)]
-        if not self.asked:
+        if not heard:
             self.faults.append(f"{name}: no request was heard")
         self.asked.clear()

@@ -17,6 +17,7 @@ from playwright.sync_api import Page
 from tests.browser.support.png import Camera
 from tests.browser.support.product import chromium, product
 from tests.browser.support.walk import LONG, views, walk
+from tests.ports import free_port
 from tests.requires import need_chromium
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -47,7 +48,7 @@ def main() -> None:
     only = None if given else frozenset(file.name for file in SHOWN.glob("*.png"))
     with (
         tempfile.TemporaryDirectory() as home,
-        product(Path(home)) as running,
+        product(Path(home), registry=free_port()) as running,
         chromium(need_chromium()) as browser,
     ):
         context = browser.new_context(base_url=running.market)

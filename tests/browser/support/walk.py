@@ -16,6 +16,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser.support.product import SECONDS, Console, Product, until
 from tests.browser.support.rental import COUNTING, end_job, finish_channel, sign_in
 from tests.browser.support.wallet import Wallet
+from tests.browser.support.work import begin, push, screen_of, serve, shows
 
 VIEWS = tuple((theme, width) for theme in ("light", "dark") for width in (390, 1280))
 LONG = ("docs",)
@@ -108,6 +109,30 @@ def keys_and_hooks(page: Page, look: Look) -> None:
     look(page, "webhooks")
 
 
+def work(running: Product, console: Console, job: str, look: Look) -> None:
+    """What an account has beside single jobs: a terminal in *job*, an image, a service, a session."""
+    page = console.page
+    page.goto(f"/jobs/{job}/terminal")
+    frame = screen_of(page)
+    frame.locator(".xterm-helper-textarea").focus()
+    page.keyboard.type("ls -l /workspace; python3 --version\n")
+    shows(frame, "Python 3")
+    look(page, "terminal")
+    push(page, running.image, "train:v1")
+    page.goto("/images")
+    page.locator("tbody tr").wait_for(state="visible")
+    look(page, "images")
+    replica = serve(running, console, "web")
+    page.goto("/services")
+    page.locator("article tbody tr").wait_for(state="visible")
+    look(page, "services")
+    end(page, replica)
+    session = begin(console, "A terminal")
+    until(lambda: int(page.locator("#ticks").inner_text()) >= 5, "5 ticks")
+    look(page, "session")
+    end(page, session)
+
+
 def walk(running: Product, context: BrowserContext, home: Path, look: Look) -> Console:
     """All of it in a new window of *context*; *home*: a folder for the file that goes along."""
     wallet = Wallet(running.chain)
@@ -133,6 +158,7 @@ def walk(running: Product, context: BrowserContext, home: Path, look: Look) -> C
         page.locator(ready).first.wait_for(state="visible")
         look(page, name)
     keys_and_hooks(page, look)
+    work(running, console, first, look)
     end(page, first)
     second = post(page, running.image)
     look(page, "quote-warm")

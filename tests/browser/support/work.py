@@ -1,4 +1,4 @@
-"""What an account runs beside single jobs, made for a page to show: an image, a service."""
+"""What an account has beside single jobs, made for a page to show: an image, a service, a session."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 import re
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Frame, Page, expect
 
 from marketplace.client.images.pushing import push as push_with_docker
 from marketplace.domain.work.image_names import Reference
-from tests.browser.support.product import SECONDS, Console, Product
-from tests.browser.support.rental import pay
+from tests.browser.support.product import SECONDS, Console, Product, until
 
 
 def api(page: Page, method: str, path: str, data: Any = None) -> Any:
@@ -51,12 +50,46 @@ def serve(running: Product, console: Console, name: str) -> str:
     expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
     page.get_by_role("button", name="Ask for a quote").click()
     page.wait_for_url(re.compile(r"/jobs/job_"))
-    pay(console)
+    agree(page)
     job = page.url.rsplit("/", 1)[1]
     at = f"/v1/services/{name}"
     api(page, "PUT", at, {"auth": "token"})
     api(page, "PUT", f"{at}/replicas/{job}", {"port": 8000, "serving": True})
     return job
+
+
+def begin(console: Console, name: str) -> str:
+    """The session *name*, signed and paid for; its job's id."""
+    page = console.page
+    page.goto("/jobs")
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
+    page.get_by_role("button", name="Ask for a quote").click()
+    page.wait_for_url(re.compile(r"/jobs/job_"))
+    agree(page)
+    return page.url.rsplit("/", 1)[1]
+
+
+def screen_of(page: Page) -> Frame:
+    """The sandbox, once its screen stands."""
+    page.wait_for_selector("#screen")
+    until(lambda: len(page.frames) > 1, "the screen's page")
+    frame = page.frames[1]
+    frame.wait_for_selector(".xterm-rows")
+    return frame
+
+
+def shows(frame: Frame, what: str) -> None:
+    """Waits for a line of the screen."""
+    expect(frame.locator(".xterm-rows")).to_contain_text(what, timeout=60 * SECONDS)
+
+
+def agree(page: Page) -> None:
+    """To the quote, over a channel that is new or kept; returns once the workload runs."""
+    go = page.locator("#pay-now")
+    expect(go).to_be_enabled(timeout=90 * SECONDS)
+    go.click()
+    expect(page.locator(".state-running")).to_be_visible(timeout=180 * SECONDS)
 
 
 def _token(page: Page) -> str:
