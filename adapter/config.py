@@ -40,6 +40,7 @@ from adapter.config_sections import (
     read_minimum,
     read_prices,
     read_reserve,
+    read_signers,
     read_table,
     read_time,
     read_treasury,
@@ -99,6 +100,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     treasury: Rules = field(default_factory=Rules)
     shelving: Shelving = field(default_factory=Shelving)
+    signed_by: tuple[Path, ...] = ()
     windows: tuple[Window, ...] = ()
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -249,7 +251,8 @@ def _parse(data: Mapping[str, Any]) -> Config:
         if name in data:
             values[name] = read(read_table(data[name], name))
     if "images" in data:
-        values["shelving"] = read_images(read_table(data["images"], "images"))
+        table = read_table(data["images"], "images")
+        values |= {"shelving": read_images(table), "signed_by": read_signers(table)}
     if "submit_urls" in data:
         urls = read_typed(data["submit_urls"], list, "submit_urls")
         values["submit_urls"] = tuple(read_typed(url, str, "submit_urls") for url in urls)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, cast
 
 from adapter.core.shelving import MOST_AHEAD, Shelving
@@ -112,7 +113,7 @@ def read_limits(data: Mapping[str, Any]) -> Limits:
 
 def read_images(data: Mapping[str, Any]) -> Shelving:
     """``[images]``: what is kept of those that jobs brought, and what is fetched ahead."""
-    only_known(data, ("keep", "keep_for", "ahead", "ahead_size"), "images.")
+    only_known(data, ("keep", "keep_for", "ahead", "ahead_size", "signed_by"), "images.")
     values: dict[str, Any] = {}
     if "keep" in data:
         values["keep_mib"] = 0 if data["keep"] == 0 else _size(data["keep"])
@@ -125,6 +126,12 @@ def read_images(data: Mapping[str, Any]) -> Shelving:
     if "ahead_size" in data:
         values["ahead_mib"] = _size(data["ahead_size"])
     return Shelving(**values)
+
+
+def read_signers(data: Mapping[str, Any]) -> tuple[Path, ...]:
+    """``images.signed_by``: files of public keys, of which one has to have signed an image."""
+    files = read_typed(data.get("signed_by", []), list, "images.signed_by")
+    return tuple(Path(read_typed(one, str, "images.signed_by")) for one in files)
 
 
 def read_treasury(data: Mapping[str, Any]) -> Rules:

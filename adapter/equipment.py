@@ -95,7 +95,7 @@ def runtimes(config: Config, adapter: str, market: MarketImages) -> dict[str, Ru
         found["docker"] = DockerRuntime(
             DockerConfig(
                 folder, adapter, config.docker_host, config.limits.images,
-                image_mib=config.limits.image_mib,
+                image_mib=config.limits.image_mib, signed_by=config.signed_by,
                 gpu_request="legacy" if config.gpu_request == "legacy" else "cdi",
             ),
             market=market,

@@ -19,6 +19,7 @@ need iptables iptables
 need ip iproute2
 need bwrap bubblewrap
 need docker-registry docker-registry
+need openssl openssl
 have_postgres || missing+=(postgresql)
 need chromium chromium
 need chromedriver chromium-driver

@@ -13,7 +13,8 @@ class DockerConfig:
 
     *allow* is the owner's list of repositories (:mod:`adapter.core.registries`); *image_mib* the
     most of the disk that pulling one may take; *local* permits ``sha256:…`` images that the host
-    already has. *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
+    already has; *signed_by*: public keys of which one has to have signed any other; none: unsigned
+    ones run too. *gpu_request*: ``cdi``, or ``legacy`` for older daemons.
     """
 
     state: Path
@@ -22,6 +23,7 @@ class DockerConfig:
     allow: tuple[str, ...] = ()
     image_mib: int = 40_960
     local: bool = True
+    signed_by: tuple[Path, ...] = ()
     gpu_request: Literal["cdi", "legacy"] = "cdi"
     deadline_s: float = 30.0
     pull_deadline_s: float = 1800.0

@@ -45,6 +45,7 @@ from adapter.runtime.docker.logs import copy_new
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.outages import Outages
 from adapter.runtime.docker.shelf import Shelf
+from adapter.runtime.docker.signed import Signatures, read_keys
 from adapter.runtime.docker.stamps import milliseconds
 from adapter.runtime.docker.store import ImageStore
 from adapter.runtime.egress import Firewall, bridge_name, resolve
@@ -86,6 +87,7 @@ class DockerRuntime:
         self._logs = LogStore(self.config.state)
         self._disks = DiskWatch(self.config.state)
         self.shelf = Shelf(self.config.state / "images.json")
+        self._signatures = Signatures(read_keys(self.config.signed_by))
         self._lock = threading.Lock()
         self._outages = Outages(self.config.host)
 
@@ -106,7 +108,7 @@ class DockerRuntime:
     async def prepare(
         self, image: str, progress: Callable[[Progress], None], lease: str = ""
     ) -> str:
-        """Pull *image* unless it is there; check it against the allow-list, and its manifests."""
+        """Pull *image* unless it is there; check allow-list, manifests and who signed it."""
         return await self._run(
             f"image {image}",
             lambda: self._prepare(image, progress, lease),
@@ -200,6 +202,7 @@ class DockerRuntime:
         ours = self.market is not None and self.market.has(image)
         require_allowed(self.config, image, ours=ours)
         login = self.market.login(image, lease) if self.market is not None else None
+        self._signatures.require(self._docker(), image, login)
         most = self.config.image_mib
         return bring(self._docker(), image, most, progress, self.shelf, lease, login)
 

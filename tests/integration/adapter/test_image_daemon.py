@@ -79,6 +79,9 @@ class Handler(BaseHTTPRequestHandler):
             self._say(200, b"{}")
         elif self.server.blobs:
             digest = self.path.rpartition("/")[2]
+            if digest not in self.server.blobs:
+                self._say(404, b"{}")
+                return
             kind = "application/octet-stream"
             if "/manifests/" in self.path:
                 kind = LIST if LIST.encode() in self.server.blobs[digest] else TYPE
