@@ -26,6 +26,7 @@ from marketplace.cli.shared.options import (
 )
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json
+from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.wanted import ANY_GPU, Change, Cores, Gpu, Memory
 from marketplace.client.images.registry import MarketRegistry
@@ -55,6 +56,9 @@ def pack(
     command: Annotated[
         str, typer.Option(help="What serves it, run in /model; without it, the base's own.")
     ] = "",
+    entry: Annotated[
+        str, typer.Option(help="In place of a command: llama.cpp, vllm, or python for serve.py.")
+    ] = "",
     market: MarketOption = DEFAULT_MARKET,
     as_json: Json = False,
 ) -> None:
@@ -62,10 +66,15 @@ def pack(
     it: of a new version only what changed is sent.
     """
 
+    if entry and command:
+        raise UsageError("give --entry or --command, not both")
+
     async def story() -> None:
+        from marketplace.client.images.entries import entry as entry_of
         from marketplace.client.images.model import pack as push
         from marketplace.client.images.packing import layers_of
 
+        words = entry_of(entry, folder) if entry else tuple(shlex.split(command))
         async with reading(Where(market, "", "", home)) as reader:
             registry = MarketRegistry(reader.http)
             account = await registry.account()
@@ -76,7 +85,6 @@ def pack(
             def token(*scopes: str) -> str:
                 return anyio.from_thread.run(registry.token, *scopes)
 
-            words = shlex.split(command)
             done = await anyio.to_thread.run_sync(push, there, below, layers, words, token)
         pinned = there.at(done.digest)
         if as_json:
