@@ -344,8 +344,8 @@ def test_whoever_is_read_slowly_is_not_taken_for_gone(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pongs come behind what it has sent: a stranger's megabytes are read for many seconds."""
-    monkeypatch.setattr(Pace, "spend", lambda *_: 0.05)
-    pings = {"ws_ping_interval": 0.1, "ws_ping_timeout": 0.2}
+    monkeypatch.setattr(Pace, "spend", lambda *_: 0.1)
+    pings = {"ws_ping_interval": 0.2, "ws_ping_timeout": 2.0}
 
     async def run() -> None:
         async with place(tmp_path, pings) as (url, _, inside):
@@ -363,7 +363,7 @@ def test_whoever_is_read_slowly_is_not_taken_for_gone(
                     await socket.send(
                         client.send(wire.BlobWanted(f"lease_{turn}", "00" * 32, 0, 1))
                     )
-                await until(lambda: numbering.received == frames)  # two seconds of its pace
+                await until(lambda: numbering.received == frames)  # twice as long as a pong may take
                 assert inside.parts.payers.hub.live, "and it is there still"
 
     anyio.run(run)
