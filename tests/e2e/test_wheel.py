@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 HELD = (
     "marketplace/web/assets/app.js", "marketplace/web/templates/base.html", "contracts/plutus.json",
     "contracts/devnet/ledger/glue.js", "contracts/devnet/package-lock.json",
-    "marketplace/store/migrations/script.py.mako",
+    "marketplace/store/migrations/script.py.mako", "marketplace/web/screen/xterm.js",
+    "marketplace/web/screen/LICENSE", "marketplace/web/presets/1-core.yaml",
 )  # fmt: skip
 UP_WITHIN_S = 300
 
