@@ -363,7 +363,8 @@ def test_whoever_is_read_slowly_is_not_taken_for_gone(
                     await socket.send(
                         client.send(wire.BlobWanted(f"lease_{turn}", "00" * 32, 0, 1))
                     )
-                await until(lambda: numbering.received == frames)  # twice as long as a pong may take
+                # twice as long as a pong may take
+                await until(lambda: numbering.received == frames)
                 assert inside.parts.payers.hub.live, "and it is there still"
 
     anyio.run(run)
