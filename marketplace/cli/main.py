@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "job": Entry("commands.job", "Quote, run, watch and stop jobs.", "client"),
     "app": Entry("commands.app", "A Python app with a page, on a rented device.", "client"),
     "model": Entry("commands.model", "A model as an image, and as a service.", "client"),
+    "node": Entry("commands.node", "What a Cardano relay says of itself.", "chain"),
     "notebook": Entry("commands.notebook", "JupyterLab on a rented device.", "client"),
     "service": Entry(
         "commands.service", "Replicas of a job behind one address, kept running.", "client"

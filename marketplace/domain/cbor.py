@@ -20,6 +20,10 @@ from cbor2 import CBORTag
 from marketplace.domain.errors import Malformed
 
 
+class Unfinished(Malformed):
+    """It may go on: of a value that comes in parts, not all is here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """*length* in bytes; *items*: values, keys and tags together, and no more than *spare* and one
@@ -179,6 +183,15 @@ def ledger(data: bytes, limits: Limits = LEDGER) -> Any:
     return value
 
 
+def first(data: bytes, limits: Limits = LEDGER) -> tuple[Any, int]:
+    """The value that *data* begins with, as :func:`ledger` reads it, and where it ends;
+    :class:`Unfinished` where it does not.
+    """
+    if len(data) > limits.length:
+        raise Malformed(f"CBOR of {len(data)} bytes; at most {limits.length} are taken here")
+    return _ledger(data, limits)
+
+
 def _ledger(data: bytes, limits: Limits) -> tuple[Any, int]:
     items, at, stack = limits.items, 0, [_Open(4, 1, False, 0, [])]
     while True:
@@ -216,7 +229,7 @@ def _head(data: bytes, at: int) -> tuple[int, int | None, int]:
     values.
     """
     if at >= len(data):
-        raise Malformed("CBOR ends early")
+        raise Unfinished("CBOR ends early")
     head = data[at]
     kind, number, at = head >> 5, head & 31, at + 1
     if kind == 7:
@@ -228,8 +241,10 @@ def _head(data: bytes, at: int) -> tuple[int, int | None, int]:
     if number == 31 and kind in (2, 3, 4, 5):
         return kind, None, at
     end = at + (1 << (number - 24))
-    if number > 27 or end > len(data):
-        raise Malformed("CBOR ends early, or with a head that is none")
+    if number > 27:
+        raise Malformed("CBOR with a head that is none")
+    if end > len(data):
+        raise Unfinished("CBOR ends early")
     return kind, int.from_bytes(data[at:end], "big"), end
 
 
@@ -245,7 +260,7 @@ def _opened(
         return _Open(6, 1, frozen, number, [])
     count = None if number is None else number << (kind - 4)
     if count is not None and count > room:
-        raise Malformed("CBOR ends early")
+        raise Unfinished("CBOR ends early")
     return _Open(kind, count, frozen, 0, [])
 
 
@@ -284,7 +299,7 @@ def _leaf(data: bytes, kind: int, number: int | None, at: int) -> tuple[Any, int
 
 def _string(data: bytes, kind: int, at: int, size: int) -> bytes | str:
     if size > len(data) - at:
-        raise Malformed("CBOR ends early")
+        raise Unfinished("CBOR ends early")
     raw = data[at : at + size]
     if kind == 2:
         return raw

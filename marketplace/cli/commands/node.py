@@ -1,0 +1,129 @@
+"""``tally node``: what a Cardano relay says of itself, read as other relays read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import anyio
+import typer
+
+from marketplace.cli.shared.options import Json
+from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.refusals import UsageError
+from marketplace.domain.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from marketplace.chain.node.relay import Reading, Relay
+    from marketplace.domain.ouroboros.reading import Network
+
+app = typer.Typer(
+    help="What a Cardano relay says of itself.", no_args_is_help=True, rich_markup_mode=None
+)
+PORT: Final = 3001
+NOT_AT_TIP: Final = 1
+
+
+@app.callback()
+def node() -> None:
+    """What a Cardano relay says of itself."""
+
+
+@app.command()
+def probe(
+    relays: Annotated[list[str], typer.Argument(help="HOST[:PORT] of each.", metavar="RELAY...")],
+    network: Annotated[str, typer.Option(help="mainnet, preprod or preview.")] = "mainnet",
+    lag: Annotated[str, typer.Option(help="How old a tip may be.", metavar="TIME")] = "5m",
+    every: Annotated[str, typer.Option(help="Look again after so long.", metavar="TIME")] = "1s",
+    count: Annotated[int, typer.Option(min=1, help="So many looks.")] = 1,
+    within: Annotated[str, typer.Option(help="An answer takes no longer.", metavar="TIME")] = "5s",
+    as_json: Json = False,
+) -> None:
+    """Shake hands by node-to-node, ask for the tip and whether it lives, and say where each stands;
+    of several, by the newest tip that is not beyond the clock. Exit code 0: all are at the tip.
+    """
+    from marketplace.chain.node.relay import Relay
+    from marketplace.domain.ouroboros.reading import NETWORKS
+
+    if network not in NETWORKS:
+        raise UsageError(f"--network is one of {', '.join(NETWORKS)}")
+    places = [_place(one) for one in relays]
+    lag_ms, every_s = parse_duration_ms(lag), parse_duration_ms(every) / 1000
+    within_s = parse_duration_ms(within) / 1000
+    asked = [Relay(host, port, NETWORKS[network], lag_ms, within_s) for host, port in places]
+
+    async def run() -> bool:
+        well = False
+        try:
+            for turn in range(count):
+                if turn:
+                    await anyio.sleep(every_s)
+                found = await _look(asked)
+                well = all(one.standing.name == "AT_TIP" for one in found)
+                _show(relays, found, NETWORKS[network], as_json)
+        finally:
+            for one in asked:
+                await one.__aexit__(None, None, None)
+        return well
+
+    if not anyio.run(run):
+        raise typer.Exit(NOT_AT_TIP)
+
+
+async def _look(asked: Sequence[Relay]) -> list[Reading]:
+    """Each once, at the same time; then those that others are ahead of."""
+    from dataclasses import replace
+
+    from marketplace.domain.ouroboros.reading import Standing, judge
+    from marketplace.system import SystemClock
+
+    found: dict[int, Reading] = {}
+
+    async def one(at: int, relay: Relay) -> None:
+        found[at] = await relay.look(SystemClock().now_ms())
+
+    async with anyio.create_task_group() as tasks:
+        for at, relay in enumerate(asked):
+            tasks.start_soon(one, at, relay)
+    now = SystemClock().now_ms()
+    tips = [r.tip.point.slot for r in found.values() if r.tip and r.standing is not Standing.AHEAD]
+    known = max(tips, default=0)
+    return [
+        replace(r, standing=judge(r.tip, relay.network.clock, now, relay.lag_ms, known))
+        if r.tip is not None and r.standing is Standing.AT_TIP
+        else r
+        for r, relay in ((found[at], relay) for at, relay in enumerate(asked))
+    ]
+
+
+def _show(names: Sequence[str], found: Sequence[Reading], network: Network, as_json: bool) -> None:
+    if as_json:
+        for name, one in zip(names, found, strict=True):
+            tip = one.tip
+            print_json({
+                "relay": name, "standing": one.standing.name, "why": one.why,
+                "slot": tip.point.slot if tip else None, "block": tip.block if tip else None,
+                "hash": tip.point.hash.hex() if tip else None,
+                "tip_at_ms": network.clock.when(tip.point.slot) if tip else None,
+                "rtt_ms": one.rtt_ms, "version": one.version,
+            })  # fmt: skip
+        return
+    rows = [
+        (
+            name, one.standing.name.lower().replace("_", " "),
+            one.tip.point.slot if one.tip else "", one.tip.block if one.tip else "",
+            f"{one.rtt_ms} ms" if one.tip else "", one.why,
+        )
+        for name, one in zip(names, found, strict=True)
+    ]  # fmt: skip
+    print_table("relays", ("relay", "stands", "slot", "block", "answered in", "why"), rows)
+
+
+def _place(text: str) -> tuple[str, int]:
+    """HOST, HOST:PORT or [IPv6]:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (host and text.count(":") > 1 and not host.startswith("[")):
+        return text.strip("[]"), PORT
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise UsageError(f"{text!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""Cardano's node-to-node protocol, as far as a relay's tip is asked by it."""
