@@ -18,7 +18,6 @@ import anyio
 import httpx
 
 from marketplace.api.schemas import document
-from marketplace.domain.errors import NotFound
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -28,7 +27,6 @@ from marketplace.domain.work.parts import Gang, Policy, Port, Price
 from marketplace.market.base.ports import (
     ChannelOnChain,
     ClaimRound,
-    KeptImage,
     TxLook,
     UnsignedTx,
 )
@@ -39,6 +37,7 @@ from tests.integration.market.test_spine import body, quoted, state
 from tests.integration.market.test_spine import sign as sign_terms
 from tests.integration.support.answers import Answered
 from tests.integration.support.market import address_of, fast, market, sign_in
+from tests.integration.support.paper_registry import PaperRegistry
 from tests.unit.support.golden import writing
 
 FILE = b"what the workload made"
@@ -266,22 +265,6 @@ async def _port(client: httpx.AsyncClient, port: str) -> None:
     link = await _ok(client, "POST", f"{port}/links", json={})
     assert (await _ok(client, "GET", f"{port}/links"))["items"]
     await _ok(client, "DELETE", f"{port}/links/{link['id']}")
-
-
-class PaperRegistry:
-    """One image in each namespace."""
-
-    async def documents(self, repository: str, digest: str) -> list[str]:
-        raise NotFound(f"{repository}@{digest}")
-
-    async def holdings(self, namespace: str) -> tuple[int, list[KeptImage]]:
-        found = KeptImage(
-            f"{namespace}/train", f"sha256:{NAME}", ["v1"], 5000, 2, 1_700_000_000_000
-        )
-        return 5000, [found]
-
-    async def delete(self, repository: str, digest: str) -> bool:
-        return digest == f"sha256:{NAME}"
 
 
 async def _images(client: httpx.AsyncClient) -> None:

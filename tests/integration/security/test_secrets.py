@@ -40,6 +40,7 @@ from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working
 from tests.integration.market.test_access import FAR
 from tests.integration.market.test_spine import body, quoted, state
 from tests.integration.support.market import fast, market, postgres, sign_in
+from tests.integration.support.paper_registry import PaperRegistry
 
 Found = list[tuple[str, str]]
 PLANTED = "whsec_" + "5e" * 32
@@ -145,6 +146,7 @@ async def place(db: str, tmp_path: Path, key: bytes):
     settings = fast(allow_private_hooks=True, registry="images.example")
     async with market(db, tmp_path, settings, hook_key=key, console=True) as (url, run):
         run.market.router = FakeRouter()
+        run.market.own_registry = PaperRegistry()
         adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),)))
         async with httpx.AsyncClient(base_url=url, timeout=60) as client, working(adapter):
             yield client, run, adapter
@@ -367,7 +369,8 @@ async def _read(client: httpx.AsyncClient, secrets: dict[str, bytes | str]) -> d
     assert in_address.status_code == 200
     told["GET by address"] = in_address.content
     pages = ["/", "/offers", "/offers/{offer_id}", "/providers", "/providers/{provider}", "/jobs",
-             "/jobs/{job_id}", "/jobs/{job_id}/invoice", "/channels", "/jobs/new", "/sign-in"]  # fmt: skip
+             "/jobs/{job_id}", "/jobs/{job_id}/invoice", "/channels", "/jobs/new", "/sign-in",
+             "/jobs/{job_id}/terminal", "/services", "/images", "/terminal-screen"]  # fmt: skip
     cookies = {"Cookie": f"tally_session={secrets['token']}"}
     async with httpx.AsyncClient(base_url=client.base_url, headers=cookies, timeout=60) as reader:
         told |= {f"{p} (page)": d for p, d in (await every_get(reader, pages, values)).items()}
