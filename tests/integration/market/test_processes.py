@@ -20,8 +20,10 @@ import anyio.abc
 import anyio.to_thread
 import httpx
 import pytest
+import websockets
 import websockets.asyncio.client
 import websockets.asyncio.server
+from websockets.typing import Subprotocol
 
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
@@ -42,6 +44,7 @@ from tests.fakes import (
     working,
 )
 from tests.integration.market.test_ports import Bridge, page
+from tests.integration.market.test_shell import Host, address
 from tests.integration.market.test_spine import body, quoted, sign, state
 from tests.integration.support.market import postgres, sign_in
 
@@ -222,6 +225,21 @@ class Workload:
                 await self.bridge(message)
 
 
+async def _seat_elsewhere(
+    client: httpx.AsyncClient, job: str, adapter: FakeAdapter, tasks: Any
+) -> None:
+    """A terminal of a page's, whose token came after the handshake: it goes with what is passed on."""
+    adapter.handler = Host(adapter, tasks)
+    token = client.headers["Authorization"].removeprefix("Bearer ")
+    at, shown = address(client, job, "command=echo&command=hello"), b""
+    async with websockets.connect(at, subprotocols=[Subprotocol("tally.terminal")]) as seat:
+        await seat.send(json.dumps({"token": token}))
+        with pytest.raises(websockets.ConnectionClosedOK):
+            while True:
+                shown += await seat.recv(decode=False)
+    assert b"hello" in shown
+
+
 async def _passed_on(a: Any, b: Any) -> None:
     """The adapter is at B; its consumer asks A for everything that only B's socket can answer."""
     (url_a, _), (url_b, popen_b) = a, b
@@ -259,6 +277,8 @@ async def _passed_on(a: Any, b: Any) -> None:
 
         done = await client.post(f"/v1/jobs/{job}/exec", json={"command": ["say", "hello"]})
         assert (done.status_code, done.json()["output"]) == (200, "say hello"), done.text
+        await _seat_elsewhere(client, job, adapter, tasks)
+        adapter.handler = Workload(adapter, pages)
         assert done.json()["exit_code"] == 7
         path = f"/p/{job}/8888"
         answer = await client.get(f"{path}/a b?x=1")
