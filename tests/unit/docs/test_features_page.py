@@ -9,7 +9,7 @@ import pytest
 
 from marketplace.cli.commands.completion import known
 from marketplace.cli.main import COMMANDS
-from marketplace.console import account_pages, api_page, pages, supply_pages
+from marketplace.console import account_pages, api_page, pages, supply_pages, work_pages
 from marketplace.gateway import port_paths
 from marketplace.process import reference
 
@@ -26,7 +26,7 @@ LEFT_MOST = 10
 
 def addresses() -> set[str]:
     """Of every page, route and probe."""
-    routers = (pages, supply_pages, account_pages, api_page, port_paths)
+    routers = (pages, supply_pages, account_pages, work_pages, api_page, port_paths)
     shown = {getattr(route, "path", "") for one in routers for route in one.router.routes}
     return shown | set(reference.schema()["paths"]) | PROBES
 
