@@ -110,22 +110,31 @@ class Registry:
         raise LookupError("not what its digest says")
 
     def tagged(self, tag: str) -> bytes | None:
-        """The manifest that *tag* names at the registry itself, as it says; None for none."""
-        try:
-            return self._get(f"{self._bases[-1]}/v2/{self._path}/manifests/{tag}")
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code == _NOT_FOUND:
-                return None
-            raise
+        """The manifest that *tag* names, as it is said; None where nobody has one."""
+        return self._anywhere(f"manifests/{tag}")
 
     def blob(self, digest: str) -> bytes:
         """A small blob, proven by its digest."""
         if not _DIGEST.fullmatch(digest):
             raise LookupError("no digest")
-        raw = self._get(f"{self._bases[-1]}/v2/{self._path}/blobs/{digest}")
+        raw = self._anywhere(f"blobs/{digest}") or b""
         if "sha256:" + hashlib.sha256(raw).hexdigest() != digest:
             raise LookupError("not what its digest says")
         return raw
+
+    def _anywhere(self, rest: str) -> bytes | None:
+        """Of the first of its places that has it: a mirror may lack what the registry has."""
+        failed: Exception | None = None
+        for base in self._bases:
+            try:
+                return self._get(f"{base}/v2/{self._path}/{rest}")
+            except httpx.HTTPStatusError as error:
+                failed = None if error.response.status_code == _NOT_FOUND else error
+            except (httpx.HTTPError, LookupError) as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return None
 
     def _get(self, url: str) -> bytes:
         answer, raw = self._read(url)
