@@ -68,8 +68,8 @@ class Relay:
     ) -> None:  # fmt: skip
         await self._close()
 
-    async def look(self, now_ms: int, known: int = 0) -> Reading:
-        """Where it stands now; *known*: a slot that other relays have, 0 for none."""
+    async def look(self, now_ms: int) -> Reading:
+        """Where it stands now."""
         begun = time.monotonic()
         try:
             with anyio.fail_after(self._within_s):
@@ -87,7 +87,7 @@ class Relay:
             return await self._failed(Standing.UNREACHABLE, error.strerror or "no connection")
         tip, rtt_ms = self._tip, round((time.monotonic() - begun) * 1000)
         assert tip is not None
-        standing = judge(tip, self.network.clock, now_ms, self.lag_ms, known)
+        standing = judge(tip, self.network.clock, now_ms, self.lag_ms)
         if standing is Standing.AT_TIP and not self._proven:
             standing = Standing.UNPROVEN
         return Reading(standing, tip, rtt_ms, self._version, _why(standing, tip, self, now_ms))

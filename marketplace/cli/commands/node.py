@@ -39,8 +39,8 @@ def probe(
     within: Annotated[str, typer.Option(help="An answer takes no longer.", metavar="TIME")] = "5s",
     as_json: Json = False,
 ) -> None:
-    """Shake hands by node-to-node, ask for the tip and whether it lives, and say where each stands;
-    of several, by the newest tip that is not beyond the clock. Exit code 0: all are at the tip.
+    """Shake hands by node-to-node, ask for the tip and whether it lives, and say where each stands.
+    Exit code 0: all are at the tip.
     """
     from marketplace.chain.node.relay import Relay
     from marketplace.domain.ouroboros.reading import NETWORKS
@@ -71,10 +71,7 @@ def probe(
 
 
 async def _look(asked: Sequence[Relay]) -> list[Reading]:
-    """Each once, at the same time; then those that others are ahead of."""
-    from dataclasses import replace
-
-    from marketplace.domain.ouroboros.reading import Standing, judge
+    """Each once, at the same time."""
     from marketplace.system import SystemClock
 
     found: dict[int, Reading] = {}
@@ -85,15 +82,7 @@ async def _look(asked: Sequence[Relay]) -> list[Reading]:
     async with anyio.create_task_group() as tasks:
         for at, relay in enumerate(asked):
             tasks.start_soon(one, at, relay)
-    now = SystemClock().now_ms()
-    tips = [r.tip.point.slot for r in found.values() if r.tip and r.standing is not Standing.AHEAD]
-    known = max(tips, default=0)
-    return [
-        replace(r, standing=judge(r.tip, relay.network.clock, now, relay.lag_ms, known))
-        if r.tip is not None and r.standing is Standing.AT_TIP
-        else r
-        for r, relay in ((found[at], relay) for at, relay in enumerate(asked))
-    ]
+    return [found[at] for at in range(len(asked))]
 
 
 def _show(names: Sequence[str], found: Sequence[Reading], network: Network, as_json: bool) -> None:

@@ -66,13 +66,9 @@ SKEW_MS: Final = 2_000
 """How far a relay's clock, or ours, may be off."""
 
 
-def judge(tip: Tip, clock: SlotClock, now_ms: int, lag_ms: int, known: int = 0) -> Standing:
-    """Where *tip* stands at *now_ms*: not beyond the clock, and at most *lag_ms* behind it, or at
-    least at the slot *known*, which others have.
-    """
-    slot = tip.point.slot
-    if clock.when(slot) > now_ms + SKEW_MS:
+def judge(tip: Tip, clock: SlotClock, now_ms: int, lag_ms: int) -> Standing:
+    """Where *tip* stands at *now_ms*: not beyond the clock, and at most *lag_ms* behind it."""
+    behind = now_ms - clock.when(tip.point.slot)
+    if behind < -SKEW_MS:
         return Standing.AHEAD
-    behind = now_ms - clock.when(slot)
-    near = slot >= known - lag_ms // clock.length_ms if known else behind <= lag_ms
-    return Standing.AT_TIP if near else Standing.LAGGING
+    return Standing.AT_TIP if behind <= lag_ms else Standing.LAGGING

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from playwright.sync_api import Frame, Page, expect
+from playwright.sync_api import FilePayload, Frame, Page, expect
 
 from marketplace.client.images.pushing import push as push_with_docker
 from marketplace.domain.work.image_names import Reference
@@ -40,12 +40,12 @@ def serve(running: Product, console: Console, name: str) -> str:
     }  # fmt: skip
     page.goto("/jobs/new")
     expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
-    file = {
+    file: FilePayload = {
         "name": "web.json",
         "mimeType": "application/json",
         "buffer": json.dumps(asked).encode(),
     }
-    page.get_by_label("A job file, YAML or JSON").set_input_files(files=[file])  # pyright: ignore[reportArgumentType] -- a payload
+    page.get_by_label("A job file, YAML or JSON").set_input_files(files=[file])
     expect(page.get_by_label("Name", exact=True)).to_have_value(name)
     expect(page.locator("#estimate")).to_contain_text("At most", timeout=90 * SECONDS)
     page.get_by_role("button", name="Ask for a quote").click()
