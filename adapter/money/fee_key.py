@@ -80,13 +80,14 @@ class FeeKey:
         short = short_of(snapshot, funds, self._end.key_hash, self._payout)
         more = 0 if short else self._enough_for(snapshot, funds)
         aside = COLLATERAL if funds.kept_apart else 0
-        self._told(Fees(self.address, funds.lovelace, self.end_cost, more, aside))
         self._due = anyio.current_time() + LOOK_S
         if short:
             self._alarm("FEES_SHORT", f"no new leases: send ADA to {self.address}: {short}")
         if short != self.short:
             self.short = short
             await self._handle(Purse(f"send ADA to {self.address}: {short}" if short else ""))
+        # Last: whoever reads here that it is enough may rent at once.
+        self._told(Fees(self.address, funds.lovelace, self.end_cost, more, aside))
 
     def _enough_for(self, snapshot: Snapshot, funds: Funds) -> int:
         """How many more channels it could end alone, each with a payout that must be topped up to
