@@ -27,7 +27,7 @@ from marketplace.domain.units import (
 
 _LIMIT_TIMES: Final = (
     "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
-    "linger", "keep_channel", "keep", "stop_grace", "max_lease",
+    "linger", "keep_channel", "keep", "stop_grace", "max_lease", "relay_free",
 )  # fmt: skip
 
 

@@ -78,4 +78,5 @@ def make_offer(
         keep_most_ms=config.limits.keep_channel_ms,
         minimum=minimum,
         allowance=0 if config.asset else config.treasury.allowance,
+        relay_free_ms=config.limits.relay_free_ms,
     )

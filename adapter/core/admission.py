@@ -166,10 +166,20 @@ def _openness(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -
     why = "" if here else registries.refused(job.image, own.limits.images, own.limits.market)
     yield not why, "IMAGE_REFUSED", why
     yield from _network(own, job)
+    yield from _relay(own, job)
     yield (
         runtime_for(job.placement.isolation, own.offer.isolation) is not None,
         "ISOLATION",
         f"this host offers {', '.join(own.offer.isolation)}",
+    )
+
+
+def _relay(own: Own, job: JobSpec) -> Iterator[Rule]:
+    """Who takes a relay says for how long it may be unbilled."""
+    yield (
+        job.relay is None or own.limits.relay_free_ms > 0,
+        "RELAYS_REFUSED",
+        "no relays are taken here: take a provider whose offer says relay_free_ms",
     )
 
 

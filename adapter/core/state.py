@@ -229,7 +229,8 @@ class Limits:
     one open; *keep_ms*: how long receipts of a finished channel are kept; *images*: allowed
     repositories, empty = the public registries'; *image_mib*: the most that pulling an image may
     take of the disk; *host_network*: plain processes may use the host's network; *market*: its
-    address, whose own registry is one to pull from.
+    address, whose own registry is one to pull from; *relay_free_ms*: how long a relay may run
+    unbilled for want of a tip, beside a tenth of what was billed; 0: none is taken.
     """
 
     resume_window_ms: int = 600_000
@@ -249,6 +250,7 @@ class Limits:
     max_lease_ms: int = 30 * 86_400_000
     host_network: bool = False
     market: str = ""
+    relay_free_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -290,6 +290,8 @@ class Daemon:
                 self._group.start_soon(self.shipping.sized, message)
             case wire.StreamClosed():
                 self.shipping.stream_closed(message)
+            case wire.RelayLooked(lease):
+                self.gauges.looked[lease] = message
             case wire.EndsProposed() | wire.EndDeclined():
                 if self._chain is not None:
                     self._chain.heard(message)

@@ -7,6 +7,7 @@ no other.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Protocol
 
 import anyio
@@ -30,6 +31,7 @@ from adapter.core.workload import (
 )
 from adapter.daemon.ports import Market, Meters
 from adapter.metering.meter import Subject
+from adapter.metering.relays import Relays
 from adapter.metering.telemetry import Gauges, telemetry
 from marketplace.domain.metering.reading import Cause, Phase, Reading
 from marketplace.domain.protocol import wire
@@ -82,10 +84,12 @@ class Rounds:
         self._seen: dict[str, Status] = {}
         self._looked = anyio.Event()
         self._due: dict[str, int] = {}
+        self._relays = Relays(lambda: host.now().wall_ms)
 
     def forget(self, id_: str) -> None:
         """That lease's workload is gone."""
         self._due.pop(id_, None)
+        self._relays.forget(id_)
 
     async def measure_all(self, group: TaskGroup) -> None:
         """Look at every running workload, read its meters, and decide; *group* outlives a look
@@ -97,14 +101,29 @@ class Rounds:
             lease = self._host.lease(id_)
             if lease is not None:
                 await self.exited(lease, seen[id_])
+        await self._look_at_relays(group, seen)
         async with self._reading:
             subjects = [
-                self._subject(lease, seen[lease.id])
+                subject
                 for id_ in seen.keys() - over
                 if (lease := self._host.lease(id_)) is not None and lease.runs
+                if (subject := self._subject(lease, seen[id_])) is not None
             ]
             for id_, readings in (await self._poll(subjects)).items():
                 await self._measured(id_, readings, self._is_due(id_))
+
+    async def _look_at_relays(self, group: TaskGroup, seen: dict[str, Status]) -> None:
+        """At those that run, and at none that is frozen."""
+        for id_, status in seen.items():
+            lease = self._host.lease(id_)
+            if lease is None or lease.job.relay is None or lease.handle is None:
+                continue
+            at = lease.handle.ports.get(lease.job.relay.port)
+            if phase_of(lease, status.state is WorkloadState.RUNNING) is not Phase.RUNNING:
+                self._relays.forget(id_)
+            elif at is not None:
+                self._relays.follow(group, id_, at, lease.job.relay)
+        await self._relays.look()
 
     async def _look_at_all(self, group: TaskGroup) -> dict[str, Status]:
         """The state of every running workload, as far as it is told within :data:`LOOK_S`: one that
@@ -144,7 +163,8 @@ class Rounds:
                 return
             for uuid in found.devices:
                 self._meters.relist(uuid)
-            for readings in (await self._poll([self._subject(found, status)])).values():
+            subject = self._subject(found, status)
+            for readings in (await self._poll([subject] if subject else [])).values():
                 await self._measured(lease, readings, False)
 
     async def _measured(self, id_: str, readings: list[Reading], due: bool) -> None:
@@ -173,25 +193,21 @@ class Rounds:
             return {}
         return await anyio.to_thread.run_sync(self._meters.poll, subjects)
 
-    def _subject(self, lease: Lease, status: Status, *, over: bool = False) -> Subject:
-        """What the meter is told of a workload, by what its runtime says now.
-
-        A workload that fell with its runtime has no witness of its last moments: a daemon that
-        comes back to a dead container dates the death to its own return.
+    def _subject(self, lease: Lease, status: Status) -> Subject | None:
+        """What the meter is told of a workload, by what its runtime says now; None while nobody
+        knows whether a relay answers: then it is not read, as where a device is asked in vain.
         """
-        handle = lease.handle
-        assert handle is not None
-        fell = over and status.reason in (ExitReason.PROVIDER_FAULT, ExitReason.LOST)
-        running = status.state is WorkloadState.RUNNING
-        return Subject(
-            lease=lease.id,
-            workload=handle.id,
-            started_ms=status.times.started_ms,
-            phase=Phase.EXITED if over else phase_of(lease, running),
-            devices=lease.devices,
-            cgroup=handle.cgroup,
-            finished_ms=status.times.finished_ms if over else None,
-            fault=Cause.UNPROVEN if fell else None,
+        phase = phase_of(lease, status.state is WorkloadState.RUNNING)
+        if lease.job.relay is None or phase is not Phase.RUNNING:
+            return _subject(lease, status, phase)
+        look = self._relays.latest(lease.id)
+        if look is None:
+            return None
+        tip = look.reading.tip
+        return replace(
+            _subject(lease, status, phase),
+            fault=look.cause(served=any(meter.billed_ns for meter in lease.meters)),
+            tip=None if tip is None else (tip.point.slot, tip.point.hash),
         )
 
     def _is_due(self, id_: str) -> bool:
@@ -213,7 +229,35 @@ class Rounds:
         if not lease.runs:
             return
         async with self._reading:
-            subject = self._subject(lease, status, over=True)
+            subject = _last(lease, status)
             found = await self._poll([subject])
             self._meters.forget(subject)
             await self._host.handle(Exited(lease.id, status, tuple(found.get(lease.id, []))))
+
+
+def _subject(lease: Lease, status: Status, phase: Phase) -> Subject:
+    handle = lease.handle
+    assert handle is not None
+    return Subject(
+        lease=lease.id,
+        workload=handle.id,
+        started_ms=status.times.started_ms,
+        phase=phase,
+        devices=lease.devices,
+        cgroup=handle.cgroup,
+    )
+
+
+def _last(lease: Lease, status: Status) -> Subject:
+    """What the meter is told of a workload that has ended.
+
+    One that fell with its runtime has no witness of its last moments: a daemon that comes back to a
+    dead container dates the death to its own return. A relay that has ended answers nobody.
+    """
+    fell = status.reason in (ExitReason.PROVIDER_FAULT, ExitReason.LOST)
+    off_tip = None if lease.job.relay is None else Cause.UNREACHABLE
+    return replace(
+        _subject(lease, status, Phase.EXITED),
+        finished_ms=status.times.finished_ms,
+        fault=Cause.UNPROVEN if fell else off_tip,
+    )

@@ -145,6 +145,19 @@ def _lease(daemon: Daemon, lease: Lease) -> dict[str, Any]:
         "hop": None if lease.routed is None else lease.routed.hop.hex(),
         "utilisation": sparkline(list(daemon.gauges.spark.get(lease.id, ()))),
         "latest": dict(daemon.gauges.latest.get(lease.id, {})),
+        "relay": None if lease.job.relay is None else _relay(daemon, lease),
+    }
+
+
+def _relay(daemon: Daemon, lease: Lease) -> dict[str, Any]:
+    """How it stands as we see it, and as the market does: *market* null until it looked."""
+    looked = daemon.gauges.looked.get(lease.id)
+    faults = [meter.fault for meter in lease.meters if meter.fault is not None]
+    return {
+        "off_tip": faults[0].value if faults else None,
+        "market": None
+        if looked is None
+        else {"at_ms": looked.at_ms, "standing": looked.standing, "why": looked.why},
     }
 
 

@@ -45,7 +45,8 @@ class Subject:
 
     *devices* are GPU UUIDs (empty for a CPU lease), *cgroup* its control group, *workload* and
     *started_ms* its identity for continuity.  *finished_ms* is set when it has exited.  *fault* is
-    what the adapter knows beyond the device: UNPROVEN, where it fell with its runtime.
+    what the adapter knows beyond the device: UNPROVEN, where it fell with its runtime, or why a
+    relay does not serve. *tip* is evidence: a relay's, as it says.
     """
 
     lease: str
@@ -56,6 +57,7 @@ class Subject:
     cgroup: str = ""
     finished_ms: int | None = None
     fault: Cause | None = None
+    tip: tuple[int, bytes] | None = None
 
 
 class Metering:
@@ -121,6 +123,7 @@ class Metering:
             started_ms=subject.started_ms,
             phase=subject.phase,
             fault=subject.fault,
+            evidence=Evidence(tip=subject.tip),
         )
 
     def _core_reading(self, subject: Subject) -> Reading:
@@ -132,7 +135,8 @@ class Metering:
             return reading  # no counter: a long gap around this poll cannot be proven
         cpu = found.cpu_ns if found is not None else self._cpu.get(subject.lease)
         memory = None if found is None else found.memory_mib
-        return replace(reading, evidence=Evidence(cpu_ns=cpu, memory_mib=memory))
+        seen = replace(reading.evidence, cpu_ns=cpu, memory_mib=memory)
+        return replace(reading, evidence=seen)
 
     def _gpu_reading(self, subject: Subject, sample: Sample) -> Reading | None:
         reading = self._base(subject, sample.uuid)
@@ -147,6 +151,7 @@ class Metering:
             cpu_ns=None if cpu is None else cpu.cpu_ns,
             pids=pids,
             strangers=strangers,
+            tip=subject.tip,
         )
         return replace(reading, evidence=evidence)
 

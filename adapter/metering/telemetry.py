@@ -10,6 +10,7 @@ from typing import Final
 from adapter.core.state import Lease
 from marketplace.domain.metering.reading import Reading
 from marketplace.domain.metering.usage import usage
+from marketplace.domain.protocol import wire
 
 SPARK: Final = 60
 
@@ -27,6 +28,8 @@ def telemetry(lease: Lease, readings: Iterable[Reading]) -> dict[str, int]:
         "cpu_ms": totals.cpu_ms,
         "throttled_ms": totals.throttled_ms,
     }
+    if tips := [r.evidence.tip for r in rows if r.evidence.tip is not None]:
+        values["tip_slot"] = tips[0][0]
     if util:
         values["util_permille"] = sum(util) // len(util)
     if memory:
@@ -42,6 +45,7 @@ class Gauges:
 
     latest: dict[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     spark: dict[str, deque[int]] = field(default_factory=dict[str, deque[int]])
+    looked: dict[str, wire.RelayLooked] = field(default_factory=dict[str, wire.RelayLooked])
 
     def note(self, lease: str, values: Mapping[str, int]) -> None:
         """Remember one look."""
@@ -52,6 +56,7 @@ class Gauges:
     def keep(self, leases: Iterable[str]) -> None:
         """Forget the others."""
         alive = set(leases)
-        for gone in self.latest.keys() - alive:
+        for gone in (self.latest.keys() | self.looked.keys()) - alive:
             self.latest.pop(gone, None)
             self.spark.pop(gone, None)
+            self.looked.pop(gone, None)

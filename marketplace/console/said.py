@@ -25,6 +25,7 @@ WHY_IT_ENDED: Final[Mapping[str, str]] = {
     "PREEMPTED": "It made way for a job of higher priority.",
     "MEMBER_ENDED": "Another member of its gang ended, so all of them did.",
     "SUSPENDED": "The market's operator suspended it.",
+    "OFF_TIP": "It was not at the tip of its chain for longer than its provider bears.",
 }
 _DULL: Final[tuple[object, ...]] = ("", None, dict[str, object](), list[object]())
 _BY_DESIGN: Final = ("COMPLETED", "CANCELLED")

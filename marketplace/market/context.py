@@ -92,6 +92,7 @@ class Market:
     told: Told = field(default_factory=Told)
     postings: Postings = field(default_factory=Postings)
     starts: Starts = field(init=False)
+    relays: set[str] = field(default_factory=set[str])  # leases of relays, to be looked at here
     own_registry: OwnRegistry | None = None  # none: it keeps no images
     asked_manifests: dict[str, int] = field(default_factory=dict[str, int])  # digest: when
     popular: tuple[int, Any] = (0, None)  # when it was worked out, and what (``upkeep.popular``)
@@ -122,6 +123,11 @@ class Market:
         return Event(
             self.ids.new("ev"), job.id, lease or job.lease, job.account, self.now, kind, detail
         )
+
+    def runs(self, job: Job) -> None:
+        """At an adapter that is connected here: a relay is looked at from here, too."""
+        if job.lease and job.parsed.relay is not None:
+            self.relays.add(job.lease)
 
     async def lease(self, lease_id: str) -> tuple[Lease, Job]:
         """Both, or NotFound."""

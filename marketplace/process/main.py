@@ -26,6 +26,7 @@ from marketplace.api.http.auth import Parts
 from marketplace.client.net.price_source import check
 from marketplace.domain.errors import TallyError
 from marketplace.domain.work.job_machine import JobState
+from marketplace.gateway import relay_looks
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
 from marketplace.market.accounts import webhooks
@@ -196,7 +197,7 @@ def _work(
 ) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
     """(seconds, what) of everything that time alone brings about."""
     market = run.market
-    deliverer = Deliverer(market)
+    deliverer, looks = Deliverer(market), relay_looks.RelayLooks(run.parts.hub)
     settings = market.settings
 
     async def contend() -> None:
@@ -222,6 +223,7 @@ def _work(
         (settings.settle_every_ms / 1000, lambda: ends(run.parts)),
         (5.0, lambda: follow(market)),
         (5.0, lambda: _gauges(run)),
+        (relay_looks.EVERY_S, looks.round),
     ]
 
 

@@ -125,6 +125,14 @@ class FileGang(FilePart):
     same_region: bool = maybe("all in one region")
 
 
+class FileRelay(FilePart):
+    """A Cardano relay: only time in which it answers at the tip of its chain is billed."""
+
+    network: Literal["mainnet", "preprod", "preview"] = Field(description="of the chain")
+    port: Port = maybe("where it answers by node-to-node", examples=[3001])
+    lag: str = maybe("how old its tip may be", examples=["5m"])
+
+
 class JobFile(FilePart):
     """A job file (docs/jobs.md), as YAML or JSON. What is left out has its default."""
 
@@ -155,4 +163,5 @@ class JobFile(FilePart):
     placement: FilePlacement = maybe("where it may run")
     price: FilePrice = maybe("caps and budget")
     policy: FilePolicy = maybe("limits, and what to do when it fails")
+    relay: FileRelay = maybe("where it is a relay")
     gang: FileGang = maybe("only for POST /v1/quotes, /v1/explain and /v1/gangs")

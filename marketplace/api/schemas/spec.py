@@ -83,6 +83,14 @@ class Placement(Answer):
     not_providers: list[str] = told("none of these, by key in hex")
 
 
+class Relay(Answer):
+    """A Cardano relay: only time at its chain's tip is billed."""
+
+    network: str = told("`mainnet`, `preprod` or `preview`")
+    port: int = told("where it answers by node-to-node: one of the job's ports")
+    lag_ms: int = told("how old its tip may be, ms")
+
+
 class Policy(Answer):
     """Limits of a job, and what to do when it fails."""
 
@@ -116,6 +124,7 @@ class Spec(Answer):
     egress: Literal["open"] | list[str] = maybe(
         "only where asked for: where it may connect out to, anywhere or a list of `host:port`"
     )
+    relay: Relay = maybe("only where it is a relay")
 
 
 Places = Annotated[tuple[int, int], Field(description="least and most; 2^53: no upper end")]

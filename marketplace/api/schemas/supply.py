@@ -131,6 +131,10 @@ class Offer(Answer):
     seen_at_ms: int = told("when its adapter was last heard, ms since 1970, UTC")
     away_since_ms: int = told("since when its adapter is not connected, ms; 0 while it is")
     egress: bool = told("a job that asks may connect out")
+    relay_free_ms: int = told(
+        "how long a Cardano relay may run here unbilled for want of a tip, ms, beside a tenth of"
+        " what was billed; 0: no job with `relay` is taken"
+    )
     allow_root: bool = told("a workload may be root in its container")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import anyio
-import anyio.abc
 
 from marketplace.domain.errors import Malformed
 from marketplace.domain.ouroboros.asking import (
@@ -44,17 +44,45 @@ class Unanswered(Exception):
     """No answer in time, or the connection ended."""
 
 
+class Line(Protocol):
+    """A connection to a relay, as anyio's streams are one. What it raises besides is an OSError."""
+
+    async def send(self, item: bytes, /) -> None:
+        """All of it."""
+        ...
+
+    async def receive(self, max_bytes: int = ..., /) -> bytes:
+        """What came next; EndOfStream once it is over."""
+        ...
+
+    async def aclose(self) -> None:
+        """Hang up."""
+        ...
+
+
+Dial = Callable[[], Awaitable[Line]]
+
+
+def tcp(host: str, port: int) -> Dial:
+    """By a connection of one's own."""
+
+    async def dial() -> Line:
+        return await anyio.connect_tcp(host, port)
+
+    return dial
+
+
 class Relay:
-    """``async with Relay(host, port, network) as relay: await relay.look(…)``. It connects when it
-    is looked at, and anew after a connection that failed.
+    """``async with Relay(tcp(host, port), network, lag_ms) as relay: await relay.look(…)``. It
+    connects when it is looked at, and anew after a connection that failed.
     """
 
     def __init__(
-        self, host: str, port: int, network: Network, lag_ms: int, within_s: float = WITHIN_S
+        self, dial: Dial, network: Network, lag_ms: int, within_s: float = WITHIN_S
     ) -> None:
-        self.host, self.port, self.network = host, port, network
+        self._dial, self.network = dial, network
         self.lag_ms, self._within_s = lag_ms, within_s
-        self._stream: anyio.abc.ByteStream | None = None
+        self._stream: Line | None = None
         self._asking, self._version = Asking(network.magic), 0
         self._tip: Tip | None = None
         self._follows, self._proven = False, False
@@ -66,7 +94,7 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        await self._close()
+        await self.hang_up()
 
     async def look(self, now_ms: int) -> Reading:
         """Where it stands now."""
@@ -76,6 +104,7 @@ class Relay:
                 if self._stream is None:
                     await self._connect()
                 await self._answer(self._asking.ask_alive(_now_us()), Alive)
+                await self._catch_up(now_ms)
         except HandshakeRefused as no:
             return await self._failed(_refused(no), no.message)
         except Malformed as no:
@@ -94,7 +123,7 @@ class Relay:
 
     async def _connect(self) -> None:
         """Up to the tip that it says, and on from there: each block is told when it comes."""
-        self._stream = await anyio.connect_tcp(self.host, self.port)
+        self._stream = await self._dial()
         self._asking, self._tip = Asking(self.network.magic), None
         self._follows, self._proven = False, False
         accepted = await self._answer(self._asking.propose(_now_us()), Accepted)
@@ -104,10 +133,21 @@ class Relay:
         assert isinstance(told, Told)
         await self._answer(self._asking.follow(told.tip.point, _now_us()), Told)
         self._follows = True
-        await self._answer(self._asking.ask_next(_now_us()), AtEnd)
+        await self._answer(self._asking.ask_next(_now_us()), Told, AtEnd)
 
-    async def _answer(self, asked: bytes, kind: type[Event]) -> Event:
-        """The next event of *kind*; what it says of its chain meanwhile is followed."""
+    async def _catch_up(self, now_ms: int) -> None:
+        """To the tip that it says, block by block, so that it hands out what it says. Where that
+        tip is old, at once: a relay that syncs has thousands in a second.
+        """
+        while self._asking.behind and self._tip is not None:
+            if judge(self._tip, self.network.clock, now_ms, self.lag_ms) is Standing.AT_TIP:
+                await self._answer(self._asking.ask_next(_now_us()), Told, AtEnd)
+            else:
+                await self._answer(self._asking.follow(self._tip.point, _now_us()), Told)
+                return
+
+    async def _answer(self, asked: bytes, *kinds: type[Event]) -> Event:
+        """The next event of *kinds*; what it says of its chain meanwhile is followed."""
         stream = self._stream
         assert stream is not None
         try:
@@ -117,10 +157,12 @@ class Relay:
                 for event in self._asking.receive(await stream.receive(_READ)):
                     if isinstance(event, Told):
                         self._tip = event.tip
+                        self._proven |= self._asking.at == event.tip.point.hash
                     elif isinstance(event, AtEnd):
                         self._proven = event.proven
-                    found = event if isinstance(event, kind) else found
-                if self._follows and (more := self._asking.ask_next(_now_us())):
+                    found = event if isinstance(event, kinds) else found
+                may_ask = self._follows and not self._asking.behind
+                if may_ask and (more := self._asking.ask_next(_now_us())):
                     await stream.send(more)
                 if found is not None:
                     return found
@@ -128,14 +170,22 @@ class Relay:
             raise Unanswered from None
 
     async def _failed(self, standing: Standing, why: str) -> Reading:
-        await self._close()
+        await self.hang_up()
         return Reading(standing, version=self._version, why=why)
 
-    async def _close(self) -> None:
+    async def hang_up(self) -> None:
+        """The next look connects anew."""
         stream, self._stream = self._stream, None
         if stream is not None:
             with anyio.CancelScope(shield=True):
-                await anyio.aclose_forcefully(stream)
+                await _cut(stream)
+
+
+async def _cut(line: Line) -> None:
+    """At once, whatever it had to say: a cancelled scope closes forcefully (anyio's streams)."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await line.aclose()
 
 
 def _refused(no: HandshakeRefused) -> Standing:

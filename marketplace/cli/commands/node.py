@@ -42,7 +42,7 @@ def probe(
     """Shake hands by node-to-node, ask for the tip and whether it lives, and say where each stands.
     Exit code 0: all are at the tip.
     """
-    from marketplace.chain.node.relay import Relay
+    from marketplace.chain.node.relay import Relay, tcp
     from marketplace.domain.ouroboros.reading import NETWORKS
 
     if network not in NETWORKS:
@@ -50,7 +50,7 @@ def probe(
     places = [_place(one) for one in relays]
     lag_ms, every_s = parse_duration_ms(lag), parse_duration_ms(every) / 1000
     within_s = parse_duration_ms(within) / 1000
-    asked = [Relay(host, port, NETWORKS[network], lag_ms, within_s) for host, port in places]
+    asked = [Relay(tcp(*one), NETWORKS[network], lag_ms, within_s) for one in places]
 
     async def run() -> bool:
         well = False

@@ -44,6 +44,7 @@ class Row(TypedDict):
     region: str
     trust: int
     egress: bool
+    relays: bool
     isolation: list[str]
     cpu_milli: int
     memory_mib: int
@@ -116,6 +117,7 @@ FIELDS: Final[dict[str, Field]] = {
     "provider": Field(lambda r: r["provider"], str),
     "isolation": Field(lambda r: r["isolation"], want_isolation, among=True),
     "egress": Field(lambda r: "yes" if r["egress"] else "no", str),
+    "relays": Field(lambda r: "yes" if r["relays"] else "no", str),
     "simulated": Field(lambda r: "yes" if r["simulated"] else "no", str),
 }
 
@@ -181,6 +183,7 @@ def rows_of(offer: OfferAnswer) -> list[Row]:
         "region": offer["region"],
         "trust": offer["trust"],
         "egress": offer["egress"],
+        "relays": offer.get("relay_free_ms", 0) > 0,
         "isolation": offer["isolation"],
         "cpu_milli": cpu["milli"],
         "memory_mib": offer["memory_mib"],

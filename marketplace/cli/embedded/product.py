@@ -366,8 +366,9 @@ class Embedded:
             "cores = 0",
             'memory = "1GB"',
         ]  # nobody else works on a devnet's host
+        lines += ["[limits]", 'relay_free = "1h"']
         if self.like_preprod:  # a block and its index take their time, as on a public network
-            lines += ["[limits]", 'fund_wait = "1m"']
+            lines += ['fund_wait = "1m"']
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
         lines += [f'"image/{name}" = "{made}"' for name, made in self.session_images.items()]

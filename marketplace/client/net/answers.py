@@ -71,6 +71,7 @@ class OfferAnswer(_OfferAlways, total=False):
     """Standing supply. MiB; micro-lovelace per core-second, 0: cores are not rented alone."""
 
     keep_most_ms: int
+    relay_free_ms: int
     expected_start: ExpectedStartAnswer | None
 
 

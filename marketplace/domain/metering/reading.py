@@ -51,11 +51,20 @@ class Cause(StrEnum):
     SUSPENDED = "suspended"  # the host slept
     UNPROVEN = "unproven"  # a gap without proof of continuity
     CLOCK = "clock"  # boot time went backwards
+    SYNCING = "syncing"  # a relay, before it was first at the tip
+    LAGGING = "lagging"  # a relay whose tip is older than agreed
+    UNREACHABLE = "unreachable"  # a relay that does not answer
+    NOT_A_RELAY = "not_a_relay"  # it answers what no relay of its network does
+
+    @property
+    def off_tip(self) -> bool:
+        """Whether it says of a relay that it does not serve: the device is well."""
+        return self in (Cause.SYNCING, Cause.LAGGING, Cause.UNREACHABLE, Cause.NOT_A_RELAY)
 
     @property
     def fault_class(self) -> FaultClass | None:
         """Who answers for it; None for the free phases of a healthy lease."""
-        if self in (Cause.PULLING, Cause.STARTING, Cause.PAUSED):
+        if self in (Cause.PULLING, Cause.STARTING, Cause.PAUSED) or self.off_tip:
             return None
         return FaultClass.UNPROVEN if self is Cause.UNPROVEN else FaultClass.PROVIDER
 
@@ -72,7 +81,8 @@ class Evidence:
     """What the device showed at a reading: recorded, never the price.
 
     *energy_mj* is the driver's cumulative counter; *util_permille* is the share of the last sample
-    period in which a kernel ran (None on MIG without GPM); *cpu_ns* is the cgroup's cumulative CPU.
+    period in which a kernel ran (None on MIG without GPM); *cpu_ns* is the cgroup's cumulative CPU;
+    *tip* is the slot and the hash of a relay's last block, as it says.
     """
 
     energy_mj: int | None = None
@@ -84,6 +94,7 @@ class Evidence:
     cpu_ns: int | None = None
     pids: tuple[int, ...] = ()
     strangers: int = 0
+    tip: tuple[int, bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,7 @@ class Reading:
             None if self.fault is None else self.fault.value,
             [e.energy_mj, e.util_permille, e.memory_mib, e.sm_clock_mhz, e.temperature_c],
             [e.throttled, e.cpu_ns, list(e.pids), e.strangers],
+            *([] if e.tip is None else [list(e.tip)]),
         ]
         return canonical.blake2b_256(b"\x00" + canonical.encode(row))
 

@@ -102,6 +102,16 @@ class Asking:
         """Whether the handshake is done."""
         return self._open
 
+    @property
+    def at(self) -> bytes:
+        """The hash of the block where we are; empty: the origin, or an era before Shelley."""
+        return self._at
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more than we were handed, and we may ask where it is."""
+        return self._open and self._sync is _Sync.IDLE and self._at != self._tip.point.hash
+
     # ---- what is asked ---------------------------------------------------------------------------
 
     def propose(self, now_us: int) -> bytes:

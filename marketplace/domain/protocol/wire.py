@@ -19,10 +19,11 @@ from marketplace.domain.protocol.hop_messages import HopRefused as HopRefused
 from marketplace.domain.protocol.hop_messages import PaidSent as PaidSent
 from marketplace.domain.protocol.hop_messages import RouteProposed as RouteProposed
 from marketplace.domain.protocol.message import Message as Message
-from marketplace.domain.protocol.shell_messages import ShellOpened as ShellOpened
-from marketplace.domain.protocol.shell_messages import ShellSized as ShellSized
 from marketplace.domain.protocol.stock_messages import ManifestTold as ManifestTold
 from marketplace.domain.protocol.stock_messages import StockTold as StockTold
+from marketplace.domain.protocol.workload_messages import RelayLooked as RelayLooked
+from marketplace.domain.protocol.workload_messages import ShellOpened as ShellOpened
+from marketplace.domain.protocol.workload_messages import ShellSized as ShellSized
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
 
@@ -133,9 +134,9 @@ class LeaseDeclined(Message):
 class LeaseProgress(Message):
     """A step of a lease at the provider.
 
-    *stage*: CHANNEL_SEEN, PULLING, STARTING, STARTED, PAUSED, RESUMED, STOPPING, FINISHED,
-    SETTLED.  *detail* holds plain facts: reason (``EndReason``), code, message, exit_code,
-    done/total of a pull, tx of a settlement.
+    *stage*: CHANNEL_SEEN, PULLING, STARTING, STARTED, PAUSED, RESUMED, AT_TIP, OFF_TIP, STOPPING,
+    FINISHED, SETTLED.  *detail* holds plain facts: reason (``EndReason``), code, message,
+    exit_code, done/total of a pull, tx of a settlement.
     """
 
     lease: str
@@ -156,9 +157,7 @@ class LogChunk(Message):
 
 @dataclass(frozen=True)
 class Telemetry(Message):
-    """Evidence for charts, about once a second: GPU and CPU use, memory, energy. Never the
-    price.
-    """
+    """Evidence for charts, about once a second: GPU, CPU, memory, energy. Never the price."""
 
     lease: str
     at_ms: int

@@ -122,7 +122,8 @@ class Offer:
     *job_version*: the newest form of a job that its adapter reads; *keep_most_ms*: the longest that
     an idle channel is kept open for its consumer (0: none is, its consumer ends it); *minimum*: the
     least, of the asset's smallest unit, that a job must be able to cost on a channel of its own;
-    *allowance*: the most, in lovelace, that is served on a channel before a block holds it.
+    *allowance*: the most, in lovelace, that is served on a channel before a block holds it;
+    *relay_free_ms*: how long a relay may run here unbilled for want of a tip (0: none is taken).
     """
 
     id: str
@@ -151,6 +152,7 @@ class Offer:
     keep_most_ms: int = 0
     minimum: int = 0
     allowance: int = 0
+    relay_free_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -176,6 +178,7 @@ class Offer:
             (1000 <= self.tick_ms <= 60_000, "a tick lasts 1 to 60 s"),
             (self.minimum >= 0, "a minimum is ≥ 0"),
             (self.allowance >= 0, "an allowance is ≥ 0"),
+            (self.relay_free_ms >= 0, "relay_free_ms is ≥ 0"),
             (self.core_rate >= 0 and all(r > 0 for r in self.gpu_rates.values()), "a rate is ≤ 0"),
         )
         for holds, why in rules:
@@ -212,6 +215,7 @@ class Offer:
             # Left out where there is none: offers of before keep their bytes.
             **({"minimum": self.minimum} if self.minimum else {}),
             **({"allowance": self.allowance} if self.allowance else {}),
+            **({"relay_free_ms": self.relay_free_ms} if self.relay_free_ms else {}),
         }
 
     @staticmethod
@@ -251,6 +255,7 @@ class Offer:
                 keep_most_ms=want_int(w.get("keep_most_ms", 0), "keep_most_ms"),
                 minimum=want_int(w.get("minimum", 0), "minimum"),
                 allowance=want_int(w.get("allowance", 0), "allowance"),
+                relay_free_ms=want_int(w.get("relay_free_ms", 0), "relay_free_ms"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None

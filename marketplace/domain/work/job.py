@@ -27,6 +27,7 @@ from marketplace.domain.work.parts import (
     Price,
     Resources,
 )
+from marketplace.domain.work.relay import RelayNeed
 from marketplace.domain.work.workload import MOST_TARGETS, NO_EGRESS, Egress, EgressMode
 
 VERSION: Final = 2
@@ -68,6 +69,7 @@ class JobSpec:
     policy: Policy = Policy()
     gang: Gang | None = None
     egress: Egress = NO_EGRESS
+    relay: RelayNeed | None = None
     version: int = VERSION
 
     def check_isolation(self) -> None:
@@ -113,6 +115,7 @@ class JobSpec:
         where it is, so that what comes later leaves the hash of other jobs as it was.
         """
         rare: dict[str, Any] = {} if self.gang is None else {"gang": self.gang.to_wire()}
+        rare |= {} if self.relay is None else {"relay": self.relay.to_wire()}
         wire = {
             "version": VERSION,
             **rare,
@@ -145,11 +148,18 @@ class JobSpec:
         if type(version) is not int or version not in (1, VERSION):
             raise JobVersionUnknown(f"version {version!r} of a job is not known here")
         w = want_fields(
-            job_v1.read(value) if version == 1 else value, "job", _FIELDS, {"gang", "egress"}
+            job_v1.read(value) if version == 1 else value,
+            "job",
+            _FIELDS,
+            {"gang", "egress", "relay"},
         )
         kind = want_text(w["kind"], "kind", 10)
         if kind not in ("job", "service"):
             raise Malformed(f"kind {kind!r} is neither job nor service")
+        relay = RelayNeed.from_wire(w["relay"]) if "relay" in w else None
+        ports = tuple(map(Port.from_wire, want_items(w["ports"], "ports", 16)))
+        if relay is not None and all(one.port != relay.port for one in ports):
+            raise Malformed(f"the relay's port {relay.port} is not among the job's ports")
         return JobSpec(
             version=version,
             name=want_text(w["name"], "name", 80),
@@ -160,7 +170,8 @@ class JobSpec:
             env=want_text_map(w["env"], "env", 256, beside=_TOLD),
             secrets=want_texts(w["secrets"], "secrets", 64),
             files=tuple(map(FileIn.from_wire, want_items(w["files"], "files", 256))),
-            ports=tuple(map(Port.from_wire, want_items(w["ports"], "ports", 16))),
+            ports=ports,
+            relay=relay,
             outputs=want_texts(w["outputs"], "outputs", 64),
             placement=Placement.from_wire(w["placement"]),
             price=Price.from_wire(w["price"]),

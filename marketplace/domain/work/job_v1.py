@@ -49,8 +49,8 @@ def read(value: object) -> dict[str, Any]:
 
 
 def write(named: dict[str, Any]) -> dict[str, Any]:
-    """The reverse: *named*, a job's own form, in places."""
-    old = {name: value for name, value in named.items() if name != "version"}
+    """The reverse: *named*, a job's own form, in places. What came later it has no place for."""
+    old = {name: value for name, value in named.items() if name in _FIELDS}
     old |= {
         "resources": [_places_of_resources(one) for one in named["resources"]],
         "files": [_places(one, _FILE) for one in named["files"]],

@@ -58,6 +58,7 @@ class EndReason(StrEnum):
     PREEMPTED = "PREEMPTED"
     MEMBER_ENDED = "MEMBER_ENDED"  # another member of its gang ended, so all do
     SUSPENDED = "SUSPENDED"
+    OFF_TIP = "OFF_TIP"  # a relay was not at the tip for longer than its provider bears
 
 
 _S, _E = LeaseState, LeaseEvent

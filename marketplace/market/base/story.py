@@ -12,6 +12,8 @@ STAGES: Final[dict[str, str]] = {
     "PULLING": "its provider fetches the image",
     "STARTING": "its provider starts it",
     "STOPPING": "it is being stopped; `reason`",
+    "AT_TIP": "a relay is at the tip of its chain: it is billed",
+    "OFF_TIP": "a relay does not serve, and is not billed; `code` is the cause",
 }
 """What an adapter tells of a lease; other short words are kept as they come."""
 
@@ -28,6 +30,7 @@ KINDS: Final[dict[str, str]] = {
     "STARTED": "it runs",
     "PAUSED": "it is paused, unbilled; `message`",
     "RESUMED": "it runs again",
+    "LOOKED": "the market looked at a relay itself; `standing`, `why`, and what its provider says",
     "NOTICE": "it is to end for a job of higher priority; `deadline_ms`",
     "NOTICE_WITHDRAWN": "it may stay",
     "PROVIDER_LOST": "its provider is gone; `reason`",

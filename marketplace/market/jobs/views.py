@@ -299,6 +299,7 @@ def _offer(record: OfferRecord, repute: Repute, free: dict[str, int]) -> dict[st
         "seen_at_ms": record.seen_ms,
         "away_since_ms": record.away_ms,
         "egress": offer.egress,
+        "relay_free_ms": offer.relay_free_ms,
         "allow_root": offer.allow_root,
     }
 

@@ -211,7 +211,8 @@ class Adapters:
         )
         for lease in known:
             owed = 0 if lease.id in held else await market.owed_by(lease.id)
-            await change_lease(market, lease.id, Reconnected(lease.id in held, owed))
+            out = await change_lease(market, lease.id, Reconnected(lease.id in held, owed))
+            market.runs(out.job)
         sends: list[wire.Message] = [
             wire.LeaseCancelled(lease_id, EndReason.CANCELLED)
             for lease_id in held - {lease.id for lease in known}
@@ -252,7 +253,7 @@ class Adapters:
         self._rows[Event, lease.job] += 1
         match told.stage:
             case "STARTED":
-                await change_lease(market, lease.id, Started())
+                market.runs((await change_lease(market, lease.id, Started())).job)
             case "PAUSED":
                 words = str(detail.get("message") or detail.get("reason") or "paused")
                 await change_lease(market, lease.id, Paused(words, shown))

@@ -34,6 +34,7 @@ from marketplace.matching import (
 MOST_GPUS: Final = 64
 MOST_MEANT: Final = 1_000
 _CORES: Final = "rents=cores"
+_RELAYS: Final = "takes=relays"
 _NOWHERE: Final = "\0none"
 
 
@@ -139,6 +140,8 @@ class Listings:
         gpu = need if need is not None and need.count.most > 0 else None
         if gpu is None:
             labels.add(_CORES)
+        if spec.relay is not None:
+            labels.add(_RELAYS)
         return Request(
             cpu_milli=r.cpu.least,
             memory_mib=r.memory.least,
@@ -210,6 +213,8 @@ def as_host(offer: Offer, slots: tuple[Device, ...]) -> Host:
     labels = {f"{k}={v}" for k, v in offer.labels.items()} | {f"provider={offer.provider}"}
     if offer.core_rate > 0:
         labels.add(_CORES)
+    if offer.relay_free_ms > 0:
+        labels.add(_RELAYS)
     return Host(
         id=offer.id,
         cpu_milli=host.cpu.milli,

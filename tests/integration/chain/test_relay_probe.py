@@ -19,7 +19,7 @@ import cbor2
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from marketplace.chain.node.relay import Relay
+from marketplace.chain.node.relay import Relay, tcp
 from marketplace.domain.ouroboros.mux import Protocol, Segments
 from marketplace.domain.ouroboros.reading import NETWORKS, SKEW_MS, Standing
 from marketplace.system import SystemClock
@@ -98,7 +98,7 @@ async def peer(magic: int = 1) -> AsyncGenerator[Peer]:
 
 
 def relay(port: int, **more: Any) -> Relay:
-    return Relay("127.0.0.1", port, PREPROD, LAG_MS, **{"within_s": 60.0, **more})
+    return Relay(tcp("127.0.0.1", port), PREPROD, LAG_MS, **{"within_s": 60.0, **more})
 
 
 def test_a_relay_is_followed_forward_and_back() -> None:

@@ -23,6 +23,7 @@ SHOWN: dict[Cause, dict[str, object]] = {
     Cause.NVML_GONE: {"fault": Cause.NVML_GONE},
     Cause.SUSPENDED: {"mono_ns": 0},
     Cause.UNPROVEN: {"fault": Cause.UNPROVEN},
+    **{cause: {"fault": cause} for cause in Cause if cause.off_tip},
 }
 MARKED: dict[Cause, dict[str, object]] = {
     Cause.REBOOT: {"boot_id": "another"},

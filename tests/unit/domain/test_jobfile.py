@@ -25,6 +25,7 @@ from marketplace.domain.work.jobfile import (
     WrongType,
 )
 from marketplace.domain.work.parts import UNLIMITED, Gang, GpuNeed, Port, Range, Resources
+from marketplace.domain.work.relay import RelayNeed
 from marketplace.domain.work.workload import Egress, EgressMode
 
 FULL = """\
@@ -113,6 +114,40 @@ def test_an_egress_that_means_nothing_is_refused_with_its_line(written: str) -> 
         jobfiles.loads(f"{FULL}egress: {written}\n")
     assert refused.value.fields["line"] == FULL.count("\n") + 1
     assert str(refused.value.fields["path"]).startswith("egress")
+
+
+def test_a_relay_is_asked_for_by_its_network() -> None:
+    spec = jobfiles.loads(f"{FULL}relay: {{network: preprod}}\n").spec()
+    assert spec.relay == RelayNeed("preprod", 3001, 300_000)
+    assert spec.ports == (Port(8888, "token"), Port(80, "token"), Port(3001, "token"))
+    own = jobfiles.loads(f"{FULL}relay: {{network: mainnet, port: 80, lag: 90s}}\n").spec()
+    assert own.relay == RelayNeed("mainnet", 80, 90_000) and len(own.ports) == 2
+    again = JobSpec.from_wire(json.loads(json.dumps(spec.to_wire())))
+    assert again == spec and again.hash == spec.hash != jobfiles.loads(FULL).spec().hash
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["yes", "[]", "{}", "{network: devnet}", "{network: preprod, lag: 5s}", "{port: 3001}",
+     "{network: preprod, lag: 2h}", "{network: preprod, port: 0}", "{network: preprod, tip: 1}"],
+)  # fmt: skip
+def test_a_relay_that_means_nothing_is_refused_with_its_line(written: str) -> None:
+    with pytest.raises(JobFileRefused) as refused:
+        jobfiles.loads(f"{FULL}relay: {written}\n")
+    assert refused.value.fields["line"] == FULL.count("\n") + 1
+    assert str(refused.value.fields["path"]).startswith("relay")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"network": "devnet"}, {"lag_ms": 19_999}, {"lag_ms": 3_600_001}, {"port": 3002},
+     {"port": "3001"}, {"lag_ms": None}, {"more": 1}],
+)  # fmt: skip
+def test_no_other_relay_is_taken_from_a_message(changes: dict[str, object]) -> None:
+    """A port that nobody reaches could be looked at by its provider alone."""
+    wire = jobfiles.loads(f"{FULL}relay: {{network: preprod}}\n").spec().to_wire()
+    with pytest.raises(Malformed):
+        JobSpec.from_wire({**wire, "relay": {**wire["relay"], **changes}})
 
 
 @pytest.mark.parametrize("wire", ["none", "", "OPEN", [], [1], ["x"], None, True, {"mode": "open"}])

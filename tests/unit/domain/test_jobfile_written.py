@@ -25,6 +25,7 @@ from marketplace.domain.work.parts import (
     Range,
     Resources,
 )
+from marketplace.domain.work.relay import RelayNeed
 from marketplace.domain.work.workload import Egress, EgressMode
 from marketplace.jobtext import text
 
@@ -118,6 +119,7 @@ def test_files_a_gang_and_a_plain_process_are_written_too() -> None:
     assert (source.src, source.dst, source.mode) == ("sha256:" + "ab" * 32, file.dst, 0o755)
     for other in (
         replace(spec, files=(), gang=Gang(3, spread=True)),
+        replace(spec, files=(), ports=(Port(3001),), relay=RelayNeed("preview", 3001, 90_000)),
         replace(spec, files=(), image="", placement=Placement(isolation=Isolation.PROCESS)),
     ):
         assert jobfiles.loads(json.dumps(write(other))).spec() == other

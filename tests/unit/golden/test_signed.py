@@ -43,15 +43,16 @@ def jobs() -> dict[str, JobSpec]:
     }
     for field in fields(JobSpec):
         found[field.name] = replace(LEAST, **{field.name: getattr(JOB, field.name)})
+    found["relay"] = replace(found["relay"], ports=JOB.ports)  # which it has to be among
     return found
 
 
 def versions(job: JobSpec) -> dict[str, JobSpec]:
     """*job* in each form that a job ever had, by what is added to its name; the first had no place
-    for what a wait is worth.
+    for what a wait is worth, nor for a relay.
     """
     price = replace(job.price, wait_rate=None)
-    return {"": job, ", version 1": replace(job, version=1, price=price)}
+    return {"": job, ", version 1": replace(job, version=1, price=price, relay=None)}
 
 
 def test_terms_receipts_and_offers_keep_their_bytes() -> None:

@@ -80,6 +80,7 @@ def _messages() -> list[wire.Message]:
         wire.StopAsked(_LEASE, "CANCELLED"),
         wire.ExecAsked(_LEASE, "call", ["nvidia-smi", "-L"]), wire.StreamOpened(_LEASE, "s1", 80),
         wire.ShellOpened(_LEASE, "s2", ["sh"], 24, 80), wire.ShellSized(_LEASE, "s2", 50, 132),
+        wire.RelayLooked(_LEASE, 5, "LAGGING", "its tip is 400 s old"),
         wire.StockTold(bytes(range(64)), 1800, 400, 70_000_000),
         wire.ManifestTold(_LEASE, ['{"layers": []}']),
         wire.Subscribe(payer.SESSION.verify_key, bytes(64)),

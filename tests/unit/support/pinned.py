@@ -31,7 +31,7 @@ JOB: Final = filled(
         "egress": Egress(EgressMode.LIST, ("pypi.org:443",)),
         "share": 500, "auth": "public", "min_trust": 60, "retry_max": 3, "idle_gpu_below": 7,
         "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
-        "kind": "service", "isolation": Isolation.VM,
+        "kind": "service", "isolation": Isolation.VM, "network": "preprod", "lag_ms": 61_000,
     },
     version=2,
 )  # fmt: skip

@@ -20,6 +20,7 @@ def test_the_page_reads_both_forms_of_a_job() -> None:
         now, before = versions(job).values()
         wire = now.to_wire()
         named = {**wire, "price": {**before.price.to_wire()}}
+        named.pop("relay", None)  # the form of before has no place for one
         assert page(READ, [wire, before.to_wire()]) == [
             [wire, now.hash.hex()],
             [named, before.hash.hex()],

@@ -15,6 +15,7 @@
  * @property {{[name: string]: string}} env
  * @property {string[]} secrets names
  * @property {string | string[]} [egress]
+ * @property {{network: string, port: number, lag_ms: number}} [relay] billed only at the tip of its chain
  * @property {string[]} outputs
  * @property {{regions: string[], isolation: string, min_trust: number, labels: {[name: string]: string},
  *   providers: string[], not_providers: string[]}} placement

@@ -24,6 +24,7 @@ from marketplace.domain.work.jobfile.nodes import (
     Table,
     WrongType,
 )
+from marketplace.domain.work.jobfile.ports import ports, relay
 from marketplace.domain.work.jobfile.values import (
     Section,
     choice,
@@ -41,7 +42,6 @@ from marketplace.domain.work.parts import (
     GpuNeed,
     Placement,
     Policy,
-    Port,
     Price,
     Range,
     Resources,
@@ -57,7 +57,7 @@ from marketplace.domain.work.workload import (
 
 TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
-    "ports", "egress", "outputs", "placement", "price", "policy", "gang",
+    "ports", "egress", "outputs", "placement", "price", "policy", "gang", "relay",
 )  # fmt: skip
 RETRY_ON: Final = (
     EndReason.PROVIDER_LOST,
@@ -115,7 +115,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     kind: Literal["job", "service"] = (
         "service" if top.take("kind", choice("job", "service"), "job") == "service" else "job"
     )
-    placement = _placement(top)
+    placement, asked = _placement(top), top.take("relay", relay, None)
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
@@ -125,7 +125,8 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         resources=_blocks(top),
         env=_env(top),
         secrets=_secrets(top),
-        ports=top.take("ports", many(_port, 16), ()),
+        ports=ports(top, asked),
+        relay=asked,
         outputs=top.take("outputs", many(_inside, 64), ()),
         placement=placement,
         price=_price(top),
@@ -266,14 +267,6 @@ def _text_map(notes: Notes, node: Node | None, path: str, most: int) -> dict[str
     known = [key.text for key, _ in node.entries]
     read = Section.read(notes, node, path, known)
     return {key: values.text(notes, value, join(path, key)) for key, value in read.entries.items()}
-
-
-def _port(notes: Notes, node: Node, path: str) -> Port:
-    if isinstance(node, Scalar):
-        return Port(whole(1, 65_535)(notes, node, path))
-    s = Section.read(notes, node, path, ("port", "auth"))
-    port = s.need("port", whole(1, 65_535), 1, "write e.g. port: 8888")
-    return Port(port, s.take("auth", choice("token", "public"), "token"))
 
 
 def _egress(notes: Notes, node: Node, path: str) -> Egress:

@@ -29,6 +29,7 @@ from marketplace.domain.work.jobfile.nodes import (
     WrongType,
 )
 from marketplace.domain.work.parts import UNLIMITED, Range
+from marketplace.domain.work.relay import LAG_LEAST_MS, LAG_MOST_MS
 
 T = TypeVar("T")
 _PLAIN_INT: Final = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -268,6 +269,7 @@ def _range(parse: Callable[[str], int], written: str, most: int, example: str) -
 
 
 duration = unit(units.parse_duration_ms, 1, 366 * 86_400_000, "6h")
+lag = unit(units.parse_duration_ms, LAG_LEAST_MS, LAG_MOST_MS, "5m")
 money = unit(units.parse_money, 1, 45_000_000_000_000_000, "40 ADA")
 rate = unit(units.parse_rate_micro, 1, 10**18, "2000 lovelace")
 worth = unit(units.parse_rate_micro, 0, 10**18, "500 lovelace")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from marketplace.domain.units import LOVELACE_PER_ADA, MICRO
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import UNLIMITED, GpuNeed, Placement, Policy, Range, Resources
+from marketplace.domain.work.relay import RelayNeed
 from marketplace.domain.work.workload import EgressMode
 
 SHA256: Final = "sha256:"
@@ -50,6 +51,7 @@ def write(spec: JobSpec) -> dict[str, Any]:
         ),
         "policy": _policy(spec.policy),
         "gang": None if spec.gang is None else spec.gang.to_wire(),
+        "relay": None if spec.relay is None else _relay(spec.relay),
     }
     return _said(**told)
 
@@ -88,6 +90,10 @@ def _placement(where: Placement) -> dict[str, Any]:
         providers=list(where.providers),
         not_providers=list(where.not_providers),
     )
+
+
+def _relay(need: RelayNeed) -> dict[str, Any]:
+    return {"network": need.network, "port": need.port, "lag": _duration(need.lag_ms)}
 
 
 def _policy(policy: Policy) -> dict[str, Any]:

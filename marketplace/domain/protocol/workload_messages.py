@@ -1,5 +1,6 @@
-"""What passes for terminals inside running workloads: a part of ``wire``, by which name they are
-used. Their bytes are ``StreamData``, as those of a port's connection; ``StreamClosed`` ends one.
+"""What passes for running workloads beside their bytes: terminals inside them, and how the market
+sees a relay. A part of ``wire``, by which name they are used. A terminal's bytes are
+``StreamData``, as those of a port's connection; ``StreamClosed`` ends one.
 """
 
 from __future__ import annotations
@@ -30,3 +31,15 @@ class ShellSized(Message):
     stream_id: str
     rows: int
     columns: int
+
+
+@dataclass(frozen=True)
+class RelayLooked(Message):
+    """How the relay that the lease is stands as the market sees it, through the lease's port:
+    *standing* is a name of ``ouroboros.reading.Standing``, *why* in words, in part the relay's.
+    """
+
+    lease: str
+    at_ms: int
+    standing: str
+    why: str

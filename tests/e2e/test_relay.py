@@ -1,0 +1,180 @@
+"""A relay is billed for the time in which it serves: another implementation of node-to-node is the workload, a real
+adapter its host, and the bill is held against the relay's own account of its life.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from marketplace.cli.embedded.product import PROCESS_ONLY, Embedded
+from marketplace.client.sdk.market import Market
+from marketplace.domain.ouroboros.reading import NETWORKS
+from tests.e2e.support.embedded import PATIENCE_S, embedded, tally
+from tests.integration.chain.test_relay_probe import Block
+from tests.ports import free_port
+from tests.requires import need_bubblewrap, need_devnet, need_node
+from tests.unit.support.browser_verifier import browser_says
+
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
+PROGRAM: Final = Path(__file__).parents[1] / "ouroboros"
+PREPROD: Final = NETWORKS["preprod"]
+Life = tuple[tuple[str, int], ...]
+LIFE: Final[Life] = (
+    ("syncing", 6),
+    ("tip", 10),
+    ("lagging", 6),
+    ("gone", 6),
+    ("tip", 8),
+    ("lagging", 3),
+)
+LONG: Final[Life] = (
+    ("syncing", 60), ("tip", 300), ("lagging", 30), ("gone", 30), ("tip", 60), ("lagging", 1),
+)  # fmt: skip
+TICK_MS: Final = 1000
+
+
+class RelayHost(Embedded):
+    """A provider of plain processes, which may listen at this machine's own ports."""
+
+    def find_image(self) -> str:
+        return PROCESS_ONLY
+
+    def _config(self, name: str) -> Path:
+        path = super()._config(name)
+        path.write_text("host_network = true\n" + path.read_text())
+        return path
+
+
+def relay_job(folder: Path, port: int, life: Life) -> Path:
+    """A job file of a relay that lives so, with all that it needs as its files."""
+    with tarfile.open(folder / "relay.tgz", "w:gz") as archive:
+        for part in ("relay.mjs", "scripted.mjs", "package.json", "node_modules"):
+            archive.add(PROGRAM / part, part)
+    first = PREPROD.clock.at(int(time.time() * 1000)) - 200
+    told = [
+        json.loads(Block(first + n, n).told())
+        for n in range(200 + 2 * sum(seconds for _, seconds in life) + 120)
+    ]
+    script = {"magic": PREPROD.magic, "zero_ms": PREPROD.clock.when(first), "first": first}
+    (folder / "life.json").write_text(json.dumps({**script, "chain": told, "life": life}))
+    path = folder / "relay.json"
+    run = f"tar xzf relay.tgz && exec node scripted.mjs {port} life.json"
+    path.write_text(
+        json.dumps({
+            "version": 1,
+            "name": "relay",
+            "command": ["sh", "-c", run],
+            "files": [
+                {"src": str(folder / name), "dst": f"/workspace/{name}"}
+                for name in ("relay.tgz", "life.json")
+            ],
+            "relay": {"network": "preprod", "port": port, "lag": "60s"},
+            "resources": {"cpu": 0.5, "memory": "256MB"},
+            "env": {"OPENSSL_CONF": "/dev/null"},  # /etc is not there
+            "egress": "open",
+            "placement": {"isolation": "process"},
+            "price": {"budget": "5 ADA"},
+            "policy": {"max_duration": "30m"},
+        })
+    )  # fmt: skip
+    return path
+
+
+@dataclass(frozen=True)
+class Lived:
+    """What the relay said of itself: each state with the ms that it lasted."""
+
+    stretches: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def read(lines: list[str]) -> Lived:
+        said = [line.split() for line in lines if line.split()[1:] and line.split()[1].isdecimal()]
+        times = [(state, int(at)) for state, at in said]
+        return Lived(tuple((state, after - at) for (state, at), (_, after) in pairwise(times)))
+
+    def ms(self, state: str) -> tuple[int, int]:
+        """How long in all, and how often it began or ended."""
+        of = [ms for name, ms in self.stretches if name == state]
+        return sum(of), 2 * len(of)
+
+
+def test_a_relay_is_billed_for_the_time_at_its_tip(tmp_path: Path) -> None:
+    """However busy this machine is: never for a second that did not serve, and each line has its
+    time.
+    """
+    bill, lived = told(tmp_path, LIFE)
+    tip_ms, changes = lived.ms("tip")
+    # A reading is at most a tick later than the look that it holds.
+    assert tip_ms / 2 < billed_ms(bill) <= tip_ms + changes // 2 * TICK_MS, (bill, lived)
+    assert {"syncing", "lagging", "unreachable"} <= lost(bill).keys()
+
+
+@pytest.mark.nightly  # seven minutes, and alone
+def test_each_change_costs_a_tick_at_most(tmp_path: Path) -> None:
+    bill, lived = told(tmp_path, LONG)
+    tip_ms, changes = lived.ms("tip")
+    print(f"at the tip {tip_ms} ms, billed {billed_ms(bill)} ms, {changes} changes", lost(bill))
+    assert abs(tip_ms - billed_ms(bill)) <= changes * TICK_MS
+    for cause, state in (("lagging", "lagging"), ("unreachable", "gone")):
+        ms, of = lived.ms(state)
+        assert abs(lost(bill)[cause] - ms) <= of * TICK_MS, cause
+
+
+def billed_ms(bill: dict[str, Any]) -> int:
+    [line] = bill["lines"]
+    return line["unit_ms"] * 1000 // line["units_milli"]
+
+
+def lost(bill: dict[str, Any]) -> dict[str, int]:
+    [line] = bill["lines"]
+    return {part["cause"]: part["ms"] for part in line["lost"]}
+
+
+def told(folder: Path, life: Life) -> tuple[dict[str, Any], Lived]:
+    """The bill of a relay that lived so, and its own account."""
+    need_node()
+    need_bubblewrap()
+    need_devnet()
+
+    async def main() -> tuple[dict[str, Any], Lived]:
+        with anyio.fail_after(PATIENCE_S + sum(seconds for _, seconds in life)):
+            async with embedded(folder, RelayHost) as place:
+                return await lived_and_paid(folder, place, life)
+
+    return anyio.run(main)
+
+
+async def lived_and_paid(folder: Path, place: Embedded, life: Life) -> tuple[dict[str, Any], Lived]:
+    env, file = place.environment, relay_job(folder, free_port(), life)
+    ran = await tally("job", "run", str(file), "--yes", "--json", "--keep", "0", env=env)
+    assert ran.process.returncode == 0 and ran.last["reason"] == "COMPLETED", str(ran)
+    job, saved = ran.last["job"], folder / "evidence.json"
+    billed = await tally("invoice", job, "--verify", "--json", "--save", str(saved), env=env)
+    assert billed.last["reconciled"] is True, str(billed)
+    agree(saved.read_text(), billed.last)
+    wallet = await place.purse("consumer")
+    async with Market(place.market_url, wallet=wallet, chain_url=place.chain_url) as market:
+        story = [one async for one in market.job(job).events()]
+    kinds = [one["kind"] for one in story if "kind" in one]
+    assert "AT_TIP" in kinds and "OFF_TIP" in kinds, kinds
+    print([one for one in story if one.get("kind") in ("AT_TIP", "OFF_TIP", "LOOKED")])
+    logged = await tally("job", "logs", job, env=env)
+    return billed.last, Lived.read(logged.out)
+
+
+def agree(evidence: str, bill: dict[str, Any]) -> None:
+    """The browser's verifier says the same of every line."""
+    [said] = browser_says([(evidence, [])])
+    assert said["rule"] == "", said
+    [theirs], [ours] = said["bill"]["lines"], bill["lines"]
+    for name in ("unit_ms", "owed", "lost"):
+        assert theirs[name] == ours[name], name
