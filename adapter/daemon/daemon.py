@@ -290,7 +290,7 @@ class Daemon:
                 self._group.start_soon(self.shipping.sized, message)
             case wire.StreamClosed():
                 self.shipping.stream_closed(message)
-            case wire.RelayLooked(lease):
+            case wire.RelayLooked(lease) if self.lease(lease) is not None:
                 self.gauges.looked[lease] = message
             case wire.EndsProposed() | wire.EndDeclined():
                 if self._chain is not None:

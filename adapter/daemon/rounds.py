@@ -90,6 +90,7 @@ class Rounds:
         """That lease's workload is gone."""
         self._due.pop(id_, None)
         self._relays.forget(id_)
+        self._host.gauges.forget(id_)
 
     async def measure_all(self, group: TaskGroup) -> None:
         """Look at every running workload, read its meters, and decide; *group* outlives a look

@@ -53,10 +53,8 @@ class Gauges:
         row = self.spark.setdefault(lease, deque(maxlen=SPARK))
         row.append(values.get("util_permille", 0))
 
-    def keep(self, leases: Iterable[str]) -> None:
-        """Forget the others."""
-        alive = set(leases)
-        for gone in (self.latest.keys() | self.looked.keys()) - alive:
-            self.latest.pop(gone, None)
-            self.spark.pop(gone, None)
-            self.looked.pop(gone, None)
+    def forget(self, lease: str) -> None:
+        """It is over."""
+        self.latest.pop(lease, None)
+        self.spark.pop(lease, None)
+        self.looked.pop(lease, None)

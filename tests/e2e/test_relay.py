@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import tarfile
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from marketplace.cli.embedded.product import PROCESS_ONLY, Embedded
 from marketplace.client.sdk.market import Market
 from marketplace.domain.ouroboros.reading import NETWORKS
-from tests.e2e.support.embedded import PATIENCE_S, embedded, tally
+from tests.e2e.support.embedded import PATIENCE_S, command, embedded, tally, until_true
 from tests.integration.chain.test_relay_probe import Block
 from tests.ports import free_port
 from tests.requires import need_bubblewrap, need_devnet, need_node
@@ -28,13 +29,14 @@ pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 PROGRAM: Final = Path(__file__).parents[1] / "ouroboros"
 PREPROD: Final = NETWORKS["preprod"]
 Life = tuple[tuple[str, int], ...]
+Meanwhile = Callable[[Embedded, str], Awaitable[None]]
 LIFE: Final[Life] = (
-    ("syncing", 6),
-    ("tip", 10),
-    ("lagging", 6),
-    ("gone", 6),
-    ("tip", 8),
-    ("lagging", 3),
+    ("syncing", 3),
+    ("tip", 7),
+    ("lagging", 4),
+    ("gone", 4),
+    ("tip", 6),
+    ("lagging", 2),
 )
 LONG: Final[Life] = (
     ("syncing", 60), ("tip", 300), ("lagging", 30), ("gone", 30), ("tip", 60), ("lagging", 1),
@@ -139,7 +141,33 @@ def lost(bill: dict[str, Any]) -> dict[str, int]:
     return {part["cause"]: part["ms"] for part in line["lost"]}
 
 
-def told(folder: Path, life: Life) -> tuple[dict[str, Any], Lived]:
+@pytest.mark.prove
+def test_while_nobody_looks_nothing_is_billed(tmp_path: Path) -> None:
+    """The adapter is killed and comes back: the relay ran on, and nobody saw that it served."""
+    away_s = 8
+
+    async def kill(place: Embedded, job: str) -> None:
+        async def served() -> bool:
+            return bool((await market_story(place, job)).count("AT_TIP"))
+
+        await until_true(served, "the tip")
+        await anyio.sleep(4)
+        process = place.parts["adapter"].process
+        assert process is not None
+        process.kill()
+        await process.wait()
+        await anyio.sleep(away_s)
+        await place.start_adapter()
+
+    bill, lived = told(tmp_path, (("syncing", 3), ("tip", 45), ("lagging", 1)), kill)
+    tip_ms, _ = lived.ms("tip")
+    assert lost(bill)["unproven"] >= away_s * 1000
+    assert 4000 < billed_ms(bill) <= tip_ms + TICK_MS - away_s * 1000
+
+
+def told(
+    folder: Path, life: Life, meanwhile: Meanwhile | None = None
+) -> tuple[dict[str, Any], Lived]:
     """The bill of a relay that lived so, and its own account."""
     need_node()
     need_bubblewrap()
@@ -148,27 +176,41 @@ def told(folder: Path, life: Life) -> tuple[dict[str, Any], Lived]:
     async def main() -> tuple[dict[str, Any], Lived]:
         with anyio.fail_after(PATIENCE_S + sum(seconds for _, seconds in life)):
             async with embedded(folder, RelayHost) as place:
-                return await lived_and_paid(folder, place, life)
+                return await lived_and_paid(folder, place, life, meanwhile)
 
     return anyio.run(main)
 
 
-async def lived_and_paid(folder: Path, place: Embedded, life: Life) -> tuple[dict[str, Any], Lived]:
+async def lived_and_paid(
+    folder: Path, place: Embedded, life: Life, meanwhile: Meanwhile | None
+) -> tuple[dict[str, Any], Lived]:
     env, file = place.environment, relay_job(folder, free_port(), life)
-    ran = await tally("job", "run", str(file), "--yes", "--json", "--keep", "0", env=env)
-    assert ran.process.returncode == 0 and ran.last["reason"] == "COMPLETED", str(ran)
+    async with command("job", "run", str(file), "--yes", "--json", "--keep", "0", env=env) as ran:
+        if meanwhile is not None:
+            async with Market(place.market_url, wallet=await place.purse("consumer")) as market:
+                [job] = await until_true(market.jobs, "the job")
+            await meanwhile(place, job["id"])
+        assert await ran.ended() == 0 and ran.last["reason"] == "COMPLETED", str(ran)
     job, saved = ran.last["job"], folder / "evidence.json"
     billed = await tally("invoice", job, "--verify", "--json", "--save", str(saved), env=env)
     assert billed.last["reconciled"] is True, str(billed)
     agree(saved.read_text(), billed.last)
-    wallet = await place.purse("consumer")
-    async with Market(place.market_url, wallet=wallet, chain_url=place.chain_url) as market:
-        story = [one async for one in market.job(job).events()]
-    kinds = [one["kind"] for one in story if "kind" in one]
+    kinds = await market_story(place, job)
     assert "AT_TIP" in kinds and "OFF_TIP" in kinds, kinds
-    print([one for one in story if one.get("kind") in ("AT_TIP", "OFF_TIP", "LOOKED")])
+    stood = await tally("node", "status", job, "--json", env=env)
+    assert stood.process.returncode == 1, str(stood)  # it has ended
+    line = billed.last["lines"][0]
+    assert stood.last["served_ms"] == line["unit_ms"] * 1000 // line["units_milli"]
+    assert stood.last["spent"] == line["owed"] and stood.last["lags_ms"]
     logged = await tally("job", "logs", job, env=env)
     return billed.last, Lived.read(logged.out)
+
+
+async def market_story(place: Embedded, job: str) -> list[str]:
+    """The kinds of the job's events so far."""
+    async with Market(place.market_url, wallet=await place.purse("consumer")) as market:
+        told = [one async for one in market.job(job).events(follow=False)]
+    return [one["kind"] for one in told if "kind" in one]
 
 
 def agree(evidence: str, bill: dict[str, Any]) -> None:

@@ -67,6 +67,7 @@ export class Relay {
       this.#sockets.delete(socket);
     });
     socket.on("error", () => {});
+    mux.on("error", () => {}); // whoever asked is gone: the others go on
 
     mux.on(o.MiniProtocol.Handshake, (payload) => {
       const { versionTable } = o.HandshakeProposeVersion.fromCbor(payload, true);

@@ -75,12 +75,30 @@ def status_screen(report: Mapping[str, Any], width: int) -> Group:
             "Leases", ("lease", "state", "device", "rate", "last minute", "owed", "of at most"),
             leases, width, ("last minute", "of at most", "rate", "device"),
         ),
+        *(Text(line) for line in _relays(report)),
         fitting(
             "Devices", ("device", "health", "price", "lease", ""), devices, width,
             ("lease", "health", ""),
         ),
         *why, *alarms,
     )  # fmt: skip
+
+
+def _relays(report: Mapping[str, Any]) -> list[str]:
+    """Each that runs here: whether it is billed, and how the market sees it."""
+    lines: list[str] = []
+    for lease in report["leases"]:
+        relay = lease.get("relay")
+        if relay is None:
+            continue
+        off, market = relay["off_tip"], relay["market"]
+        here = f"not billed: {off.replace('_', ' ')}" if off else "at its tip"
+        line = f"relay {lease['id'][-8:]}: {here}"
+        if market is not None:
+            said, why = market["standing"].lower().replace("_", " "), market["why"]
+            line += f"; the market sees it {said}" + (f" ({why})" if why else "")
+        lines.append(line)
+    return lines
 
 
 def _stock(report: Mapping[str, Any]) -> list[str]:

@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Final
 import anyio
 import typer
 
-from marketplace.cli.shared.options import Json
+from marketplace.cli.commands import node_screen
+from marketplace.cli.commands.job_ports import run_story
+from marketplace.cli.shared.consumer import reading
+from marketplace.cli.shared.options import (
+    DEFAULT_MARKET,
+    ChainUrl,
+    Home,
+    Json,
+    ProjectId,
+    Where,
+)
+from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import UsageError
 from marketplace.domain.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from marketplace.chain.node.relay import Reading, Relay
+    from marketplace.client.sdk.relay_standing import RelayStanding
     from marketplace.domain.ouroboros.reading import Network
 
 app = typer.Typer(
@@ -68,6 +80,37 @@ def probe(
 
     if not anyio.run(run):
         raise typer.Exit(NOT_AT_TIP)
+
+
+@app.command()
+def status(
+    home: Home,
+    jobs: Annotated[list[str], typer.Argument(help="Jobs with `relay:`.", metavar="JOB...")],
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    as_json: Json = False,
+) -> None:
+    """How rented relays stand: as their providers say, as the market sees them, how old their tips
+    were, and what they cost. Exit code 0: each runs, and serves as far as anybody says.
+    """
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> int:
+        from marketplace.client.sdk.relay_standing import standing
+        from marketplace.system import SystemClock
+
+        async with reading(where) as opened:
+            found: list[RelayStanding] = []
+            for name in jobs:
+                job = opened.job(name)
+                view, terms = await job.refresh(), await job.terms()
+                told = [one async for one in job.events(follow=False)]
+                found.append(standing(view, terms, told, SystemClock().now_ms()))
+        node_screen.show(found, as_json)
+        return 0 if all(one.serves for one in found) else NOT_AT_TIP
+
+    run_story(story)
 
 
 async def _look(asked: Sequence[Relay]) -> list[Reading]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +158,7 @@ class _Screen:
             done, total = detail.get("done"), detail.get("total")
             self.bar.update(
                 self.task,
-                description=paid.code.lower(),
+                description=_stage(paid.code, detail),
                 completed=int(done) if done is not None else 0,
                 total=int(total) if total else None,
             )
@@ -173,6 +173,12 @@ class _Screen:
         stream = sys.stderr if self.as_json else sys.stdout
         stream.write(text + "\n")
         stream.flush()
+
+
+def _stage(code: str, detail: Mapping[str, Any]) -> str:
+    """``pulling``, ``at tip``, ``off tip: lagging``."""
+    said, why = code.lower().replace("_", " "), detail.get("code")
+    return f"{said}: {str(why).replace('_', ' ')}" if code == "OFF_TIP" and why else said
 
 
 @dataclass(frozen=True)

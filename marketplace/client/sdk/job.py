@@ -29,10 +29,11 @@ from marketplace.client.net.http import Http
 from marketplace.client.net.reading import AnswerUnreadable, read
 from marketplace.client.sdk.outputs import prove, written
 from marketplace.client.sdk.ports import Entrance
-from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.errors import Fault, Malformed, Refusal
 from marketplace.domain.money.evidence import Evidence, evidence_from_json, parse, strange_leases
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.verify import asked, reconcile
+from marketplace.domain.money.terms import Terms
 from marketplace.domain.work.shells import ANY_SHELL
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class KeptChannel(TypedDict):
     channel: str
     keep_ms: int
     comes_home: int
+
+
+class _LeaseTerms(TypedDict):
+    terms: str
 
 
 _STORY: Final[dict[str, type[StoryAnswer]]] = {
@@ -242,11 +247,25 @@ class Job:
         if held:
             yield held
 
-    async def events(self) -> AsyncIterator[StoryAnswer]:
-        """Its story as it happens; kinds that this version does not know are left out."""
-        async for event, data in self._http.lines(f"/v1/jobs/{self.id}/events"):
+    async def events(self, *, follow: bool = True) -> AsyncIterator[StoryAnswer]:
+        """Its story as it happens, or so far; kinds that this version does not know are left
+        out.
+        """
+        until_over = None if follow else "false"
+        async for event, data in self._http.lines(f"/v1/jobs/{self.id}/events", follow=until_over):
             if (kind := _STORY.get(event)) is not None:
                 yield read(kind, _parsed(data, "the stream of events"), event)
+
+    async def terms(self) -> Terms | None:
+        """What its last lease is on; None before there is one. Malformed for what is none."""
+        lease = self.view["lease"]
+        if not lease:
+            return None
+        row = read(_LeaseTerms, await self._http.get(f"/v1/leases/{lease}"), "lease")
+        try:
+            return Terms.decode(bytes.fromhex(row["terms"]))
+        except ValueError as error:
+            raise Malformed("terms that are no hex") from error
 
     async def execute(self, command: list[str]) -> tuple[int, str]:
         """Run *command* inside the workload: its exit code and what it printed."""

@@ -7,7 +7,8 @@ the next :class:`Reading` into it.  The rules are those of the metering specific
 * a segment is billed only between two readings that are both healthy and RUNNING (or the exit);
 * a fault stops billing at the *last good* reading, and the time is shown under its :class:`Cause`;
 * a missed poll of at most 5 s is bridged; a longer one only with the same boot, workload and start
-  time and a counter that did not go backwards (energy for a GPU, CPU time for cores);
+  time and a counter that did not go backwards (energy for a GPU, CPU time for cores), and never
+  for a relay, of which no counter shows that it served;
 * a host that slept delivered nothing: boot time that ran ahead of monotonic time is not billed.
 """
 
@@ -110,6 +111,8 @@ def _discontinuity(resource: Resource, before: Reading, now: Reading) -> Cause |
     old, new = counter(before.evidence), counter(now.evidence)
     if old is not None and new is not None and new < old:
         return KINDS[resource].fell
+    if elapsed > BRIDGE_NS and now.evidence.tip is not None:
+        return Cause.UNPROVEN  # a counter shows that a relay ran, and not that it served
     if elapsed > BRIDGE_NS and (old is None or (new is None and now.phase is not Phase.EXITED)):
         return Cause.UNPROVEN
     return None

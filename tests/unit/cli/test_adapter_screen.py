@@ -68,6 +68,24 @@ def test_a_lease_is_one_line_and_its_device_has_its_name(width: int) -> None:
     assert ("▁" in lease) is (width == 200)  # what is left out first
 
 
+def test_a_relay_has_a_line_with_what_the_market_says() -> None:
+    [lease] = REPORT["leases"]
+    market = {"at_ms": 5, "standing": "LAGGING", "why": "its tip is 400 s old"}
+    for off, seen, line in (
+        (None, None, "relay VWXYZ9: at its tip"),
+        ("not_a_relay", None, "relay VWXYZ9: not billed: not a relay"),
+        (
+            None,
+            market,
+            "relay VWXYZ9: at its tip; the market sees it lagging (its tip is 400 s old)",
+        ),
+    ):
+        relay = {"off_tip": off, "market": seen}
+        found = {**REPORT, "leases": [{**lease, "relay": relay}]}
+        shown_lines = [one.strip() for one in shown(status_screen(found, 200), 200)]
+        assert line.replace("VWXYZ9", lease["id"][-8:]) in shown_lines, shown_lines
+
+
 def test_without_a_lease_no_empty_table_is_drawn() -> None:
     lines = shown(status_screen({**REPORT, "leases": []}, 80), 80)
     assert "Leases: none" in lines and not any("last minute" in line for line in lines)

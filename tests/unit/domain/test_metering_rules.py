@@ -114,6 +114,30 @@ def test_a_pause_is_free_and_shown() -> None:
     assert meter.lost_ms() == {Cause.PAUSED: 7000}
 
 
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause.off_tip])
+def test_a_relay_is_billed_between_two_looks_that_found_it_at_its_tip(cause: Cause) -> None:
+    meter = run(reading(1), reading(2), reading(3, fault=cause), reading(4), reading(5))
+    assert (meter.delivered_ms, meter.lost_ms()) == (2000, {cause: 2000})
+    assert meter.latched is None and meter.fault is None
+
+
+def test_no_counter_shows_that_a_relay_served_while_nobody_looked() -> None:
+    """An adapter that was away, or had rather not look, bills none of it."""
+    seen = Evidence(energy_mj=9000, cpu_ns=9 * S, tip=(100, b"t" * 32))
+    before = replace(seen, energy_mj=1, cpu_ns=1)
+    meter = run(
+        reading(1, evidence=before), reading(6, evidence=before), reading(12, evidence=seen)
+    )
+    assert (meter.delivered_ms, meter.lost_ms()) == (5000, {Cause.UNPROVEN: 6000})
+    assert (
+        run(
+            reading(1, evidence=replace(before, tip=None)),
+            reading(12, evidence=replace(seen, tip=None)),
+        ).delivered_ms
+        == 11_000
+    )
+
+
 def test_a_missed_poll_of_five_seconds_is_bridged_without_proof() -> None:
     blind = Evidence()
     meter = run(reading(1, evidence=blind), reading(6, evidence=blind))
