@@ -29,6 +29,7 @@ _CAUSES: Final = {
     Standing.SILENT: Cause.UNREACHABLE,
     Standing.AHEAD: Cause.NOT_A_RELAY,
     Standing.UNPROVEN: Cause.NOT_A_RELAY,
+    Standing.APART: Cause.NOT_A_RELAY,
     Standing.OTHER_NETWORK: Cause.NOT_A_RELAY,
     Standing.REFUSING: Cause.NOT_A_RELAY,
     Standing.MALFORMED: Cause.NOT_A_RELAY,

@@ -95,7 +95,8 @@ export class Relay {
       if (asked instanceof o.ChainSyncFindIntersect) {
         const [point] = asked.points;
         const slot = point.blockHeader && Number(point.blockHeader.slotNumber);
-        const found = point.blockHeader ? this.#chain.findIndex((one) => one.slot === slot) + 1 : 0;
+        const named = (one) => one.slot === slot && one.hash.equals(point.blockHeader.hash);
+        const found = point.blockHeader ? this.#chain.findIndex(named) + 1 : 0;
         this.say("intersect", slot ?? "origin");
         if (point.blockHeader && !found) return send(new o.ChainSyncIntersectNotFound({ tip: this.#tip() }), o.MiniProtocol.ChainSync);
         Object.assign(reader, { at: found, back: true });

@@ -18,6 +18,7 @@ from marketplace.domain.ouroboros.asking import (
     AtEnd,
     Event,
     HandshakeRefused,
+    Point,
     Tip,
     Told,
 )
@@ -121,14 +122,33 @@ class Relay:
             standing = Standing.UNPROVEN
         return Reading(standing, tip, rtt_ms, self._version, _why(standing, tip, self, now_ms))
 
-    async def _connect(self) -> None:
-        """Up to the tip that it says, and on from there: each block is told when it comes."""
+    async def knows(self, point: Point) -> bool | None:
+        """Whether that block is on its chain; None where it does not answer. By a connection of its
+        own: on the lasting one nothing may be asked while the next block is waited for.
+        """
+        async with Relay(self._dial, self.network, self.lag_ms, self._within_s) as beside:
+            try:
+                with anyio.fail_after(self._within_s):
+                    return await beside._meets(point)
+            except (HandshakeRefused, Malformed, Unanswered, TimeoutError, OSError):
+                return None
+
+    async def _meets(self, point: Point) -> bool:
+        await self._shake_hands()
+        await self._answer(self._asking.follow(point, _now_us()), Told)
+        return self._asking.at == point.hash
+
+    async def _shake_hands(self) -> None:
         self._stream = await self._dial()
         self._asking, self._tip = Asking(self.network.magic), None
         self._follows, self._proven = False, False
         accepted = await self._answer(self._asking.propose(_now_us()), Accepted)
         assert isinstance(accepted, Accepted)
         self._version = accepted.version
+
+    async def _connect(self) -> None:
+        """Up to the tip that it says, and on from there: each block is told when it comes."""
+        await self._shake_hands()
         told = await self._answer(self._asking.ask_tip(_now_us()), Told)
         assert isinstance(told, Told)
         await self._answer(self._asking.follow(told.tip.point, _now_us()), Told)

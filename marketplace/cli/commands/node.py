@@ -51,10 +51,11 @@ def probe(
     within: Annotated[str, typer.Option(help="An answer takes no longer.", metavar="TIME")] = "5s",
     as_json: Json = False,
 ) -> None:
-    """Shake hands by node-to-node, ask for the tip and whether it lives, and say where each stands.
-    Exit code 0: all are at the tip.
+    """Shake hands by node-to-node, ask for the tip and whether it lives, and say where each stands;
+    several are held against each other, too. Exit code 0: all are at the tip.
     """
     from marketplace.chain.node.relay import Relay, tcp
+    from marketplace.chain.node.relays_apart import Together
     from marketplace.domain.ouroboros.reading import NETWORKS
 
     if network not in NETWORKS:
@@ -65,12 +66,13 @@ def probe(
     asked = [Relay(tcp(*one), NETWORKS[network], lag_ms, within_s) for one in places]
 
     async def run() -> bool:
-        well = False
+        well, together = False, Together()
         try:
             for turn in range(count):
                 if turn:
                     await anyio.sleep(every_s)
-                found = await _look(asked)
+                looked = await _look(asked)
+                found = await together.judge(list(zip(asked, looked, strict=True)))
                 well = all(one.standing.name == "AT_TIP" for one in found)
                 _show(relays, found, NETWORKS[network], as_json)
         finally:

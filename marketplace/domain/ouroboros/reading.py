@@ -18,6 +18,7 @@ class Standing(Enum):
     LAGGING = auto()
     AHEAD = auto()  # of the slot clock: no such block can be there
     UNPROVEN = auto()  # it says a tip and hands out another
+    APART = auto()  # at a tip of a chain on which no other is
     OTHER_NETWORK = auto()
     REFUSING = auto()
     UNREACHABLE = auto()

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from marketplace.chain.node.relay import Relay, tcp
+from marketplace.chain.node.relays_apart import Together
 from marketplace.domain.ouroboros.mux import Protocol, Segments
 from marketplace.domain.ouroboros.reading import NETWORKS, SKEW_MS, Standing
 from marketplace.system import SystemClock
@@ -149,6 +150,76 @@ def test_a_tip_beyond_the_clock_is_invented() -> None:
             await other.add(Block(PREPROD.clock.at(NOW + SKEW_MS) + 1, 7))
             found = await asked.look(NOW)
             assert found.standing is Standing.AHEAD and "not come yet" in found.why
+
+    anyio.run(run)
+
+
+async def with_chain(other: Peer, blocks: list[Block]) -> Relay:
+    await other.add(*blocks)
+    return relay(other.port)
+
+
+async def thrice(*relays: Relay) -> list[Standing]:
+    """What is found at the third look together; the first two find nobody apart."""
+    together, found = Together(again_s=0), list[Standing]()
+    for _ in range(3):
+        assert set(found) <= {Standing.AT_TIP}
+        read = [(one, await one.look(NOW)) for one in relays]
+        assert {reading.standing for _, reading in read} == {Standing.AT_TIP}
+        found = [reading.standing for reading in await together.judge(read)]
+    for one in relays:
+        await one.hang_up()
+    return found
+
+
+def test_a_chain_that_no_other_has_is_found() -> None:
+    """One makes up a whole chain: every hash is right, and its tip is young. That the others are
+    apart is for each to say of its neighbours, so of two both are.
+    """
+
+    async def run() -> None:
+        at = PREPROD.clock.at(NOW)
+        chain = [Block(at - 100 + 20 * n, 1000 + n) for n in range(5)]
+        invented = [replace(block, salt="invented") for block in chain]
+        async with peer() as first, peer() as second, peer() as third:
+            one, two = await with_chain(first, chain), await with_chain(second, chain)
+            liar = await with_chain(third, invented)
+            fine, apart = Standing.AT_TIP, Standing.APART
+            assert await thrice(one, two, liar) == [fine, fine, apart]
+            assert await thrice(one, liar) == [apart, apart]
+            assert await thrice(one, two) == [fine, fine]
+
+    anyio.run(run)
+
+
+def test_a_relay_that_says_yes_to_everything_is_found_by_the_others() -> None:
+    async def run() -> None:
+        at = PREPROD.clock.at(NOW)
+        tip = [[at - 1, bytes(32)], 5]
+
+        def yes(protocol: Protocol, message: list[Any]) -> bytes:
+            if protocol is Protocol.KEEP_ALIVE:
+                return answer(8, [1, message[1]])
+            return answer(2, [5, message[1][0], tip] if message[0] == 4 else [1])
+
+        async with peer() as other, told(shaking(yes)) as port:
+            one = await with_chain(other, [Block(at - 5, 1)])
+            assert await thrice(one, relay(port)) == [Standing.AT_TIP, Standing.APART]
+
+    anyio.run(run)
+
+
+def test_of_others_that_do_not_answer_nothing_follows() -> None:
+    async def run() -> None:
+        at = PREPROD.clock.at(NOW)
+        async with peer() as other:
+            one = await with_chain(other, [Block(at - 5, 1)])
+            reading = await one.look(NOW)
+            together, nobody = Together(again_s=0), relay(1)
+            for _ in range(4):
+                found = await together.judge([(one, reading), (nobody, reading)])
+                assert found[0].standing is Standing.AT_TIP
+            await one.hang_up()
 
     anyio.run(run)
 

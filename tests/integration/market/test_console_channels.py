@@ -59,9 +59,13 @@ def test_buttons_go_with_what_can_still_be_done(tmp_path: Path) -> None:
                 assert (await _buttons(client))[0] == ["Close without the provider"]
                 # Its last transaction is known: nothing is left to do.
                 await adapter.progress(lease, "SETTLED", tx="cd" * 32)
-                await state(client, view["id"], "ENDED")
-                left, page = await _buttons(client)
-                assert left == [] and ("settling" in page or ">ended<" in page)
+                await state(client, view["id"], "ENDED")  # which it may be before that is heard
+
+                async def nothing_left() -> bool:
+                    left, page = await _buttons(client)
+                    return left == [] and ("settling" in page or ">ended<" in page)
+
+                await until(nothing_left)
                 # Pictures: the own spend of today, and what was agreed for cores.
                 spent = (await client.get(f"/v1/jobs/{view['id']}")).json()["spent"]
                 account = (await client.get("/account")).text
