@@ -129,7 +129,9 @@ def waits_ms(state: State, consumer: bytes, now: Now) -> int:
 
 
 def strike(draft: Draft, consumer: bytes) -> None:
-    """Remember an end for want of payment; who is forgotten by now goes out of the book."""
+    """Remember an end for want of payment, or of a tip; who is forgotten by now goes out of the
+    book.
+    """
     now = draft.now.wall_ms
     kept = {vkh: one for vkh, one in draft.state.debtors.items() if _left(one, now)}
     before = _left(kept[consumer], now) if consumer in kept else 0

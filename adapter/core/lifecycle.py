@@ -208,6 +208,8 @@ def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> No
         return
     if reason is EndReason.UNPAID:
         debt.strike(draft, routed.payer(draft.state, lease))
+    if reason is EndReason.OFF_TIP and lease.routed is None:
+        debt.strike(draft, lease.terms.consumer_vkh)  # it had a machine for nothing
     lease = replace(lease, reason=reason, message=message)
     if lease.wish is Wish.WAIT:
         finish(draft, lease, reason, message)

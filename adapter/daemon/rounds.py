@@ -201,7 +201,7 @@ class Rounds:
         phase = phase_of(lease, status.state is WorkloadState.RUNNING)
         if lease.job.relay is None or phase is not Phase.RUNNING:
             return _subject(lease, status, phase)
-        look = self._relays.latest(lease.id)
+        look = self._relays.take(lease.id)
         if look is None:
             return None
         tip = look.reading.tip

@@ -21,6 +21,10 @@ from marketplace.domain.work.relay import RelayNeed
 AT_ONCE_S: Final = 0.5
 FRESH_S: Final = 1.0
 """A look that is older says nothing of now."""
+WITHIN_S: Final = 3.0
+"""Less than a missed poll may last (``BRIDGE_NS``): whoever answers as slowly as he may is read and
+billed, and whoever answers later is ``unreachable``. Neither has his machine for nothing.
+"""
 
 _CAUSES: Final = {
     Standing.AT_TIP: None,
@@ -56,6 +60,12 @@ class _Followed:
     asked: anyio.Event = field(default_factory=anyio.Event)
     latest: Look | None = None
 
+    @property
+    def found(self) -> Look | None:
+        """What was found and not taken yet, while it says something of now."""
+        fresh = self.latest is not None and anyio.current_time() - self.latest.at <= FRESH_S
+        return self.latest if fresh else None
+
 
 class Relays:
     """All of one host. *wall_ms*: the time since 1970, which a slot is held against."""
@@ -71,7 +81,8 @@ class Relays:
             self.forget(lease)
         if lease not in self._followed:
             followed = self._followed[lease] = _Followed(at)
-            group.start_soon(self._serve, followed, Relay(tcp(*at), need.of, need.lag_ms))
+            relay = Relay(tcp(*at), need.of, need.lag_ms, WITHIN_S)
+            group.start_soon(self._serve, followed, relay)
 
     def forget(self, lease: str) -> None:
         """Look no longer: it is frozen, or over."""
@@ -79,20 +90,21 @@ class Relays:
         if followed is not None:
             followed.scope.cancel()
 
-    def latest(self, lease: str) -> Look | None:
-        """The last look; None while there is none that says something of now."""
+    def take(self, lease: str) -> Look | None:
+        """The last look, for one reading; None while there is none that says something of now."""
         followed = self._followed.get(lease)
-        found = None if followed is None else followed.latest
-        fresh = found is not None and anyio.current_time() - found.at <= FRESH_S
-        return found if fresh else None
+        if followed is None:
+            return None
+        found = followed.found
+        followed.latest = None
+        return found
 
     async def look(self) -> None:
-        """At each, now. One that does not answer at once is waited for by its own task, and until
-        then nobody knows: its neighbours' readings do not wait for it.
+        """At each, now. One that does not answer at once is waited for by its own task, for the
+        next round to take: its neighbours' readings do not wait for it.
         """
         for followed in self._followed.values():
-            if not followed.asked.is_set():
-                followed.latest = None
+            if not followed.asked.is_set() and followed.found is None:
                 followed.asked.set()
         with anyio.move_on_after(AT_ONCE_S):
             while any(followed.asked.is_set() for followed in self._followed.values()):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from adapter.core.debt import waits_ms
 from adapter.core.events import Measured
 from adapter.core.state import Limits, Own
 from marketplace.domain.metering.reading import Cause
@@ -65,6 +66,7 @@ def test_a_relay_that_never_serves_ends_when_the_free_time_is_over(cause: Cause)
     assert FREE_MS <= seconds(at, 1000, cause) * 1000 <= FREE_MS + 2000
     assert at.lease().reason == "OFF_TIP"
     assert at.receipts() == []
+    assert waits_ms(at.state, at.lease().terms.consumer_vkh, at.now) > 0  # before it comes again
 
 
 def test_a_relay_that_serves_now_and_then_gets_no_machine_for_it() -> None:
