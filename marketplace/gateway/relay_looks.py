@@ -16,20 +16,17 @@ import anyio
 from marketplace.chain.node.relay import Line, Reading, Relay
 from marketplace.domain.errors import NotFound
 from marketplace.domain.ouroboros.reading import Standing
-from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import LeaseState
 from marketplace.gateway.tunnel import Tunnel
 from marketplace.hub.adapters import AdapterHub
 from marketplace.market.base.errors import Offline, Unreached
-from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Event, Job, Lease
+from marketplace.market.base.records import Job, Lease
+from marketplace.market.jobs.looked import tell
 
 EVERY_S: Final = 10.0
 SAME_MS: Final = 60_000
 """A relay that goes back and forth is told of once in so long."""
 AT_A_TIME: Final = 64
-_SAID: Final = ("AT_TIP", "OFF_TIP")
-_NEWEST: Final = 50
 
 
 class _Through:
@@ -118,18 +115,8 @@ class RelayLooks:
         market = self._hub.market
         if found.standing is looked.told or market.now - looked.at_ms < SAME_MS:
             return
-        said = await self._said(job)
-        detail = {"standing": found.standing.name, "why": found.why, "provider_says": said}
-        event = market.event(job, "LOOKED", detail, lease.id)
-        await market.store.apply(Change(puts=[event], topics=[f"job:{job.id}"]))
-        told = wire.RelayLooked(lease.id, market.now, found.standing.name, found.why)
-        self._hub.tell(lease.provider, told)
+        await tell(market, lease, job, found.standing.name, found.why)
         looked.told, looked.at_ms = found.standing, market.now
-
-    async def _said(self, job: Job) -> str:
-        """The provider's last word of it; empty where it gave none."""
-        story = await self._hub.market.store.find(Event, job=job.id, order=("-id",), limit=_NEWEST)
-        return next((one.kind for one in story if one.kind in _SAID), "")
 
     async def _drop(self, lease_id: str) -> None:
         self._hub.market.relays.discard(lease_id)
