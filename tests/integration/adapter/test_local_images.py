@@ -61,3 +61,18 @@ def test_an_image_with_its_label_is_not_taken_for_it(client: Any) -> None:
 def label_of(labels: dict[str, str]) -> str:
     (value,) = labels.values()
     return value
+
+
+def test_a_container_compiles_nothing_that_it_imports(client: Any) -> None:
+    name = f"tally-test/{uuid.uuid4().hex[:12]}"
+    looks = "import asyncio, json, os, sys; c = [m.__cached__ for m in sys.modules.values() if \
+getattr(m, '__cached__', None)]; print(json.dumps([p for p in c if not os.path.exists(p)]), len(c))"
+    try:
+        said = client.containers.run(
+            build_python(client, name), ["python3", "-c", looks], remove=True, user="10001",
+            read_only=True,
+        ).decode()  # fmt: skip
+        missing, count = said.rsplit(" ", 1)
+        assert missing == "[]" and int(count) > 50
+    finally:
+        client.images.remove(f"{name}:local", force=True)
