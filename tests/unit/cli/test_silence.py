@@ -109,10 +109,12 @@ def test_a_payer_says_for_which_market_it_waits_and_goes_on_waiting(
 ) -> None:
     with command(tmp_path, free.getsockname()[1], *PAYER) as run:
         assert run.stderr is not None
-        lines = [run.stderr.readline() for _ in range(2)]
+        lines = [run.stderr.readline() for _ in range(3)]
         still_waits = run.poll() is None
         run.kill()
-    assert all("waiting MARKET_UNREACHABLE" in line and WHAT_TO_DO in line for line in lines)
+    assert all(WHAT_TO_DO in line for line in lines)
+    # On a busy machine the refusal itself may be late enough for a word about that.
+    assert sum("waiting MARKET_UNREACHABLE" in line for line in lines) >= 2
     assert still_waits
 
 
