@@ -27,7 +27,7 @@ from marketplace.domain.units import (
 
 _LIMIT_TIMES: Final = (
     "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
-    "linger", "keep_channel", "keep", "stop_grace", "max_lease", "relay_free",
+    "linger", "keep_channel", "keep", "stop_grace", "max_lease", "relay_free", "volume_keep",
 )  # fmt: skip
 
 
@@ -62,13 +62,16 @@ def read_minimum(value: object) -> int:
 
 
 def read_prices(data: Mapping[str, Any]) -> Prices:
-    """``[prices]``: a rate by model, ``core`` and the schedule; rates in millionths a second."""
-    models = {k: _rate(v, k) for k, v in data.items() if k not in ("core", "schedule")}
+    """``[prices]``: a rate by model, ``core``, ``disk`` and the schedule; rates in millionths a
+    second.
+    """
+    models = {k: _rate(v, k) for k, v in data.items() if k not in ("core", "disk", "schedule")}
+    stays = _rate(data["disk"], "disk") if "disk" in data else 0
     core = _rate(data["core"], "core") if "core" in data else None
     slots = tuple(_slot(read_table(s, "schedule")) for s in data.get("schedule", []))
     if any(rate <= 0 for rate in models.values()):
         raise ConfigRefused("prices: a GPU's price is above zero; exclude a device in [reserve]")
-    return Prices(models, core, slots)
+    return Prices(models, core, slots, stays)
 
 
 def _slot(data: Mapping[str, Any]) -> Slot:

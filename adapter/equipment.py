@@ -8,18 +8,20 @@ import structlog
 
 from adapter.config import Config
 from adapter.core.state import State
-from adapter.core.workload import Runtime
+from adapter.core.workload import VOLUMES, Runtime, RuntimeFault
 from adapter.devices import mig
 from adapter.devices.nvml.faults import NvmlFault
 from adapter.devices.nvml.nvml import Nvml
 from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
 from adapter.host.clock import Clock, HostClock
+from adapter.host.keys import Keys
 from adapter.runtime.confinement import ProcessConfig
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.door import connect
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.process import ProcessRuntime
+from adapter.runtime.volumes.runtime import VolumeRuntime, missing
 from adapter.simulate.cuda import simulated_wiper
 from adapter.simulate.host import SimClock, SimHost
 from adapter.simulate.library import SimulatedNvml
@@ -82,14 +84,14 @@ class Scrubber:
                 _log.error("quarantined", device=uuid, cause=failed.message)
 
 
-def runtimes(config: Config, adapter: str, market: MarketImages) -> dict[str, Runtime]:
+def runtimes(config: Config, keys: Keys, market: MarketImages) -> dict[str, Runtime]:
     """What runs workloads here, by name: what the owner said, never less for want of it.
 
     A Docker that does not answer is a fault: whoever supervises the adapter starts it again until
     Docker is back. Strangers' plain processes instead would be the owner's to allow.
     """
     found: dict[str, Runtime] = {}
-    folder = config.folder / "runtime"
+    folder, adapter = config.folder / "runtime", keys.provider[:16]
     if config.runtime in ("docker", "both"):
         connect(config.docker_host).close()
         found["docker"] = DockerRuntime(
@@ -106,4 +108,8 @@ def runtimes(config: Config, adapter: str, market: MarketImages) -> dict[str, Ru
         )
         _log.info("process runtime", confinement=process.confinement)
         found["process"] = process
+    if config.prices.disk_rate:
+        if lacks := missing(folder):
+            raise RuntimeFault(f"prices.disk offers volumes, which this host has not: {lacks}")
+        found[VOLUMES] = VolumeRuntime(folder, adapter, keys.meter)
     return found

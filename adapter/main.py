@@ -42,6 +42,7 @@ from adapter.money.deferred_chain import DeferredChain
 from adapter.offering import fee_address, make_offer, payout_address
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
+from adapter.runtime.volumes.runtime import set_aside_mib
 from marketplace import disk
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.errors import ChainFault
@@ -153,12 +154,13 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     hands = await anyio.to_thread.run_sync(devices, config)
     await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
     registry = MarketImages(config.market, keys.meter, hands.clock.wall_ms)
-    able = await anyio.to_thread.run_sync(runtimes, config, keys.provider[:16], registry)
+    able = await anyio.to_thread.run_sync(runtimes, config, keys, registry)
     inventory = Inventory(
         hands.nvml,
         config.folder,
         Place(config.host, config.region, config.up_kbit, config.down_kbit, tuple(able)),
         config.reserve,
+        set_aside=lambda: set_aside_mib(config.folder / "runtime"),
     )
 
     till = await anyio.to_thread.run_sync(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from adapter.config import Config, ConfigRefused
-from adapter.core.workload import isolations
+from adapter.core.workload import VOLUMES, isolations
 from adapter.host.keys import Keys
 from marketplace.chain.encoding import address as addresses
 from marketplace.chain.node.blockfrost import MAINNET_MAGIC
@@ -79,4 +79,7 @@ def make_offer(
         minimum=minimum,
         allowance=0 if config.asset else config.treasury.allowance,
         relay_free_ms=config.limits.relay_free_ms,
+        # One that was added while it runs waits for the next start, which tries one out.
+        disk_rate=config.prices.disk_rate if VOLUMES in host.runtimes else 0,
+        volume_keep_ms=config.limits.volume_keep_ms if VOLUMES in host.runtimes else 0,
     )

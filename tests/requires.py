@@ -20,6 +20,7 @@ import pytest
 
 from adapter.devices.nvml.faults import NvmlFault
 from adapter.devices.nvml.nvml import Nvml
+from adapter.runtime.volumes.runtime import missing
 
 
 def need_docker() -> None:
@@ -98,6 +99,12 @@ def need_gpu() -> None:
 def need_mount() -> None:
     """This process may mount a file system (root, and not in a container that forbids it)."""
     _need(_may_mount(), "a file system cannot be mounted here; run as root")
+
+
+def need_volumes(folder: Path) -> None:
+    """Volumes can be made below *folder*: root, ``mkfs.ext4``, loop devices, fscrypt."""
+    lacks = missing(folder)
+    _need(not lacks, f"this host has no volumes: {lacks}")
 
 
 def need_interfaces() -> None:

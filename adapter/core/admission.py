@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapter.core import debt, registries, routed
+from adapter.core import debt, registries, routed, volumes
 from adapter.core.state import Now, Own, State
 from adapter.core.workload import runtime_for
 from marketplace.domain.errors import Refusal
@@ -85,6 +85,7 @@ def fit(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -> Plan
                 return Declined(code, why)
     try:
         job.check_isolation()
+        job.check_volume()
         workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message, refusal.remedy)
@@ -126,7 +127,7 @@ def _bargain(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) ->
     same = (
         ("tick_ms", terms.tick_ms, offer.tick_ms),
         ("grace_ms", terms.grace_ms, offer.grace_ms),
-        ("pause_limit_ms", terms.pause_limit_ms, offer.pause_limit_ms),
+        ("pause_limit_ms", terms.pause_limit_ms, offer.pause_limit(terms.resource)),
         ("close_period_ms", terms.close_period_ms, offer.close_period_ms),
         ("fee_bps", terms.fee_bps, offer.fee_bps),
         ("asset", terms.asset, offer.asset),
@@ -160,6 +161,10 @@ def _openness(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -
         f"{own.limits.max_leases} leases are held already",
     )
     job = proposal.job
+    is_routed = isinstance(proposal, wire.RouteProposed)
+    yield from volumes.rules(state, own, terms, job, is_routed)
+    if job.is_volume:
+        return
     here = not job.image or job.image.startswith(
         "sha256:"
     )  # no image, or one that lies on the host
@@ -217,8 +222,9 @@ def _device_rules(state: State, own: Own, terms: Terms, grant: Grant) -> Iterato
     offer = own.offer
     if not KINDS[terms.resource].devices:
         rate = offer.rate(terms.resource)
-        yield rate > 0, "CORES_NOT_OFFERED", "cores are not rented alone here"
-        yield terms.rate_micro >= rate, "PRICE_BELOW", f"a {KINDS[terms.resource].word} is {rate}"
+        unit = KINDS[terms.resource].word
+        yield rate > 0, "CORES_NOT_OFFERED", f"a {unit} is not rented alone here"
+        yield terms.rate_micro >= rate, "PRICE_BELOW", f"a {unit} is {rate}"
         return
     for uuid in grant.gpus:
         gpu = offer.host.gpu(uuid)
@@ -314,7 +320,7 @@ def workload(
         command=job.command,
         env=job.env,
         secrets=secrets(),
-        cpu_milli=grant.cpu_milli,
+        cpu_milli=max(grant.cpu_milli, 1),  # of a volume none
         memory_mib=max(grant.memory_mib, MEMORY_LEAST_MIB),
         disk_mib=grant.disk_mib or DISK_DEFAULT_MIB,
         shm_mib=max(16, min(grant.memory_mib // 2, SHM_MOST_MIB)),
@@ -322,6 +328,7 @@ def workload(
         files=files or {},
         outputs=job.outputs,
         ports=tuple(port.port for port in job.ports),
+        volumes=job.volumes,
         root_allowed=offer.allow_root,
         egress=job.egress,
         labels={"job": terms.job},

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import debt, routed
+from adapter.core import debt, routed, volumes
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
 from adapter.core.state import Channel, Lease, PauseCause
 from adapter.core.ticks import exhausted, fold, overdue, pause_cause, receipt
 from adapter.core.wish import WORKLOAD, Wish, WishEvent
-from marketplace.domain.metering.kinds import CORE, GPU
+from marketplace.domain.metering.kinds import CORE, DISK, GPU
 from marketplace.domain.metering.meter import Meter
 from marketplace.domain.metering.reading import Cause, Phase
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -24,6 +24,7 @@ from marketplace.domain.work.output import SignedOutput, terms_hash
 from marketplace.domain.work.workload import ExitReason
 
 CORES: Final = "cores"
+VOLUME: Final = "volume"
 
 _REASONS: Final = {
     ExitReason.COMPLETED: EndReason.COMPLETED,
@@ -48,8 +49,10 @@ def wish(lease: Lease, event: WishEvent) -> Lease:
 
 
 def new_meters(grant: Grant) -> tuple[Meter, ...]:
-    """Fresh accounts: one for each device, or one for the cores."""
-    if not grant.gpus:
+    """Fresh accounts: one for each device, or one for the cores, or for the disk."""
+    if grant.resource == DISK.name:
+        return (Meter(DISK.name, VOLUME, grant.units_milli),)
+    if grant.resource == CORE.name:
         return (Meter(CORE.name, CORES, grant.cpu_milli),)
     return tuple(Meter(GPU.name, uuid, grant.share) for uuid in grant.gpus)
 
@@ -220,6 +223,13 @@ def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> No
     lease = replace(wish(lease, WishEvent.STOP), pause=None, hard=hard)
     draft.progress(lease.id, "STOPPING", reason=reason.value, message=message or None)
     draft.drive(draft.put(lease))
+    _leave(draft, lease)
+
+
+def _leave(draft: Draft, volume: Lease) -> None:
+    """What mounts a volume ends with it."""
+    for one in volumes.mounting(draft.state, volume.id):
+        stop(draft, one, EndReason.VOLUME_ENDED, f"volume {volume.id} ended")
 
 
 def grace_ms(lease: Lease, own_ms: int) -> int:
@@ -259,6 +269,7 @@ def finish(
     if ran:  # before the end is told: what is left of the job's budget counts from this receipt
         lease = receipt(draft, lease, final=True)
     routed.release(draft, lease)
+    _leave(draft, lease)
     draft.progress(
         lease.id, "FINISHED", reason=reason.value, message=message or None, exit_code=exit_code
     )

@@ -230,7 +230,8 @@ class Limits:
     repositories, empty = the public registries'; *image_mib*: the most that pulling an image may
     take of the disk; *host_network*: plain processes may use the host's network; *market*: its
     address, whose own registry is one to pull from; *relay_free_ms*: how long a relay may run
-    unbilled for want of a tip, beside a tenth of what was billed; 0: none is taken.
+    unbilled for want of a tip, beside a tenth of what was billed; 0: none is taken;
+    *volume_keep_ms*: how long a volume is kept unpaid in all, or while the market is away.
     """
 
     resume_window_ms: int = 600_000
@@ -251,6 +252,7 @@ class Limits:
     host_network: bool = False
     market: str = ""
     relay_free_ms: int = 0
+    volume_keep_ms: int = 3 * 86_400_000
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ RUNTIME_OF: Final = {Isolation.PROCESS: "process", Isolation.CONTAINER: "docker"
 """The runtime that gives each isolation; the others have none yet."""
 
 
+VOLUMES: Final = "volume"
+"""The runtime of leases of disk, which need no isolation."""
+
+
 def isolations(runtimes: Collection[str]) -> tuple[Isolation, ...]:
     """What a host with these *runtimes* offers, weakest first."""
     return tuple(one for one in Isolation if RUNTIME_OF.get(one) in runtimes)
@@ -122,13 +126,16 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the runtime says of a workload now.  *reason* is set once it has exited."""
+    """What the runtime says of a workload now.  *reason* is set once it has exited; *written_kib*:
+    what was ever written to a volume.
+    """
 
     state: WorkloadState
     times: Times
     reason: ExitReason | None = None
     disk_mib: int = 0
     memory_mib: int = 0
+    written_kib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,7 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """``docker`` or ``process``."""
+        """``docker``, ``process`` or ``volume``."""
         ...
 
     async def prepare(

@@ -60,7 +60,7 @@ def reprice(path: Path, prices: Mapping[str, str]) -> None:
         raise ConfigRefused(f"{path}: only TOML is written; edit it, then `tally adapter reload`")
     text = with_prices(path.read_text(), prices)
     read = parse(tomllib.loads(text))
-    if not {name for name in prices if name != "core"} <= read.prices.models.keys():
+    if not {name for name in prices if name not in ("core", "disk")} <= read.prices.models.keys():
         raise ConfigRefused(f"{path}: its [prices] is not written as one table; edit it by hand")
     was = path.stat()
     write_whole(path, text.encode())

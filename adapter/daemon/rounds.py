@@ -246,6 +246,8 @@ def _subject(lease: Lease, status: Status, phase: Phase) -> Subject:
         phase=phase,
         devices=lease.devices,
         cgroup=handle.cgroup,
+        volume=lease.job.is_volume,
+        written_kib=status.written_kib,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from adapter.core.state import Lease
-from adapter.core.workload import Handle, Runtime, RuntimeFault, runtime_for
+from adapter.core.workload import VOLUMES, Handle, Runtime, RuntimeFault, runtime_for
 from marketplace.domain.errors import Fault
 from marketplace.domain.isolation import Isolation
 
@@ -46,10 +46,13 @@ class Workloads:
         among those *offered*. :class:`RuntimeFault` if there is none.
         """
         asked = lease.job.placement.isolation
-        name = lease.handle.runtime if lease.handle else runtime_for(asked, offered)
+        if lease.job.is_volume:
+            name = VOLUMES
+        else:
+            name = lease.handle.runtime if lease.handle else runtime_for(asked, offered)
         found = self._runtimes.get(name or "")
         if found is None:
-            raise RuntimeFault(f"this host has no runtime for isolation {asked}")
+            raise RuntimeFault(f"this host has no runtime for {name or f'isolation {asked}'}")
         return found
 
     async def look(self) -> list[Handle]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -63,7 +63,9 @@ def default_rate_micro(gpu: Gpu) -> int:
 
 
 class Inventory:
-    """Takes the inventory, and remembers every device that it has seen."""
+    """Takes the inventory, and remembers every device that it has seen; *set_aside*: MiB that
+    volumes have.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,9 @@ class Inventory:
         place: Place | None = None,
         reserve: Reserve | None = None,
         proc: Path = Path("/proc"),
+        set_aside: Callable[[], int] = int,
     ) -> None:
+        self._set_aside = set_aside
         self._nvml = nvml
         self._state = state
         self._place = place or Place()
@@ -88,7 +92,8 @@ class Inventory:
             host=place.host or socket.gethostname(),
             cpu=self._cpu(),
             memory_mib=max(0, total_memory_mib(self._proc) - keep.memory_mib),
-            disk_mib=max(0, free_disk_mib(self._state) - keep.disk_mib),
+            # What volumes have taken is let all the same: the market counts what it placed.
+            disk_mib=max(0, free_disk_mib(self._state) + self._set_aside() - keep.disk_mib),
             gpus=tuple(self._gpus()),
             region=place.region,
             up_kbit=place.up_kbit,

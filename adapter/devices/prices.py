@@ -37,11 +37,13 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class Prices:
     """*models*: micro-lovelace per GPU-second by model, or by a part of its name; *core_rate*: per
-    core-second, None = the default, 0 = cores are not rented alone."""
+    core-second, None = the default, 0 = cores are not rented alone; *disk_rate*: per GB-second of
+    volumes, at all hours, 0 = none are rented."""
 
     models: Mapping[str, int] = field(default_factory=dict[str, int])
     core_rate: int | None = None
     schedule: tuple[Slot, ...] = ()
+    disk_rate: int = 0
 
     def factor(self, wall_ms: int) -> int:
         """Per-mille of the list price at *wall_ms*; the first slot that holds."""

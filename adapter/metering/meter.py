@@ -25,6 +25,8 @@ from marketplace.domain.metering.reading import NS_PER_MS, Cause, Evidence, Phas
 PROCESSES_EVERY_NS: Final = 10_000_000_000
 CORES: Final = "cores"
 """The device name of a lease's cores."""
+VOLUME: Final = "volume"
+"""That of a lease's disk."""
 
 
 class Devices(Protocol):
@@ -46,7 +48,8 @@ class Subject:
     *devices* are GPU UUIDs (empty for a CPU lease), *cgroup* its control group, *workload* and
     *started_ms* its identity for continuity.  *finished_ms* is set when it has exited.  *fault* is
     what the adapter knows beyond the device: UNPROVEN, where it fell with its runtime, or why a
-    relay does not serve. *tip* is evidence: a relay's, as it says.
+    relay does not serve. *tip* is evidence: a relay's, as it says. *volume*: it is a lease of disk,
+    to whose file system *written_kib* were written in all.
     """
 
     lease: str
@@ -58,6 +61,8 @@ class Subject:
     finished_ms: int | None = None
     fault: Cause | None = None
     tip: tuple[int, bytes] | None = None
+    volume: bool = False
+    written_kib: int | None = None
 
 
 class Metering:
@@ -102,6 +107,9 @@ class Metering:
             return {uuid: Sample(uuid, error=fault) for uuid in uuids}
 
     def _readings(self, subject: Subject, samples: Mapping[str, Sample]) -> list[Reading]:
+        if subject.volume:
+            seen = Evidence(written_kib=subject.written_kib)
+            return [replace(self._base(subject, VOLUME), evidence=seen)]
         if not subject.devices:
             return [self._core_reading(subject)]
         found = [self._gpu_reading(subject, samples[uuid]) for uuid in subject.devices]

@@ -15,6 +15,7 @@ from typing import Final
 
 from adapter.core.workload import RuntimeRefused
 from adapter.runtime.shim import ENTER
+from adapter.runtime.volumes.handed import mounts
 from adapter.runtime.workspace import NAMED, owner_ids
 from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
 
@@ -55,6 +56,8 @@ def require_possible(config: ProcessConfig, spec: WorkloadSpec) -> None:
         raise RuntimeRefused("this provider shares no host network with processes")
     if spec.ports and spec.egress.mode is not EgressMode.OPEN:
         raise RuntimeRefused("a process has the host's network whole or not at all")
+    if config.bubblewrap is None and spec.volumes:
+        raise RuntimeRefused(f"{UNCONFINED}: volumes cannot be mounted without bubblewrap")
     if config.bubblewrap is None and spec.egress.mode is EgressMode.NONE:
         raise RuntimeRefused(f"{UNCONFINED}: egress cannot be denied without bubblewrap")
 
@@ -96,6 +99,8 @@ def command_line(
     for node in nodes:
         line += ["--dev-bind-try", node, node]
     line += ["--bind", str(workspace), WORKSPACE]
+    for place, mount in mounts(config.state, spec):
+        line += ["--ro-bind" if mount.read_only else "--bind", str(place.files), mount.path]
     if os.geteuid() != 0:
         return [*line, "--chdir", WORKSPACE, "--unshare-user", "--", *spec.command]
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):

@@ -50,6 +50,7 @@ from adapter.runtime.confinement import (
 from adapter.runtime.logstore import LogStore
 from adapter.runtime.own_processes import launch_shim, own_modules, reap, run_bounded
 from adapter.runtime.terminal import LocalTerminal
+from adapter.runtime.volumes.handed import hand_over
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace import disk
 from marketplace.domain.work.workload import (
@@ -177,6 +178,7 @@ class ProcessRuntime:
         uid, gid = owner_ids(spec.user)
         workspace = Workspace(self.config.state, spec.lease)
         workspace.create(spec.files, uid, gid)
+        hand_over(self.config.state, spec)
         folder.mkdir(parents=True, exist_ok=True)
         group = f"tally/{self.config.adapter}-{spec.lease}"
         self.cgroups.create(group, spec.cpu_milli, spec.memory_mib, spec.pids)

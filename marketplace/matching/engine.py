@@ -257,12 +257,12 @@ class Matchmaker:
         return tuple(sorted(int(s) for s in free[order[: request.gpu_count]]))
 
     def rate(self, request: Request, row: int, slots: Sequence[int]) -> int:
-        """Micro-lovelace per second: devices times share, or cores for a request without
+        """Micro-lovelace per second: devices times share, or cores, or disk, for a request without
         devices.
         """
         if slots:
             return sum(int(self.fleet.gpu_rate[row, s]) for s in slots) * request.gpu_milli // WHOLE
-        return int(self.fleet.core_rate[row]) * request.cpu_milli // 1000
+        return int(self.fleet.plain_rates(np.array([row]), request)[0])
 
     def fits_on(self, host_id: str, request: Request, now: int = 0) -> bool:
         """Whether a plain *request* fits on one host now. KeyError when the host is unknown."""

@@ -31,7 +31,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "network": {"upload_mbps": 0, "download_mbps": 0},
     "egress": {"egress": False},
     "avoided": {"avoid": frozenset[str]()},
-    "price": {"max_gpu_rate": None, "max_core_rate": None},
+    "price": {"max_gpu_rate": None, "max_core_rate": None, "max_disk_rate": None},
     "cpu": {"cpu_milli": 0},
     "memory": {"memory_mib": 0},
     "disk": {"disk_mib": 0},
@@ -262,7 +262,7 @@ def _rates(fleet: Fleet, request: Request, rows: Rows, fits: Bools) -> Ints:
     if not fleet.priced:
         return np.zeros(len(rows), np.int64)
     if not request.gpu_count:
-        return fleet.core_rate[rows] * request.cpu_milli // 1000
+        return fleet.plain_rates(rows, request)
     rates = np.sort(np.where(fits, fleet.gpu_rate[rows], _DEAR), axis=1)
     return rates[:, : request.gpu_count].sum(1) * request.gpu_milli // WHOLE
 
@@ -285,6 +285,7 @@ def _has(fleet: Fleet, request: Request, rows: Rows, fits: Bools, field: str) ->
                 "memory_mib": fleet.mem,
                 "disk_mib": fleet.disk,
                 "max_core_rate": fleet.core_rate,
+                "max_disk_rate": fleet.disk_rate,
                 "trust": fleet.trust,
                 "upload_mbps": fleet.upload,
                 "download_mbps": fleet.download,
@@ -314,7 +315,9 @@ _CHANGED: Final[dict[str, Callable[[Request, Request, Host], str]]] = {
 
 _LABELS: Final = 3
 
-_CAPS: Final = {"max_gpu_rate": "GPU-second", "max_core_rate": "core-second"}
+_CAPS: Final = {
+    "max_gpu_rate": "GPU-second", "max_core_rate": "core-second", "max_disk_rate": "GB-second",
+}  # fmt: skip
 
 
 def _words(request: Request, relaxed: Request, market: Market, row: int) -> list[str]:

@@ -69,6 +69,7 @@ class Account:
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    running: int = 0
     lines: dict[Kind, deque[Waiting]] = field(default_factory=dict[Kind, "deque[Waiting]"])
 
 
@@ -133,9 +134,8 @@ class FairQueue:
 
     def _forget(self, consumer: str) -> None:
         account = self._accounts.get(consumer)
-        if account and not account.lines and not (account.gpu_milli or account.cpu_milli):
-            if not account.memory_mib:
-                del self._accounts[consumer]
+        if account and not account.lines and not account.running:
+            del self._accounts[consumer]
 
     def share(self, consumer: str) -> float:
         """The dominant share of *consumer*, divided by its weight."""
@@ -183,6 +183,7 @@ class FairQueue:
         account.gpu_milli += request.gpu_demand
         account.cpu_milli += request.cpu_milli
         account.memory_mib += request.memory_mib
+        account.running += 1
         self._running[job] = (consumer, placement)
 
     def finished(self, job: str, now: int) -> Placement:
@@ -193,6 +194,7 @@ class FairQueue:
         account.gpu_milli -= request.gpu_demand
         account.cpu_milli -= request.cpu_milli
         account.memory_mib -= request.memory_mib
+        account.running -= 1
         self.market.release(placement)
         self._finished.append((now, max(request.gpu_demand, 1)))
         self._forget(consumer)

@@ -137,6 +137,8 @@ def _affordable(fleet: Fleet, rows: Rows, request: Request) -> Bools:
         good = enough(fitting_devices(fleet, rows, request), request)
     if request.max_core_rate is not None:
         good &= fleet.core_rate[rows] <= request.max_core_rate
+    if request.max_disk_rate is not None:
+        good &= fleet.disk_rate[rows] <= request.max_disk_rate
     return good
 
 
@@ -216,7 +218,7 @@ def most_cost(fleet: Fleet, rows: Rows, request: Request) -> Floats:
         fits = fitting_devices(fleet, rows, request)
         rate = np.where(fits, fleet.gpu_rate[rows], np.inf).min(axis=1) * request.gpu_demand / WHOLE
     else:
-        rate = fleet.core_rate[rows] * (request.cpu_milli / 1000)
+        rate = fleet.plain_rates(rows, request).astype(np.float64)
     # Micro-lovelace a second times milliseconds; a run's last lovelace is rounded up.
     longest = np.floor(rate * request.duration_ms / 1e9) + 1 if request.duration_ms else np.inf
     budget = np.inf if request.budget is None else request.budget

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from marketplace.matching.model import WHOLE, Host
+from marketplace.matching.model import MIB_A_GB, WHOLE, Host, Request
 
 Ints: TypeAlias = NDArray[np.int64]
 Small: TypeAlias = NDArray[np.int32]
@@ -103,6 +103,7 @@ class Fleet:
             "mem",
             "disk",
             "core_rate",
+            "disk_rate",
             "cpu_total",
             "mem_total",
             "disk_total",
@@ -138,6 +139,7 @@ class Fleet:
     mem_total: Ints
     disk_total: Ints
     core_rate: Ints
+    disk_rate: Ints
     minimum: Ints
     region: Small
     isolation: Small
@@ -159,6 +161,21 @@ class Fleet:
     owner: Small
     owners_jobs: Small
     present: Bools
+
+    def unit_rates(self, request: Request) -> Ints:
+        """Micro-lovelace per second of a core, or of a GB, whichever a *request* without devices
+        pays for; by row.
+        """
+        return self.disk_rate if request.rents_disk else self.core_rate
+
+    def plain_rates(self, rows: Rows, request: Request) -> Ints:
+        """Micro-lovelace per second on each row, of a *request* without devices: its cores', or its
+        disk's.
+        """
+        unit = self.unit_rates(request)[rows]
+        if request.rents_disk:
+            return unit * request.disk_mib // MIB_A_GB
+        return unit * request.cpu_milli // 1000
 
     def add(self, host: Host) -> int:
         """A new, empty host; its row. ValueError when the id is taken."""
@@ -207,10 +224,11 @@ class Fleet:
     def _describe(self, row: int, host: Host) -> None:
         """Write what does not depend on who is there."""
         self.hosts[row] = host
-        self.priced = self.priced or host.core_rate > 0 or any(gpu.rate for gpu in host.gpus)
+        plain = host.core_rate > 0 or host.disk_rate > 0
+        self.priced = self.priced or plain or any(gpu.rate for gpu in host.gpus)
         self.partial = self.partial or any(gpu.offered < WHOLE for gpu in host.gpus)
         self.alive[row] = True
-        self.core_rate[row] = host.core_rate
+        self.core_rate[row], self.disk_rate[row] = host.core_rate, host.disk_rate
         self.minimum[row] = host.minimum
         self.region[row] = self.regions.number(host.region)
         self.isolation[row], self.trust[row] = self._isolates(host), host.trust

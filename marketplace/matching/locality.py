@@ -208,7 +208,7 @@ def wait_costs(
             first = fleet.gpu_rate[np.arange(fleet.rows), slots]
             rates = first * (request.gpu_demand / WHOLE)
         else:
-            rates = fleet.core_rate * (request.cpu_milli / 1000)
+            rates = fleet.plain_rates(np.arange(fleet.rows), request).astype(np.float64)
         share = delays * float(request.wait_rate) / (np.maximum(rates, 1.0) * longest)
     worth: NDArray[np.float64] = np.log2(1.0 + share)
     return worth

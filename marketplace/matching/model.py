@@ -12,6 +12,7 @@ from typing import Final
 
 WHOLE: Final = 1000
 """Per-mille of a whole device."""
+MIB_A_GB: Final = 1024
 
 WORDS: Final = {
     "devices": "have too few devices",
@@ -60,7 +61,8 @@ class Host:
     ``isolation`` are the ways in which it holds a workload apart; a request names those that it
     accepts (none = any). ``trust`` is a rank (higher is stronger), of which a request names the
     least. ``maintenance`` holds [start, end) windows in which no lease may run.
-    ``minimum`` is the least that a job must be able to cost, lovelace.
+    ``minimum`` is the least that a job must be able to cost, lovelace. ``disk_rate`` is per
+    GB-second of disk that is rented alone.
     """
 
     id: str
@@ -79,6 +81,7 @@ class Host:
     provider: str = ""
     maintenance: tuple[tuple[int, int], ...] = ()
     minimum: int = 0
+    disk_rate: int = 0
 
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.memory_mib, self.disk_mib) < 0:
@@ -98,6 +101,7 @@ class Request:
     after this one. ``duration_ms`` is the longest run, compared with maintenance windows; 0 asks
     only about now. ``budget`` is the most it may cost, lovelace, whose hosts' minimum counts; None
     asks not about that. ``spent`` is, by host, what counts towards a minimum there already.
+    ``rents_disk``: the disk is what it pays for, and no cores.
     """
 
     cpu_milli: int
@@ -118,6 +122,8 @@ class Request:
     egress: bool = False
     max_gpu_rate: int | None = None
     max_core_rate: int | None = None
+    max_disk_rate: int | None = None
+    rents_disk: bool = False
     owner: str = ""
     priority: int = 0
     duration_ms: int = 0

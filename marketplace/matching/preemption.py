@@ -61,7 +61,9 @@ def plan_preemption(
     order, each with its least count of devices.
     """
     known = market.live() if among is None else among
-    lower = [placed for placed in known if rank(placed) < request.priority]
+    # Rented disk makes way for nobody: what it holds would be lost, and not only interrupted.
+    kept = [placed for placed in known if not placed.request.rents_disk]
+    lower = [placed for placed in kept if rank(placed) < request.priority]
     for plain in _plain(request):
         found = _plan(market, plain, now, lower, rank, may)
         if found is not None:

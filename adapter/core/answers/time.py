@@ -104,8 +104,11 @@ def _age(draft: Draft, lease: Lease) -> None:
             return
     offline = draft.state.offline_since_ms
     if offline is not None and lease.state in (LeaseState.ACTIVE, LeaseState.PAUSED):
-        if now.boot_ms - offline > limits.resume_window_ms:
-            why = f"the market was out of reach for {limits.resume_window_ms} ms"
+        window_ms = limits.resume_window_ms
+        if lease.job.is_volume:  # a market that is away is no reason to lose what it holds
+            window_ms = max(window_ms, draft.own.offer.volume_keep_ms)
+        if now.boot_ms - offline > window_ms:
+            why = f"the market was out of reach for {window_ms} ms"
             lifecycle.stop(draft, lease, EndReason.PROVIDER_LOST, why)
             return
     lifecycle.close_if_done(draft, lease)

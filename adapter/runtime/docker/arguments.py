@@ -9,6 +9,7 @@ import docker.types
 
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.egress import resolve
+from adapter.runtime.volumes.handed import mounts
 from adapter.runtime.workspace import NAMED, Workspace
 from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
 
@@ -31,6 +32,12 @@ def create_arguments(
     declared = cast("Mapping[str, Any]", of_image.get("Volumes") or {})
     volumes = {path: size for path in declared if path != WORKSPACE}
     workspace = str(Workspace(config.state, spec.lease).path)
+    found = mounts(config.state, spec)
+    kept = [
+        docker.types.Mount(one.path, str(place.files), type="bind", read_only=one.read_only)
+        for place, one in found
+    ]
+    largest = max([spec.disk_mib, *(place.size_mib for place, _ in found)]) << 20
     arguments: dict[str, Any] = {
         "image": image.id,
         "command": list(spec.command) or None,
@@ -48,7 +55,7 @@ def create_arguments(
         "privileged": False,
         "read_only": True,
         "tmpfs": {"/tmp": size, **volumes},
-        "mounts": [docker.types.Mount(WORKSPACE, workspace, type="bind")],
+        "mounts": [docker.types.Mount(WORKSPACE, workspace, type="bind"), *kept],
         "mem_limit": f"{spec.memory_mib}m",
         "memswap_limit": f"{spec.memory_mib}m",
         "nano_cpus": spec.cpu_milli * 1_000_000,
@@ -58,7 +65,7 @@ def create_arguments(
         "ulimits": [
             docker.types.Ulimit(name="nofile", soft=16_384, hard=16_384),
             docker.types.Ulimit(name="core", soft=0, hard=0),
-            docker.types.Ulimit(name="fsize", soft=spec.disk_mib << 20, hard=spec.disk_mib << 20),
+            docker.types.Ulimit(name="fsize", soft=largest, hard=largest),
         ],
         "log_config": docker.types.LogConfig(
             type="json-file",

@@ -50,6 +50,7 @@ from adapter.runtime.docker.stamps import milliseconds
 from adapter.runtime.docker.store import ImageStore
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
+from adapter.runtime.volumes.handed import hand_over
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
 from marketplace.domain.work.workload import (
     WORKSPACE,
@@ -225,10 +226,9 @@ class DockerRuntime:
         workspace = Workspace(self.config.state, spec.lease)
         try:
             workspace.create(spec.files, *owner_ids(spec.user))
-            network = self._network(spec)
-            container = client.containers.create(
-                **create_arguments(self.config, spec, image, network)
-            )
+            hand_over(self.config.state, spec)
+            asked = create_arguments(self.config, spec, image, self._network(spec))
+            container = client.containers.create(**asked)
             container.start()
             container.reload()
             self.shelf.ran(spec.lease)

@@ -83,6 +83,7 @@ class FilePrice(FilePart):
 
     max_per_gpu_second: str = maybe("at most so dear", examples=["2000 lovelace"])
     max_per_core_second: str = maybe("at most so dear", examples=["0.5 lovelace"])
+    max_per_gb_second: str = maybe("of a volume, at most so dear", examples=["0.02 lovelace"])
     budget: str = maybe("a hard cap over all that the job ever costs", examples=["40 ADA"])
     wait_per_second: str = maybe(
         "what a second until it runs is worth: an offer that starts it sooner may cost so much more"
@@ -133,6 +134,16 @@ class FileRelay(FilePart):
     lag: str = maybe("how old its tip may be", examples=["5m"])
 
 
+class FileMount(FilePart):
+    """A volume, as this job sees it."""
+
+    volume: str = Field(
+        description="its lease; on the command line, its name", examples=["lease_01ABC"]
+    )
+    path: str = Field(description="where", examples=["/data"])
+    read_only: bool = maybe("it cannot write there")
+
+
 class JobFile(FilePart):
     """A job file (docs/jobs.md), as YAML or JSON. What is left out has its default."""
 
@@ -140,7 +151,9 @@ class JobFile(FilePart):
 
     version: Literal[1] = Field(description="of this format")
     name: str = maybe("for people", examples=["finetune"])
-    kind: Literal["job", "service"] = maybe("a job ends by itself, a service is stopped")
+    kind: Literal["job", "service", "volume"] = maybe(
+        "a job ends by itself, a service is stopped, a volume is disk alone"
+    )
     image: str = maybe(
         "by its digest, or one with the tag `local` that a provider here announces; none where "
         "the isolation is `process`",
@@ -164,4 +177,5 @@ class JobFile(FilePart):
     price: FilePrice = maybe("caps and budget")
     policy: FilePolicy = maybe("limits, and what to do when it fails")
     relay: FileRelay = maybe("where it is a relay")
+    volumes: list[FileMount] = maybe("those that it mounts")
     gang: FileGang = maybe("only for POST /v1/quotes, /v1/explain and /v1/gangs")

@@ -23,7 +23,7 @@ class Other(Answer):
 
     offer: str = told("its id")
     provider: str = told("its provider's key, hex")
-    rate_micro: int = told("micro-lovelace per GPU- or core-second")
+    rate_micro: int = told("micro-lovelace per GPU-, core- or GB-second")
     why: str = told("how it differs, in words")
 
 
@@ -69,7 +69,7 @@ class MemberQuote(Answer):
     device: str = told("what would be rented, in words")
     simulated: bool = told("no real device")
     resource: Resource = told("what is metered")
-    rate_micro: int = told("micro-lovelace per GPU- or core-second")
+    rate_micro: int = told("micro-lovelace per GPU-, core- or GB-second")
     units_milli: int = told("how much of it, in thousandths of a GPU or core")
     block: int = told("which of the job's resource blocks, from 0")
     ceiling: int = told("the most it can cost, lovelace")
@@ -166,7 +166,7 @@ class Quote(Answer):
     simulated: bool = told("no real device")
     resource: Resource = told("what is metered")
     units_milli: int = told("how much of it, in thousandths of a GPU or core")
-    rate_micro: int = told("micro-lovelace per GPU- or core-second")
+    rate_micro: int = told("micro-lovelace per GPU-, core- or GB-second")
     ceiling: int = told("the most it can cost, lovelace")
     why: Why = told("what it was chosen among")
     expected_start: ExpectedStart | None = told(_STARTS)
@@ -203,7 +203,9 @@ class Job(Answer):
 
     id: str = told("its name in this market")
     name: str = told("what its consumer calls it")
-    kind: Literal["job", "service"] = told("a job ends by itself, a service is stopped")
+    kind: Literal["job", "service", "volume"] = told(
+        "a job ends by itself, a service is stopped, a volume is disk alone"
+    )
     state: str = told("where it stands", **names_of(JobState))
     reason: str = told("why it ended, or was stopped; empty until then")
     message: str = told("the same in words; may be empty")
@@ -224,7 +226,7 @@ class Job(Answer):
     explain: Refused | Nothing = told("why it has no place; empty if it has one")
     simulated: bool = told("its last lease is on no real device")
     ceiling: int = told("the most its last lease can cost, lovelace")
-    rate_micro: int = told("of its last lease, micro-lovelace per GPU- or core-second")
+    rate_micro: int = told("of its last lease, micro-lovelace per GPU-, core- or GB-second")
     resource: Resource | Literal[""] = told("what is metered; empty: nothing yet")
     device: str = told("what is rented, in words")
     stage: str = told("how far the provider is with its last lease")
@@ -272,7 +274,7 @@ class Lease(Answer):
     channel: str = told("the channel's session key, hex; of a routed lease its own key")
     channel_tx: str = told("the transaction that opens the channel, hex; empty: not told")
     hop: str = told("the hop to the router that pays it, hex; empty: a channel to the provider")
-    rate_micro: int = told("micro-lovelace per GPU- or core-second")
+    rate_micro: int = told("micro-lovelace per GPU-, core- or GB-second")
     ceiling: int = told("the most it can cost, lovelace")
     resource: Resource = told("what is metered")
     units_milli: int = told("how much of it, in thousandths of a GPU or core")

@@ -58,6 +58,7 @@ class Price(Answer):
 
     max_gpu_rate: int = told("micro-lovelace per GPU-second; 0: no cap")
     max_core_rate: int = told("micro-lovelace per core-second; 0: no cap")
+    max_disk_rate: int = maybe("micro-lovelace per GB-second of a volume; without it: no cap")
     wait_rate: int = maybe(
         "what a second until it runs is worth, micro-lovelace; without it, a second of running"
     )
@@ -91,6 +92,14 @@ class Relay(Answer):
     lag_ms: int = told("how old its tip may be, ms")
 
 
+class Mount(Answer):
+    """A volume that a job mounts."""
+
+    volume: str = told("its lease")
+    path: str = told("where the workload sees it")
+    read_only: bool = told("the workload cannot write there")
+
+
 class Policy(Answer):
     """Limits of a job, and what to do when it fails."""
 
@@ -108,7 +117,9 @@ class Spec(Answer):
 
     version: Literal[2] = told("of this form")
     name: str = told("what its consumer calls it")
-    kind: Literal["job", "service"] = told("a job ends by itself, a service is stopped")
+    kind: Literal["job", "service", "volume"] = told(
+        "a job ends by itself, a service is stopped, a volume is disk alone"
+    )
     image: str = told("its digest; empty where the isolation is a process's")
     command: list[str] = told("program and arguments; none: the image's own")
     resources: list[Resources] = told("acceptable sets, in order of preference")
@@ -125,6 +136,7 @@ class Spec(Answer):
         "only where asked for: where it may connect out to, anywhere or a list of `host:port`"
     )
     relay: Relay = maybe("only where it is a relay")
+    volumes: list[Mount] = maybe("only where it mounts some")
 
 
 Places = Annotated[tuple[int, int], Field(description="least and most; 2^53: no upper end")]

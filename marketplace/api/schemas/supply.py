@@ -131,6 +131,10 @@ class Offer(Answer):
     seen_at_ms: int = told("when its adapter was last heard, ms since 1970, UTC")
     away_since_ms: int = told("since when its adapter is not connected, ms; 0 while it is")
     egress: bool = told("a job that asks may connect out")
+    disk_rate_micro: int = told(
+        "of volumes, disk that outlives a job: micro-lovelace per GB-second; 0: none are rented"
+    )
+    volume_keep_ms: int = told("how long a volume is kept unpaid in all, ms")
     relay_free_ms: int = told(
         "how long a Cardano relay may run here unbilled for want of a tip, ms, beside a tenth of"
         " what was billed; 0: no job with `relay` is taken"
@@ -224,8 +228,8 @@ class ModelRow(Answer):
     count: int = told("how many are listed")
     free: int = told("how many are wholly free")
     simulated: bool = told("whether the first one is no real device")
-    rate_micro_min: int = told("the lowest price, micro-lovelace per GPU- or core-second")
-    rate_micro_max: int = told("the highest price, micro-lovelace per GPU- or core-second")
+    rate_micro_min: int = told("the lowest price, micro-lovelace per GPU-, core- or GB-second")
+    rate_micro_max: int = told("the highest price, micro-lovelace per GPU-, core- or GB-second")
 
 
 class Models(Answer):
@@ -240,7 +244,7 @@ class Trade(Answer):
 
     device: str = told("what was rented, in words")
     resource: Resource = told("what is metered")
-    rate_micro: int = told("micro-lovelace per GPU- or core-second")
+    rate_micro: int = told("micro-lovelace per GPU-, core- or GB-second")
     units_milli: int = told("how much of it, in thousandths of a GPU or core")
     at_ms: int = told("when, ms since 1970, UTC")
     simulated: bool = told("no real device")

@@ -45,6 +45,7 @@ class Row(TypedDict):
     trust: int
     egress: bool
     relays: bool
+    volumes: bool
     isolation: list[str]
     cpu_milli: int
     memory_mib: int
@@ -118,6 +119,7 @@ FIELDS: Final[dict[str, Field]] = {
     "isolation": Field(lambda r: r["isolation"], want_isolation, among=True),
     "egress": Field(lambda r: "yes" if r["egress"] else "no", str),
     "relays": Field(lambda r: "yes" if r["relays"] else "no", str),
+    "volumes": Field(lambda r: "yes" if r["volumes"] else "no", str),
     "simulated": Field(lambda r: "yes" if r["simulated"] else "no", str),
 }
 
@@ -184,6 +186,7 @@ def rows_of(offer: OfferAnswer) -> list[Row]:
         "trust": offer["trust"],
         "egress": offer["egress"],
         "relays": offer.get("relay_free_ms", 0) > 0,
+        "volumes": offer.get("disk_rate_micro", 0) > 0,
         "isolation": offer["isolation"],
         "cpu_milli": cpu["milli"],
         "memory_mib": offer["memory_mib"],

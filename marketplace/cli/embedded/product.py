@@ -24,6 +24,7 @@ from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
 from adapter.runtime.docker.door import connect as connect_docker
 from adapter.runtime.docker.local_images import build_python, build_with
+from adapter.runtime.volumes.runtime import missing, remove_all
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text
@@ -329,11 +330,14 @@ class Embedded:
         return load_keys(folder, self._keystore(folder))
 
     async def sweep(self) -> int:
-        """Remove every container and network that this market's adapters left; how many there were.
+        """Remove every container, network and volume that this market's adapters left; how many
+        containers and networks there were.
 
         For throw-away markets, once everything is stopped: with the state goes all that knew of
         them.
         """
+        for folder in self.home.glob("*/runtime"):
+            await anyio.to_thread.run_sync(remove_all, folder)
         names = [keys.provider[:16] for keys in await self._adapter_keys()]
         return await anyio.to_thread.run_sync(remove_leftovers, names)
 
@@ -366,6 +370,8 @@ class Embedded:
             "cores = 0",
             'memory = "1GB"',
         ]  # nobody else works on a devnet's host
+        if not missing(self.home / "volumes-trial"):
+            lines += ["[prices]", 'disk = "0.02 lovelace"  # about 0.05 ADA per GB and month']
         lines += ["[limits]", 'relay_free = "1h"']
         if self.like_preprod:  # a block and its index take their time, as on a public network
             lines += ['fund_wait = "1m"']

@@ -34,9 +34,7 @@ class SessionAnswer(TypedDict):
 
 
 class DeviceAnswer(TypedDict):
-    """A GPU of an offer. Memory in MiB, micro-lovelace a second, thousandths of it that are
-    free.
-    """
+    """A GPU of an offer: MiB, micro-lovelace a second, thousandths of it that are free."""
 
     model: str
     vram_mib: int
@@ -72,6 +70,7 @@ class OfferAnswer(_OfferAlways, total=False):
 
     keep_most_ms: int
     relay_free_ms: int
+    disk_rate_micro: int
     expected_start: ExpectedStartAnswer | None
 
 

@@ -206,16 +206,20 @@ class Reader:
         return jobfiles.load(job)
 
     async def pinned(self, job: LoadedJob) -> LoadedJob:
-        """*job* with its image's digest;
-        :class:`~marketplace.client.jobs.images.ImageNotPinned`.
+        """*job* with its image's digest and its volumes' leases;
+        :class:`~marketplace.client.jobs.images.ImageNotPinned`,
+        :class:`~marketplace.client.jobs.volumes.VolumeUnknown`.
         """
         from marketplace.client.images.registry import MarketRegistry
+        from marketplace.client.jobs import volumes
         from marketplace.client.jobs.images import ImageNotPinned, digest_of
         from marketplace.domain.work import image_names
 
+        if volumes.wants_names(job.spec):
+            job = replace(job, spec=volumes.by_lease(job.spec, await self.jobs(state="RUNNING")))
         spec, name = job.spec, job.spec.image
-        if not spec.placement.isolation.takes_image:
-            return job  # the host's own programs run: nothing is pulled
+        if not name:
+            return job  # the host's own programs run, or nothing: nothing is pulled
         if (known := image_names.pinned(name)) is not None:
             return replace(job, spec=replace(spec, image=known))
         if not image_names.is_local(name):

@@ -48,7 +48,8 @@ def meter_to_wire(meter: Meter) -> dict[str, object]:
 
 def _reading_row(r: Reading) -> list[object]:
     head: list[object] = [r.at_ns, r.mono_ns, r.wall_ms, r.boot_id, r.device, r.workload]
-    counters = [r.evidence.energy_mj, r.evidence.cpu_ns]
+    e = r.evidence
+    counters = [e.energy_mj, e.cpu_ns, *([] if e.written_kib is None else [e.written_kib])]
     fault = None if r.fault is None else r.fault.value
     return [*head, r.started_ms, r.phase.value, list(r.xids), fault, counters]
 
@@ -81,7 +82,7 @@ def meter_from_wire(wire: Mapping[str, object]) -> Meter:
 
 def _reading_from(row: list[object]) -> Reading:
     at, mono, wall, boot, device, workload, started, phase, xids, fault, counters = row
-    energy, cpu = cast("list[int | None]", counters)
+    energy, cpu, *written = cast("list[int | None]", counters)
     return Reading(
         at_ns=cast("int", at),
         mono_ns=cast("int", mono),
@@ -93,5 +94,7 @@ def _reading_from(row: list[object]) -> Reading:
         phase=Phase(cast("str", phase)),
         xids=tuple(cast("list[int]", xids)),
         fault=None if fault is None else Cause(cast("str", fault)),
-        evidence=Evidence(energy_mj=energy, cpu_ns=cpu),
+        evidence=Evidence(
+            energy_mj=energy, cpu_ns=cpu, written_kib=written[0] if written else None
+        ),
     )

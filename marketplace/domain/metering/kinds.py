@@ -15,7 +15,7 @@ from marketplace.domain.errors import Malformed
 from marketplace.domain.metering.reading import Cause, Evidence
 from marketplace.domain.units import MICRO, WHOLE, four_digits, hourly, show_ada
 
-Resource = Literal["gpu", "core"]
+Resource = Literal["gpu", "core", "disk"]
 """A kind's name, as it is signed."""
 
 
@@ -49,6 +49,10 @@ def _processor_time(evidence: Evidence) -> int | None:
     return evidence.cpu_ns
 
 
+def _written(evidence: Evidence) -> int | None:
+    return evidence.written_kib
+
+
 GPU: Final = Kind(
     name="gpu", word="GPU", words="GPUs", devices=True, counter=_energy, fell=Cause.ENERGY_RESET,
     cap="max_gpu_rate", rates="gpu_rates",
@@ -57,7 +61,12 @@ CORE: Final = Kind(
     name="core", word="core", words="cores", devices=False, counter=_processor_time,
     fell=Cause.UNPROVEN, cap="max_core_rate", rates="core_rate",
 )  # fmt: skip
-KINDS: Final[dict[str, Kind]] = {kind.name: kind for kind in (GPU, CORE)}
+DISK: Final = Kind(
+    name="disk", word="GB", words="GB", devices=False, counter=_written, fell=Cause.UNPROVEN,
+    cap="max_disk_rate", rates="disk_rate",
+)  # fmt: skip
+"""Of 1024 MiB, as everywhere here."""
+KINDS: Final[dict[str, Kind]] = {kind.name: kind for kind in (GPU, CORE, DISK)}
 
 
 def want_resource(value: object) -> Resource:

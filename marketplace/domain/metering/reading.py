@@ -82,7 +82,8 @@ class Evidence:
 
     *energy_mj* is the driver's cumulative counter; *util_permille* is the share of the last sample
     period in which a kernel ran (None on MIG without GPM); *cpu_ns* is the cgroup's cumulative CPU;
-    *tip* is the slot and the hash of a relay's last block, as it says.
+    *tip* is the slot and the hash of a relay's last block, as it says; *written_kib* what was ever
+    written to a volume's file system, as that counts it.
     """
 
     energy_mj: int | None = None
@@ -95,6 +96,7 @@ class Evidence:
     pids: tuple[int, ...] = ()
     strangers: int = 0
     tip: tuple[int, bytes] | None = None
+    written_kib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class Reading:
             [e.energy_mj, e.util_permille, e.memory_mib, e.sm_clock_mhz, e.temperature_c],
             [e.throttled, e.cpu_ns, list(e.pids), e.strangers],
             *([] if e.tip is None else [list(e.tip)]),
+            *([] if e.written_kib is None else [e.written_kib]),
         ]
         return canonical.blake2b_256(b"\x00" + canonical.encode(row))
 

@@ -13,13 +13,14 @@ from math import comb
 from typing import Final
 
 from marketplace.domain import canonical
-from marketplace.domain.metering.kinds import CORE, GPU, Resource
+from marketplace.domain.metering.kinds import CORE, DISK, GPU, Resource
 from marketplace.domain.money.terms import Terms, TermsRefused
 from marketplace.domain.sold import model_matches
 from marketplace.domain.supply.hardware import Gpu, HostHardware
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import GpuNeed
+from marketplace.domain.work.volume import units_milli
 
 MOST_CHOICES: Final = 15_000  # eight of sixteen devices are 12,870
 
@@ -38,13 +39,19 @@ class Grant:
 
     @property
     def resource(self) -> Resource:
-        """What is billed: the devices if there are any, else the cores."""
-        return GPU.name if self.gpus else CORE.name
+        """What is billed: the devices if there are any, else the cores; of what has neither, a
+        volume, its disk.
+        """
+        if self.gpus:
+            return GPU.name
+        return CORE.name if self.cpu_milli else DISK.name
 
     @property
     def units_milli(self) -> int:
-        """Devices x share, or milli-cores: ``Terms.units_milli``."""
-        return len(self.gpus) * self.share if self.gpus else self.cpu_milli
+        """Devices x share, milli-cores, or thousandths of a GB: ``Terms.units_milli``."""
+        if self.gpus:
+            return len(self.gpus) * self.share
+        return self.cpu_milli or units_milli(self.disk_mib)
 
     @property
     def hash(self) -> bytes:

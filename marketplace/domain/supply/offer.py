@@ -22,7 +22,7 @@ from marketplace.domain.canonical import (
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.isolation import Isolation, want_isolation
 from marketplace.domain.machine import Machine
-from marketplace.domain.metering.kinds import KINDS, Resource
+from marketplace.domain.metering.kinds import DISK, KINDS, Resource
 from marketplace.domain.money.terms import MAX_FEE_BPS
 from marketplace.domain.supply.hardware import HostHardware
 from marketplace.domain.work.job import VERSION
@@ -123,7 +123,9 @@ class Offer:
     an idle channel is kept open for its consumer (0: none is, its consumer ends it); *minimum*: the
     least, of the asset's smallest unit, that a job must be able to cost on a channel of its own;
     *allowance*: the most, in lovelace, that is served on a channel before a block holds it;
-    *relay_free_ms*: how long a relay may run here unbilled for want of a tip (0: none is taken).
+    *relay_free_ms*: how long a relay may run here unbilled for want of a tip (0: none is taken);
+    *disk_rate*: per GB-second of volumes, 0 = none are rented; *volume_keep_ms*: how long one is
+    kept unpaid, in all.
     """
 
     id: str
@@ -153,11 +155,17 @@ class Offer:
     minimum: int = 0
     allowance: int = 0
     relay_free_ms: int = 0
+    disk_rate: int = 0
+    volume_keep_ms: int = 0
 
     @property
     def name(self) -> str:
         """What its provider calls itself: its label ``name``. Anybody may call himself so."""
         return self.labels.get(NAME, "")
+
+    def pause_limit(self, resource: Resource) -> int:
+        """How long a lease of *resource* may be paused for want of payment in all, milliseconds."""
+        return self.volume_keep_ms if resource == DISK.name else self.pause_limit_ms
 
     def rate(self, resource: Resource, model: str = "") -> int:
         """What a unit of *resource* costs a second, in micro-lovelace (of a device: its *model*'s);
@@ -179,6 +187,7 @@ class Offer:
             (self.minimum >= 0, "a minimum is ≥ 0"),
             (self.allowance >= 0, "an allowance is ≥ 0"),
             (self.relay_free_ms >= 0, "relay_free_ms is ≥ 0"),
+            (min(self.disk_rate, self.volume_keep_ms) >= 0, "disk_rate, volume_keep_ms are ≥ 0"),
             (self.core_rate >= 0 and all(r > 0 for r in self.gpu_rates.values()), "a rate is ≤ 0"),
         )
         for holds, why in rules:
@@ -216,6 +225,8 @@ class Offer:
             **({"minimum": self.minimum} if self.minimum else {}),
             **({"allowance": self.allowance} if self.allowance else {}),
             **({"relay_free_ms": self.relay_free_ms} if self.relay_free_ms else {}),
+            **({"disk_rate": self.disk_rate} if self.disk_rate else {}),
+            **({"volume_keep_ms": self.volume_keep_ms} if self.volume_keep_ms else {}),
         }
 
     @staticmethod
@@ -256,6 +267,8 @@ class Offer:
                 minimum=want_int(w.get("minimum", 0), "minimum"),
                 allowance=want_int(w.get("allowance", 0), "allowance"),
                 relay_free_ms=want_int(w.get("relay_free_ms", 0), "relay_free_ms"),
+                disk_rate=want_int(w.get("disk_rate", 0), "disk_rate"),
+                volume_keep_ms=want_int(w.get("volume_keep_ms", 0), "volume_keep_ms"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from marketplace.domain import canonical
 from marketplace.domain.canonical import (
@@ -28,6 +28,7 @@ from marketplace.domain.work.parts import (
     Resources,
 )
 from marketplace.domain.work.relay import RelayNeed
+from marketplace.domain.work.volume import LEAST_MIB, MOST_MOUNTS, Mount, want_apart
 from marketplace.domain.work.workload import MOST_TARGETS, NO_EGRESS, Egress, EgressMode
 
 VERSION: Final = 2
@@ -36,7 +37,8 @@ TOLD_SERVICE: Final = "TALLY_SERVICE"
 TOLD_REVISION: Final = "TALLY_REVISION"
 _TOLD: Final = frozenset({"TALLY_MEMBER", "TALLY_MEMBERS", TOLD_SERVICE, TOLD_REVISION})
 """To each member of a gang and each replica of a service, beside the job's own."""
-JobKind = Literal["job", "service"]
+JobKind = Literal["job", "service", "volume"]
+KINDS: Final[tuple[JobKind, ...]] = get_args(JobKind)
 
 
 class JobVersionUnknown(Refusal):
@@ -50,8 +52,8 @@ class JobVersionUnknown(Refusal):
 class JobSpec:
     """A job as its file says, all ranges and units resolved; *resources* in order of preference.
 
-    *image* is "" where the isolation is a process's; *version*: of the form in which it is posted,
-    hashed and sent, kept as it came.
+    *image* is "" where the isolation is a process's; *volumes* are those that it mounts; *version*:
+    of the form in which it is posted, hashed and sent, kept as it came.
     """
 
     name: str
@@ -70,11 +72,35 @@ class JobSpec:
     gang: Gang | None = None
     egress: Egress = NO_EGRESS
     relay: RelayNeed | None = None
+    volumes: tuple[Mount, ...] = ()
     version: int = VERSION
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it rents disk alone, and runs nothing."""
+        return self.kind == "volume"
 
     def check_isolation(self) -> None:
         """:class:`IsolationRefused` where image and isolation contradict each other."""
-        self.placement.isolation.check(self.image, self.command)
+        if not self.is_volume:
+            self.placement.isolation.check(self.image, self.command)
+
+    def check_volume(self) -> None:
+        """:class:`Malformed` where a volume asks for what only a workload can use."""
+        if not self.is_volume:
+            return
+        used = {
+            "image": self.image, "command": self.command, "env": self.env, "secrets": self.secrets,
+            "files": self.files, "ports": self.ports, "outputs": self.outputs, "gang": self.gang,
+            "relay": self.relay, "volumes": self.volumes,
+            "egress": self.egress.mode is not EgressMode.NONE,
+        }  # fmt: skip
+        for name, said in used.items():
+            if said:
+                raise Malformed(f"a volume runs nothing: leave {name} out")
+        sizes = [(one.cpu.least, one.memory.least, one.gpu) for one in self.resources]
+        if sizes != [(0, 0, None)] or self.resources[0].disk.least < LEAST_MIB:
+            raise Malformed(f"a volume has disk alone, {LEAST_MIB} MB or more")
 
     def check_pool_keys(self) -> None:
         """:class:`PoolKeyRefused` where a variable or an argument holds a block producer's key."""
@@ -116,6 +142,7 @@ class JobSpec:
         """
         rare: dict[str, Any] = {} if self.gang is None else {"gang": self.gang.to_wire()}
         rare |= {} if self.relay is None else {"relay": self.relay.to_wire()}
+        rare |= {"volumes": [one.to_wire() for one in self.volumes]} if self.volumes else {}
         wire = {
             "version": VERSION,
             **rare,
@@ -151,16 +178,16 @@ class JobSpec:
             job_v1.read(value) if version == 1 else value,
             "job",
             _FIELDS,
-            {"gang", "egress", "relay"},
+            {"gang", "egress", "relay", "volumes"},
         )
         kind = want_text(w["kind"], "kind", 10)
-        if kind not in ("job", "service"):
-            raise Malformed(f"kind {kind!r} is neither job nor service")
+        if kind not in KINDS:
+            raise Malformed(f"kind {kind!r} is none of {', '.join(KINDS)}")
         relay = RelayNeed.from_wire(w["relay"]) if "relay" in w else None
         ports = tuple(map(Port.from_wire, want_items(w["ports"], "ports", 16)))
         if relay is not None and all(one.port != relay.port for one in ports):
             raise Malformed(f"the relay's port {relay.port} is not among the job's ports")
-        return JobSpec(
+        read = JobSpec(
             version=version,
             name=want_text(w["name"], "name", 80),
             kind=kind,
@@ -172,6 +199,7 @@ class JobSpec:
             files=tuple(map(FileIn.from_wire, want_items(w["files"], "files", 256))),
             ports=ports,
             relay=relay,
+            volumes=_mounts(w["volumes"]) if "volumes" in w else (),
             outputs=want_texts(w["outputs"], "outputs", 64),
             placement=Placement.from_wire(w["placement"]),
             price=Price.from_wire(w["price"]),
@@ -179,6 +207,8 @@ class JobSpec:
             egress=_egress(w["egress"]) if "egress" in w else NO_EGRESS,
             policy=Policy.from_wire(w["policy"]),
         )
+        read.check_volume()
+        return read
 
 
 _FIELDS: Final = frozenset(
@@ -187,6 +217,13 @@ _FIELDS: Final = frozenset(
         "ports", "outputs", "placement", "price", "policy",
     }
 )  # fmt: skip
+
+
+def _mounts(value: object) -> tuple[Mount, ...]:
+    found = want_apart([Mount.from_wire(x) for x in want_items(value, "volumes", MOST_MOUNTS)])
+    if not found:  # two forms of one job would have two hashes
+        raise Malformed("no volumes: leave `volumes` out")
+    return found
 
 
 def _egress_to_wire(egress: Egress) -> dict[str, object]:

@@ -59,6 +59,7 @@ class EndReason(StrEnum):
     MEMBER_ENDED = "MEMBER_ENDED"  # another member of its gang ended, so all do
     SUSPENDED = "SUSPENDED"
     OFF_TIP = "OFF_TIP"  # a relay was not at the tip for longer than its provider bears
+    VOLUME_ENDED = "VOLUME_ENDED"  # one that it had mounted
 
 
 _S, _E = LeaseState, LeaseEvent

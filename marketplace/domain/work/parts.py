@@ -193,7 +193,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Price:
-    """Caps: micro-lovelace per GPU- and core-second (0 = no cap), and the job's hard *budget*.
+    """Caps: micro-lovelace per GPU-, core- and GB-second (0 = no cap), and the job's hard *budget*.
     *wait_rate*: what a second until it runs is worth to whoever posts it, micro-lovelace; None: as
     much as a second of running.
     """
@@ -202,24 +202,32 @@ class Price:
     max_core_rate: int = 0
     budget: int = 10_000_000
     wait_rate: int | None = None
+    max_disk_rate: int = 0
 
     def cap(self, resource: Resource) -> int:
         """The most that a unit of *resource* may cost a second, in micro-lovelace; 0: no cap."""
         return int(getattr(self, KINDS[resource].cap))
 
     def to_wire(self) -> dict[str, Any]:
-        """``wait_rate`` only where there is one."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """``wait_rate`` and ``max_disk_rate`` only where there is one."""
+        rare = () if self.max_disk_rate else ("max_disk_rate",)
+        every = asdict(self).items()
+        return {name: value for name, value in every if value is not None and name not in rare}
 
     @staticmethod
     def from_wire(value: object) -> Price:
         """The reverse; :class:`Malformed`."""
-        w = want_fields(value, "price", {"max_gpu_rate", "max_core_rate", "budget"}, {"wait_rate"})
+        names = {"max_gpu_rate", "max_core_rate", "budget"}
+        w = want_fields(value, "price", names, {"wait_rate", "max_disk_rate"})
         return Price(
             max_gpu_rate=want_int(w["max_gpu_rate"], "max_gpu_rate"),
             max_core_rate=want_int(w["max_core_rate"], "max_core_rate"),
             budget=want_int(w["budget"], "budget"),
             wait_rate=want_int(w["wait_rate"], "wait_rate") if "wait_rate" in w else None,
+            # Left out where there is none: two forms of one job would have two hashes.
+            max_disk_rate=want_int(w["max_disk_rate"], "max_disk_rate", 1)
+            if "max_disk_rate" in w
+            else 0,
         )
 
 

@@ -15,6 +15,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final
 
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.work.volume import Mount
 
 WORKSPACE: Final = "/workspace"
 """The one writable directory that outlives the process: files go in, outputs come out."""
@@ -105,6 +106,7 @@ class WorkloadSpec:
     """What to run.  *image* is a digest (empty for the process runtime); *gpus* are device UUIDs.
 
     *files* maps a path under /workspace to its bytes; *outputs* are paths or globs under it.
+    *volumes* are those that it mounts, by lease.
     *secrets* are environment values already opened by the adapter: never logged or stored, and
     kept out of ``repr``.  *labels* always hold ``lease``.  *root_allowed* comes from the offer.
     """
@@ -123,6 +125,7 @@ class WorkloadSpec:
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     outputs: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
+    volumes: tuple[Mount, ...] = ()
     user: str = DEFAULT_USER
     root_allowed: bool = False
     egress: Egress = NO_EGRESS

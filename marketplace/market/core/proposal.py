@@ -121,7 +121,7 @@ def terms_of(
         units_milli=grant.units_milli,
         tick_ms=offer.tick_ms,
         grace_ms=offer.grace_ms,
-        pause_limit_ms=offer.pause_limit_ms,
+        pause_limit_ms=offer.pause_limit(grant.resource),
         close_period_ms=offer.close_period_ms,
         fee_bps=offer.fee_bps,
         ceiling=ceiling,
@@ -165,7 +165,7 @@ def lease_of(job: Job, match: Match, terms: Terms, reused: bool, now: int) -> Le
 
 
 def device_words(offer: Offer, gpus: tuple[str, ...]) -> str:
-    """``2 x NVIDIA H100`` or the processor's model: what a person reads."""
+    """``2 x NVIDIA H100``, or the processor's model: what a person reads."""
     models = sorted(g.model for g in offer.host.gpus if g.uuid in gpus)
     if not models:
         return offer.host.cpu.model

@@ -43,7 +43,7 @@ from marketplace.market.core.waiting import NO_MATCH
 from marketplace.market.jobs.fees import fees_told, routed_told
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_job, change_lease
-from marketplace.market.placement import expected, reconciler
+from marketplace.market.placement import expected, reconciler, volumes
 from marketplace.market.placement.matching import match
 from marketplace.market.state.match import Match, explained
 from marketplace.matching import NoMatch
@@ -74,14 +74,17 @@ def check_shape(spec: JobSpec) -> None:
     if not spec.resources:
         raise Malformed("a job needs at least one resource block")
     spec.check_isolation()
+    spec.check_volume()
     spec.check_pool_keys()
+    if spec.gang is not None and spec.volumes:
+        raise NotOffered("a volume is mounted by one job at a time", field="volumes")
     if spec.price.budget <= 0:
         raise OverBudget("the job's budget is zero")
     for block in spec.resources:
         need = block.gpu
         if need is not None and need.count.least > 1 and need.share != 1000:
             raise NotOffered("several devices are whole devices: share must be 1000", field="share")
-        if need is None and block.cpu.least <= 0:
+        if need is None and block.cpu.least <= 0 and not spec.is_volume:
             raise Malformed("a resource block without devices needs cores")
 
 
@@ -278,6 +281,10 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
 async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """The price, the ceiling and the alternatives; nothing is reserved. NothingMatches."""
     check_spec(spec)
+    place = await volumes.held(market, account, spec)
+    if place.why:
+        raise NothingMatches(place.why, explain=volumes.nowhere(place.why))
+    spec = place.bound(spec)
     await expected.bring(market, spec.image)
     found = market.directory.quote(spec, account, frozenset(), market.now)
     if isinstance(found, NoMatch):

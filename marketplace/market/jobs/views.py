@@ -267,6 +267,8 @@ def _offer(record: OfferRecord, repute: Repute, free: dict[str, int]) -> dict[st
         "isolation": [one.value for one in offer.isolation],
         "trust": offer.trust,
         "core_rate_micro": offer.core_rate,
+        "disk_rate_micro": offer.disk_rate,
+        "volume_keep_ms": offer.volume_keep_ms,
         "gpu_rates_micro": dict(offer.gpu_rates),
         "fee_bps": offer.fee_bps,
         "tick_ms": offer.tick_ms,

@@ -5,8 +5,9 @@ What was planned is given back if it does not come to a commit. Two looks at one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from marketplace.domain.errors import Conflict
 from marketplace.domain.money.channel_stage import USABLE
@@ -22,8 +23,8 @@ from marketplace.market.core.proposal import terms_of
 from marketplace.market.core.standing import address_limited, quote_ttl_ms
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.lifecycle.routes import drop
-from marketplace.market.placement import expected, routes, starts
-from marketplace.market.state.match import Match, Spent, explained
+from marketplace.market.placement import expected, routes, starts, volumes
+from marketplace.market.state.match import NOTHING, Match, Spent, explained
 from marketplace.matching import NoMatch
 
 
@@ -35,6 +36,13 @@ async def match(
 
     NothingMatches for a *new* job that does not wait; OverBudget, Conflict.
     """
+    place = await volumes.held(market, job.account, spec)
+    why = place.why
+    if place.channel and place.channel.hex() not in job.channels:
+        why = "a volume is mounted by the purse that pays for it, and by no other"
+    if why:
+        return await _without(market, job, why, volumes.nowhere(why), NOTHING, change, new)
+    spec = place.bound(spec)
     await expected.bring(market, spec.image)
     lease_id, spent = market.ids.new("lease"), await spent_by(market, job)
     found = await _place(market, job, spec, lease_id, spent)
@@ -46,8 +54,19 @@ async def match(
             found = await _place(market, job, spec, lease_id, spent)
     if not isinstance(found, NoMatch):
         return await propose(market, job, known, found, lease_id, change, new=new)
-    asked = Unmatched(str(found), explained(found), posting=new, spent=spent)
-    out = decide(job, None, asked, market.now)
+    return await _without(market, job, str(found), explained(found), spent, change, new)
+
+
+async def _without(
+    market: Market,
+    job: Job,
+    why: str,
+    explain: Mapping[str, Any],
+    spent: Spent,
+    change: Change,
+    new: bool,
+) -> Job:
+    out = decide(job, None, Unmatched(why, explain, posting=new, spent=spent), market.now)
     await commit(market, [Step(None if new else job, None, out)], change)
     return out.job
 
@@ -61,6 +80,13 @@ async def _place(
     if isinstance(found, NoMatch) and doubtful:  # better than none at all
         found = place(spec, job.account, avoid, market.now, lease_id, spent)
     return found
+
+
+class VolumeApart(Conflict):
+    """The channel of a job's volumes is being ended, or its provider has other terms since."""
+
+    code = "VOLUME_APART"
+    remedy = "end the volume and make another, or take the files out by what still mounts it"
 
 
 class BelowMinimum(Conflict):
@@ -86,7 +112,7 @@ async def propose(
     try:
         channel = await _reusable(market, job, found.offer)
         asked = matched(market, known, found, lease_id, channel)
-        if job.hop and not channel:
+        if job.hop and not channel and not job.parsed.is_volume:
             until = routes.expires_ms(market, job, asked.expires_ms - market.now)
             made = await routes.make(market, job, found, lease_id, until)
             if made is not None:
@@ -140,9 +166,14 @@ async def spent_by(market: Market, job: Job, *, routed: bool = True) -> Spent:
 
 async def _reusable(market: Market, job: Job, offer: Offer) -> bytes:
     """An open channel of this consumer to the *offer*'s provider, with the same facts; or none."""
+    kept = (await volumes.held(market, job.account, job.parsed)).channel
     for channel in await _usable(market, job):
+        if kept and channel.session_vk != kept:
+            continue  # volumes are opened by their own channel's key
         if channel.provider == offer.provider and _fits(channel, job, offer):
             return channel.session_vk
+    if kept:
+        raise VolumeApart(f"the channel that pays for the volumes of {job.id} takes no more jobs")
     return b""
 
 

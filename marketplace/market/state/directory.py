@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from marketplace.domain.metering.kinds import DISK
 from marketplace.domain.money.terms import close_period_floor
 from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.offer import Offer, OfferState
@@ -340,6 +341,7 @@ class Directory:
             disk_mib=grant.disk_mib,
             gpu_count=len(slots),
             gpu_milli=grant.share if slots else WHOLE,
+            rents_disk=grant.resource == DISK.name,
             owner=held.account,
         )
         # ValueError: the host shrank under a running lease. Its adapter ends what no longer fits;

@@ -35,6 +35,7 @@ MOST_GPUS: Final = 64
 MOST_MEANT: Final = 1_000
 _CORES: Final = "rents=cores"
 _RELAYS: Final = "takes=relays"
+_DISK: Final = "rents=disk"
 _NOWHERE: Final = "\0none"
 
 
@@ -93,7 +94,8 @@ class Listings:
                     if not asked or any(model_matches(a, g.model) for a in asked)
                 ]
             else:
-                rates = [one.offer.core_rate] if one.offer.core_rate else []
+                plain = one.offer.rate(lease.grant.resource)
+                rates = [plain] if plain else []
             if rates and offer_id != lease.offer:
                 priced.append((min(rates), offer_id))
         return heapq.nsmallest(most, priced)
@@ -139,7 +141,7 @@ class Listings:
         labels = {f"{k}={v}" for k, v in place.labels.items()}
         gpu = need if need is not None and need.count.most > 0 else None
         if gpu is None:
-            labels.add(_CORES)
+            labels.add(_DISK if spec.is_volume else _CORES)
         if spec.relay is not None:
             labels.add(_RELAYS)
         return Request(
@@ -154,11 +156,13 @@ class Listings:
             vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
             regions=frozenset(place.regions),
             labels=frozenset(labels),
-            isolation=_accepted(place.isolation),
+            isolation=frozenset() if spec.is_volume else _accepted(place.isolation),
             trust=place.min_trust,
             egress=spec.egress.mode is not EgressMode.NONE,
             max_gpu_rate=price.max_gpu_rate or None if gpu else None,
-            max_core_rate=None if gpu else price.max_core_rate or None,
+            max_core_rate=None if gpu or spec.is_volume else price.max_core_rate or None,
+            max_disk_rate=(price.max_disk_rate or None) if spec.is_volume else None,
+            rents_disk=spec.is_volume,
             owner=account,
             priority=spec.policy.priority,
             duration_ms=spec.policy.max_duration_ms,
@@ -215,6 +219,8 @@ def as_host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         labels.add(_CORES)
     if offer.relay_free_ms > 0:
         labels.add(_RELAYS)
+    if offer.disk_rate > 0:
+        labels.add(_DISK)
     return Host(
         id=offer.id,
         cpu_milli=host.cpu.milli,
@@ -222,6 +228,7 @@ def as_host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         disk_mib=host.disk_mib,
         gpus=tuple(Gpu(g.model, g.vram_mib, offer.gpu_rates[g.model], g.share) for g in slots),
         core_rate=offer.core_rate,
+        disk_rate=offer.disk_rate,
         region=offer.region or host.region,
         labels=frozenset(labels),
         isolation=frozenset(offer.isolation),

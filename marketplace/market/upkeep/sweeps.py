@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from marketplace.domain.errors import Conflict, IllegalTransition, NotFound
+from marketplace.domain.metering.kinds import DISK
+from marketplace.domain.money.terms import Terms
 from marketplace.domain.supply.offer import OFFER, OfferEvent, OfferState
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.accounts import standing, webhooks
@@ -85,12 +87,16 @@ async def providers(market: Market) -> None:
             await _quietly(market, Change(sets=[gone], topics=[f"offer:{offer.id}"]))
     since = now - market.settings.resume_window_ms
     for offer in await market.store.find(OfferRecord, away_ms__gt=0, away_ms__le=since, limit=1000):
-        await lose(market, offer.provider)
+        await lose(market, offer.provider, now - offer.away_ms)
 
 
-async def lose(market: Market, provider: str) -> None:
-    """End every lease of a provider that is gone."""
+async def lose(market: Market, provider: str, away_ms: int) -> None:
+    """End every lease of a provider that is gone; its volumes once it is gone for as long as it
+    keeps one unpaid.
+    """
     for lease in await market.store.find(Lease, provider=provider, state=HOLDING):
+        if lease.resource == DISK.name and away_ms < Terms.decode(lease.terms).pause_limit_ms:
+            continue
         await change_lease(market, lease.id, ProviderLost(await market.owed_by(lease.id)))
 
 

@@ -95,7 +95,7 @@ def _several(
     left = np.maximum(idle.sum(1) - request.gpu_count, 0)
     if fits is None:
         best = now.sum(1)
-        rates = fleet.core_rate[rows]
+        rates = fleet.unit_rates(request)[rows]
     else:
         now[idle] = 0.0
         best = now.sum(1) + usable.one[line, usable.level_of[WHOLE]] * WHOLE * left

@@ -40,7 +40,7 @@ def score_row(
     else:
         best, slot = _several(usable, host, request.gpu_count, one, many), 0
         if fleet.priced:
-            rate = _dearness(fleet, row, request.gpu_count, fits)
+            rate = _dearness(fleet, row, request, fits)
             best -= price_weight * float(np.log2(1.0 + rate))
     best -= stranded(usable, cpu, host.total - request.gpu_demand, host.devices)
     return host.value - best, slot
@@ -89,9 +89,11 @@ def _several(usable: Usable, host: Line, count: int, one: list[float], many: lis
     return best + many[min(left, usable.most)] * left
 
 
-def _dearness(fleet: Fleet, row: int, count: int, fits: list[bool]) -> int:
-    """Rate of the *count* cheapest devices that fit, or of a core."""
-    if not count:
-        return int(fleet.core_rate[row])
+def _dearness(fleet: Fleet, row: int, request: Request, fits: list[bool]) -> int:
+    """Rate of the *gpu_count* cheapest devices that fit, or of a core or a GB."""
+    if not request.gpu_count:
+        return int(fleet.unit_rates(request)[row])
     rates: list[int] = fleet.gpu_rate[row].tolist()
-    return sum(sorted(rate for rate, fit in zip(rates, fits, strict=True) if fit)[:count])
+    return sum(
+        sorted(rate for rate, fit in zip(rates, fits, strict=True) if fit)[: request.gpu_count]
+    )

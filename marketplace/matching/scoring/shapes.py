@@ -79,6 +79,8 @@ def shape_key(request: Request) -> tuple[Any, ...]:
         request.egress,
         request.max_gpu_rate,
         request.max_core_rate,
+        request.max_disk_rate,
+        request.rents_disk,
         request.avoid,
         bool(request.owner) and request.gpu_count == 1 and request.gpu_milli < WHOLE,
     )

@@ -13,6 +13,7 @@ from adapter import equipment, main
 from adapter.config import Config, ConfigRefused, check
 from adapter.core.state import State
 from adapter.core.workload import RuntimeFault
+from adapter.host.keys import Keys
 from adapter.journal.journal import Journal
 from adapter.main import OtherNetwork
 from adapter.money.deferred_chain import DeferredChain
@@ -115,10 +116,11 @@ async def test_without_leases_the_chain_says_which_network_it_is(
 def test_a_docker_that_is_away_is_waited_for_and_nothing_else_runs_instead(tmp_path: Path) -> None:
     away = Config(state=tmp_path, docker_host=f"unix://{tmp_path}/no.sock")
     registry = MarketImages("http://127.0.0.1:1", seed("adapter"), lambda: 0)
+    keys = Keys(seed("adapter"), seed("end"), seed("fee"))
     for runtime in ("docker", "both"):
         with pytest.raises(RuntimeFault):
-            equipment.runtimes(replace(away, runtime=runtime), "adapter", registry)
-    found = equipment.runtimes(replace(away, runtime="process"), "adapter", registry)
+            equipment.runtimes(replace(away, runtime=runtime), keys, registry)
+    found = equipment.runtimes(replace(away, runtime="process"), keys, registry)
     assert set(found) == {"process"}
     with pytest.raises(ConfigRefused, match="runtime is docker"):
         check(replace(away, runtime="auto"))

@@ -18,14 +18,14 @@ def test_what_is_made_now_is_written_by_names() -> None:
         wire = job.to_wire()
         assert wire["version"] == VERSION
         assert all(isinstance(one, dict) for one in wire["resources"])
-        rare = {"wait_rate"} if job.price.wait_rate is not None else set[str]()
+        rare = {"wait_rate", "max_disk_rate"} if job.price.max_disk_rate else set[str]()
         assert set(wire["price"]) == {"max_gpu_rate", "max_core_rate", "budget"} | rare
 
 
 def test_a_job_of_the_version_before_is_the_same_job_with_the_hash_that_it_had() -> None:
     for job in jobs().values():
-        price = replace(job.price, wait_rate=None)
-        now, before = versions(replace(job, price=price, relay=None)).values()
+        price = replace(job.price, wait_rate=None, max_disk_rate=0)
+        now, before = versions(replace(job, price=price, relay=None, volumes=())).values()
         read = JobSpec.from_wire(json.loads(json.dumps(before.to_wire())))
         assert read == before and read.hash == before.hash != now.hash
         assert "version" not in before.to_wire()
@@ -76,7 +76,16 @@ def test_a_field_that_is_missing_is_named() -> None:
         for name in places(jobs()["all"].to_wire())[at][0]:
             wire = json.loads(json.dumps(jobs()["all"].to_wire()))
             places(wire)[at][0].pop(name)
-            if name in ("gang", "egress", "relay", "gpu", "most", "wait_rate"):
+            if name in (
+                "gang",
+                "egress",
+                "relay",
+                "gpu",
+                "most",
+                "wait_rate",
+                "volumes",
+                "max_disk_rate",
+            ):
                 JobSpec.from_wire(wire)
                 continue
             if name == "version":  # then it is read as one of before there were any

@@ -26,6 +26,7 @@ from marketplace.domain.work.jobfile import (
 )
 from marketplace.domain.work.parts import UNLIMITED, Gang, GpuNeed, Port, Range, Resources
 from marketplace.domain.work.relay import RelayNeed
+from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.workload import Egress, EgressMode
 
 FULL = """\
@@ -402,3 +403,81 @@ def test_fuzz_a_few() -> None:
 @pytest.mark.prove
 def test_fuzz_many() -> None:
     assert 0 < fuzz(range(300, 6_000)) < 5_700
+
+
+VOLUME = """
+version: 1
+name: chain
+kind: volume
+resources: {disk: 20GB}
+price: {budget: 5 ADA, max_per_gb_second: 0.02 lovelace}
+policy: {max_duration: 30d}
+"""
+
+
+def test_a_volume_is_disk_alone() -> None:
+    spec = jobfiles.loads(VOLUME).spec()
+    assert spec.is_volume and (spec.image, spec.command) == ("", ())
+    assert spec.resources == (Resources(Range(0), Range(0), Range(20_480, 20_480)),)
+    assert spec.price.max_disk_rate == 20_000
+    again = JobSpec.from_wire(json.loads(json.dumps(spec.to_wire())))
+    assert again == spec and again.hash == spec.hash
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["image: a", "command: [a]", "env: {A: b}", "secrets: [A]", "ports: [80]", "egress: open",
+     "outputs: [/workspace/a]", "gang: {members: 2}", "relay: {network: preprod}",
+     "any_of: [{disk: 1GB}]", "volumes: [{volume: a, path: /a}]",
+     "files: [{src: a, dst: /workspace/a}]"],
+)  # fmt: skip
+def test_a_volume_that_would_run_something_is_refused_with_its_line(more: str) -> None:
+    with pytest.raises(JobFileRefused) as refused:
+        jobfiles.loads(f"{VOLUME}{more}\n")
+    assert str(refused.value.fields["path"]).startswith(more.partition(":")[0])
+
+
+@pytest.mark.parametrize("disk", ["{}", "{disk: 63MB}", "{disk: 1GB, cpu: 1}", "3", "{gpu: 1}"])
+def test_a_volume_says_how_large_it_is_and_nothing_else(disk: str) -> None:
+    with pytest.raises(JobFileRefused):
+        jobfiles.loads(VOLUME.replace("{disk: 20GB}", disk))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("image", "sha256:" + "ab" * 32), ("command", ["a"]), ("outputs", ["/workspace/a"]),
+     ("secrets", ["A"]), ("env", {"A": "b"}), ("egress", "open"), ("resources", []),
+     ("kind", "disk"), ("volumes", [{"volume": "lease_2", "path": "/a", "read_only": False}])],
+)  # fmt: skip
+def test_no_other_volume_is_taken_from_a_message(name: str, value: object) -> None:
+    wire = jobfiles.loads(VOLUME).spec().to_wire()
+    with pytest.raises(Malformed):
+        JobSpec.from_wire({**wire, name: value})
+    sizes = {"cpu": {"least": 1}, "memory": {"least": 0}, "disk": {"least": 2048}}
+    with pytest.raises(Malformed):
+        JobSpec.from_wire({**wire, "resources": [sizes]})
+
+
+def test_a_job_mounts_volumes() -> None:
+    spec = jobfiles.loads(
+        f"{FULL}volumes: [{{volume: chain, path: /data}}, "
+        "{volume: lease_9, path: /var/cache, read_only: true}]\n"
+    ).spec()
+    assert spec.volumes == (Mount("chain", "/data"), Mount("lease_9", "/var/cache", True))
+    again = JobSpec.from_wire(json.loads(json.dumps(spec.to_wire())))
+    assert again == spec and again.hash == spec.hash != jobfiles.loads(FULL).spec().hash
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["data", "{}", "[{volume: a}]", "[{path: /a}]", "[{volume: a, path: a}]",
+     "[{volume: a, path: /}]", "[{volume: a, path: /workspace/a}]", "[{volume: a, path: /proc}]",
+     "[{volume: a, path: /a/../dev}]", "[{volume: a, path: /a}, {volume: a, path: /b}]",
+     "[{volume: a, path: /a}, {volume: b, path: /a/b}]", "[{volume: a, path: /a, mode: 1}]",
+     "[{volume: a/b, path: /a}]", str([{"volume": f"v{n}", "path": f"/{n}"} for n in range(9)])],
+)  # fmt: skip
+def test_volumes_that_mean_nothing_are_refused_with_their_line(written: str) -> None:
+    with pytest.raises(JobFileRefused) as refused:
+        jobfiles.loads(f"{FULL}volumes: {written}\n")
+    assert str(refused.value.fields["path"]).startswith("volumes")
+    assert refused.value.fields["line"] == FULL.count("\n") + 1

@@ -26,6 +26,7 @@ from marketplace.domain.work.parts import (
     Resources,
 )
 from marketplace.domain.work.relay import RelayNeed
+from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.workload import Egress, EgressMode
 from marketplace.jobtext import text
 
@@ -121,6 +122,15 @@ def test_files_a_gang_and_a_plain_process_are_written_too() -> None:
         replace(spec, files=(), gang=Gang(3, spread=True)),
         replace(spec, files=(), ports=(Port(3001),), relay=RelayNeed("preview", 3001, 90_000)),
         replace(spec, files=(), image="", placement=Placement(isolation=Isolation.PROCESS)),
+        replace(spec, files=(), volumes=(Mount("chain", "/data", True), Mount("lease_1", "/b"))),
+        JobSpec(
+            "x",
+            "",
+            (),
+            (Resources(Range(0), Range(0), Range(2048)),),
+            kind="volume",
+            price=Price(max_disk_rate=20_000),
+        ),
     ):
         assert jobfiles.loads(json.dumps(write(other))).spec() == other
 

@@ -33,9 +33,9 @@ def test_a_cap_is_its_kinds_alone(resource: Resource) -> None:
     }
 
 
-@pytest.mark.parametrize("value", ["GPU", "disk", "", None, 1, ["gpu"], b"gpu"])
+@pytest.mark.parametrize("value", ["GPU", "Disk", "", None, 1, ["gpu"], b"gpu"])
 def test_what_names_no_kind_is_refused(value: object) -> None:
-    with pytest.raises(Malformed, match="resource is gpu or core"):
+    with pytest.raises(Malformed, match="resource is gpu or core or disk"):
         want_resource(value)
 
 
@@ -44,6 +44,7 @@ def test_what_names_no_kind_is_refused(value: object) -> None:
     [
         (1000, "gpu", "1 GPU"), (2000, "gpu", "2 GPUs"), (500, "gpu", "0.5 GPU"),
         (1500, "core", "1.5 cores"), (1000, "core", "1 core"), (125, "core", "0.125 core"),
+        (20_000, "disk", "20 GB"), (63, "disk", "0.063 GB"),
     ],
 )  # fmt: skip
 def test_units_are_said_in_words(units: int, resource: str, text: str) -> None:

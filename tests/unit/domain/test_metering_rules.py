@@ -266,3 +266,22 @@ def test_a_leases_usage_sums_its_devices() -> None:
     assert total.lost_ms == ((Cause.NVML_GONE, 2000),)
     assert total.util_permille == 500
     assert total.root == usage([second, first]).root
+
+
+def test_a_volume_is_there_while_nobody_looks_if_its_file_system_is_the_one_that_was() -> None:
+    """What was ever written to it only grows: a smaller count is another file system's."""
+
+    def seen(at: float, written: int | None) -> Reading:
+        return reading(at, evidence=Evidence(written_kib=written))
+
+    def held(*readings: Reading) -> Meter:
+        meter = Meter("disk", reading(0).device, 2000)
+        for one in readings:
+            meter = integrate(meter, one)
+        return meter
+
+    kept = held(seen(1, 10), seen(100, 10), seen(101, 50))
+    assert (kept.delivered_ms, kept.unit_ms, kept.lost_ms()) == (100_000, 200_000, {})
+    other = held(seen(1, 10), seen(100, 9), seen(101, 9))
+    assert (other.delivered_ms, other.lost_ms()) == (1000, {Cause.UNPROVEN: 99_000})
+    assert held(seen(1, 10), seen(100, None)).lost_ms() == {Cause.UNPROVEN: 99_000}

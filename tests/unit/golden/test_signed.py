@@ -49,10 +49,11 @@ def jobs() -> dict[str, JobSpec]:
 
 def versions(job: JobSpec) -> dict[str, JobSpec]:
     """*job* in each form that a job ever had, by what is added to its name; the first had no place
-    for what a wait is worth, nor for a relay.
+    for what a wait is worth, a relay, volumes and what they may cost.
     """
-    price = replace(job.price, wait_rate=None)
-    return {"": job, ", version 1": replace(job, version=1, price=price, relay=None)}
+    price = replace(job.price, wait_rate=None, max_disk_rate=0)
+    before = replace(job, version=1, price=price, relay=None, volumes=())
+    return {"": job, ", version 1": before}
 
 
 def test_terms_receipts_and_offers_keep_their_bytes() -> None:

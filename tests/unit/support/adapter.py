@@ -91,8 +91,8 @@ def terms_for(
 ) -> Terms:
     """Terms as the market would propose them."""
     gpu = job.resources[0].gpu is not None
-    units = 1000 if gpu else job.resources[0].cpu.least
-    rate = RATE if gpu else supply.core_rate or 10_000_000
+    held = of_block(job, 0, (GPU,) if gpu else ())
+    units, rate = held.units_milli, supply.rate(held.resource, "NVIDIA H100") or RATE
     duration = job.policy.max_duration_ms
     base = Terms(
         magic=supply.magic,
@@ -105,21 +105,29 @@ def terms_for(
         payout=supply.payout,
         session_vk=session.verify_key,
         consumer_vkh=b"\x14" * 28,
-        resource="gpu" if gpu else "core",
+        resource=held.resource,
         rate_micro=rate,
         units_milli=units,
         tick_ms=supply.tick_ms,
         grace_ms=supply.grace_ms,
-        pause_limit_ms=supply.pause_limit_ms,
+        pause_limit_ms=supply.pause_limit(held.resource),
         close_period_ms=supply.close_period_ms,
         fee_bps=supply.fee_bps,
         ceiling=owed(unit_ms(duration, units), rate),
         max_duration_ms=duration,
         asset="",
         work=job.hash,
-        devices=of_block(job, 0, (GPU,) if gpu else ()).hash,
+        devices=held.hash,
         expires_at_ms=WALL + 60_000,
     )
+    return replace(base, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def volume_job(disk_mib: int = 2048, **changes: object) -> JobSpec:
+    """A volume."""
+    need = Resources(cpu=Range(0), memory=Range(0), disk=Range(disk_mib))
+    policy = Policy(max_duration_ms=7 * 86_400_000)
+    base = JobSpec("chain", "", (), (need,), kind="volume", policy=policy)
     return replace(base, **changes)  # pyright: ignore[reportArgumentType]
 
 
@@ -227,7 +235,10 @@ class Bench:
             started_ms=held.handle.started_ms,
             phase=phase or running,
             evidence=Evidence(
-                energy_mj=self.boot_ms, cpu_ns=self.boot_ms * 1_000_000, util_permille=900
+                energy_mj=self.boot_ms,
+                cpu_ns=self.boot_ms * 1_000_000,
+                util_permille=900,
+                written_kib=self.boot_ms if held.job.is_volume else None,
             ),
         )
 

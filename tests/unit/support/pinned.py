@@ -17,6 +17,7 @@ from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware, Sharing
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Range
+from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.workload import Egress, EgressMode
 from tests.unit.support.golden import filled
 
@@ -32,6 +33,7 @@ JOB: Final = filled(
         "share": 500, "auth": "public", "min_trust": 60, "retry_max": 3, "idle_gpu_below": 7,
         "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
         "kind": "service", "isolation": Isolation.VM, "network": "preprod", "lag_ms": 61_000,
+        "volumes": (Mount("lease_1", "/data"), Mount("lease_2", "/cache", True)),
     },
     version=2,
 )  # fmt: skip

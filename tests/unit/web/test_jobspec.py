@@ -20,7 +20,8 @@ def test_the_page_reads_both_forms_of_a_job() -> None:
         now, before = versions(job).values()
         wire = now.to_wire()
         named = {**wire, "price": {**before.price.to_wire()}}
-        named.pop("relay", None)  # the form of before has no place for one
+        for later in ("relay", "volumes"):  # the form of before has no place for them
+            named.pop(later, None)
         assert page(READ, [wire, before.to_wire()]) == [
             [wire, now.hash.hex()],
             [named, before.hash.hex()],

@@ -60,6 +60,21 @@ def test_terms_beyond_any_budget_are_refused_in_words() -> None:
     ]
 
 
+def test_neither_a_volume_nor_cores_are_billed_as_the_other() -> None:
+    """As in Python: tests/unit/client/test_quotes.py."""
+    volume = """resources: [{ cpu: { least: 0 }, disk: { least: 2000 } }], kind: "volume" };"""
+    cores = QUOTE[QUOTE.index("  resources:") : QUOTE.index("};") + 2]
+    kinds_of = [terms(resource=kind, units_milli=1000, ceiling=10**6) for kind in ("disk", "core")]
+    asked = [
+        one.encode().hex()
+        for one in [*kinds_of, terms(resource="disk", units_milli=1955, ceiling=10**6)]
+    ]
+    refused = "it bills more devices, share or cores than were asked for"
+    assert page(QUOTE.replace(cores, volume), asked) == [None, refused, refused]
+    plain = QUOTE.replace(cores, """resources: [{ cpu: { least: 1000 } }] };""")
+    assert page(plain, asked) == [refused, None, refused]
+
+
 DECIDE = f"""
 const payer = await import("{ASSETS}/money/payer.js");
 const [terms, adapter, session, body, signature] = given.map(hex);

@@ -28,7 +28,7 @@
  * (marketplace/domain/work/job.py).
  * @typedef {Common & {version: 2, resources: Resources[], files: FileIn[],
  *   ports: {port: number, auth: string}[], gang?: {members: number},
- *   price: {max_gpu_rate: number, max_core_rate: number, budget: number, wait_rate?: number}}} JobSpec
+ *   price: {max_gpu_rate: number, max_core_rate: number, budget: number, wait_rate?: number, max_disk_rate?: number}}} JobSpec
  */
 
 /** @typedef {[least: number, most: number]} Places */

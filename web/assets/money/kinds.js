@@ -7,6 +7,7 @@
 export const KINDS = {
   gpu: { word: "GPU", words: "GPUs", devices: true, cap: /** @type {const} */ ("max_gpu_rate") },
   core: { word: "core", words: "cores", devices: false, cap: /** @type {const} */ ("max_core_rate") },
+  disk: { word: "GB", words: "GB", devices: false, cap: /** @type {const} */ ("max_disk_rate") },
 };
 
 /** @type {(value: unknown) => value is Resource} */

@@ -358,7 +358,9 @@ export function quoteFault(terms, wanted, nowMs) {
 
 /** @type {(terms: Terms, spec: JobSpec) => boolean} */
 function unitsFit(terms, spec) {
-  return spec.resources.some(({ cpu, gpu }) => {
+  return spec.resources.some(({ cpu, disk, gpu }) => {
+    if ((spec.kind === "volume") !== (terms.resource === "disk")) return false; // neither is billed as the other
+    if (terms.resource === "disk") return terms.units_milli <= Math.ceil(disk.least * 1000 / 1024);
     if (!KINDS[terms.resource].devices) return !gpu && terms.units_milli <= Math.max(cpu.least, 10);
     if (!gpu) return false;
     const { least, most = Infinity } = gpu.count;

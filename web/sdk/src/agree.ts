@@ -15,7 +15,7 @@ export interface Offered {
   job: string;
   lease: string;
   provider: string;
-  resource: "gpu" | "core";
+  resource: "gpu" | "core" | "disk";
   /** Thousandths of a device or core. */
   unitsMilli: bigint;
   /** Micro-lovelace for a unit-second. */

@@ -14,12 +14,13 @@ from marketplace.client.jobs.core.refused import QuoteRefused as QuoteRefused
 from marketplace.client.jobs.core.routes import OwnHop, QuotedRoute, check_quoted, read_route
 from marketplace.domain.canonical import want_int, want_text
 from marketplace.domain.errors import Malformed
-from marketplace.domain.metering.kinds import KINDS
+from marketplace.domain.metering.kinds import DISK, KINDS
 from marketplace.domain.money.chain_fees import JobFees, RouteFees
 from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import ADA, MAX_FEE_BPS, SignedTerms, Terms, close_period_floor
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.volume import units_milli as disk_units
 
 MAX_CLOSE_PERIOD_MS = 7 * 86_400_000
 
@@ -191,6 +192,10 @@ def _units_fit(terms: Terms, spec: JobSpec) -> bool:
             count, rest = divmod(terms.units_milli, gpu.share)
             if rest == 0 and gpu.count.least <= count <= gpu.count.most:
                 return True
+        elif spec.is_volume is not (terms.resource == DISK.name):
+            continue  # neither is billed as the other
+        elif spec.is_volume and terms.units_milli <= disk_units(block.disk.least):
+            return True
         elif gpu is None and terms.units_milli <= max(block.cpu.least, WHOLE // 100):
             return True
     return False

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final, cast
 
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.sold import nominal_least
-from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job import KINDS, JobKind, JobSpec
 from marketplace.domain.work.jobfile import values
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
@@ -34,6 +34,7 @@ from marketplace.domain.work.jobfile.values import (
     matching,
     whole,
 )
+from marketplace.domain.work.jobfile.volumes import mounts, volume_of
 from marketplace.domain.work.lease import EndReason
 from marketplace.domain.work.parts import (
     MOST_MEMBERS,
@@ -57,7 +58,7 @@ from marketplace.domain.work.workload import (
 
 TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
-    "ports", "egress", "outputs", "placement", "price", "policy", "gang", "relay",
+    "ports", "egress", "outputs", "placement", "price", "policy", "gang", "relay", "volumes",
 )  # fmt: skip
 RETRY_ON: Final = (
     EndReason.PROVIDER_LOST,
@@ -112,9 +113,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         notes.refuse(name)
     top = Section.read(notes, root, "", TOP)
     top.need("version", whole(1, 1), 1, "write: version: 1")
-    kind: Literal["job", "service"] = (
-        "service" if top.take("kind", choice("job", "service"), "job") == "service" else "job"
-    )
+    kind = cast(JobKind, top.take("kind", choice(*KINDS), "job"))
     placement, asked = _placement(top), top.take("relay", relay, None)
     draft = partial(
         JobSpec,
@@ -122,11 +121,12 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         kind=kind,
         image=top.take("image", _image, ""),
         command=top.take("command", _command, ()),
-        resources=_blocks(top),
+        resources=volume_of(top) if kind == "volume" else _blocks(top),
         env=_env(top),
         secrets=_secrets(top),
         ports=ports(top, asked),
         relay=asked,
+        volumes=top.take("volumes", mounts, ()),
         outputs=top.take("outputs", many(_inside, 64), ()),
         placement=placement,
         price=_price(top),
@@ -134,7 +134,8 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         gang=top.take("gang", _gang, None),
         egress=top.take("egress", _egress, NO_EGRESS),
     )
-    _isolation_rules(top, placement.isolation)
+    if kind != "volume":
+        _isolation_rules(top, placement.isolation)
     _gang_rules(top)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
@@ -295,11 +296,15 @@ def _placement(top: Section) -> Placement:
 
 
 def _price(top: Section) -> Price:
-    known = ("max_per_gpu_second", "max_per_core_second", "budget", "wait_per_second")
+    known = (
+        "max_per_gpu_second", "max_per_core_second", "max_per_gb_second", "budget",
+        "wait_per_second",
+    )  # fmt: skip
     s = Section.read(top.notes, top.get("price"), "price", known)
     return Price(
         max_gpu_rate=s.take("max_per_gpu_second", values.rate, 0),
         max_core_rate=s.take("max_per_core_second", values.rate, 0),
+        max_disk_rate=s.take("max_per_gb_second", values.rate, 0),
         budget=s.take("budget", values.money, Price().budget),
         wait_rate=s.take("wait_per_second", values.worth, None),
     )

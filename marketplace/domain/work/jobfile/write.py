@@ -23,7 +23,8 @@ _SIZES: Final = (("TB", 1 << 20), ("GB", 1 << 10), ("MB", 1))
 
 def write(spec: JobSpec) -> dict[str, Any]:
     """The file as JSON holds it."""
-    first, *others = [_resources(one) for one in spec.resources] or [{}]
+    shown = _disk if spec.is_volume else _resources
+    first, *others = [shown(one) for one in spec.resources] or [{}]
     egress: Any = list(spec.egress.allow) or str(spec.egress.mode)
     told: dict[str, Any] = {
         "version": 1,
@@ -46,12 +47,16 @@ def write(spec: JobSpec) -> dict[str, Any]:
         "price": _said(
             max_per_gpu_second=_rate(spec.price.max_gpu_rate),
             max_per_core_second=_rate(spec.price.max_core_rate),
+            max_per_gb_second=_rate(spec.price.max_disk_rate),
             budget=_money(spec.price.budget),
             wait_per_second=_wait(spec.price.wait_rate),
         ),
         "policy": _policy(spec.policy),
         "gang": None if spec.gang is None else spec.gang.to_wire(),
         "relay": None if spec.relay is None else _relay(spec.relay),
+        "volumes": [
+            _said(**(one.to_wire() | {"read_only": one.read_only or None})) for one in spec.volumes
+        ],
     }
     return _said(**told)
 
@@ -67,6 +72,10 @@ def _resources(block: Resources) -> dict[str, Any]:
         memory=_range(block.memory, _size),
         disk="" if block.disk == Range(0) else _range(block.disk, _size),
     )
+
+
+def _disk(block: Resources) -> dict[str, Any]:
+    return {"disk": _range(block.disk, _size)}
 
 
 def _gpu(need: GpuNeed) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""A volume outlives the jobs that mount it, from job files and commands: its content stays, its size is a wall, and its
+bill is one line of GB-seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from marketplace.cli.embedded.product import Embedded
+from marketplace.client.sdk.market import Market
+from marketplace.domain.errors import Refusal
+from tests.e2e.support.embedded import PATIENCE_S, Command, command, embedded, tally, until_true
+from tests.requires import need_devnet, need_docker, need_volumes
+from tests.unit.support.browser_verifier import browser_says
+
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
+SIZE_MB = 128
+KEEP = "10s"
+FILL = "dd if=/dev/zero of=/data/filler bs=1M 2>&1 | head -1; rm /data/filler"
+
+
+class DearDisk(Embedded):
+    """Its disk costs enough that a minute of a small volume is money."""
+
+    def _config(self, name: str) -> Path:
+        path = super()._config(name)
+        path.write_text(path.read_text().replace('disk = "0.02 lovelace"', 'disk = "100 lovelace"'))
+        return path
+
+
+def job_file(folder: Path, name: str, **more: Any) -> str:
+    """A job of a shell's line, or a volume."""
+    path = folder / f"{name}.json"
+    runs = {"resources": {"cpu": 0.5, "memory": "128MB"}, "policy": {"max_duration": "10m"}}
+    path.write_text(
+        json.dumps({"version": 1, "name": name, "price": {"budget": "3 ADA"}, **runs, **more})
+    )
+    return str(path)
+
+
+def test_a_volume_outlives_what_mounts_it(tmp_path: Path) -> None:
+    need_docker()
+    need_devnet()
+    need_volumes(tmp_path)
+
+    async def main() -> None:
+        with anyio.fail_after(PATIENCE_S):
+            async with embedded(tmp_path, DearDisk) as place, AsyncExitStack() as commands:
+                await lived(tmp_path, place, commands)
+
+    anyio.run(main)
+
+
+async def lived(folder: Path, place: Embedded, commands: AsyncExitStack) -> None:
+    env = place.environment
+
+    async def run(name: str, line: str, **more: Any) -> Command:
+        file = job_file(folder, name, image=place.image, command=["sh", "-c", line], **more)
+        return await tally("job", "run", file, "--yes", "--json", "--keep", KEEP, env=env)
+
+    first = await run("first", "sleep 3")  # a new account pays before it has two leases
+    assert first.last["reason"] == "COMPLETED", str(first)
+
+    disk = {"resources": {"disk": f"{SIZE_MB}MB"}, "policy": {"max_duration": "7d"}}
+    file = job_file(folder, "chain", kind="volume", **disk)
+    keeps = await commands.enter_async_context(
+        command("job", "run", file, "--yes", "--json", "--keep", KEEP, env=env)
+    )
+    async with Market(place.market_url, wallet=await place.purse("consumer")) as market:
+
+        async def there() -> str:
+            found = [x for x in await market.jobs(state="RUNNING") if x["name"] == "chain"]
+            return found[0]["id"] if found else ""
+
+        volume = await until_true(there, "the volume")
+        mounts = {"volumes": [{"volume": "chain", "path": "/data"}]}
+        free_mib = shutil.disk_usage(folder).free >> 20
+        wrote = await run("writer", f"{FILL}; echo kept > /data/note; id -u", **mounts)
+        assert wrote.last["reason"] == "COMPLETED", str(wrote)
+        said = "\n".join((await tally("job", "logs", wrote.last["job"], env=env)).out)
+        assert "No space left on device" in said and "10001" in said
+        assert abs((shutil.disk_usage(folder).free >> 20) - free_mib) < SIZE_MB  # all was set aside
+
+        adapter = place.parts["adapter"].process
+        assert adapter is not None
+        adapter.kill()
+        await adapter.wait()
+        await place.start_adapter()
+
+        read = await run("reader", "cat /data/note; touch /data/x", volumes=[
+            {"volume": "chain", "path": "/data", "read_only": True}
+        ])  # fmt: skip
+        assert read.last["reason"] == "FAILED", str(read)
+        said = "\n".join((await tally("job", "logs", read.last["job"], env=env)).out)
+        assert "kept" in said and "Read-only file system" in said
+
+        await refused(folder, place, (await market.job(volume).refresh())["lease"])
+        stopped = await tally("job", "stop", volume, env=env)
+        assert stopped.process.returncode == 0, str(stopped)
+    await keeps.ended()
+    assert not list((place.home / "adapter" / "runtime" / "volumes").glob("*"))
+    saved = folder / "evidence.json"
+
+    async def bill() -> dict[str, Any] | None:
+        said = await tally("invoice", volume, "--verify", "--json", "--save", str(saved), env=env)
+        return said.last if said.last["reconciled"] else None
+
+    [line] = (await until_true(bill, "the channel's end"))["lines"]
+    assert (line["resource"], line["units_milli"]) == ("disk", SIZE_MB * 1000 // 1024)
+    assert line["owed"] == line["unit_ms"] * line["rate_micro"] // 10**9 > 0
+    [said] = browser_says([(saved.read_text(), [])])
+    assert said["rule"] == "", said
+    assert said["bill"]["lines"][0]["unit_ms"] == line["unit_ms"]
+
+
+async def refused(folder: Path, place: Embedded, lease: str) -> None:
+    """Another account names the volume by its lease, and is told what a wrong name is told."""
+    file = job_file(
+        folder, "thief", image=place.image, command=["cat", "/data/note"],
+        volumes=[{"volume": lease, "path": "/data"}],
+    )  # fmt: skip
+    async with Market(place.market_url, wallet=await place.purse("stranger")) as other:
+        with pytest.raises(Refusal, match="you have no volume"):
+            await other.quote(Path(file))
