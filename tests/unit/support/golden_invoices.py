@@ -15,6 +15,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel import Consts
 from marketplace.domain.money.evidence import LedgerFacts, read
 from marketplace.domain.money.invoice.verify import reconcile
+from marketplace.domain.money.receipt import Lost
 from tests.unit.support import golden_routes
 from tests.unit.support.invoice import (
     OTHER_SESSION,
@@ -23,6 +24,7 @@ from tests.unit.support.invoice import (
     TERMS,
     Case,
     bend,
+    channel_row,
     lease_row,
     ledger_row,
     longer,
@@ -37,7 +39,7 @@ from tests.unit.support.invoice import (
     voucher_row,
     whole,
 )
-from tests.unit.support.payer import terms
+from tests.unit.support.payer import Paper, terms
 
 Make = Callable[[], Case]
 ELSEWHERE = Signer(b"\x0a" * 32)
@@ -112,11 +114,24 @@ def paid_short() -> Case:
     return case
 
 
+def disk() -> Case:
+    """A volume of 20 GB, for ten minutes of which one was not paid in time."""
+    volume, paper = terms(resource="disk", units_milli=20_000, rate_micro=20_000), Paper()
+    paper.tick(volume, 300_000)
+    paper.tick(volume, 300_000, billed=240_000, lost=(Lost("paused", 60_000),), final=True)
+    evidence = {
+        "job": "job_1", "leases": [lease_row(volume, SESSION)],
+        "channels": [channel_row(paper, SESSION, 216, "ab" * 32)],
+    }  # fmt: skip
+    return Case(evidence, [ledger_row(volume, 216)])
+
+
 HOLD: dict[str, Make] = {
     "reconciled": whole,
     "signed ahead: reconciled": ahead,
     "signed ahead: not asked": lambda: not_asked(ahead()),
     "further keys are ignored, an index may be absent": other_keys,
+    "a volume": disk,
     "nothing was agreed": nothing,
     "agreed, and never opened": unopened,
     "a channel is still open": still_open,
