@@ -59,12 +59,13 @@ def missing(state: Path) -> str:
         place.make(TRIAL_MIB)
         place.mount(os.urandom(KEY_BYTES))
         (place.files / "trial").write_bytes(b"written")
-        place.destroy()
+        return ""
     except (OSError, RuntimeFault) as error:
+        return str(error)
+    finally:
         with contextlib.suppress(OSError, RuntimeFault):
             place.destroy()
-        return str(error)
-    return ""
+            place.folder.parent.rmdir()  # unless there are others
 
 
 def remove_all(state: Path) -> None:

@@ -370,7 +370,7 @@ class Embedded:
             "cores = 0",
             'memory = "1GB"',
         ]  # nobody else works on a devnet's host
-        if not missing(self.home / "volumes-trial"):
+        if not missing(self.home):
             lines += ["[prices]", 'disk = "0.02 lovelace"  # about 0.05 ADA per GB and month']
         lines += ["[limits]", 'relay_free = "1h"']
         if self.like_preprod:  # a block and its index take their time, as on a public network

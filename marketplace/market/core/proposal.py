@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marketplace.domain.canonical import blake2b_224, blake2b_256
+from marketplace.domain.metering.kinds import DISK
 from marketplace.domain.money.route.route import Route
 from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms, check_close_period
 from marketplace.domain.protocol import wire
+from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import most_owed
 from marketplace.domain.work.job import JobSpec
@@ -156,7 +158,7 @@ def lease_of(job: Job, match: Match, terms: Terms, reused: bool, now: int) -> Le
         memory_mib=grant.memory_mib,
         disk_mib=grant.disk_mib,
         block=match.block,
-        device=device_words(match.offer, grant.gpus),
+        device=device_words(match.offer, grant),
         simulated=any(g.simulated for g in devices),
         reused=reused,
         created_ms=now,
@@ -164,9 +166,11 @@ def lease_of(job: Job, match: Match, terms: Terms, reused: bool, now: int) -> Le
     )
 
 
-def device_words(offer: Offer, gpus: tuple[str, ...]) -> str:
-    """``2 x NVIDIA H100``, or the processor's model: what a person reads."""
-    models = sorted(g.model for g in offer.host.gpus if g.uuid in gpus)
+def device_words(offer: Offer, grant: Grant) -> str:
+    """``2 x NVIDIA H100``, the processor's model, or ``disk``: what a person reads."""
+    if grant.resource == DISK.name:
+        return DISK.name
+    models = sorted(g.model for g in offer.host.gpus if g.uuid in grant.gpus)
     if not models:
         return offer.host.cpu.model
     return ", ".join(

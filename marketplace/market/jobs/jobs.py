@@ -303,7 +303,7 @@ def quoted(spec: JobSpec, found: Match) -> dict[str, Any]:
     return {
         "offer": found.offer.id,
         "provider": found.offer.provider,
-        "device": device_words(found.offer, found.grant.gpus),
+        "device": device_words(found.offer, found.grant),
         "simulated": any(g.simulated for g in found.offer.host.gpus if g.uuid in found.grant.gpus),
         "resource": found.resource,
         "rate_micro": found.rate_micro,
