@@ -42,10 +42,10 @@ def test_a_hangup_reloads_the_prices_and_ends_no_lease(tmp_path: Path) -> None:
                 await client.until(lambda it: "line 2" in it.err)
                 before = await newest_job(world)
                 written = file.read_text()
-                file.write_text(written + '[prices]\ncore = "77 lovelace"\n')
+                file.write_text(written + 'core = "77 lovelace"\n')
                 process.send_signal(signal.SIGHUP)
                 await until_true(lambda: asked(77_000_000), "the new price in the offer")
-                file.write_text(written + '[prices]\ncore = "much"\n')
+                file.write_text(written + 'core = "much"\n')
                 process.send_signal(signal.SIGHUP)
                 words = adapter.log.read_text  # what is wrong changes nothing, and is said
                 await client.until(lambda _: "not reloaded" in words())

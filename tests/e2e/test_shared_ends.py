@@ -31,7 +31,7 @@ class Sharing(Embedded):
 
     def _config(self, name: str) -> Path:
         path = super()._config(name)
-        more = f'[prices]\ncore = "{RATE} lovelace"\n[treasury]\nbatch_wait = "10m"\n'
+        more = f'core = "{RATE} lovelace"\n[treasury]\nbatch_wait = "10m"\n'
         path.write_text(path.read_text() + more)
         return path
 

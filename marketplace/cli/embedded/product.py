@@ -370,14 +370,15 @@ class Embedded:
             "cores = 0",
             'memory = "1GB"',
         ]  # nobody else works on a devnet's host
-        if not missing(self.home):
-            lines += ["[prices]", 'disk = "0.02 lovelace"  # about 0.05 ADA per GB and month']
         lines += ["[limits]", 'relay_free = "1h"']
         if self.like_preprod:  # a block and its index take their time, as on a public network
             lines += ['fund_wait = "1m"']
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
         lines += [f'"image/{name}" = "{made}"' for name, made in self.session_images.items()]
+        lines += ["[prices]"]  # the last: whoever tries prices adds them at the end
+        if not missing(self.home):
+            lines += ['disk = "0.02 lovelace"  # about 0.05 ADA per GB and month']
         path.write_text("\n".join(lines) + "\n")
         return path
 

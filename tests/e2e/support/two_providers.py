@@ -33,7 +33,7 @@ class TwoProviders(Embedded):
     def _config(self, name: str) -> Path:
         path = super()._config(name)
         mine = f'payout = "{addresses.to_text(payout(name))}"\nfee_bps = {BOUNTY[name]}\n'
-        ends = f'\n[prices]\ncore = "{RATES[name]}"\n[treasury]\nbatch_wait = 0\n'
+        ends = f'core = "{RATES[name]}"\n[treasury]\nbatch_wait = 0\n'
         path.write_text(mine + path.read_text() + ends)
         return path
 
