@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, PostgreSQL
+# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, ext4, PostgreSQL
 # and Chromium.
 # Idempotent: a component whose command is already there is left alone, and apt runs only when something is missing.
 # Usage: packaging/debian.sh [--check]     --check installs nothing and exits 1 when something is missing.
@@ -18,6 +18,7 @@ need runc runc
 need iptables iptables
 need ip iproute2
 need bwrap bubblewrap
+need mkfs.ext4 e2fsprogs
 need docker-registry docker-registry
 need openssl openssl
 have_postgres || missing+=(postgresql)
