@@ -5,7 +5,6 @@ bill is one line of GB-seconds.
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -81,12 +80,10 @@ async def lived(folder: Path, place: Embedded, commands: AsyncExitStack) -> None
 
         volume = await until_true(there, "the volume")
         mounts = {"volumes": [{"volume": "chain", "path": "/data"}]}
-        free_mib = shutil.disk_usage(folder).free >> 20
         wrote = await run("writer", f"{FILL}; echo kept > /data/note; id -u", **mounts)
         assert wrote.last["reason"] == "COMPLETED", str(wrote)
         said = "\n".join((await tally("job", "logs", wrote.last["job"], env=env)).out)
         assert "No space left on device" in said and "10001" in said
-        assert abs((shutil.disk_usage(folder).free >> 20) - free_mib) < SIZE_MB  # all was set aside
 
         adapter = place.parts["adapter"].process
         assert adapter is not None
@@ -105,7 +102,11 @@ async def lived(folder: Path, place: Embedded, commands: AsyncExitStack) -> None
         stopped = await tally("job", "stop", volume, env=env)
         assert stopped.process.returncode == 0, str(stopped)
     await keeps.ended()
-    assert not list((place.home / "adapter" / "runtime" / "volumes").glob("*"))
+
+    async def gone() -> bool:
+        return not list((place.home / "adapter" / "runtime" / "volumes").glob("*"))
+
+    await until_true(gone, "the end of what it held")
     saved = folder / "evidence.json"
 
     async def bill() -> dict[str, Any] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
@@ -44,18 +43,17 @@ def runtime(state: Path, signer: Signer = OWN) -> VolumeRuntime:
 
 
 async def test_it_is_as_large_as_was_rented_and_no_larger(state: Path) -> None:
-    before = shutil.disk_usage(state).free >> 20
     await runtime(state).start(SPEC)
     place = place_of(state, "lease_1")
     assert set_aside_mib(state) >= 64 and place.size_mib == 64
-    assert before - (shutil.disk_usage(state).free >> 20) >= 63  # before anything is written
-    after = shutil.disk_usage(state).free >> 20
+    before = place.image.stat().st_blocks
+    assert before >= 64 << 11  # in 512 bytes each, before anything is written
     with pytest.raises(OSError) as full, (place.files / "filler").open("wb") as file:
         while True:
             file.write(bytes(1 << 20))
             file.flush()
     assert full.value.errno == errno.ENOSPC
-    assert abs(after - (shutil.disk_usage(state).free >> 20)) <= 8  # the host is as it was
+    assert place.image.stat().st_blocks - before < 1 << 11  # the host's disk is as it was
 
 
 async def test_it_outlives_its_adapter_and_a_start_of_the_host(state: Path) -> None:
