@@ -1,4 +1,4 @@
-"""Who may mount a volume: the key that pays for it, one lease at a time, while it is paid.  Pure.
+"""Who may mount a volume: the key that pays for it, one lease at a time.  Pure.
 
 A volume is opened by the session key of its own channel: the terms of a lease that mounts it are
 signed by that very key, over the job that names the volume. No other account, no market and nobody

@@ -22,6 +22,8 @@ _MAKE: Final = (
     "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "encrypt", "-E", "nodiscard,lazy_itable_init=1",
 )  # fmt: skip
 _OPTIONS: Final = "loop,nosuid,nodev,errors=remount-ro"
+HOST: Final = 1
+"""The process whose mounts are the host's."""
 COMMAND_S: Final = 60.0
 
 
@@ -64,7 +66,7 @@ class FileSystem:
         """Mount it, unless it is, and let the kernel read it with *key*."""
         self.mounted.mkdir(mode=0o700, exist_ok=True)
         if self.device() is None:
-            _run("mount", "-o", _OPTIONS, str(self.image), str(self.mounted))
+            _run(*_on_the_host(), "mount", "-o", _OPTIONS, str(self.image), str(self.mounted))
         identifier = fscrypt.add_key(self.mounted, key)
         if not self.files.exists():
             self.files.mkdir(mode=0o755)
@@ -73,7 +75,7 @@ class FileSystem:
     def unmount(self) -> None:
         """Let go of it; RuntimeFault while something of the host uses it."""
         if self.device() is not None:
-            _run("umount", str(self.mounted))
+            _run(*_on_the_host(), "umount", str(self.mounted))
 
     def device(self) -> str | None:
         """The name of the loop device that it is mounted from (``loop3``); None where it is not
@@ -111,6 +113,18 @@ class FileSystem:
 def _plain(path: str) -> str:
     """Spaces and the like are octal there."""
     return path.encode().decode("unicode_escape").encode("latin-1").decode()
+
+
+def _on_the_host() -> tuple[str, ...]:
+    """What begins a command that mounts. A service may have mounts of its own (systemd's
+    ``ProtectHome`` makes them, and the unit of ours has that): Docker never sees what is mounted
+    there, while what the host mounts comes to the service by itself.
+    """
+    try:
+        own, hosts = (os.readlink(f"/proc/{pid}/ns/mnt") for pid in ("self", HOST))
+    except OSError:
+        return ()  # what may not be looked at cannot be entered
+    return () if own == hosts else ("nsenter", "--target", str(HOST), "--mount")
 
 
 def _run(*command: str) -> None:

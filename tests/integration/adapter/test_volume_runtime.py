@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -148,3 +150,34 @@ def test_a_host_that_has_none_says_what_it_lacks(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "mkfs.ext4" in missing(tmp_path / "state")
+
+
+MADE_APART = """
+import anyio, sys
+from pathlib import Path
+from adapter.runtime.volumes import filesystem
+from tests.integration.adapter.test_volume_runtime import SPEC, place_of, runtime
+state, filesystem.HOST = Path(sys.argv[1]), int(sys.argv[2])
+anyio.run(runtime(state).start, SPEC)
+(place_of(state, "lease_1").files / "note").write_text("seen by the host")
+"""
+
+
+def test_a_service_with_mounts_of_its_own_mounts_it_where_docker_sees_it(state: Path) -> None:
+    """As systemd runs the unit: its mounts are its own, the host's come to it as they are made. Here
+    this process is the host's.
+    """
+    state.mkdir(exist_ok=True)
+    subprocess.run(["mount", "--bind", state, state], check=True)
+    try:
+        subprocess.run(["mount", "--make-shared", state], check=True)
+        apart = ("unshare", "--mount", "--propagation", "slave")
+        subprocess.run(
+            [*apart, sys.executable, "-c", MADE_APART, str(state), str(os.getpid())], check=True
+        )
+        place = place_of(state, "lease_1")
+        assert (place.files / "note").read_text() == "seen by the host"
+        remove_all(state)
+        assert place.device() is None
+    finally:
+        subprocess.run(["umount", "--recursive", state], check=True)
