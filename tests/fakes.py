@@ -5,7 +5,7 @@ sockets that do what a function says. Nothing here knows the inside of the marke
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -116,6 +116,19 @@ class Running:
     finished: bool = False
 
 
+@asynccontextmanager
+async def dialled(url: str, **how: Any) -> AsyncGenerator[ClientConnection]:
+    """A websocket that is closed with the block, also with one that is cancelled: the library's own
+    gives up its goodbye then, and leaves the socket open.
+    """
+    live = await connect(url, **how)
+    try:
+        yield live
+    finally:
+        with anyio.CancelScope(shield=True):
+            await live.close()
+
+
 @dataclass
 class Socket:
     """A client's conversation over a websocket, reconnecting until it is told to stop."""
@@ -143,7 +156,7 @@ class Socket:
     async def run(self) -> None:
         while not self.stopped:
             try:
-                async with connect(self.url, max_size=1 << 21, open_timeout=20) as live:
+                async with dialled(self.url, max_size=1 << 21, open_timeout=20) as live:
                     self.live = live
                     await live.send(self.client.connected())
                     await self._converse(live)

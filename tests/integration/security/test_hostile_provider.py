@@ -162,10 +162,14 @@ def test_ten_per_cent_too_fast_for_a_minute_earns_a_tick_at_most(
         assert run.last is not None and run.last.lease_owed == 66 * 100  # what it asked for
         assert fair <= signed <= fair + at.terms.tick_owed()
         assert at.adapter.paid(at.held.session_vk) == signed
-        shown = [n for n in at.heard if n.kind == "note"]
-        assert {n.code for n in shown} == {"NOT_SIGNED_CLOCK"}
-        assert "the own clock 1m and one tick" in shown[-1].message
-        assert "not signed" in shown[-1].message
+
+        def notes() -> list[Paid]:
+            return [n for n in at.heard if n.kind == "note"]
+
+        # It is signed first and told then.
+        await until(lambda: notes() and "the own clock 1m and one tick" in notes()[-1].message)
+        assert {n.code for n in notes()} == {"NOT_SIGNED_CLOCK"}
+        assert "not signed" in notes()[-1].message
         assert not [n for n in at.heard if n.kind == "refused"]
 
     play(tmp_path, monkeypatch, story)

@@ -21,7 +21,7 @@ from typing import Final
 
 import anyio
 import anyio.abc
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import WebSocketException
 
 from marketplace.domain.keys import Signer
@@ -32,7 +32,7 @@ from marketplace.domain.protocol.conversation import Client, Numbering, Role, su
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.hardware import Gpu
 from marketplace.domain.supply.offer import DEVNET_MAGIC
-from tests.fakes import offer, spec
+from tests.fakes import dialled, offer, spec
 
 ADDRESS: Final = "127.0.0.2"
 SOCKETS: Final = 10  # of each kind that talks
@@ -189,7 +189,7 @@ class Stranger:
         path = {"adapter": "provider", "payer": "payer"}[role]
         while True:
             with suppress(*_GONE):
-                async with connect(
+                async with dialled(
                     f"{self.url.replace('http', 'ws', 1)}/v1/{path}",
                     local_addr=(ADDRESS, 0), compression=None, max_size=None, open_timeout=60,
                 ) as socket:  # fmt: skip
