@@ -228,7 +228,7 @@ def stop(draft: Draft, lease: Lease, reason: EndReason, message: str = "") -> No
 
 def _leave(draft: Draft, volume: Lease) -> None:
     """What mounts a volume ends with it."""
-    for one in volumes.mounting(draft.state, volume.id):
+    for one in volumes.mounting(draft.state.leases.values(), volume.id):
         stop(draft, one, EndReason.VOLUME_ENDED, f"volume {volume.id} ended")
 
 

@@ -8,18 +8,27 @@ go together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from adapter.core.state import Lease, Own, State
+from marketplace.domain.errors import Refusal
 from marketplace.domain.metering.kinds import DISK
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.volume_move import Move
 
 Rule = tuple[bool, str, str]
 _THERE: Final = (LeaseState.ACTIVE, LeaseState.PAUSED)
 """One that waits for money too: the voucher that pays for what mounts it pays for it first."""
+
+
+class VolumeNotMoved(Refusal):
+    """Its content cannot be had, or put there, now."""
+
+    code = "VOLUME_NOT_MOVED"
+    remedy = "end what mounts the volume, and see that it is paid for"
 
 
 def rules(state: State, own: Own, terms: Terms, job: JobSpec, routed: bool) -> Iterator[Rule]:
@@ -55,7 +64,7 @@ def rules(state: State, own: Own, terms: Terms, job: JobSpec, routed: bool) -> I
             "VOLUME_AWAY",
             f"volume {mount.volume[:40]} is {found.state.name}",
         )
-        holders = [one.id for one in mounting(state, mount.volume)]
+        holders = [one.id for one in mounting(state.leases.values(), mount.volume)]
         yield (
             not holders,
             "VOLUME_BUSY",
@@ -63,10 +72,21 @@ def rules(state: State, own: Own, terms: Terms, job: JobSpec, routed: bool) -> I
         )
 
 
-def mounting(state: State, volume: str) -> list[Lease]:
-    """The leases that hold it, from the quote to the last trace of the workload."""
+def require_movable(volume: Lease, leases: Iterable[Lease], command: Sequence[str]) -> None:
+    """That *command* is its owner's and that its content stands still, before it is exported or
+    imported. *leases*: all there are. MoveUnsigned, VolumeNotMoved, Malformed.
+    """
+    Move.of(volume.id, command).verify(volume.terms.session_vk)
+    if volume.state is not LeaseState.ACTIVE or volume.reason is not None:
+        raise VolumeNotMoved(f"the volume is {volume.state.name}, not ACTIVE")
+    if holders := [one.id for one in mounting(leases, volume.id)]:
+        raise VolumeNotMoved(f"it is mounted by {', '.join(holders)}: end that first")
+
+
+def mounting(leases: Iterable[Lease], volume: str) -> list[Lease]:
+    """Those of *leases* that hold it, from the quote to the last trace of the workload."""
     return [
         lease
-        for lease in state.leases.values()
+        for lease in leases
         if lease.occupies and any(mount.volume == volume for mount in lease.job.volumes)
     ]

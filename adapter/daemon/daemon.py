@@ -9,7 +9,7 @@ chain's eye, one driver for each lease.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -95,15 +95,13 @@ class Daemon:
         self._lock = anyio.Lock()
         self._state = State()
         self.link = make_link(self)
-        self.shipping = Transfers(self.link, outputs, self.runtime, self.lease)
+        self.shipping = Transfers(self.link, outputs, self.runtime, self.lease, self.leases)
         self.gauges = Gauges()
         self._rounds = Rounds(self, parts.meters)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)
-        self._logs = Logs(
-            self.link, self.shipping, lambda: self._state.leases.values(), self.handle
-        )
+        self._logs = Logs(self.link, self.shipping, self.leases, self.handle)
         self._group: anyio.abc.TaskGroup | None = None
         self._chain: Chain | None = None
 
@@ -127,6 +125,10 @@ class Daemon:
     def lease(self, id_: str) -> Lease | None:
         """The lease as it stands."""
         return self._state.leases.get(id_)
+
+    def leases(self) -> Collection[Lease]:
+        """All of them, as they stand."""
+        return self._state.leases.values()
 
     def channel(self, session_vk: bytes) -> Channel | None:
         """The channel as it stands."""
@@ -343,13 +345,9 @@ class Daemon:
         """What to run: files fetched, secrets opened; they live in this value alone."""
         files = await self.shipping.fetch(lease)
         return workload(
-            self._own,
-            lease.terms,
-            lease.job,
-            lease.grant,
-            secrets=lambda: self._keys.open_secrets(lease.secrets),
-            files=files,
-        )
+            self._own, lease.terms, lease.job, lease.grant,
+            secrets=lambda: self._keys.open_secrets(lease.secrets), files=files,
+        )  # fmt: skip
 
     async def archive(self, lease: Lease) -> Collected:
         """Collect outputs; send what is left of the log."""

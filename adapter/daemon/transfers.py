@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ import anyio.to_thread
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from adapter.core import volumes
 from adapter.core.events import Event, Logged
 from adapter.core.state import Lease
 from adapter.core.workload import Runtime, RuntimeFault, Terminal, WorkloadGone
@@ -93,11 +94,13 @@ class Transfers:
         outputs: tuple[Path, ...],
         runtime: Callable[[Lease], Runtime],
         lease: Callable[[str], Lease | None],
+        leases: Callable[[], Iterable[Lease]],
     ) -> None:
         self._link = link
         self._folders = outputs
         self._runtime = runtime
         self._lease = lease
+        self._leases = leases
         self._parts: dict[tuple[str, str], dict[int, wire.BlobPart]] = {}
         self._arrived = anyio.Event()
         self._streams: dict[tuple[str, str], _Stream] = {}
@@ -246,6 +249,8 @@ class Transfers:
             if runs is None or runs.handle is None:
                 raise WorkloadGone("the workload does not run")
             stream = self._streams[message.lease, message.stream_id]
+            if runs.job.is_volume:
+                volumes.require_movable(runs, self._leases(), message.command)
             made = await self._runtime(runs).terminal(
                 runs.handle, tuple(message.command), message.rows, message.columns
             )

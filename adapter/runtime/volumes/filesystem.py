@@ -51,6 +51,16 @@ class FileSystem:
         return self.mounted / "files"
 
     @property
+    def incoming(self) -> Path:
+        """What is on its way in; it takes the place of :attr:`files` when all of it is there."""
+        return self.mounted / "incoming"
+
+    @property
+    def moving(self) -> Path:
+        """There while its content goes out or comes in: nobody mounts it then."""
+        return self.folder / "moving"
+
+    @property
     def size_mib(self) -> int:
         """As it was rented."""
         return self.image.stat().st_size >> 20
@@ -102,6 +112,11 @@ class FileSystem:
         """Of its blocks."""
         found = os.statvfs(self.mounted)
         return (found.f_blocks - found.f_bfree) * found.f_frsize >> 20
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more goes in."""
+        return os.statvfs(self.mounted).f_bavail == 0
 
     def destroy(self) -> None:
         """All of it."""

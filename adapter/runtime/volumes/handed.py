@@ -7,6 +7,7 @@ from pathlib import Path
 
 from adapter.core.workload import RuntimeFault
 from adapter.runtime.volumes.filesystem import FileSystem
+from adapter.runtime.volumes.moving import look_for_pool_keys
 from adapter.runtime.volumes.runtime import place_of
 from adapter.runtime.workspace import owner_ids
 from marketplace.domain.work.volume import Mount
@@ -22,12 +23,17 @@ def mounts(state: Path, spec: WorkloadSpec) -> list[tuple[FileSystem, Mount]]:
         place = place_of(state, mount.volume)
         if place.device() is None or not place.files.is_dir():
             raise RuntimeFault(f"volume {mount.volume} is not mounted on this host")
+        if place.moving.exists():
+            raise RuntimeFault(f"volume {mount.volume} is exported or imported just now")
         found.append((place, mount))
     return found
 
 
 def hand_over(state: Path, spec: WorkloadSpec) -> None:
-    """Make the workload's user their owner; what lies in them stays whose it was."""
+    """Make the workload's user their owner; what lies in them stays whose it was.
+    PoolKeyRefused.
+    """
     for place, mount in mounts(state, spec):
+        look_for_pool_keys(place.files)
         if not mount.read_only:
             os.chown(place.files, *owner_ids(spec.user))

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -32,11 +32,13 @@ from adapter.core.workload import (
     WorkloadGone,
 )
 from adapter.runtime.calls import in_thread
+from adapter.runtime.volumes import moving, packed
 from adapter.runtime.volumes.filesystem import FileSystem
 from adapter.runtime.volumes.fscrypt import KEY_BYTES
 from marketplace import disk
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer, seal_to, unseal
+from marketplace.domain.work.volume_move import Move
 from marketplace.domain.work.workload import ExitReason, WorkloadSpec, WorkloadState
 
 T = TypeVar("T")
@@ -52,6 +54,8 @@ def set_aside_mib(state: Path) -> int:
 
 def missing(state: Path) -> str:
     """What this host lacks for volumes below *state*, by making a small one; empty for nothing."""
+    if lacks := packed.lacks():
+        return lacks
     place = place_of(state, ".trial")
     try:
         place.destroy()
@@ -88,6 +92,9 @@ class VolumeRuntime:
     state: Path
     adapter: str
     signer: Signer
+    _moving: dict[str, moving.Moving] = field(
+        default_factory=dict[str, moving.Moving], init=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -123,6 +130,7 @@ class VolumeRuntime:
 
     async def stop(self, handle: Handle, grace_ms: int) -> Status:
         """Unmount it; RuntimeFault while the host uses it."""
+        await self._give_up(handle.lease)
         return await self._run(f"stop {handle.lease}", lambda: self._stop(handle.lease))
 
     async def logs(self, handle: Handle, offset: int, limit: int) -> LogChunk:
@@ -138,12 +146,39 @@ class VolumeRuntime:
     async def terminal(
         self, handle: Handle, command: tuple[str, ...], rows: int, columns: int
     ) -> Terminal:
-        """Refused."""
-        raise RuntimeRefused("nothing runs in a volume: run a job that mounts it")
+        """Its content out of it, or into it (:class:`Move`, which is its owner's): one at a time,
+        while nobody mounts it.
+        """
+        lease = handle.lease
+        move, place = Move.of(lease, command), place_of(self.state, lease)
+        await self._run(f"mark {lease}", lambda: self._mark(place))
+        try:
+            begun = await moving.begin(place, move, self.signer, lambda: self._let_go(lease))
+        except BaseException:
+            moving.clear(place)
+            raise
+        self._moving[lease] = begun
+        return begun
+
+    async def _give_up(self, lease: str) -> None:
+        """What moves, when the volume ends: nobody holds it up by reading slowly."""
+        if begun := self._moving.get(lease):
+            await begun.end()
+
+    def _let_go(self, lease: str) -> None:
+        self._moving.pop(lease, None)
+
+    def _mark(self, place: FileSystem) -> None:
+        if self._status(place.folder.name).state is not WorkloadState.RUNNING:
+            raise WorkloadGone("the volume has ended")
+        try:
+            place.moving.touch(exist_ok=False)
+        except FileExistsError:
+            raise RuntimeRefused("it is exported or imported just now: one at a time") from None
 
     async def outputs(self, handle: Handle, paths: tuple[str, ...], limit_mib: int) -> Outputs:
-        """Refused: its files leave it by a job that mounts it."""
-        raise RuntimeRefused("a volume has no outputs: run a job that mounts it")
+        """Refused: it is exported."""
+        raise RuntimeRefused("a volume has no outputs: `tally volume export` it")
 
     async def pids(self, handle: Handle) -> frozenset[int]:
         """None."""
@@ -151,6 +186,7 @@ class VolumeRuntime:
 
     async def remove(self, handle: Handle) -> None:
         """Destroy its key, then all of it."""
+        await self._give_up(handle.lease)
         await self._run(f"remove {handle.lease}", lambda: self._remove(handle.lease))
 
     # ---- on the disk -------------------------------------------------------------------------
@@ -212,6 +248,7 @@ class VolumeRuntime:
             if not (place.folder / "stopped").exists():
                 with contextlib.suppress(RuntimeFault):  # its status says so; the others are well
                     self._mount(place)
+                moving.clear(place)  # with the adapter that moved it
             found.append(self._handle(place))
         return found
 

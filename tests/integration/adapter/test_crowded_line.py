@@ -61,7 +61,7 @@ async def test_pages_wait_while_a_receipt_would_come_late() -> None:
         tasks.start_soon(listener.serve, endless)
         place = ("127.0.0.1", listener.extra(anyio.abc.SocketAttribute.local_port))
         lease = cast(Any, SimpleNamespace(handle=SimpleNamespace(ports={80: place}), runs=True))
-        transfers = Transfers(link, (), cast(Any, None), lambda _: lease)
+        transfers = Transfers(link, (), cast(Any, None), lambda _: lease, lambda: ())
         for name in ("one", "two", "three"):
             opened = wire.StreamOpened("lease", name, 80)
             incoming = transfers.open(opened)
@@ -79,7 +79,7 @@ async def test_pages_wait_while_a_receipt_would_come_late() -> None:
 async def test_logs_wait_as_well() -> None:
     link, numbering = line()
     lease = cast(Any, SimpleNamespace(id="lease", handle=object()))
-    transfers = Transfers(link, (), cast(Any, lambda _: Talkative()), lambda _: lease)
+    transfers = Transfers(link, (), cast(Any, lambda _: Talkative()), lambda _: lease, lambda: ())
     assert await transfers.pump(lease, 0) == flow.LINE_MOST // LOG_PART * LOG_PART
     assert numbering.waiting_bytes < flow.LINE_MOST + 2 * LOG_PART
 
@@ -89,7 +89,7 @@ def test_a_market_cannot_fill_the_memory_of_a_provider(agreed: tuple[str, ...], 
     """It opens connections and sends; the workload reads nothing."""
     link, numbering = line()
     numbering.agreed = frozenset(agreed)
-    transfers = Transfers(link, (), cast(Any, None), lambda _: None)
+    transfers = Transfers(link, (), cast(Any, None), lambda _: None, lambda: ())
     incoming = transfers.open(wire.StreamOpened("lease", "one", 80))
     assert incoming is not None
     for _ in range(most // len(PART) + 50):

@@ -168,7 +168,7 @@ async def test_one_tenants_commands_and_connections_are_bounded(tmp_path: Path) 
         for _ in range(8):  # a consumer's second lease begins once it has paid for the first
             await adapter.second()
         host, sent = Chatty(rig.world), Sent()
-        shipping = Transfers(sent, (), lambda _lease: host, adapter.daemon.lease)
+        shipping = Transfers(sent, (), lambda _lease: host, adapter.daemon.lease, lambda: ())
         async with anyio.create_task_group() as group:
             for number in range(MOST_COMMANDS + 3):
                 group.start_soon(shipping.execute, wire.ExecAsked("lease_1", f"c{number}", ["x"]))
@@ -218,7 +218,7 @@ async def test_nothing_is_carried_to_where_a_workload_was(tmp_path: Path) -> Non
             for lease, said in ((held, ""), (replace(held, exited=True), "no such port")):
                 sent = Sent()
                 shipping = Transfers(
-                    sent, (), lambda _lease: Chatty(rig.world), lambda _, at=lease: at
+                    sent, (), lambda _lease: Chatty(rig.world), lambda _, at=lease: at, lambda: ()
                 )
                 asked = wire.StreamOpened("lease_1", "s", 80)
                 incoming = shipping.open(asked)

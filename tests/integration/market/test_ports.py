@@ -65,7 +65,7 @@ class Bridge:
         self.tasks, self.open, self.ports = tasks, set[str](), Everywhere(port)
         lease = SimpleNamespace(handle=SimpleNamespace(ports=self.ports), runs=True)
         self.transfers = Transfers(
-            Wire(fake, tasks), (), cast(Any, None), lambda _: cast(Any, lease)
+            Wire(fake, tasks), (), cast(Any, None), lambda _: cast(Any, lease), lambda: ()
         )
 
     async def __call__(self, message: wire.Message) -> None:

@@ -36,7 +36,7 @@ class Host:
         lease = SimpleNamespace(handle=handle, runs=True)
         runtime = cast(Any, None)  # a port's bytes ask none
         self.transfers = Transfers(
-            Wire(fake, tasks), (), lambda _: runtime, lambda _: cast(Any, lease)
+            Wire(fake, tasks), (), lambda _: runtime, lambda _: cast(Any, lease), lambda: ()
         )
 
     async def __call__(self, message: wire.Message) -> None:

@@ -35,9 +35,9 @@ class Host:
 
     def __init__(self, fake: FakeAdapter, tasks: Any) -> None:
         self.tasks, self.opened = tasks, list[wire.ShellOpened]()
-        lease = SimpleNamespace(handle=SimpleNamespace(ports={}), runs=True)
+        lease = SimpleNamespace(handle=SimpleNamespace(ports={}), runs=True, job=spec())
         self.transfers = Transfers(
-            Wire(fake, tasks), (), lambda _: cast(Any, self), lambda _: cast(Any, lease)
+            Wire(fake, tasks), (), lambda _: cast(Any, self), lambda _: cast(Any, lease), lambda: ()
         )
 
     async def terminal(
