@@ -27,7 +27,7 @@ RUN python -m venv /opt/tally \
 
 FROM ${PYTHON}
 RUN apt-get update \
- && apt-get install -y --no-install-recommends iptables util-linux bubblewrap ca-certificates \
+ && apt-get install -y --no-install-recommends iptables util-linux bubblewrap e2fsprogs ca-certificates \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/tally /opt/tally
 ENV PATH=/opt/tally/bin:$PATH PYTHONUNBUFFERED=1

@@ -1,4 +1,4 @@
-"""What the adapter and the client use of pyrage."""
+"""What we use of pyrage."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -32,3 +32,5 @@ def encrypt_io(
 def decrypt_io(
     reader: _Reads, writer: _Writes, identities: Sequence[x25519.Identity], /
 ) -> None: ...
+def encrypt(plain: bytes, recipients: Sequence[x25519.Recipient], /) -> bytes: ...
+def decrypt(sealed: bytes, identities: Sequence[x25519.Identity], /) -> bytes: ...

@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "commands.service", "Replicas of a job behind one address, kept running.", "client"
     ),
     "shell": Entry("commands.shell", "A terminal on a rented device.", "client"),
+    "volume": Entry("commands.volume", "What lies on a volume: out of it, into it.", "client"),
     "image": Entry("commands.image", "Your images in the market's registry.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),
     "spend": Entry("commands.spend", "What was spent, by day, job or API key.", "client"),

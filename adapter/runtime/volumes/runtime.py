@@ -54,8 +54,6 @@ def set_aside_mib(state: Path) -> int:
 
 def missing(state: Path) -> str:
     """What this host lacks for volumes below *state*, by making a small one; empty for nothing."""
-    if lacks := packed.lacks():
-        return lacks
     place = place_of(state, ".trial")
     try:
         place.destroy()
@@ -63,7 +61,7 @@ def missing(state: Path) -> str:
         place.make(TRIAL_MIB)
         place.mount(os.urandom(KEY_BYTES))
         (place.files / "trial").write_bytes(b"written")
-        return ""
+        return packed.lacks()
     except (OSError, RuntimeFault) as error:
         return str(error)
     finally:

@@ -28,14 +28,24 @@ def wants_names(spec: JobSpec) -> bool:
 
 def by_lease(spec: JobSpec, jobs: Sequence[JobAnswer]) -> JobSpec:
     """*spec* with each volume named by its lease; *jobs* are the account's. VolumeUnknown."""
-    own = [one for one in jobs if one["kind"] == "volume" and one["state"] == "RUNNING"]
-    mounts = list(spec.volumes)
-    for at, mount in enumerate(mounts):
-        if mount.volume.startswith(LEASE):
-            continue
-        found = [one["lease"] for one in own if one["name"] == mount.volume]
-        if len(found) != 1:
-            count = f"{len(found)} volumes" if found else "no volume"
-            raise VolumeUnknown(f"{count} of yours: {mount.volume}", volume=mount.volume)
-        mounts[at] = replace(mount, volume=found[0])
-    return replace(spec, volumes=tuple(mounts))
+    mounts = tuple(
+        mount
+        if mount.volume.startswith(LEASE)
+        else replace(mount, volume=one_of(mount.volume, jobs)["lease"])
+        for mount in spec.volumes
+    )
+    return replace(spec, volumes=mounts)
+
+
+def is_volume(job: JobAnswer) -> bool:
+    """Whether *job* rents disk, and has it."""
+    return job["kind"] == "volume" and job["state"] == "RUNNING"
+
+
+def one_of(name: str, jobs: Sequence[JobAnswer]) -> JobAnswer:
+    """The volume among *jobs* that has *name*, or is the job of that id; VolumeUnknown."""
+    found = [one for one in jobs if is_volume(one) and name in (one["name"], one["id"])]
+    if len(found) != 1:
+        count = f"{len(found)} volumes" if found else "no volume"
+        raise VolumeUnknown(f"{count} of yours: {name}", volume=name)
+    return found[0]

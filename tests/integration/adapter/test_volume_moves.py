@@ -8,7 +8,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -27,7 +27,7 @@ from marketplace.domain.work.workload import WorkloadSpec
 from tests.requires import need_volumes
 
 pytestmark = pytest.mark.anyio
-OWN, SESSION = Signer(b"\x07" * 32), Signer(b"\x09" * 32)
+OWN, OTHER, SESSION = Signer(b"\x07" * 32), Signer(b"\x08" * 32), Signer(b"\x09" * 32)
 IDENTITY = pyrage.x25519.Identity.generate()
 COLD_KEY = b'{"type": "KesSigningKey_ed25519_kes_2^6", "cborHex": "590260' + b"ab" * 608 + b'"}'
 
@@ -37,14 +37,15 @@ def spec(lease: str, size_mib: int = 64) -> WorkloadSpec:
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> Generator[VolumeRuntime]:
+async def runtime(tmp_path: Path) -> AsyncGenerator[VolumeRuntime]:
     """Two volumes, of 64 and 32 MB."""
     need_volumes(tmp_path / "state")
     made = VolumeRuntime(tmp_path / "state", "adapter", OWN)
     await made.start(spec("lease_1"))
     await made.start(spec("lease_2", 32))
     yield made
-    remove_all(tmp_path / "state")
+    for name in ("state", "other"):
+        remove_all(tmp_path / name)
 
 
 def files(runtime: VolumeRuntime, lease: str) -> Path:
@@ -67,10 +68,10 @@ async def exported(runtime: VolumeRuntime, lease: str) -> bytes:
     return got
 
 
-def for_import(lease: str, archive: bytes) -> tuple[Move, bytes]:
+def for_import(lease: str, archive: bytes, provider: Signer = OWN) -> tuple[Move, bytes]:
     """The word for it, and *archive* sealed as it asks."""
     once = pyrage.x25519.Identity.generate()
-    sealed, box = io.BytesIO(), seal_to(OWN.verify_key, str(once).encode())
+    sealed, box = io.BytesIO(), seal_to(provider.verify_key, str(once).encode())
     pyrage.encrypt_io(io.BytesIO(archive), sealed, [once.to_public()])
     return Move.sign(SESSION, lease, Way.IMPORT, box), sealed.getvalue()
 
@@ -139,19 +140,22 @@ async def test_what_goes_out_comes_in_elsewhere_as_it_was(runtime: VolumeRuntime
     opened_here = io.BytesIO()
     pyrage.decrypt_io(io.BytesIO(sealed), opened_here, [IDENTITY])
 
-    await imported(runtime, "lease_2", opened_here.getvalue())
-    here = files(runtime, "lease_2")
+    other = VolumeRuntime(runtime.state.parent / "other", "another", OTHER)
+    await other.start(spec("lease_2", 32))
+    await taken(other, "lease_2", *for_import("lease_2", opened_here.getvalue(), OTHER))
+    here = files(other, "lease_2")
     chunk = Path("chain/immutable/00001.chunk")
     assert (here / chunk).read_bytes() == (there / chunk).read_bytes()
     assert os.readlink(here / "to") == "note" and (here / "empty").is_dir()
     about = (here / "note").stat()
     assert (about.st_uid, stat.S_IMODE(about.st_mode), about.st_nlink) == (10001, 0o640, 2)
     assert (here / "sparse").stat().st_size == 1 << 30
-    assert not place_of(runtime.state, "lease_2").incoming.exists()
+    place = place_of(other.state, "lease_2")
+    assert not place.incoming.exists()
     # It is encrypted by the volume's own key, as what was written there.
     (here / "more").write_bytes(b"more")
-    place_of(runtime.state, "lease_2").unmount()
-    await runtime.adopt()
+    place.unmount()
+    await other.adopt()
     assert (here / "more").read_bytes() == b"more"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -150,6 +151,18 @@ def test_a_host_that_has_none_says_what_it_lacks(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "mkfs.ext4" in missing(tmp_path / "state")
+
+
+def test_a_host_that_cannot_move_their_content_rents_none(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = state / "programs"
+    programs.mkdir(parents=True)
+    for name in ("mkfs.ext4", "mount", "umount", "tar"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(programs))
+    assert missing(state) == "bwrap is not installed"
+    assert not (state / "volumes").exists()
 
 
 MADE_APART = """

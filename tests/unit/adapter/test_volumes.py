@@ -8,6 +8,7 @@ import pytest
 
 from adapter.core.events import LinkDown, Measured, Passed
 from adapter.core.state import Own, PauseCause
+from adapter.core.volumes import VolumeNotMoved, require_movable
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering.kinds import DISK
 from marketplace.domain.protocol import wire
@@ -15,6 +16,7 @@ from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.domain.work.parts import Range, Resources
 from marketplace.domain.work.volume import Mount
+from marketplace.domain.work.volume_move import Move, MoveUnsigned, Way
 from tests.unit.support.adapter import (
     ADAPTER,
     OTHER_SESSION,
@@ -172,3 +174,34 @@ def test_an_adapter_that_was_away_bills_what_the_file_system_proves() -> None:
 def usage_ms(at: Bench) -> int:
     [meter] = at.lease().meters
     return meter.unit_ms
+
+
+def test_its_content_moves_at_its_owners_word_alone_and_while_it_stands_still() -> None:
+    at = rented()
+    asked = Move.sign(SESSION, "lease_1", Way.EXPORT, b"age1owner")
+
+    def allowed(move: Move) -> None:
+        state = at.state
+        require_movable(state.leases["lease_1"], state.leases.values(), move.words())
+
+    allowed(asked)
+    for forged in (
+        Move.sign(OTHER_SESSION, "lease_1", Way.EXPORT, b"age1market"),
+        replace(asked, key=b"age1market"),
+        replace(asked, way=Way.IMPORT),
+        Move.sign(SESSION, "lease_9", Way.EXPORT, b"age1owner"),  # of another volume of the key's
+    ):
+        with pytest.raises(MoveUnsigned):
+            allowed(forged)
+    assert answer(at, mounting()) == "ACCEPTED"
+    with pytest.raises(VolumeNotMoved, match="mounted by lease_2"):
+        allowed(asked)
+
+
+def test_a_volume_that_waits_for_money_moves_nothing() -> None:
+    at = rented()
+    volume = at.state.leases["lease_1"]
+    asked = Move.sign(SESSION, "lease_1", Way.EXPORT, b"age1owner")
+    for changes in ({"state": LeaseState.PAUSED}, {"reason": EndReason.COMPLETED}):
+        with pytest.raises(VolumeNotMoved, match="not ACTIVE"):
+            require_movable(replace(volume, **changes), [volume], asked.words())
