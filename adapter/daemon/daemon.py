@@ -54,6 +54,7 @@ from marketplace.domain.protocol import codec, wire
 from marketplace.domain.protocol.conversation import Client, Numbering
 from marketplace.domain.site import origin_of
 from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work.volume import DESTROYED
 from marketplace.domain.work.workload import WorkloadSpec
 
 INVENTORY_S: Final = 15.0
@@ -354,16 +355,17 @@ class Daemon:
         if lease.handle is None:
             return Collected(lease.id)
         await self._logs.ship(lease)
-        if not lease.job.outputs:
+        wanted = (DESTROYED,) if lease.job.is_volume else lease.job.outputs
+        if not wanted:
             return Collected(lease.id)
         try:
-            made = await self.runtime(lease).outputs(lease.handle, lease.job.outputs, OUTPUT_MIB)
+            made = await self.runtime(lease).outputs(lease.handle, wanted, OUTPUT_MIB)
         except WorkloadGone as gone:
             return Collected(lease.id, note=gone.message)
         for skipped in made.skipped:
             _log.info("output skipped", lease=lease.id, why=skipped)
         digest = made.digest.removeprefix("sha256:")
-        return Collected(lease.id, ",".join(lease.job.outputs), digest, made.size)
+        return Collected(lease.id, ",".join(wanted), digest, made.size)
 
     async def cleanse(self, lease: Lease) -> None:
         """Make its devices fit for the next tenant; what another lease still uses is left alone."""

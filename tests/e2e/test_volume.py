@@ -15,6 +15,7 @@ import pytest
 from marketplace.cli.embedded.product import Embedded
 from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import Refusal
+from marketplace.domain.work.volume import DESTROYED
 from tests.e2e.support.embedded import PATIENCE_S, Command, command, embedded, tally, until_true
 from tests.requires import need_devnet, need_docker, need_volumes
 from tests.unit.support.browser_verifier import browser_says
@@ -98,7 +99,8 @@ async def lived(folder: Path, place: Embedded, commands: AsyncExitStack) -> None
         said = "\n".join((await tally("job", "logs", read.last["job"], env=env)).out)
         assert "kept" in said and "Read-only file system" in said
 
-        await refused(folder, place, (await market.job(volume).refresh())["lease"])
+        lease = (await market.job(volume).refresh())["lease"]
+        await refused(folder, place, lease)
         stopped = await tally("job", "stop", volume, env=env)
         assert stopped.process.returncode == 0, str(stopped)
     await keeps.ended()
@@ -107,6 +109,14 @@ async def lived(folder: Path, place: Embedded, commands: AsyncExitStack) -> None
         return not list((place.home / "adapter" / "runtime" / "volumes").glob("*"))
 
     await until_true(gone, "the end of what it held")
+    given = folder / "given"
+    asked = ("job", "outputs", volume, str(given), "--signed")
+    outputs = await tally(*asked, env=env)
+    assert outputs.process.returncode == 0, str(outputs)
+    record = json.loads((given / DESTROYED).read_text())
+    assert (record["volume"], record["size_mib"]) == (lease, SIZE_MB)
+    assert record["key_destroyed_ms"] > 0
+
     saved = folder / "evidence.json"
 
     async def bill() -> dict[str, Any] | None:

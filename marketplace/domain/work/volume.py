@@ -17,6 +17,8 @@ from marketplace.domain.units import WHOLE
 
 LEAST_MIB: Final = 64
 MOST_MOUNTS: Final = 8
+DESTROYED: Final = "destroyed.json"
+"""What a volume gives back at its end: its provider's word of when its key was destroyed."""
 _MIB_A_GB: Final = 1024
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,63}){1,8}")
 _TAKEN: Final = frozenset({"proc", "sys", "dev", "run", "tmp", "workspace"})

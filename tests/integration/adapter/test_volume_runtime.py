@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from adapter.runtime.volumes.runtime import (
     set_aside_mib,
 )
 from marketplace.domain.keys import Signer
-from marketplace.domain.work.volume import Mount
+from marketplace.domain.work.volume import DESTROYED, Mount
 from marketplace.domain.work.workload import ExitReason, WorkloadSpec, WorkloadState
 from tests.requires import need_volumes
 
@@ -136,6 +139,24 @@ async def test_it_is_handed_to_the_workloads_own_user(state: Path) -> None:
     gone = WorkloadSpec("lease_2", "", ("a",), volumes=(Mount("lease_9", "/data"),))
     with pytest.raises(RuntimeFault, match="lease_9 is not mounted"):
         hand_over(state, gone)
+
+
+async def test_its_provider_says_when_its_key_was_destroyed(state: Path) -> None:
+    made = await runtime(state).start(SPEC)
+    place, before_ms = place_of(state, "lease_1"), time.time_ns() // 1_000_000
+    await runtime(state).stop(made, 0)
+    said = await runtime(state).outputs(made, (DESTROYED,), 1)
+    assert not (place.folder / "key").exists() and place.image.exists()
+    data = said.path.read_bytes()
+    assert said.digest == "sha256:" + hashlib.sha256(data).hexdigest() and said.size == len(data)
+    record = json.loads(data)
+    at_ms = record.pop("key_destroyed_ms")
+    assert record == {"volume": "lease_1", "size_mib": 64}
+    assert before_ms <= at_ms <= time.time_ns() // 1_000_000
+    assert await runtime(state).adopt() == [made]  # the adapter came back before it was removed
+    assert await runtime(state).outputs(made, (DESTROYED,), 1) == said
+    await runtime(state).remove(made)
+    assert said.path.read_bytes() == data and not place.folder.exists()
 
 
 async def test_nothing_runs_in_it(state: Path) -> None:
