@@ -16,33 +16,14 @@ from marketplace.cli.embedded.product import Embedded
 from marketplace.client.sdk.market import Market
 from marketplace.domain.errors import Refusal
 from marketplace.domain.work.volume import DESTROYED
-from tests.e2e.support.embedded import PATIENCE_S, Command, command, embedded, tally, until_true
+from tests.e2e.support.embedded import PATIENCE_S, embedded, tally, until_true
+from tests.e2e.support.volumes import DearDisk, Renter, job_file
 from tests.requires import need_devnet, need_docker, need_volumes
 from tests.unit.support.browser_verifier import browser_says
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 SIZE_MB = 128
-KEEP = "10s"
 FILL = "dd if=/dev/zero of=/data/filler bs=1M 2>&1 | head -1; rm /data/filler"
-
-
-class DearDisk(Embedded):
-    """Its disk costs enough that a minute of a small volume is money."""
-
-    def _config(self, name: str) -> Path:
-        path = super()._config(name)
-        path.write_text(path.read_text().replace('disk = "0.02 lovelace"', 'disk = "100 lovelace"'))
-        return path
-
-
-def job_file(folder: Path, name: str, **more: Any) -> str:
-    """A job of a shell's line, or a volume."""
-    path = folder / f"{name}.json"
-    runs = {"resources": {"cpu": 0.5, "memory": "128MB"}, "policy": {"max_duration": "10m"}}
-    path.write_text(
-        json.dumps({"version": 1, "name": name, "price": {"budget": "3 ADA"}, **runs, **more})
-    )
-    return str(path)
 
 
 def test_a_volume_outlives_what_mounts_it(tmp_path: Path) -> None:
@@ -59,51 +40,33 @@ def test_a_volume_outlives_what_mounts_it(tmp_path: Path) -> None:
 
 
 async def lived(folder: Path, place: Embedded, commands: AsyncExitStack) -> None:
-    env = place.environment
-
-    async def run(name: str, line: str, **more: Any) -> Command:
-        file = job_file(folder, name, image=place.image, command=["sh", "-c", line], **more)
-        return await tally("job", "run", file, "--yes", "--json", "--keep", KEEP, env=env)
-
-    first = await run("first", "sleep 3")  # a new account pays before it has two leases
+    env, renter = place.environment, Renter(folder, place, commands)
+    first = await renter.ran("first", "sleep 3")  # a new account pays before it has two leases
     assert first.last["reason"] == "COMPLETED", str(first)
+    keeps, rented = await renter.rents("chain", f"{SIZE_MB}MB")
+    volume, lease = rented["id"], rented["lease"]
 
-    disk = {"resources": {"disk": f"{SIZE_MB}MB"}, "policy": {"max_duration": "7d"}}
-    file = job_file(folder, "chain", kind="volume", **disk)
-    keeps = await commands.enter_async_context(
-        command("job", "run", file, "--yes", "--json", "--keep", KEEP, env=env)
-    )
-    async with Market(place.market_url, wallet=await place.purse("consumer")) as market:
+    mounts = {"volumes": [{"volume": "chain", "path": "/data"}]}
+    wrote = await renter.ran("writer", f"{FILL}; echo kept > /data/note; id -u", **mounts)
+    assert wrote.last["reason"] == "COMPLETED", str(wrote)
+    said = "\n".join((await tally("job", "logs", wrote.last["job"], env=env)).out)
+    assert "No space left on device" in said and "10001" in said
 
-        async def there() -> str:
-            found = [x for x in await market.jobs(state="RUNNING") if x["name"] == "chain"]
-            return found[0]["id"] if found else ""
+    adapter = place.parts["adapter"].process
+    assert adapter is not None
+    adapter.kill()
+    await adapter.wait()
+    await place.start_adapter()
 
-        volume = await until_true(there, "the volume")
-        mounts = {"volumes": [{"volume": "chain", "path": "/data"}]}
-        wrote = await run("writer", f"{FILL}; echo kept > /data/note; id -u", **mounts)
-        assert wrote.last["reason"] == "COMPLETED", str(wrote)
-        said = "\n".join((await tally("job", "logs", wrote.last["job"], env=env)).out)
-        assert "No space left on device" in said and "10001" in said
+    read = await renter.ran("reader", "cat /data/note; touch /data/x", volumes=[
+        {"volume": "chain", "path": "/data", "read_only": True}
+    ])  # fmt: skip
+    assert read.last["reason"] == "FAILED", str(read)
+    said = "\n".join((await tally("job", "logs", read.last["job"], env=env)).out)
+    assert "kept" in said and "Read-only file system" in said
 
-        adapter = place.parts["adapter"].process
-        assert adapter is not None
-        adapter.kill()
-        await adapter.wait()
-        await place.start_adapter()
-
-        read = await run("reader", "cat /data/note; touch /data/x", volumes=[
-            {"volume": "chain", "path": "/data", "read_only": True}
-        ])  # fmt: skip
-        assert read.last["reason"] == "FAILED", str(read)
-        said = "\n".join((await tally("job", "logs", read.last["job"], env=env)).out)
-        assert "kept" in said and "Read-only file system" in said
-
-        lease = (await market.job(volume).refresh())["lease"]
-        await refused(folder, place, lease)
-        stopped = await tally("job", "stop", volume, env=env)
-        assert stopped.process.returncode == 0, str(stopped)
-    await keeps.ended()
+    await refused(folder, place, lease)
+    await renter.ends(keeps, rented)
 
     async def gone() -> bool:
         return not list((place.home / "adapter" / "runtime" / "volumes").glob("*"))

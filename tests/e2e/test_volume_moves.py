@@ -7,27 +7,17 @@ import shlex
 import tarfile
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
 
 import anyio
 import pyrage
 import pytest
 
 from marketplace.cli.embedded.product import Embedded
-from tests.e2e.support.embedded import (
-    PATIENCE_S,
-    TALLY,
-    Command,
-    command,
-    embedded,
-    tally,
-    until_true,
-)
-from tests.e2e.test_volume import DearDisk, job_file
+from tests.e2e.support.embedded import PATIENCE_S, TALLY, embedded, tally
+from tests.e2e.support.volumes import DearDisk, Renter
 from tests.requires import need_devnet, need_docker, need_volumes
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
-KEEP = "10s"
 FILL = (
     "mkdir /data/deep && echo kept > /data/deep/note && head -c 3000000 /dev/urandom > /data/chunk"
 )
@@ -47,35 +37,10 @@ def test_content_is_exported_at_one_provider_and_imported_at_another(tmp_path: P
 
 
 async def moved(folder: Path, place: Embedded, commands: AsyncExitStack) -> None:
-    env = place.environment
-
-    async def run(name: str, line: str, **more: Any) -> str:
-        """What the job said."""
-        file = job_file(folder, name, image=place.image, command=["sh", "-c", line], **more)
-        done = await tally("job", "run", file, "--yes", "--json", "--keep", KEEP, env=env)
-        assert done.last["reason"] == "COMPLETED", str(done)
-        return "\n".join((await tally("job", "logs", done.last["job"], env=env)).out)
-
-    async def rented(name: str, **more: Any) -> tuple[Command, dict[str, Any]]:
-        disk = {"resources": {"disk": "64MB"}, "policy": {"max_duration": "7d"}}
-        file = job_file(folder, name, kind="volume", **disk, **more)
-        keeps = await commands.enter_async_context(
-            command("job", "run", file, "--yes", "--json", "--keep", KEEP, env=env)
-        )
-
-        async def there() -> dict[str, Any] | None:
-            listed = await tally("volume", "list", "--json", env=env)
-            found = cast("list[dict[str, Any]]", listed.last)
-            return next((one for one in found if one["name"] == name), None)
-
-        try:
-            return keeps, await until_true(there, f"the volume {name}")
-        except TimeoutError as error:
-            raise AssertionError(f"no volume {name}: {keeps}") from error
-
-    await run("first", "sleep 3")  # a new account pays before it has two leases
-    keeps, chain = await rented("chain")
-    await run("writer", FILL, volumes=[{"volume": "chain", "path": "/data"}])
+    env, renter = place.environment, Renter(folder, place, commands)
+    await renter.told("first", "sleep 3")  # a new account pays before it has two leases
+    keeps, chain = await renter.rents("chain")
+    await renter.told("writer", FILL, volumes=[{"volume": "chain", "path": "/data"}])
 
     exported = folder / "chain.tar.age"
     done = await tally("volume", "export", "chain", str(exported), "--json", env=env)
@@ -86,26 +51,24 @@ async def moved(folder: Path, place: Embedded, commands: AsyncExitStack) -> None
     assert b"./deep/note" in opened.stdout, opened.stderr
     refused = await tally("volume", "import", "chain", str(exported), env=env)
     assert refused.process.returncode == 4 and "not empty" in str(refused), str(refused)
-    await tally("job", "stop", chain["id"], env=env)
-    await keeps.ended()
+    await renter.ends(keeps, chain)
 
     await place.start_adapter("adapter2")
-    elsewhere = {"placement": {"not_providers": [chain["provider"]]}}
-    keeps, second = await rented("again", **elsewhere)
+    elsewhere = {"not_providers": [chain["provider"]]}
+    keeps, second = await renter.rents("again", placement=elsewhere)
     assert second["provider"] != chain["provider"]
     taken = await tally("volume", "import", "again", str(exported), "--json", env=env)
     assert taken.last["volume"] == second["id"], str(taken)
     line = "cat /data/deep/note && ls -l /data/chunk && touch /data/deep/mine"
-    read = await run("reader", line, volumes=[{"volume": "again", "path": "/data"}])
+    read = await renter.told("reader", line, volumes=[{"volume": "again", "path": "/data"}])
     assert "kept" in read and " 3000000 " in read
 
     # From a folder of this machine, and out again to a key of another kind.
-    await tally("job", "stop", second["id"], env=env)
-    await keeps.ended()
+    await renter.ends(keeps, second)
     made = folder / "made"
     made.mkdir()
     (made / "note").write_text("from here")
-    keeps, third = await rented("third")
+    keeps, third = await renter.rents("third")
     taken = await tally("volume", "import", "third", str(made), env=env)
     assert taken.process.returncode == 0, str(taken)
     cold = pyrage.x25519.Identity.generate()
@@ -118,5 +81,4 @@ async def moved(folder: Path, place: Embedded, commands: AsyncExitStack) -> None
         note = archive.extractfile("./note")
         assert note is not None and note.read() == b"from here"
         assert archive.getmember("./note").uid == 10001
-    await tally("job", "stop", third["id"], env=env)
-    await keeps.ended()
+    await renter.ends(keeps, third)
