@@ -7,6 +7,7 @@ from typing import Final
 import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
@@ -15,6 +16,8 @@ from marketplace.gateway.tunnel import Tunnel
 from marketplace.market.base.errors import Offline
 
 _HANDSHAKE: Final = "sec-websocket-"  # of each handshake its own
+_ORDINARY: Final = 1000
+_CODES: Final = frozenset((*range(1000, 1004), *range(1007, 1015)))
 _SET: Final = ("host", "connection", "upgrade", "content-length")
 
 
@@ -56,6 +59,8 @@ async def _pump(
                 while True:
                     message = await socket.receive()
                     if message["type"] == "websocket.disconnect":
+                        talk.send_close(_sent(message.get("code")), message.get("reason") or "")
+                        await _flush(talk, tunnel)
                         break
                     text, data = message.get("text"), message.get("bytes")
                     if text is not None:
@@ -63,7 +68,7 @@ async def _pump(
                     else:
                         talk.send_binary(data or b"")
                     await _flush(talk, tunnel)
-            except (WebSocketDisconnect, RuntimeError, Offline):
+            except (WebSocketDisconnect, RuntimeError, Offline, InvalidState):
                 pass
             tasks.cancel_scope.cancel()
 
@@ -84,7 +89,8 @@ async def _inward(
                 elif event.opcode is Opcode.CONT:
                     whole += bytes(event.data)
                 elif event.opcode is Opcode.CLOSE:
-                    await socket.close()
+                    said = talk.close_rcvd
+                    await socket.close(_sent(said and said.code), said.reason if said else "")
                     return
                 else:
                     continue
@@ -101,6 +107,12 @@ async def _inward(
         await socket.close()
     except (WebSocketDisconnect, RuntimeError, Offline):
         return
+
+
+def _sent(code: int | None) -> int:
+    """*code*, if a close frame may carry it, else an ordinary end's (RFC 6455, section 7.4)."""
+    known = code is not None and (code in _CODES or 3000 <= code <= 4999)
+    return code if code is not None and known else _ORDINARY
 
 
 async def _flush(talk: ClientProtocol, tunnel: Tunnel) -> None:

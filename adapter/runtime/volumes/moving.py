@@ -25,13 +25,14 @@ from adapter.runtime.calls import in_thread
 from adapter.runtime.volumes import fscrypt
 from adapter.runtime.volumes.filesystem import FileSystem
 from marketplace.domain.keys import Signer, unseal
-from marketplace.domain.work import pool_keys
+from marketplace.domain.work.pool_keys import MOST_FILE, refuse_in
 from marketplace.domain.work.volume_move import Move, Way
 
 READ: Final = 64 * 1024
 MOST_PIECE: Final = 1 << 20
 FINISH_S: Final = 600.0
 MOST_LOOKED_AT: Final = 100_000
+MOST_READ: Final = 1 << 30
 
 
 class Moving:
@@ -164,20 +165,19 @@ def clear(place: FileSystem) -> None:
 
 def look_for_pool_keys(folder: Path) -> None:
     """:class:`PoolKeyRefused` if one of its small files holds a key of a block producer. No more
-    than :data:`MOST_LOOKED_AT` are read: it guards against a mistake.
+    than :data:`MOST_LOOKED_AT` are read, and :data:`MOST_READ` bytes: it guards against a mistake,
+    and a job waits for it.
     """
-    looked = 0
+    looked = size = 0
     for where, _, names, at in os.fwalk(folder):
         for name in names:
             about = os.stat(name, dir_fd=at, follow_symlinks=False)
-            if not stat.S_ISREG(about.st_mode) or not 0 < about.st_size <= pool_keys.MOST_WHOLE:
+            if not stat.S_ISREG(about.st_mode) or not 0 < about.st_size <= MOST_FILE:
                 continue
-            looked += 1
-            if looked > MOST_LOOKED_AT:
+            looked, size = looked + 1, size + about.st_size
+            if looked > MOST_LOOKED_AT or size > MOST_READ:
                 return
             opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             with os.fdopen(opened, "rb") as file:
-                data = file.read(pool_keys.MOST_WHOLE)
-            pool_keys.refuse_in(
-                data, f"the volume's {os.path.relpath(os.path.join(where, name), folder)}"
-            )
+                data = file.read(MOST_FILE)
+            refuse_in(data, f"the volume's {os.path.relpath(os.path.join(where, name), folder)}")

@@ -20,7 +20,7 @@ import pyrage
 from marketplace.chain.encoding import bech32
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.keys import Signer, hkdf_sha256
-from marketplace.domain.work.pool_keys import MOST_WHOLE, refuse_in
+from marketplace.domain.work.pool_keys import MOST_FILE, refuse_in
 from marketplace.domain.work.workload import DEFAULT_USER
 
 MAGIC: Final = b"age-encryption.org/"
@@ -109,7 +109,7 @@ def _packed(folder: Path, into: IO[bytes]) -> None:
     uid, gid = map(int, DEFAULT_USER.split(":"))
 
     def taken(about: tarfile.TarInfo) -> tarfile.TarInfo:
-        if about.isreg() and about.size <= MOST_WHOLE:
+        if about.isreg() and about.size <= MOST_FILE:
             refuse_in((folder / about.name).read_bytes(), about.name)
         about.uid, about.gid, about.uname, about.gname = uid, gid, "", ""
         return about
@@ -123,7 +123,7 @@ def _look_at(file: Path) -> None:
     try:
         with tarfile.open(file, "r:") as found:
             for about in found:
-                if about.isreg() and about.size <= MOST_WHOLE:
+                if about.isreg() and about.size <= MOST_FILE:
                     part = found.extractfile(about)
                     refuse_in(part.read() if part else b"", about.name)
     except tarfile.TarError as error:

@@ -22,6 +22,8 @@ from typing import Final
 from marketplace.domain.errors import Refusal
 
 MOST_WHOLE: Final = 64 * 1024  # what is looked at as one thing: bulk credentials of a dozen pools
+MOST_FILE: Final = 1024 * 1024
+"""Of many files, as on a volume, those that are larger are not looked at."""
 _OVERLAP: Final = 8 * 1024  # longer than an envelope: a KES key has 1,222 digits
 _HINTS: Final = (b"SigningKey", b"NodeOperationalCertificate", b"_sk1", b"_xsk1", b"590260")
 

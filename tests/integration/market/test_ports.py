@@ -16,6 +16,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
+from websockets.frames import Close
 
 from adapter.daemon.transfers import Incoming, Transfers
 from marketplace.domain.keys import Signer
@@ -297,6 +298,41 @@ def test_a_port_is_reached_by_websocket(tmp_path) -> None:
             with pytest.raises(websockets.InvalidStatus):
                 async with connect(f"{base}/p/{job}/8888/ws"):
                     pass
+
+    anyio.run(run)
+
+
+def test_who_closes_a_websocket_is_heard_at_the_other_end(tmp_path) -> None:
+    async def run() -> None:
+        closes: list[tuple[int | None, str | None]] = []
+
+        async def workload(socket) -> None:
+            with suppress(websockets.ConnectionClosed):
+                while await socket.recv() == "go":
+                    await socket.close(4321, "had enough")
+            closes.append((socket.close_code, socket.close_reason))
+
+        async with (
+            serve(workload, "127.0.0.1", 0) as server,
+            at_market(tmp_path, adapter("one")) as (client, _, tasks, one),
+        ):
+            port = next(iter(server.sockets)).getsockname()[1]
+            job = await serving(client, one, tasks, port)
+            base = str(client.base_url).rstrip("/").replace("http", "ws", 1)
+            at = f"{base}/p/{job}/8888/ws?token={bearer(client)}"
+            async with connect(at) as socket:
+                await socket.send("go")
+                with pytest.raises(websockets.ConnectionClosedError) as closed:
+                    await socket.recv()
+                assert closed.value.rcvd == Close(4321, "had enough")
+            async with connect(at) as socket:
+                await socket.close(3210, "seen it")
+            await until(lambda: (3210, "seen it") in closes)
+            # A visitor who vanishes says nothing; the workload hears of an ordinary end.
+            socket = await connect(at)
+            socket.transport.abort()
+            await until(lambda: len(closes) == 3)
+            assert closes[2][0] == 1000
 
     anyio.run(run)
 
