@@ -149,12 +149,14 @@ def _filled(fill: Callable[[IO[bytes]], None]) -> Generator[IO[bytes]]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    with os.fdopen(far, "rb") as source:
-        try:
-            yield cast("IO[bytes]", _Watched(source, thread, failed))
-        finally:
-            if failed:
-                raise failed[0]
+    source = os.fdopen(far, "rb")
+    try:
+        yield cast("IO[bytes]", _Watched(source, thread, failed))
+    finally:
+        source.close()  # who still writes hears of it
+        thread.join()
+        if failed:
+            raise failed[0]
 
 
 class _Watched:
