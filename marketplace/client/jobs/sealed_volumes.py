@@ -63,6 +63,8 @@ def unsealed(source: IO[bytes], into: IO[bytes], identity: pyrage.x25519.Identit
     """The archive in *source*; NoArchive unless all of it is there, and sealed to *identity*."""
     try:
         pyrage.decrypt_io(source, into, [identity])
+    except BrokenPipeError:
+        raise  # who reads it has stopped
     except (pyrage.DecryptError, OSError) as error:
         raise NoArchive(f"it cannot be opened: {error}") from error
 

@@ -87,6 +87,15 @@ def test_what_was_exported_is_opened_by_its_own_purse_alone(folder: Path, tmp_pa
         read(file)
 
 
+def test_who_stops_reading_hears_of_no_error(folder: Path, tmp_path: Path) -> None:
+    (folder / "large").write_bytes(bytes(1 << 20))
+    file = tmp_path / "data.tar.age"
+    file.write_bytes(pyrage.encrypt(read(folder), [OWN.to_public()]))
+    for source in (folder, file):
+        with archive(source, OWN, io.BytesIO()) as found:
+            assert found.read(512)
+
+
 def test_the_purses_identity_follows_from_its_key_and_ages_own_text() -> None:
     assert str(OWN) == str(identity_of(Signer(b"\x01" * 32))) != str(OTHER)
     assert recipient(str(OWN.to_public())) == str(OWN.to_public())
