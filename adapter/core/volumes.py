@@ -24,10 +24,10 @@ _THERE: Final = (LeaseState.ACTIVE, LeaseState.PAUSED)
 """One that waits for money too: the voucher that pays for what mounts it pays for it first."""
 
 
-class VolumeNotMoved(Refusal):
+class NotMovable(Refusal):
     """Its content cannot be had, or put there, now."""
 
-    code = "VOLUME_NOT_MOVED"
+    code = "VOLUME_NOT_MOVABLE"
     remedy = "end what mounts the volume, and see that it is paid for"
 
 
@@ -74,13 +74,13 @@ def rules(state: State, own: Own, terms: Terms, job: JobSpec, routed: bool) -> I
 
 def require_movable(volume: Lease, leases: Iterable[Lease], command: Sequence[str]) -> None:
     """That *command* is its owner's and that its content stands still, before it is exported or
-    imported. *leases*: all there are. MoveUnsigned, VolumeNotMoved, Malformed.
+    imported. *leases*: all there are. MoveUnsigned, NotMovable, Malformed.
     """
     Move.of(volume.id, command).verify(volume.terms.session_vk)
     if volume.state is not LeaseState.ACTIVE or volume.reason is not None:
-        raise VolumeNotMoved(f"the volume is {volume.state.name}, not ACTIVE")
+        raise NotMovable(f"the volume is {volume.state.name}, not ACTIVE")
     if holders := [one.id for one in mounting(leases, volume.id)]:
-        raise VolumeNotMoved(f"it is mounted by {', '.join(holders)}: end that first")
+        raise NotMovable(f"it is mounted by {', '.join(holders)}: end that first")
 
 
 def mounting(leases: Iterable[Lease], volume: str) -> list[Lease]:

@@ -21,10 +21,10 @@ import anyio.to_thread
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from adapter.core import volumes
 from adapter.core.events import Event, Logged
 from adapter.core.state import Lease
 from adapter.core.workload import Runtime, RuntimeFault, Terminal, WorkloadGone
+from adapter.daemon import moves
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.protocol import codec, flow, wire
 from marketplace.domain.work.parts import FileIn
@@ -250,7 +250,7 @@ class Transfers:
                 raise WorkloadGone("the workload does not run")
             stream = self._streams[message.lease, message.stream_id]
             if runs.job.is_volume:
-                volumes.require_movable(runs, self._leases(), message.command)
+                return await moves.begin(self._runtime(runs), runs, self._leases, message.command)
             made = await self._runtime(runs).terminal(
                 runs.handle, tuple(message.command), message.rows, message.columns
             )

@@ -58,7 +58,8 @@ class Moving:
             full = "No space left on device: " if self._place.full else ""
             raise RuntimeRefused(f"{self._way}: {full}{why}")
         if self._way is Way.IMPORT and not self._over:
-            await in_thread("take in", self._take_in, FINISH_S)
+            with anyio.CancelScope(shield=True):  # or it would appear when nobody thinks of it
+                await in_thread("take in", self._take_in, FINISH_S)
         self._over = True
         return b""
 

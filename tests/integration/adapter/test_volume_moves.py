@@ -9,13 +9,17 @@ import os
 import stat
 import tarfile
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pyrage
 import pytest
 
+from adapter.core.state import Lease
+from adapter.core.volumes import NotMovable
 from adapter.core.workload import RuntimeFault, RuntimeRefused, Terminal
+from adapter.daemon.moves import begin
 from adapter.runtime.volumes.handed import hand_over, mounts
 from adapter.runtime.volumes.runtime import VolumeRuntime, place_of, remove_all
 from marketplace.domain.errors import Malformed, Refusal
@@ -25,6 +29,8 @@ from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.volume_move import Move, Way
 from marketplace.domain.work.workload import WorkloadSpec
 from tests.requires import need_volumes
+from tests.unit.adapter.test_volumes import mounting, rented
+from tests.unit.support.adapter import SESSION as PAYER
 
 pytestmark = pytest.mark.anyio
 OWN, OTHER, SESSION = Signer(b"\x07" * 32), Signer(b"\x08" * 32), Signer(b"\x09" * 32)
@@ -155,6 +161,8 @@ async def test_what_goes_out_comes_in_elsewhere_as_it_was(runtime: VolumeRuntime
     # It is encrypted by the volume's own key, as what was written there.
     (here / "more").write_bytes(b"more")
     place.unmount()
+    begins = (there / chunk).read_bytes()[:64]
+    assert begins not in place.image.read_bytes()
     await other.adopt()
     assert (here / "more").read_bytes() == b"more"
 
@@ -246,6 +254,28 @@ async def test_nobody_mounts_what_moves_and_one_moves_at_a_time(runtime: VolumeR
         await runtime.remove(handle)
     assert not place_of(runtime.state, "lease_1").folder.exists()
     await slow.end()
+
+
+async def test_what_was_taken_meanwhile_stops_an_export_that_has_begun(
+    runtime: VolumeRuntime,
+) -> None:
+    """A job may be taken between the look and the mark."""
+    looked = 0
+
+    def leases() -> list[Lease]:
+        nonlocal looked
+        looked += 1
+        return [] if looked == 1 else [mounter]
+
+    at = rented()
+    at.propose(mounting(), "lease_2")
+    mounter = at.state.leases["lease_2"]
+    volume = replace(at.state.leases["lease_1"], handle=await runtime.start(spec("lease_1")))
+    recipient = str(IDENTITY.to_public()).encode()
+    asked = Move.sign(PAYER, "lease_1", Way.EXPORT, recipient)
+    with pytest.raises(NotMovable, match="mounted by lease_2"):
+        await begin(runtime, volume, leases, asked.words())
+    assert looked == 2 and not place_of(runtime.state, "lease_1").moving.exists()
 
 
 async def test_an_adapter_that_comes_back_clears_what_was_half_taken_in(

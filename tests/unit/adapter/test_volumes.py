@@ -8,7 +8,7 @@ import pytest
 
 from adapter.core.events import LinkDown, Measured, Passed
 from adapter.core.state import Own, PauseCause
-from adapter.core.volumes import VolumeNotMoved, require_movable
+from adapter.core.volumes import NotMovable, require_movable
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering.kinds import DISK
 from marketplace.domain.protocol import wire
@@ -194,7 +194,7 @@ def test_its_content_moves_at_its_owners_word_alone_and_while_it_stands_still() 
         with pytest.raises(MoveUnsigned):
             allowed(forged)
     assert answer(at, mounting()) == "ACCEPTED"
-    with pytest.raises(VolumeNotMoved, match="mounted by lease_2"):
+    with pytest.raises(NotMovable, match="mounted by lease_2"):
         allowed(asked)
 
 
@@ -203,5 +203,5 @@ def test_a_volume_that_waits_for_money_moves_nothing() -> None:
     volume = at.state.leases["lease_1"]
     asked = Move.sign(SESSION, "lease_1", Way.EXPORT, b"age1owner")
     for changes in ({"state": LeaseState.PAUSED}, {"reason": EndReason.COMPLETED}):
-        with pytest.raises(VolumeNotMoved, match="not ACTIVE"):
+        with pytest.raises(NotMovable, match="not ACTIVE"):
             require_movable(replace(volume, **changes), [volume], asked.words())
