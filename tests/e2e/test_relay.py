@@ -4,7 +4,11 @@ adapter its host, and the bill is held against the relay's own account of its li
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import shutil
+import subprocess
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
@@ -14,15 +18,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from adapter.runtime.docker.door import connect
 from marketplace.cli.embedded.product import PROCESS_ONLY, Embedded
 from marketplace.client.sdk.market import Market
 from marketplace.domain.ouroboros.reading import NETWORKS
 from tests.e2e.support.embedded import PATIENCE_S, command, embedded, tally, until_true
 from tests.integration.chain.test_relay_probe import Block
 from tests.ports import free_port
-from tests.requires import need_bubblewrap, need_devnet, need_node
+from tests.requires import need_bubblewrap, need_devnet, need_docker, need_node
 from tests.unit.support.browser_verifier import browser_says
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
@@ -30,6 +36,7 @@ PROGRAM: Final = Path(__file__).parents[1] / "ouroboros"
 PREPROD: Final = NETWORKS["preprod"]
 Life = tuple[tuple[str, int], ...]
 Meanwhile = Callable[[Embedded, str], Awaitable[None]]
+JobFile = Callable[[Path, Embedded, int, Life], Path]
 LIFE: Final[Life] = (
     ("syncing", 3),
     ("tip", 7),
@@ -42,6 +49,7 @@ LONG: Final[Life] = (
     ("syncing", 60), ("tip", 300), ("lagging", 30), ("gone", 30), ("tip", 60), ("lagging", 1),
 )  # fmt: skip
 TICK_MS: Final = 1000
+PARTS: Final = ("relay.mjs", "scripted.mjs", "package.json", "node_modules")
 
 
 class RelayHost(Embedded):
@@ -56,11 +64,100 @@ class RelayHost(Embedded):
         return path
 
 
-def relay_job(folder: Path, port: int, life: Life) -> Path:
+class RelayInContainer(Embedded):
+    """A provider of containers, to whom the relay's image is known."""
+
+    def find_image(self) -> str:
+        base = super().find_image()
+        client = connect("")
+        try:
+            built, _ = client.images.build(
+                fileobj=context(base), custom_context=True, rm=True, forcerm=True
+            )
+        finally:
+            client.close()
+        return str(built.id)
+
+    async def stop(self) -> None:
+        await super().stop()
+        await anyio.to_thread.run_sync(self._forget)
+
+    def _forget(self) -> None:
+        client = connect("")
+        try:
+            client.images.remove(self.image, force=True)
+        finally:
+            client.close()
+
+
+def context(base: str) -> io.BytesIO:
+    """What Docker builds the relay's image from: this machine's node, its libraries, the program."""
+    made, node = io.BytesIO(), shutil.which("node") or ""
+    said = subprocess.run(["ldd", node], capture_output=True, text=True, check=True).stdout
+    libraries = [path for line in said.splitlines() for path in re.findall(r"=> (/\S+)", line)]
+    lines = f"FROM {base}\nCOPY libraries /usr/lib/x86_64-linux-gnu\nCOPY relay /relay\n"
+    with tarfile.open(fileobj=made, mode="w", dereference=True) as archive:
+        about = tarfile.TarInfo("Dockerfile")
+        about.size = len(lines)
+        archive.addfile(about, io.BytesIO(lines.encode()))
+        for path in libraries:
+            archive.add(path, f"libraries/{Path(path).name}")
+        archive.add(node, "relay/node")
+        for part in PARTS:
+            archive.add(PROGRAM / part, f"relay/{part}")
+    made.seek(0)
+    return made
+
+
+def in_container(folder: Path, place: Embedded, port: int, life: Life) -> Path:
+    """A job file of a relay that lives so in a container, at a port of its own."""
+    write_life(folder, life)
+    return written(
+        folder,
+        image=place.image,
+        command=["/relay/node", "/relay/scripted.mjs", str(port), "/workspace/life.json"],
+        files=[{"src": str(folder / "life.json"), "dst": "/workspace/life.json"}],
+        relay={"network": "preprod", "port": port, "lag": "60s"},
+    )
+
+
+def as_process(folder: Path, _place: Embedded, port: int, life: Life) -> Path:
     """A job file of a relay that lives so, with all that it needs as its files."""
+    write_life(folder, life)
     with tarfile.open(folder / "relay.tgz", "w:gz") as archive:
-        for part in ("relay.mjs", "scripted.mjs", "package.json", "node_modules"):
+        for part in PARTS:
             archive.add(PROGRAM / part, part)
+    run = f"tar xzf relay.tgz && exec node scripted.mjs {port} life.json"
+    return written(
+        folder,
+        command=["sh", "-c", run],
+        files=[
+            {"src": str(folder / name), "dst": f"/workspace/{name}"}
+            for name in ("relay.tgz", "life.json")
+        ],
+        relay={"network": "preprod", "port": port, "lag": "60s"},
+        env={"OPENSSL_CONF": "/dev/null"},  # /etc is not there
+        egress="open",
+        placement={"isolation": "process"},
+    )
+
+
+def written(folder: Path, **job: Any) -> Path:
+    """The job file."""
+    path = folder / "relay.json"
+    more = {
+        "version": 1,
+        "name": "relay",
+        "resources": {"cpu": 0.5, "memory": "256MB"},
+        "price": {"budget": "5 ADA"},
+        "policy": {"max_duration": "30m"},
+    }
+    path.write_text(json.dumps({**more, **job}))
+    return path
+
+
+def write_life(folder: Path, life: Life) -> None:
+    """The chain that the relay has, and what it does with it."""
     first = PREPROD.clock.at(int(time.time() * 1000)) - 200
     told = [
         json.loads(Block(first + n, n).told())
@@ -68,27 +165,6 @@ def relay_job(folder: Path, port: int, life: Life) -> Path:
     ]
     script = {"magic": PREPROD.magic, "zero_ms": PREPROD.clock.when(first), "first": first}
     (folder / "life.json").write_text(json.dumps({**script, "chain": told, "life": life}))
-    path = folder / "relay.json"
-    run = f"tar xzf relay.tgz && exec node scripted.mjs {port} life.json"
-    path.write_text(
-        json.dumps({
-            "version": 1,
-            "name": "relay",
-            "command": ["sh", "-c", run],
-            "files": [
-                {"src": str(folder / name), "dst": f"/workspace/{name}"}
-                for name in ("relay.tgz", "life.json")
-            ],
-            "relay": {"network": "preprod", "port": port, "lag": "60s"},
-            "resources": {"cpu": 0.5, "memory": "256MB"},
-            "env": {"OPENSSL_CONF": "/dev/null"},  # /etc is not there
-            "egress": "open",
-            "placement": {"isolation": "process"},
-            "price": {"budget": "5 ADA"},
-            "policy": {"max_duration": "30m"},
-        })
-    )  # fmt: skip
-    return path
 
 
 @dataclass(frozen=True)
@@ -116,6 +192,15 @@ def test_a_relay_is_billed_for_the_time_at_its_tip(tmp_path: Path) -> None:
     bill, lived = told(tmp_path, LIFE)
     tip_ms, changes = lived.ms("tip")
     # A reading is at most a tick later than the look that it holds.
+    assert tip_ms / 2 < billed_ms(bill) <= tip_ms + changes // 2 * TICK_MS, (bill, lived)
+    assert {"syncing", "lagging", "unreachable"} <= lost(bill).keys()
+
+
+@pytest.mark.prove
+def test_so_is_one_in_a_container(tmp_path: Path) -> None:
+    need_docker()
+    bill, lived = told(tmp_path, LIFE, host=RelayInContainer, job=in_container)
+    tip_ms, changes = lived.ms("tip")
     assert tip_ms / 2 < billed_ms(bill) <= tip_ms + changes // 2 * TICK_MS, (bill, lived)
     assert {"syncing", "lagging", "unreachable"} <= lost(bill).keys()
 
@@ -167,7 +252,11 @@ def test_while_nobody_looks_nothing_is_billed(tmp_path: Path) -> None:
 
 
 def told(
-    folder: Path, life: Life, meanwhile: Meanwhile | None = None
+    folder: Path,
+    life: Life,
+    meanwhile: Meanwhile | None = None,
+    host: type[Embedded] = RelayHost,
+    job: JobFile = as_process,
 ) -> tuple[dict[str, Any], Lived]:
     """The bill of a relay that lived so, and its own account."""
     need_node()
@@ -176,16 +265,17 @@ def told(
 
     async def main() -> tuple[dict[str, Any], Lived]:
         with anyio.fail_after(PATIENCE_S + sum(seconds for _, seconds in life)):
-            async with embedded(folder, RelayHost) as place:
-                return await lived_and_paid(folder, place, life, meanwhile)
+            async with embedded(folder, host) as place:
+                file = job(folder, place, free_port(), life)
+                return await lived_and_paid(folder, place, file, life, meanwhile)
 
     return anyio.run(main)
 
 
 async def lived_and_paid(
-    folder: Path, place: Embedded, life: Life, meanwhile: Meanwhile | None
+    folder: Path, place: Embedded, file: Path, life: Life, meanwhile: Meanwhile | None
 ) -> tuple[dict[str, Any], Lived]:
-    env, file = place.environment, relay_job(folder, free_port(), life)
+    env = place.environment
     async with command("job", "run", str(file), "--yes", "--json", "--keep", "0", env=env) as ran:
         if meanwhile is not None:
             async with Market(place.market_url, wallet=await place.purse("consumer")) as market:

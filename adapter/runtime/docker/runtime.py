@@ -46,7 +46,7 @@ from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.outages import Outages
 from adapter.runtime.docker.shelf import Shelf
 from adapter.runtime.docker.signed import Signatures, read_keys
-from adapter.runtime.docker.stamps import milliseconds
+from adapter.runtime.docker.stamps import milliseconds, ran
 from adapter.runtime.docker.store import ImageStore
 from adapter.runtime.egress import Firewall, bridge_name, resolve
 from adapter.runtime.logstore import LogStore
@@ -325,11 +325,11 @@ class DockerRuntime:
     def _read_status(self, handle: Handle, container: Any) -> Status:
         row = container.attrs["State"]
         state = _STATES.get(str(row["Status"]), WorkloadState.STARTING)
-        started = milliseconds(row.get("StartedAt")) or handle.started_ms
+        started, finished = ran(row, handle.started_ms)
         if state is not WorkloadState.EXITED:
             return Status(state, Times(started))
         code = int(row["ExitCode"])
-        times = Times(started, milliseconds(row.get("FinishedAt")), code)
+        times = Times(started, finished, code)
         return Status(state, times, self._reason(handle.lease, row, times))
 
     def _reason(self, lease: str, row: Mapping[str, Any], times: Times) -> ExitReason:
