@@ -32,12 +32,13 @@ def judge(config: Config) -> DoctorConfig:
         allow=config.limits.images or ("*",),
         priced=tuple(config.prices.models),
         gpu_request="legacy" if config.simulate else config.gpu_request,
+        volumes=config.prices.disk_rate > 0,
     )
 
 
 def examine(config: Config, *, quick: bool = False) -> list[Finding]:
     """Every finding about this host under *config*; at most ten seconds.  *quick*: no trial
-    container.
+    container, and no trial volume.
     """
     judged = replace(judge(config), try_container=not quick)
     world = World(judged, container=try_container)

@@ -153,6 +153,17 @@ def check_sandbox(world: World) -> Iterator[Finding]:
         yield found("SETPRIV_MISSING", "setpriv is not installed")
 
 
+def check_volumes(world: World) -> Iterator[Finding]:
+    """A small volume, made and destroyed, where disk is rented out."""
+    config = world.config
+    if (
+        config.volumes
+        and config.try_container
+        and (lacks := world.volumes(config.state / "runtime"))
+    ):
+        yield found("VOLUMES_IMPOSSIBLE", f"prices.disk offers volumes, which take: {lacks}")
+
+
 def check_allow_list(world: World) -> Iterator[Finding]:
     """Which images may run."""
     if "docker" in world.config.runtimes and "*" in world.config.allow:

@@ -113,6 +113,10 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
         _E,
         "install util-linux: the process runtime drops privileges with setpriv",
     ),
+    "VOLUMES_IMPOSSIBLE": (
+        _E,
+        "install or allow what is named, or remove prices.disk: the adapter would not start",
+    ),
     "ALLOW_LIST_OPEN": (_I, "name the registries that you trust in [limits] images"),
     # the host
     "NOT_ROOT": (_W, "run the adapter as root: rules, control groups and MIG need it"),

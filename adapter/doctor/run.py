@@ -21,6 +21,7 @@ from adapter.doctor.containers import (
     check_docker,
     check_firewall,
     check_sandbox,
+    check_volumes,
 )
 from adapter.doctor.findings import Finding, Severity, found
 from adapter.doctor.gpu import check_devices, check_kernel_log, check_modules, check_quarantine
@@ -39,7 +40,8 @@ Check = Callable[[World], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     check_devices, check_kernel_log, check_modules, check_quarantine, check_docker,
     check_daemon_file, check_container, check_firewall, check_cgroups, check_sandbox,
-    check_allow_list, check_kernel, check_clock, check_state, check_keys, check_fees, check_market,
+    check_volumes, check_allow_list, check_kernel, check_clock, check_state, check_keys, check_fees,
+    check_market,
 )  # fmt: skip
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 

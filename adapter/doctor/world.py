@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from adapter.devices.nvml.nvml import Nvml
 from adapter.runtime.docker.door import connect
+from adapter.runtime.volumes.runtime import missing
 from marketplace.domain.errors import Fault
 from marketplace.keystore import Keystore
 
@@ -47,6 +48,7 @@ class DoctorConfig:
     gpu_request: str = "cdi"
     expect_gpu: bool = True
     try_container: bool = True
+    volumes: bool = False
 
 
 def run_command(line: Sequence[str]) -> tuple[int, str]:
@@ -138,6 +140,7 @@ class World:
     disk: Callable[[Path], tuple[int, int, int]] = disk
     uid: Callable[[], int] = os.geteuid
     container: Callable[[DoctorConfig], list[str]] | None = None
+    volumes: Callable[[Path], str] = missing
 
     def path(self, absolute: str) -> Path:
         """The path of a host file."""

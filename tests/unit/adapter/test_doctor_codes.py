@@ -75,6 +75,7 @@ class Healthy:
         self.chain_fault = ""
         self.held = {"fee": 20_000_000, "hot": 0}
         self.free = (100_000, 900, 1000)
+        self.no_volumes = ""
         self.uid = 0
         self.trial: Callable[[DoctorConfig], list[str]] = lambda _config: []
         state = self.file("var/lib/tally/.keep", "").parent
@@ -83,7 +84,7 @@ class Healthy:
         key.chmod(0o600)
         self.config = DoctorConfig(
             state=state, market="https://market.example", payout=BARE["meter"], key=key,
-            chain_url="https://chain.example",
+            chain_url="https://chain.example", volumes=True,
             runtimes=("docker", "process"), allow=("ghcr.io/acme/*",),
         )  # fmt: skip
         uuid = self.sim.gpus[0].uuid
@@ -137,7 +138,7 @@ class Healthy:
             chain=chain, keys=lambda _folder: dict(KEYS), config=self.config, root=self.root, command=command,
             nvml=lambda: Nvml(self.library, self.deadline_s), docker=docker, market_time=market,
             resolves=lambda _name: self.known_names, disk=lambda _path: self.free,
-            nvml_deadline_s=self.deadline_s, uid=lambda: self.uid, container=lambda config: self.trial(config),
+            nvml_deadline_s=self.deadline_s, uid=lambda: self.uid, container=lambda config: self.trial(config), volumes=lambda _folder: self.no_volumes,
         )  # fmt: skip
 
     def codes(self, budget_s: float = 30.0) -> set[str]:
@@ -302,6 +303,7 @@ CASES: dict[str, Callable[[Healthy], None]] = {
     "CGROUP_READONLY": _file("proc/mounts", "cgroup /sys/fs/cgroup cgroup2 ro 0 0\n"),
     "BUBBLEWRAP_MISSING": _command("bwrap", 127),
     "SETPRIV_MISSING": _command("setpriv", 127),
+    "VOLUMES_IMPOSSIBLE": _attribute("no_volumes", "mkfs.ext4: not found"),
     "ALLOW_LIST_OPEN": _set(allow=("*",)),
     "NOT_ROOT": _attribute("uid", 1000),
     "KERNEL_OLD": _file("proc/sys/kernel/osrelease", "4.19.0"),
