@@ -68,24 +68,33 @@ class RelayInContainer(Embedded):
     """A provider of containers, to whom the relay's image is known."""
 
     def find_image(self) -> str:
-        base = super().find_image()
+        self.built: list[str] = []
+        self.base = super().find_image()
+        return self.build("first")
+
+    def build(self, version: str) -> str:
+        """The relay's image of that name, by its digest."""
         client = connect("")
         try:
             built, _ = client.images.build(
-                fileobj=context(base), custom_context=True, rm=True, forcerm=True
-            )
+                fileobj=context(self.base), custom_context=True, rm=True, forcerm=True,
+                labels={"version": version, "of": str(self.home)},  # no other test's
+            )  # fmt: skip
         finally:
             client.close()
-        return str(built.id)
+        self.built.append(str(built.id))
+        return self.built[-1]
 
-    async def stop(self) -> None:
-        await super().stop()
+    async def sweep(self) -> int:
+        swept = await super().sweep()
         await anyio.to_thread.run_sync(self._forget)
+        return swept
 
     def _forget(self) -> None:
         client = connect("")
         try:
-            client.images.remove(self.image, force=True)
+            for image in self.built:
+                client.images.remove(image, force=True)
         finally:
             client.close()
 

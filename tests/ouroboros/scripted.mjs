@@ -1,13 +1,15 @@
-// A relay with a life of its own, as a workload: scripted.mjs PORT FILE. The file: {magic, zero_ms, first, chain, life}; the
+// A relay with a life of its own, as a workload: scripted.mjs PORT FILE [FIGURES], the port at which it
+// tells Prometheus its tip, under cardano-node's name for it. The file: {magic, zero_ms, first, chain, life}; the
 // block of slot *first* is due at *zero_ms* (ms since 1970), and a slot is a second. *life* is [state, seconds] after each
 // other: `syncing` and `lagging` have what is old, `tip` has all that is due, `gone` has hung up. Each change is said: a line
 // with the state and the time.
 
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
 
 import { block, Relay } from "./relay.mjs";
 
-const [port, file] = process.argv.slice(2);
+const [port, file, figures] = process.argv.slice(2);
 const { magic, zero_ms: zeroMs, first, chain, life } = JSON.parse(readFileSync(file, "utf8"));
 const OLD = 100;
 const blocks = chain.map(block);
@@ -15,6 +17,10 @@ const due = (behind) => blocks.filter((one) => (one.slot - first) * 1000 + zeroM
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 let relay;
+
+if (figures) {
+  createServer((_asked, answer) => answer.end(`cardano_node_metrics_slotNum_int ${relay?.last?.slot ?? 0}\n`)).listen(Number(figures), "0.0.0.0");
+}
 
 async function begin() {
   relay = new Relay(magic);

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
+
 from marketplace.cli.embedded.product import Embedded
 from tests.e2e.support.embedded import Command, command, tally, until_true
 
@@ -48,7 +50,7 @@ class Renter:
     def line(self, name: str, line: str, **more: Any) -> tuple[str, ...]:
         """The command that runs it."""
         shell = {"image": self.place.image, "command": ["sh", "-c", line]}
-        file = job_file(self.folder, name, **shell, **more)
+        file = job_file(self.folder, name, **{**shell, **more})
         return ("job", "run", file, "--yes", "--json", "--keep", KEEP)
 
     async def told(self, name: str, line: str, **more: Any) -> str:
@@ -69,11 +71,12 @@ class Renter:
         )
 
         async def there() -> dict[str, Any] | None:
+            await anyio.sleep(1)  # each look signs in, and the market counts requests
             return next((one for one in await self.rented() if one["name"] == name), None)
 
         try:
             return keeps, await until_true(there, f"the volume {name}")
-        except TimeoutError as error:
+        except AssertionError as error:
             raise AssertionError(f"no volume {name}: {keeps}") from error
 
     async def rented(self) -> list[dict[str, Any]]:

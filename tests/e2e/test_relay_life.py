@@ -1,0 +1,132 @@
+"""A relay's life in containers, by job files and commands: its chain on a volume, its figures through the market, started
+anew, upgraded, and begun again elsewhere from a snapshot when its provider is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx
+import pytest
+
+from marketplace.client.sdk.market import Market
+from tests.e2e.support.embedded import PATIENCE_S, Command, command, embedded, tally, until_true
+from tests.e2e.support.volumes import DearDisk, Renter
+from tests.e2e.test_relay import RelayInContainer, write_life
+from tests.requires import need_devnet, need_docker, need_node, need_volumes
+
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(2 * PATIENCE_S + 180)]
+PORT, FIGURES = 3001, 12798
+"""Where relays listen, and where cardano-node tells Prometheus its figures."""
+FIRST = "cp life.json /chain/"
+SERVES = f"exec /relay/node /relay/scripted.mjs {PORT} /chain/life.json {FIGURES}"
+
+
+class Host(DearDisk, RelayInContainer):
+    """A provider of containers and of disk."""
+
+
+def test_a_relay_outlives_its_start_its_image_and_its_provider(tmp_path: Path) -> None:
+    need_docker()
+    need_devnet()
+    need_node()
+    need_volumes(tmp_path)
+
+    async def main() -> None:
+        with anyio.fail_after(2 * PATIENCE_S):
+            async with embedded(tmp_path, Host) as place, AsyncExitStack() as commands:
+                purse = await place.purse("consumer")
+                market = await commands.enter_async_context(Market(place.market_url, wallet=purse))
+                await lived(Operator(tmp_path, place, commands, market))
+
+    anyio.run(main)
+
+
+@dataclass
+class Operator(Renter):
+    """Who rents it. *market*: one connection for all looks, which are counted by the market."""
+
+    market: Market
+    ran_before: list[str] = field(default_factory=list[str])
+
+    @asynccontextmanager
+    async def relay(self, line: str, volume: str, **more: Any) -> AsyncGenerator[str]:
+        """One that serves, by its job; it is stopped with the block."""
+        env = self.place.environment
+        mounts = [{"volume": volume, "path": "/chain"}]
+        asked = self.line(
+            "relay", line, volumes=mounts, ports=[PORT, FIGURES], policy={"max_duration": "1h"},
+            relay={"network": "preprod", "port": PORT, "lag": "60s"}, **more,
+        )  # fmt: skip
+        async with command(*asked, env=env) as runs:
+            job = await until_true(lambda: self.at_tip(runs), "the tip")
+            yield job
+            await tally("job", "stop", job, env=env)
+            await runs.ended()
+
+    async def at_tip(self, runs: Command) -> str:
+        """The job that has come to its tip; empty while none has."""
+        assert runs.process.returncode is None, str(runs)
+        await anyio.sleep(1)
+        for one in await self.market.jobs(state="RUNNING"):
+            if one["name"] != "relay" or one["id"] in self.ran_before:
+                continue
+            events = self.market.job(one["id"]).events(follow=False)
+            if "AT_TIP" in [told["kind"] async for told in events if "kind" in told]:
+                self.ran_before.append(one["id"])
+                return one["id"]
+        return ""
+
+    async def figures(self, job: str) -> str:
+        """What it tells Prometheus, through the market."""
+        headers = {"Authorization": f"Bearer {self.market.http.token}"}
+        async with httpx.AsyncClient(base_url=self.place.market_url, headers=headers) as asks:
+            answer = await asks.get(f"/p/{job}/{FIGURES}/metrics")
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+
+async def lived(operator: Operator) -> None:
+    place, folder = operator.place, operator.folder
+    assert isinstance(place, Host)
+    env = place.environment
+    await operator.told("first", "sleep 3")  # a new account pays before it has two leases
+    _, volume = await operator.rents("chain")
+    await anyio.to_thread.run_sync(write_life, folder, (("tip", 900),))
+    given = [{"src": str(folder / "life.json"), "dst": "/workspace/life.json"}]
+
+    async with operator.relay(f"{FIRST} && {SERVES}", "chain", files=given) as job:
+        figures = await operator.figures(job)
+        assert "cardano_node_metrics_slotNum_int" in figures
+        stood = await tally("node", "status", job, "--json", env=env)
+        assert stood.process.returncode == 0 and stood.last["says"] == "AT_TIP", str(stood)
+
+    async with operator.relay(SERVES, "chain"):
+        pass  # started anew: from what its volume has, and from nothing else
+    newer = await anyio.to_thread.run_sync(place.build, "newer")
+    assert newer != place.image
+    async with operator.relay(SERVES, "chain", image=newer):
+        pass
+
+    snapshot = folder / "chain.tar.age"
+    kept = await tally("volume", "export", "chain", str(snapshot), env=env)
+    assert kept.process.returncode == 0, str(kept)
+    lost = place.parts["adapter"].process
+    assert lost is not None
+    lost.kill()
+    await lost.wait()
+    await place.start_adapter("adapter2")
+    elsewhere = {"not_providers": [volume["provider"]]}
+    _, again = await operator.rents("again", placement=elsewhere)
+    taken = await tally("volume", "import", "again", str(snapshot), env=env)
+    assert taken.process.returncode == 0, str(taken)
+    async with operator.relay(SERVES, "again", placement=elsewhere) as job:
+        figures = await operator.figures(job)
+    assert "cardano_node_metrics_slotNum_int" in figures
+    assert again["provider"] != volume["provider"]
