@@ -80,7 +80,7 @@ def export(
 
         async with reading(Where(market, "", "", home)) as opened:
             job, purse = await _chosen(opened, name)
-            size = await volume.exported(job, purse, file, to, _shown(as_json))
+            size = await volume.exported(job, purse, name, file, to, _shown(as_json))
         if as_json:
             print_json({"file": str(file), "bytes": size, "volume": job.id})
         else:
@@ -112,7 +112,7 @@ def import_(
         path = None if source == "-" else Path(source)
         async with reading(Where(market, "", "", home)) as opened:
             job, purse = await _chosen(opened, name)
-            size = await volume.imported(job, purse, path, opens, _shown(as_json))
+            size = await volume.imported(job, purse, name, path, opens, _shown(as_json))
         if as_json:
             print_json({"volume": job.id, "bytes": size})
         else:

@@ -22,12 +22,20 @@ from marketplace.client.jobs import sealed_volumes
 from marketplace.client.sdk.job import Job
 from marketplace.client.sdk.terminal import Terminal, TerminalLost
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.errors import Fault, TallyError
+from marketplace.domain.errors import Fault, Refusal, TallyError
 from marketplace.domain.keys import Signer, seal_to
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.volume_move import Move, Way
 
 PIECE: Final = 64 * 1024
+
+
+class VolumeUnproven(Refusal):
+    """The market shows no terms that this purse and a provider signed for the volume."""
+
+    code = "VOLUME_UNPROVEN"
+    remedy = "nothing was sent; use the purse that rents the volume, or ask another market process"
 
 
 class VolumeNotMoved(Fault):
@@ -38,13 +46,15 @@ class VolumeNotMoved(Fault):
 
 
 async def exported(
-    job: Job, purse: Purse, file: Path, to: str = "", told: Callable[[int], None] = lambda _: None
-) -> int:
-    """The content of the volume that *job* is, in *file*, which is replaced: its size. Sealed to
-    *to*, an age recipient, else to the purse, which then also tries whether it opens. *told* hears
-    how many bytes there are. NoArchive, VolumeNotMoved; *file* is then as it was.
+    job: Job, purse: Purse, name: str, file: Path, to: str = "",
+    told: Callable[[int], None] = lambda _: None,
+) -> int:  # fmt: skip
+    """The content of the volume that *job* is, which its owner calls *name*, in *file*, which is
+    replaced: its size. Sealed to *to*, an age recipient, else to the purse, which then also tries
+    whether it opens. *told* hears how many bytes there are. NoArchive, VolumeUnproven,
+    VolumeNotMoved; *file* is then as it was.
     """
-    terms, session = await _opened_by(job, purse)
+    terms, session = await _opened_by(job, purse, name)
     identity = sealed_volumes.identity_of(purse.signer)
     recipient = sealed_volumes.recipient(to or str(identity.to_public()))
     move = Move.sign(session, terms.lease, Way.EXPORT, recipient.encode())
@@ -67,14 +77,15 @@ async def exported(
 
 
 async def imported(
-    job: Job, purse: Purse, source: Path | None, identity: pyrage.x25519.Identity | None = None,
+    job: Job, purse: Purse, name: str, source: Path | None,
+    identity: pyrage.x25519.Identity | None = None,
     told: Callable[[int], None] = lambda _: None,
 ) -> int:  # fmt: skip
-    """*source* into the empty volume that *job* is, all or nothing: a folder, a tar archive, what
-    :func:`exported` wrote (opened by *identity*, else by the purse), or standard input. How many
-    bytes went there. NoArchive, PoolKeyRefused, VolumeNotMoved.
+    """*source* into the empty volume that *job* is, called *name*, all or nothing: a folder, a tar
+    archive, what :func:`exported` wrote (opened by *identity*, else by the purse), or standard
+    input. How many bytes went there. NoArchive, PoolKeyRefused, VolumeUnproven, VolumeNotMoved.
     """
-    terms, session = await _opened_by(job, purse)
+    terms, session = await _opened_by(job, purse, name)
     opens = identity or sealed_volumes.identity_of(purse.signer)
     once = pyrage.x25519.Identity.generate()
     box = seal_to(terms.adapter_vk, str(once).encode())
@@ -147,13 +158,23 @@ async def _read(far: Terminal) -> bytes:
         raise VolumeNotMoved(lost.message) from lost
 
 
-async def _opened_by(job: Job, purse: Purse) -> tuple[Terms, Signer]:
-    """What the volume is rented on, and the key that opens it."""
-    await job.refresh()
-    terms = await job.terms()
-    if terms is None:
-        raise VolumeNotMoved("no provider keeps it yet")
-    return terms, purse.session(terms.session_vk)
+async def _opened_by(job: Job, purse: Purse, name: str) -> tuple[Terms, Signer]:
+    """What the volume is rented on, and the key that opens it: by the terms that the purse and the
+    provider signed, of a job that *name* is what its owner calls. A market that names another
+    provider's key would be told the content, and another volume would get it; VolumeUnproven.
+    """
+    view = await job.refresh()
+    spec, evidence = JobSpec.from_wire(view["spec"]), await job.evidence()
+    for lease in evidence.leases:
+        try:
+            terms = lease.signed.verify()
+            session = purse.session(terms.session_vk)
+        except Refusal:
+            continue  # it proves nothing
+        same = (terms.lease, terms.job, terms.work) == (view["lease"], job.id, spec.hash)
+        if same and spec.is_volume and name in (spec.name, job.id):
+            return terms, session
+    raise VolumeUnproven(f"no terms that this purse signed are those of volume {name}")
 
 
 def opened(file: Path, into: IO[bytes], identity: pyrage.x25519.Identity) -> None:
