@@ -15,6 +15,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from marketplace.domain.keys import Signer
+from marketplace.domain.money import renewal
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import GENESIS, Receipt, SignedReceipt
 from marketplace.domain.money.route.terms import either
@@ -200,6 +201,7 @@ class FakeAdapter:
     chains: dict[bytes, Receipt] = field(default_factory=dict)
     draining: bool = False
     forget: bool = False
+    renews: str = ""  # or the code with which it declines
     welcomes: int = 0
     handler: Callable[[wire.Message], Awaitable[None]] | None = None
 
@@ -224,6 +226,7 @@ class FakeAdapter:
         match message:
             case wire.LeaseProposed(lease, job, body):
                 if lease in self.leases:
+                    await self._renew(lease, body)
                     return
                 terms = Terms.decode(body)
                 grant.find(job, self.offer.host, terms)
@@ -240,7 +243,7 @@ class FakeAdapter:
                 await self.send(wire.LeaseAccepted(lease, signed))
             case wire.LeaseSigned(lease, signed):
                 either(signed).verify()
-                self.leases[lease].signed = signed
+                self.leases[lease].signed, self.leases[lease].terms = signed, either(signed).terms
             case wire.VoucherSent(_, voucher):
                 voucher.verify()
                 best = self.vouchers.get(voucher.session_vk)
@@ -262,6 +265,16 @@ class FakeAdapter:
         """The greatest voucher so far."""
         voucher = self.vouchers.get(session_vk)
         return voucher.cumulative if voucher is not None else 0
+
+    async def _renew(self, lease: str, body: bytes) -> None:
+        run = self.leases[lease]
+        if not run.signed or body == run.signed.body:
+            return  # the market asks again
+        if self.renews:
+            await self.send(wire.LeaseDeclined(lease, self.renews, "the fake says no"))
+            return
+        renewal.check(run.signed.terms, Terms.decode(body))
+        await self.send(wire.LeaseAccepted(lease, SignedTerms(body, self.signer.sign(body))))
 
     async def progress(self, lease: str, stage: str, **detail: Any) -> None:
         await self.send(wire.LeaseProgress(lease, stage, 0, detail))

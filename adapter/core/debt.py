@@ -29,6 +29,8 @@ TOLERATED: Final = 10
 NEW_PAUSE_TICKS: Final = 4
 """The pauses, in ticks, of a lease whose channel never paid: with two ticks served its devices are
 free again within ten seconds where a tick is one."""
+BORNE: Final = 1_000
+"""A thousandth of the time that was billed may pass in pauses beside the limit of the terms."""
 UNDERWAY_MS: Final = 2_000
 """So long after a last receipt its voucher may still be on its way."""
 WAIT_MS: Final = 10_000
@@ -109,10 +111,12 @@ def may_begin(state: State, lease: Lease, now: Now) -> bool:
 
 
 def pause_limit_ms(lease: Lease, channel: Channel | None) -> int:
-    """How long *lease* may be paused for want of payment in all."""
+    """How long *lease* may be paused for want of payment in all; one that was paid for weeks is
+    borne a little longer than one of an hour (``BORNE``).
+    """
     limit = lease.terms.pause_limit_ms
     if channel is not None and routed.signed(lease, channel):
-        return limit
+        return limit + max((meter.delivered_ms for meter in lease.meters), default=0) // BORNE
     return min(limit, NEW_PAUSE_TICKS * lease.terms.tick_ms)
 
 

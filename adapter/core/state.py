@@ -140,7 +140,8 @@ class Lease:
     totals of its receipts that no voucher covers; *lost_told*: lost milliseconds by cause that
     receipts stated already; *paused_ms*: pause time that counts against the limit, *frozen_ms*: all
     of it; *hard*: the stop has no grace left; *routed*: the hop that pays it, None of a lease that
-    its consumer's own channel pays: then *unpaid* are the lease's own totals.
+    its consumer's own channel pays: then *unpaid* are the lease's own totals; *renewal*: the terms
+    by which it would go on, as signed here, while its consumer has not.
     """
 
     id: str
@@ -177,6 +178,7 @@ class Lease:
     final_wall_ms: int = 0
     log_offset: int = 0
     routed: Routed | None = None
+    renewal: SignedTerms | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:

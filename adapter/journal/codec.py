@@ -83,8 +83,14 @@ def lease_moving(lease: Lease) -> bytes:
             "removed": lease.removed,
             "final_wall_ms": lease.final_wall_ms,
             "log_offset": lease.log_offset,
+            **_renewal_row(lease),
         }
     )
+
+
+def _renewal_row(lease: Lease) -> dict[str, object]:
+    """Of a lease that may be renewed; else the row is that of before."""
+    return {} if lease.renewal is None else {"renewal": lease.renewal.to_wire()}
 
 
 def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
@@ -126,6 +132,7 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
             removed=m["removed"],
             final_wall_ms=m["final_wall_ms"],
             log_offset=m["log_offset"],
+            renewal=SignedTerms.from_wire(m["renewal"]) if "renewal" in m else None,
         )
     except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:
         raise JournalFault(f"lease {id_} does not read: {error}") from error

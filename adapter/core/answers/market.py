@@ -8,7 +8,7 @@ from typing import Final
 
 from adapter.core import lifecycle
 from adapter.core.admission import Declined, check
-from adapter.core.answers import opening, route
+from adapter.core.answers import opening, renewal, route
 from adapter.core.answers.chain import tell_settled
 from adapter.core.answers.funding import fund
 from adapter.core.draft import Draft
@@ -70,6 +70,9 @@ def _proposed(draft: Draft, message: wire.LeaseProposed) -> None:
     if known is not None and known.signed.body == message.terms:
         draft.send(wire.LeaseAccepted(known.id, known.signed))  # the market asks again
         return
+    if known is not None and known.state in renewal.SERVED:
+        renewal.proposed(draft, known, message)
+        return
     plan = check(draft.state, draft.own, message, draft.now)
     if isinstance(plan, Declined):
         draft.send(wire.LeaseDeclined(message.lease, plan.code, plan.message, plan.remedy))
@@ -91,6 +94,7 @@ def _signed(draft: Draft, message: wire.LeaseSigned) -> None:
         )  # fmt: skip
         return
     if lease.state is not LeaseState.OFFERED:
+        renewal.signed(draft, lease, message)
         return
     if lease.routed is not None:
         route.both_signed(draft, lease, message)

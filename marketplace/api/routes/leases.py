@@ -13,9 +13,9 @@ from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import jobs as shapes
 from marketplace.api.schemas import money
 from marketplace.api.schemas.names import LeaseId
-from marketplace.api.schemas.requests import SignBody, unhex
+from marketplace.api.schemas.requests import RenewalBody, RenewalSignBody, SignBody, unhex
 from marketplace.api.schemas.shape import Shape
-from marketplace.market.jobs import evidence, jobs, views
+from marketplace.market.jobs import evidence, jobs, renewals, views
 
 router = APIRouter(prefix="/v1", tags=["jobs", "leases"], responses=documented(*EVERYWHERE))
 
@@ -68,6 +68,26 @@ async def sign_lease(
         return views.lease_view(lease)
 
     return await once(request, parts, who, key, make, status=200)
+
+
+@router.post("/leases/{lease_id}/renewal", summary="Ask for a lease to go on")
+async def ask_renewal(
+    lease_id: LeaseId, body: RenewalBody, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.Lease)]:
+    """At the agreed price, for longer; its provider may say no. The answer shows what it signed
+    (`renewal`) or why not (`renewal_refused`); neither: it has not said yet, ask again.
+    """
+    lease = await renewals.ask(parts.market, who, lease_id, body.duration_ms, body.budget)
+    return views.lease_view(lease)
+
+
+@router.post("/leases/{lease_id}/renewal/sign", summary="Sign the renewed terms")
+async def sign_renewal(
+    lease_id: LeaseId, body: RenewalSignBody, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.Lease)]:
+    """With the session key; the lease goes on under them at once."""
+    signature = bytes.fromhex(body.session_signature)
+    return views.lease_view(await renewals.sign(parts.market, who, lease_id, signature))
 
 
 @router.post("/leases/{lease_id}/decline", summary="Refuse a quote")

@@ -257,6 +257,16 @@ class Gang(Answer):
     budget: int = told("the most that all may cost, lovelace")
 
 
+class Renewal(Answer):
+    """What the provider signed for a lease to go on: it waits for the consumer's signature."""
+
+    terms: str = told("the terms' exact bytes, hex: those of the lease for longer")
+    adapter_signature: str = told("the provider's signature over them, hex")
+    max_duration_ms: int = told("how long the lease would then run in all, ms")
+    ceiling: int = told("the most it could then cost in all, lovelace")
+    expires_at_ms: int = told("until when it can be signed, ms since 1970, UTC")
+
+
 class Lease(Answer):
     """One job on one offer at one price."""
 
@@ -289,6 +299,9 @@ class Lease(Answer):
     finished_at_ms: int = told("when the workload was gone, ms since 1970; 0: not yet")
     ended_at_ms: int = told("when it was settled, ms since 1970; 0: not yet")
     settled_tx: str = told("the transaction that settled it, hex; empty: not yet")
+    max_duration_ms: int = told("how long it may run in all, ms")
+    renewal: Renewal | None = told("terms by which it would go on; null: none wait")
+    renewal_refused: str = told("why its provider would not renew it; empty: it did not say so")
 
 
 class Event(Answer):

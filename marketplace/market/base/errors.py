@@ -197,6 +197,13 @@ class QuoteGone(Refusal):
     remedy = "post the job again for a fresh quote"
 
 
+class NotRenewable(Refusal):
+    """A lease that does not run, or that a router pays."""
+
+    code = "NOT_RENEWABLE"
+    remedy = "renew a lease while it runs; else post the job again"
+
+
 class NoChain(Refusal):
     """This market has no chain configured, so it builds and settles nothing."""
 

@@ -14,6 +14,7 @@ STAGES: Final[dict[str, str]] = {
     "STOPPING": "it is being stopped; `reason`",
     "AT_TIP": "a relay is at the tip of its chain: it is billed",
     "OFF_TIP": "a relay does not serve, and is not billed; `code` is the cause",
+    "RENEWED": "it goes on under renewed terms; `max_duration_ms` and `ceiling` are those in all",
 }
 """What an adapter tells of a lease; other short words are kept as they come."""
 
@@ -31,6 +32,8 @@ KINDS: Final[dict[str, str]] = {
     "PAUSED": "it is paused, unbilled; `message`",
     "RESUMED": "it runs again",
     "LOOKED": "the market looked at a relay itself; `standing`, `why`, and what its provider says",
+    "RENEWAL_QUOTED": "its provider signed terms by which it would go on: they wait for you",
+    "RENEWAL_DECLINED": "its provider will not renew it: it ends when agreed; `code`, `message`",
     "NOTICE": "it is to end for a job of higher priority; `deadline_ms`",
     "NOTICE_WITHDRAWN": "it may stay",
     "PROVIDER_LOST": "its provider is gone; `reason`",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from marketplace.domain.errors import NotFound
 from marketplace.market.base.records import Job, Lease
-from marketplace.market.core import ending, proposal, running, starting, waiting
+from marketplace.market.core import ending, proposal, renewing, running, starting, waiting
 from marketplace.market.core.inputs import (
     Accepted,
     Accounted,
@@ -31,6 +31,8 @@ from marketplace.market.core.inputs import (
     Paused,
     ProviderLost,
     Reconnected,
+    RenewalAsked,
+    RenewalSigned,
     Resumed,
     RoomBegun,
     Signed,
@@ -64,10 +66,31 @@ def decide(job: Job, lease: Lease | None, asked: Input, now: int) -> Outcome:
             return waiting.stop(job, asked, now)
         case _ if lease is None:
             raise NotFound(f"{job.id} has no lease", job=job.id)
+        case Accepted() | Declined() if renewing.is_asked(lease):
+            return _of_renewal(job, lease, asked, now)
+        case RenewalAsked() | RenewalSigned():
+            return _of_renewal(job, lease, asked, now)
         case Accepted() | Declined() | Signed() | TurnCame() | TurnMissed() | Passed():
             return _before_start(job, lease, asked, now)
         case _:
             return _of_lease(job, lease, asked, now)
+
+
+def _of_renewal(
+    job: Job,
+    lease: Lease,
+    asked: RenewalAsked | RenewalSigned | Accepted | Declined,
+    now: int,
+) -> Outcome:
+    match asked:
+        case RenewalAsked():
+            return renewing.asked(job, lease, asked, now)
+        case Accepted():
+            return renewing.accepted(job, lease, asked, now)
+        case Declined():
+            return renewing.declined(job, lease, asked, now)
+        case RenewalSigned():
+            return renewing.signed(job, lease, asked, now)
 
 
 def _before_start(

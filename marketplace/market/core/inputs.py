@@ -125,6 +125,27 @@ class TurnMissed:
     """A signed lease waited for its account's turn for too long."""
 
 
+# ---- a lease that goes on ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalAsked:
+    """The consumer wants it to run for *duration_ms* more, for at most *budget* lovelace more; to
+    be agreed to until *expires_ms*.
+    """
+
+    duration_ms: int
+    budget: int
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalSigned:
+    """The consumer signed the renewed terms."""
+
+    session_signature: bytes
+
+
 # ---- the workload --------------------------------------------------------------------------------
 
 
@@ -252,9 +273,9 @@ class Accounted:
 
 Input = (
     Matched | Unmatched | Exhausted | KeyBrought | RoomBegun | Accepted | Declined | Signed
-    | TurnCame | TurnMissed | Started | Paused | Resumed | StageSeen | Exited | LateReceipt
-    | Reconnected | ProviderLost | Stop | NoticeGiven | NoticeWithdrawn | NoticeOver | Passed
-    | Accounted
+    | TurnCame | TurnMissed | RenewalAsked | RenewalSigned | Started | Paused | Resumed | StageSeen
+    | Exited | LateReceipt | Reconnected | ProviderLost | Stop | NoticeGiven | NoticeWithdrawn
+    | NoticeOver | Passed | Accounted
 )  # fmt: skip
 """About a job and its lease."""
 GangInput = AllMatched | Unmatched | Stop | Looked

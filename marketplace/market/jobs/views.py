@@ -241,6 +241,23 @@ def lease_view(lease: Lease) -> dict[str, Any]:
         "finished_at_ms": lease.finished_ms,
         "ended_at_ms": lease.ended_ms,
         "settled_tx": lease.settled_tx,
+        "max_duration_ms": lease.agreed.max_duration_ms,
+        "renewal": _renewal_view(lease),
+        "renewal_refused": lease.renewal_refused,
+    }
+
+
+def _renewal_view(lease: Lease) -> dict[str, Any] | None:
+    """What its consumer verifies and signs for it to go on; None while its adapter signed none."""
+    if not lease.renewal_signature:
+        return None
+    terms = Terms.decode(lease.renewal)
+    return {
+        "terms": lease.renewal.hex(),
+        "adapter_signature": lease.renewal_signature.hex(),
+        "max_duration_ms": terms.max_duration_ms,
+        "ceiling": terms.ceiling,
+        "expires_at_ms": terms.expires_at_ms,
     }
 
 

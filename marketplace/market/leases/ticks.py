@@ -35,6 +35,8 @@ async def take_receipt(
         if owner != provider:
             raise NotFound(f"no lease {lease_id}")
         receipt = signed.verify(terms.adapter_vk)
+        if receipt.lease_owed > terms.ceiling:  # unless it was renewed meanwhile
+            terms, _ = await market.book.agreed(page, lease_id, anew=True)
         if page.last is not None and receipt.seq <= page.last.seq:
             return await _repeated(market, receipt, signed)
         check(receipt, page.last, page.leases.get(lease_id), terms)

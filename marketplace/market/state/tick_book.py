@@ -28,8 +28,8 @@ GATHER_S: Final = 0.008
 class Page:
     """What the next receipt or voucher of one channel is checked against.
 
-    Terms and provider never change, so they are remembered for ever; the rest is read again once
-    another process wrote.
+    The provider never changes, and terms only grow: they are read again where a receipt is above
+    them. The rest is read again once another process wrote.
     """
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
@@ -94,9 +94,9 @@ class Book:
         last = page.leases.get(lease_id) if page is not None and page.loaded else None
         return last is None or last.final
 
-    async def agreed(self, page: Page, lease_id: str) -> tuple[Terms, str]:
-        """(terms, provider) of a lease."""
-        known = page.terms.get(lease_id)
+    async def agreed(self, page: Page, lease_id: str, *, anew: bool = False) -> tuple[Terms, str]:
+        """(terms, provider) of a lease; *anew*: as they stand now."""
+        known = None if anew else page.terms.get(lease_id)
         if known is None:
             lease = await self._store.get(Lease, lease_id)
             if lease is None:

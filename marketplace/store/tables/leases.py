@@ -52,6 +52,9 @@ class LeaseRow(SQLModel, table=True):
     owed: int = as_big()
     hop: bytes
     route: dict[str, str] = as_json()
+    renewal: bytes
+    renewal_signature: bytes
+    renewal_refused: str
     version: int
 
 

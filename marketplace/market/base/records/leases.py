@@ -21,8 +21,8 @@ class Lease(Record):
 
     FIXED: ClassVar[frozenset[str]] = frozenset(
         {
-            "job", "offer", "provider", "account", "session_vk", "terms", "rate_micro", "ceiling",
-            "units_milli", "resource", "gpus", "share", "cpu_milli", "memory_mib", "disk_mib",
+            "job", "offer", "provider", "account", "session_vk", "rate_micro", "units_milli",
+             "resource", "gpus", "share", "cpu_milli", "memory_mib", "disk_mib",
             "device", "simulated", "reused", "created_ms", "expires_ms", "block", "hop", "route",
         }
     )  # fmt: skip
@@ -66,6 +66,9 @@ class Lease(Record):
     owed: int = 0
     hop: bytes = b""  # the consumer's hop to the router that pays for it; empty: a direct lease
     route: dict[str, str] = field(default_factory=dict[str, str])  # of a routed one: RouteMade
+    renewal: bytes = b""  # terms by which it would go on, while not both signed them
+    renewal_signature: bytes = b""  # the adapter's over them
+    renewal_refused: str = ""  # why the last one was declined
     version: int = 0
 
     @property
