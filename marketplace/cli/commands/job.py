@@ -46,7 +46,7 @@ from marketplace.cli.shared.wanted import (
 )
 from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.domain.money.keep import KEEP
-from marketplace.domain.units import parse_duration_ms, show_ada
+from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 
 app = typer.Typer(
     help="Quote, run, watch and stop jobs.", no_args_is_help=True, rich_markup_mode=None
@@ -170,6 +170,34 @@ def run(
 
             return await run_gang(where, loaded, wish)
         return await run_job(where, loaded, wish)
+
+    run_story(story)
+
+
+@app.command()
+def renew(
+    name: Name,
+    home: Home,
+    more: Annotated[str, typer.Option("--for", metavar="DURATION", help="So much more, e.g. 7d.")],
+    budget: Annotated[
+        str, typer.Option(help="The most to add, e.g. '5 ADA'; without it what that time costs.")
+    ] = "",
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+    submit_url: SubmitUrl = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Let a running job go on beyond its agreed end, at its price, if its provider agrees."""
+    where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
+    longer_ms, most = parse_duration_ms(more), parse_money(budget) if budget else 0
+
+    async def story() -> None:
+        await answers(where.market)
+        from marketplace.cli.commands.job_renew import renew as renewed
+
+        await renewed(where, name, longer_ms, most, yes, as_json)
 
     run_story(story)
 

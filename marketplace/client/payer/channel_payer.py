@@ -6,9 +6,9 @@ acknowledge the receipt.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -23,6 +23,8 @@ from marketplace.client.payer.decide import Book, Missing, Note, Outcome
 from marketplace.client.payer.handing_on import HandedOn
 from marketplace.client.payer.journal import ChannelFacts, Journal, Loaded
 from marketplace.client.payer.missed_receipts import Receipts
+from marketplace.client.payer.paid import Listener as Listener
+from marketplace.client.payer.paid import Paid as Paid
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.agreed import Agreed
@@ -41,25 +43,6 @@ _STAGES: Final = {
     "RESUMED": "resumed",
     "FINISHED": "ended",
 }
-
-
-@dataclass(frozen=True)
-class Paid:
-    """Something that happened on a channel: what a screen or a log line is made from.
-
-    *kind*: tick, note, refused, stage, final, end, settled. *spent* is the lease's approved amount.
-    """
-
-    kind: str
-    session_vk: bytes
-    lease: str
-    spent: int = 0
-    code: str = ""
-    message: str = ""
-    detail: dict[str, Any] | None = None
-
-
-Listener = Callable[[Paid], Awaitable[None]]
 
 
 class ChannelPayer:
@@ -134,6 +117,20 @@ class ChannelPayer:
             agreed = signed.verify()
             self.terms[agreed.lease] = signed
             self.book = self.book.with_lease(decide.LeaseBook(agreed, cap))
+        return signed
+
+    async def renew(self, terms: SignedTerms) -> SignedTerms:
+        """Sign the renewed *terms* of a lease that was agreed to, for as much more as its ceiling
+        grew by; durable before it returns.
+        """
+        signed = replace(terms, session_signature=self.session.sign(terms.body))
+        agreed = signed.verify()
+        async with self._own_turn():
+            known = self.book.leases[agreed.lease]
+            cap = known.cap + agreed.ceiling - known.terms.ceiling
+            await self._write(rows.renewed_row(signed, cap))
+            self.terms[agreed.lease] = signed
+            self.book = self.book.with_lease(replace(known, terms=agreed, cap=cap))
         return signed
 
     async def cap(self, lease: str, more: int) -> int:

@@ -223,6 +223,12 @@ def lease_row(terms: SignedTerms, cap: int, at: Stamp) -> dict[str, Any]:
     return {"k": "lease", "terms": parts, "cap": cap, "at": at.to_wire()}
 
 
+def renewed_row(terms: SignedTerms, cap: int) -> dict[str, Any]:
+    """Renewed terms of a lease that goes on, and the most that may be approved in all."""
+    parts = [bytes(cast(bytes, part)).hex() for part in terms.to_wire()]
+    return {"k": "renewed", "terms": parts, "cap": cap}
+
+
 def cap_row(lease: str, cap: int) -> dict[str, Any]:
     """Another most that may be approved for *lease*: its job has a new one, with what was left."""
     return {"k": "cap", "lease": lease, "cap": cap}
@@ -307,6 +313,12 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int
             loaded.terms[terms.lease] = signed
             loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
             agreed[terms.lease] = Stamp.from_wire(row["at"]).mono_at(now)
+        case "renewed":
+            signed = SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]])
+            terms = signed.terms
+            loaded.terms[terms.lease] = signed
+            known = replace(book.leases[terms.lease], terms=terms, cap=int(row["cap"]))
+            loaded.book = book.with_lease(known)
         case "cap":
             lease = replace(book.leases[str(row["lease"])], cap=int(row["cap"]))
             loaded.book = book.with_lease(lease)

@@ -37,7 +37,9 @@ def renewed(terms: Terms, duration_ms: int, budget: int, expires_at_ms: int) -> 
 
 
 def check(old: Terms, new: Terms) -> None:
-    """:class:`RenewalRefused` unless *new* is *old* for longer, at the same price."""
+    """:class:`RenewalRefused` unless *new* is *old* for as long or longer, at the same price. (As
+    long: a payer that died signed terms of which nobody heard, and signs for their length again.)
+    """
     most = most_owed(new.max_duration_ms, new.units_milli, new.rate_micro)
     alike = replace(
         new,
@@ -47,8 +49,8 @@ def check(old: Terms, new: Terms) -> None:
     )
     rules = (
         (alike == old, "more than time, ceiling and expiry differs from what was agreed"),
-        (new.max_duration_ms > old.max_duration_ms, "it does not run for longer"),
-        (new.ceiling > old.ceiling, "it may cost no more than before"),
+        (new.max_duration_ms >= old.max_duration_ms, "it would end earlier"),
+        (new.ceiling >= old.ceiling, "it could pay less"),
         (new.ceiling <= max(most, old.ceiling + new.tick_owed()), "it may cost too much"),
     )
     for holds, why in rules:

@@ -113,9 +113,8 @@ def test_it_is_for_longer_and_for_no_more_than_that_costs() -> None:
     old, new = bench.lease().terms, longer(bench)
     check(old, new)
     for wrong in (
-        old,
-        replace(new, max_duration_ms=old.max_duration_ms),
-        replace(new, ceiling=old.ceiling),
+        replace(new, max_duration_ms=old.max_duration_ms - 1),
+        replace(new, ceiling=old.ceiling - 1),
         replace(new, ceiling=new.ceiling * 3),
     ):
         with pytest.raises(RenewalRefused):

@@ -85,7 +85,9 @@ def lacking(book: Book, final: Collection[str], terms: Terms) -> int:
     stated = last.channel_owed if last is not None else 0
     agreed = sum(lease.terms.ceiling for lease in book.leases.values())
     used = max(book.spent, min(stated, agreed))
-    needed = used + open_ceilings + terms.ceiling
+    mine = book.leases.get(terms.lease)  # one that is renewed had a part of its ceiling
+    ahead = terms.ceiling - (mine.approved if mine is not None else 0)
+    needed = used + open_ceilings + ahead
     return min(terms.ceiling, max(0, needed - book.capacity))
 
 

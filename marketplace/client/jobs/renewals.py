@@ -1,0 +1,107 @@
+"""A running lease goes on: its provider is asked, its terms are held against the own book, the
+channel is topped up by what it lacks, and both sign.
+
+Repeatable at any step: what the book shows as signed is sent again, and a channel is topped up by
+what it lacks then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marketplace.chain.encoding.utxo import OutRef
+from marketplace.client.jobs.core.agreeing import lacking
+from marketplace.client.jobs.core.quotes import QuoteRefused
+from marketplace.client.jobs.runner import Runner
+from marketplace.client.net.reading import read
+from marketplace.client.net.renewed import RenewedAnswer
+from marketplace.client.payer.channel_payer import ChannelPayer
+from marketplace.domain.errors import Fault, Refusal
+from marketplace.domain.money import renewal
+from marketplace.domain.money.terms import SignedTerms, Terms
+from marketplace.domain.units import most_owed
+
+
+class RenewalDeclined(Refusal):
+    """The provider will not go on with the lease."""
+
+    code = "RENEWAL_DECLINED"
+    remedy = "it runs until its agreed end; take another provider, or post the job again then"
+
+
+class RenewalUnanswered(Fault):
+    """The provider has not said yet whether it goes on."""
+
+    code = "RENEWAL_UNANSWERED"
+    remedy = "ask again: nothing was signed"
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What a provider signed, held against what was agreed: *before* and *after*, and *amount*, the
+    lovelace that the channel lacks for it.
+    """
+
+    held: ChannelPayer
+    before: Terms
+    signed: SignedTerms
+    amount: int
+
+    @property
+    def after(self) -> Terms:
+        """The renewed terms."""
+        return self.signed.terms
+
+
+async def ask(runner: Runner, job: str, duration_ms: int, budget: int) -> Renewal:
+    """What the provider of *job* says to *duration_ms* more, for at most *budget* lovelace more (0:
+    what that costs); nothing is signed yet. This process then holds the job's channel.
+    RenewalDeclined, RenewalUnanswered, RenewalRefused, QuoteRefused, ChannelHeld, and what the
+    market refuses.
+    """
+    view = await runner.view(job)
+    lease, session_vk = view["lease"], bytes.fromhex(view["channel"])
+    held = runner.payers.held(session_vk)
+    if held is None:
+        held = await runner.payers.obtain(session_vk, runner.purse.session(session_vk))
+        await runner.watch.resume(held)
+    known = held.book.leases.get(lease)
+    if known is None or known.terms.job != job:
+        raise QuoteRefused(f"the book of channel {session_vk.hex()[:16]} has no such lease")
+    if not budget:
+        budget = most_owed(duration_ms, known.terms.units_milli, known.terms.rate_micro)
+    body = {"duration_ms": duration_ms, "budget": budget}
+    told = read(RenewedAnswer, await runner.http.post(f"/v1/leases/{lease}/renewal", body), "lease")
+    offered = told["renewal"]
+    if offered is None and told["renewal_refused"]:
+        raise RenewalDeclined(told["renewal_refused"])
+    if offered is None:
+        raise RenewalUnanswered(f"the provider of {lease} did not answer in time")
+    body_bytes, by = bytes.fromhex(offered["terms"]), bytes.fromhex(offered["adapter_signature"])
+    signed = SignedTerms(body_bytes, by)
+    terms = signed.verify_adapter()
+    renewal.check(known.terms, terms)
+    longest = known.terms.max_duration_ms + duration_ms
+    if terms.max_duration_ms > longest or terms.ceiling > known.terms.ceiling + budget:
+        raise QuoteRefused("the renewed terms are for more than was asked for")
+    if held.book.capacity is None:
+        await runner.watch.confirm(held)
+    return Renewal(held, known.terms, signed, lacking(held.book, held.final, terms))
+
+
+async def agree(runner: Runner, offered: Renewal) -> Terms:
+    """Sign, pay in what the channel lacks, and tell the market: the terms that stand from now
+    on.
+    """
+    held, terms = offered.held, offered.after
+    session = held.session_vk
+    with runner.payers.pinned(session):
+        signed = await held.renew(offered.signed)
+        if offered.amount:
+            at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+            capacity = await runner.till.top_up(session, at, offered.amount, terms.asset)
+            await held.topped_up(offered.amount, capacity)
+        assert signed.session_signature is not None
+        body = {"session_signature": signed.session_signature.hex()}
+        await runner.http.post(f"/v1/leases/{terms.lease}/renewal/sign", body)
+    return terms
