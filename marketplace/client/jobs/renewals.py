@@ -10,30 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marketplace.chain.encoding.utxo import OutRef
+from marketplace.client.jobs.core import renewing
 from marketplace.client.jobs.core.agreeing import lacking
 from marketplace.client.jobs.core.quotes import QuoteRefused
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.reading import read
 from marketplace.client.net.renewed import RenewedAnswer
 from marketplace.client.payer.channel_payer import ChannelPayer
-from marketplace.domain.errors import Fault, Refusal
-from marketplace.domain.money import renewal
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.units import most_owed
-
-
-class RenewalDeclined(Refusal):
-    """The provider will not go on with the lease."""
-
-    code = "RENEWAL_DECLINED"
-    remedy = "it runs until its agreed end; take another provider, or post the job again then"
-
-
-class RenewalUnanswered(Fault):
-    """The provider has not said yet whether it goes on."""
-
-    code = "RENEWAL_UNANSWERED"
-    remedy = "ask again: nothing was signed"
 
 
 @dataclass(frozen=True)
@@ -60,7 +45,10 @@ async def ask(runner: Runner, job: str, duration_ms: int, budget: int) -> Renewa
     market refuses.
     """
     view = await runner.view(job)
-    lease, session_vk = view["lease"], bytes.fromhex(view["channel"])
+    try:
+        lease, session_vk = view["lease"], bytes.fromhex(view["channel"])
+    except ValueError:
+        raise QuoteRefused(f"{job}: its channel is named by no hex") from None
     held = runner.payers.held(session_vk)
     if held is None:
         held = await runner.payers.obtain(session_vk, runner.purse.session(session_vk))
@@ -72,21 +60,10 @@ async def ask(runner: Runner, job: str, duration_ms: int, budget: int) -> Renewa
         budget = most_owed(duration_ms, known.terms.units_milli, known.terms.rate_micro)
     body = {"duration_ms": duration_ms, "budget": budget}
     told = read(RenewedAnswer, await runner.http.post(f"/v1/leases/{lease}/renewal", body), "lease")
-    offered = told["renewal"]
-    if offered is None and told["renewal_refused"]:
-        raise RenewalDeclined(told["renewal_refused"])
-    if offered is None:
-        raise RenewalUnanswered(f"the provider of {lease} did not answer in time")
-    body_bytes, by = bytes.fromhex(offered["terms"]), bytes.fromhex(offered["adapter_signature"])
-    signed = SignedTerms(body_bytes, by)
-    terms = signed.verify_adapter()
-    renewal.check(known.terms, terms)
-    longest = known.terms.max_duration_ms + duration_ms
-    if terms.max_duration_ms > longest or terms.ceiling > known.terms.ceiling + budget:
-        raise QuoteRefused("the renewed terms are for more than was asked for")
+    signed = renewing.checked(known.terms, told, duration_ms, budget)
     if held.book.capacity is None:
         await runner.watch.confirm(held)
-    return Renewal(held, known.terms, signed, lacking(held.book, held.final, terms))
+    return Renewal(held, known.terms, signed, lacking(held.book, held.final, signed.terms))
 
 
 async def agree(runner: Runner, offered: Renewal) -> Terms:
