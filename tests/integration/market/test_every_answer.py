@@ -313,6 +313,7 @@ async def _job(
 
     host.handler = answer
     assert (await _ok(client, "POST", f"{job}/exec", json={"command": ["x"]}))["exit_code"] == 3
+    await _renewed(client, lease, session)
     await _port(client, f"{job}/ports/8888")
     await _service(client, view["id"])
     await _images(client)
@@ -338,6 +339,14 @@ async def _job(
     for path in ("history", "telemetry", "receipts"):
         assert (await _ok(client, "GET", f"{job}/{path}"))["items"]
     assert (await _ok(client, "GET", f"{job}/invoice"))["channels"][0]["voucher"]
+
+
+async def _renewed(client: httpx.AsyncClient, lease: str, session: Signer) -> None:
+    at, more = f"/v1/leases/{lease}/renewal", {"duration_ms": 60_000, "budget": 1_000_000}
+    offered = (await _ok(client, "POST", at, json=more))["renewal"]
+    signature = session.sign(bytes.fromhex(offered["terms"])).hex()
+    signed = await _ok(client, "POST", f"{at}/sign", json={"session_signature": signature})
+    assert signed["ceiling"] == offered["ceiling"]
 
 
 async def _again(client: httpx.AsyncClient, hosts: list[FakeAdapter]) -> None:

@@ -26,7 +26,7 @@ NAMES = {
     "RouteFeesAnswer": "RouteFees", "OtherAnswer": "Other", "MemberQuoteAnswer": "MemberQuote", "JobQuoteAnswer": "JobDryRun",
     "GangQuoteAnswer": "GangDryRun", "RefusedAnswer": "Refused", "ExplainAnswer": "Explanation",
     "TransactionAnswer": "Transaction", "JobAnswer": "Job", "GangAnswer": "Gang",
-    "LeaseAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",
+    "LeaseAnswer": "Lease", "RenewalAnswer": "Renewal", "RenewedAnswer": "Lease", "TickAnswer": "Tick", "SampleAnswer": "Sample",
     "JobEndAnswer": "JobEnd", "ExpectedStartAnswer": "ExpectedStart", "EventAnswer": "Event", "LogAnswer": "LogLine", "DoneAnswer": "Done",
     "KeyAnswer": "Key", "NewKeyAnswer": "NewKey", "SpendRowAnswer": "SpendRow",
     "PortAnswer": "JobPort", "TicketAnswer": "Ticket", "LinkAnswer": "PortLink",

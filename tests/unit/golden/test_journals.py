@@ -152,6 +152,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     makers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "channel_row": lambda: [book.channel_row(facts)],
         "lease_row": lambda: [book.lease_row(GIVEN["SignedTerms"], 9_000, at)],
+        "renewed_row": lambda: [book.renewed_row(GIVEN["SignedTerms"], 12_000)],
         "cap_row": lambda: [book.cap_row(name, 10_000)],
         "clock_row": lambda: [
             book.clock_row(name, what, replace(at, mono_ms=at.mono_ms + i))
