@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -43,12 +43,12 @@ async def renewed(folder: Path, place: Embedded) -> None:
     )  # fmt: skip
     async with command("job", "run", file, "--yes", "--json", "--keep", "0", env=env) as runs:
         job = await until_true(lambda: runs_now(env), "a job that runs")
-        for _ in range(2):
+        for longest_s in (FIRST_S + MORE_S, FIRST_S + 2 * MORE_S):
             more = ("job", "renew", job, "--for", f"{MORE_S}s", "--yes", "--json")
             said = await tally(*more, env=env)
             assert said.process.returncode == 0, str(said)
             assert said.last["paid_in"] > 0
-        assert said.last["max_duration_ms"] == (FIRST_S + 2 * MORE_S) * 1000
+            assert said.last["max_duration_ms"] == longest_s * 1000
         await runs.process.wait()
     assert runs.last["reason"] == "COMPLETED", str(runs)
 
@@ -75,4 +75,5 @@ async def runs_now(env: dict[str, str]) -> str | None:
     """The job that runs."""
     await anyio.sleep(1)
     said = await tally("job", "list", "--state", "RUNNING", "--json", env=env)
-    return said.last[0]["id"] if said.last else None
+    running = cast("list[dict[str, Any]]", said.last)
+    return running[0]["id"] if running else None

@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_one_that_nobody_signed_ends_when_it_would_have() -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_nothing_but_time_and_money_may_differ(change: dict[str, object]) -> None:
+def test_nothing_but_time_and_money_may_differ(change: dict[str, Any]) -> None:
     bench = Bench().running()
     assert ask(bench, longer(bench, **change)) == RenewalRefused.code
     assert bench.lease().renewal is None
