@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,12 @@ def test_nobody_else_renews_it_and_nobody_renews_what_does_not_run(tmp_path: Pat
             told = (await ask(client, lease)).json()
             other = await agree(client, lease, told, Signer(os.urandom(32)))
             assert other.json()["code"] == "TERMS_REFUSED"
-            keys = {"name": "k", "verbs": ["read", "jobs"], "budget": 10**9}
+            until_ms = int(time.time() * 1000) + DAY_MS
+            keys = {
+                "name": "k", "verbs": ["read", "jobs"], "budget": 10**9, "expires_at_ms": until_ms,
+            }  # fmt: skip
             made = await client.post("/v1/keys", json=keys)
+            assert made.status_code == 201, made.text
             key = {"authorization": f"Bearer {made.json()['secret']}"}
             refused = await client.post(f"/v1/leases/{lease}/renewal", json=WEEK, headers=key)
             # What a key spends was committed with its job, and a renewal is more.
