@@ -13,7 +13,8 @@ from marketplace.api.http.problems import EVERYWHERE, documented
 from marketplace.api.schemas import jobs as shapes
 from marketplace.api.schemas import money
 from marketplace.api.schemas.names import LeaseId
-from marketplace.api.schemas.requests import RenewalBody, RenewalSignBody, SignBody, unhex
+from marketplace.api.schemas.renewals import RenewalBody, RenewalSignBody
+from marketplace.api.schemas.requests import SignBody, unhex
 from marketplace.api.schemas.shape import Shape
 from marketplace.market.jobs import evidence, jobs, renewals, views
 

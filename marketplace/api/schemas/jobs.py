@@ -8,6 +8,7 @@ from pydantic import ConfigDict
 
 from marketplace.api.schemas.jobfile import JobFile
 from marketplace.api.schemas.ports import JobPort
+from marketplace.api.schemas.renewals import Renewal
 from marketplace.api.schemas.routing import QuotedRoute
 from marketplace.api.schemas.shape import Answer, Next, maybe, names_of, told
 from marketplace.api.schemas.spec import Spec, SpecV1
@@ -255,16 +256,6 @@ class Gang(Answer):
     spent: int = told("owed so far by all, lovelace")
     ceiling: int = told("the most that their last leases can cost, lovelace")
     budget: int = told("the most that all may cost, lovelace")
-
-
-class Renewal(Answer):
-    """What the provider signed for a lease to go on: it waits for the consumer's signature."""
-
-    terms: str = told("the terms' exact bytes, hex: those of the lease for longer")
-    adapter_signature: str = told("the provider's signature over them, hex")
-    max_duration_ms: int = told("how long the lease would then run in all, ms")
-    ceiling: int = told("the most it could then cost in all, lovelace")
-    expires_at_ms: int = told("until when it can be signed, ms since 1970, UTC")
 
 
 class Lease(Answer):

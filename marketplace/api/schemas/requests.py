@@ -179,25 +179,6 @@ class SignBody(Body):
     )
 
 
-class RenewalBody(Body):
-    """For how much longer a lease shall run, and what that may cost."""
-
-    duration_ms: int = Field(gt=0, le=2**53, examples=[604_800_000], description="so much more, ms")
-    budget: int = Field(
-        gt=0, le=2**53, examples=[50_000_000], description="the most that is added to it, lovelace"
-    )
-
-
-class RenewalSignBody(Body):
-    """The consumer's signature over the renewed terms."""
-
-    session_signature: str = Field(
-        pattern="^[0-9a-f]{128}$",
-        examples=["5e" * 64],
-        description="of the renewed terms' exact bytes, by the session key, hex",
-    )
-
-
 class ResumeBody(Body):
     """The fresh session key that a retry needs."""
 

@@ -27,7 +27,9 @@ TAKEN_UP = ".taken-up.tar"
 SERVER = "http://127.0.0.1:8888"
 LOOK_S = 5.0
 WARN_S = 300.0
-BUSY = 0.05  # of a core: a server that waits takes less
+# Of a core: what computes takes more. What waits takes less: Gradio, which looks at its queue 20
+# times a second, 0.07 of a slow one.
+BUSY = 0.25
 SAYS = "session: "  # begins what is said here
 MOST_FILES = 50_000  # of which the times are looked at
 

@@ -14,7 +14,8 @@ from marketplace.domain.errors import Malformed
 PREFIXES = st.sampled_from(["addr", "addr_test", "stake", "stake_test", "a"])
 
 
-@given(PREFIXES, st.binary(min_size=1, max_size=80))
+# As long as an address gets: pycardano gives None for what is over 108 letters.
+@given(PREFIXES, st.binary(min_size=1, max_size=56))
 def test_it_writes_and_reads_what_pycardano_does(prefix: str, data: bytes) -> None:
     text = bech32.encode(prefix, data)
     assert text == theirs.encode(prefix, data)

@@ -105,6 +105,19 @@ def test_a_program_that_somebody_comes_to_goes_on(monkeypatch: pytest.MonkeyPatc
     assert watch.last_work(600.0) == 600.0
 
 
+def test_a_program_that_only_waits_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, clock = 1.0, 50.0
+    monkeypatch.setattr(in_session, "_visits", lambda: 5)
+    monkeypatch.setattr(in_session, "_used", lambda: used)
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    watch = in_session.Visits()
+    for _ in range(20):  # Gradio's queue, at rest: 7 % of a slow core
+        used, clock = used + 0.35, clock + 5.0
+        assert watch.last_work(clock) == 0.0
+    used, clock = used + 2.5, clock + 5.0  # half a core
+    assert watch.last_work(clock) == clock
+
+
 def test_whoever_sits_at_a_terminal_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     used, times = 1.0, [400.0, 700.0]
     monkeypatch.setattr(in_session, "_used", lambda: used)

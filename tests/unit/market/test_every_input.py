@@ -38,6 +38,7 @@ from marketplace.market.core.inputs import (
     Paused,
     ProviderLost,
     Reconnected,
+    RenewalSigned,
     Resumed,
     RoomBegun,
     Signed,
@@ -64,7 +65,9 @@ from tests.unit.support.decided_gangs import gang_lines
 from tests.unit.support.decisions import (
     NOW,
     PROVIDER,
+    RENEWAL,
     RULES,
+    SESSION,
     STAGES,
     at_stage,
     leased,
@@ -87,6 +90,7 @@ def inputs(lease: Lease | None) -> dict[str, Input]:
     """Each input, by what it is called in the table; what is signed is signed right."""
     terms = lease.terms if lease is not None else b""
     sign = PROVIDER.sign(terms)
+    longer = lease.renewal if lease is not None else b""
     return {
         "Matched": Matched(place(posted()), "lease_2", NOW + 1000),
         "Unmatched": Unmatched("no place", {}),
@@ -102,6 +106,11 @@ def inputs(lease: Lease | None) -> dict[str, Input]:
         "Signed": signature(lease) if lease is not None else Signed(b"", "", {}),
         "Signed waits": signature(lease, waits=True) if lease is not None else Signed(b"", "", {}),
         "Signed forged": Signed(bytes(64), "ab" * 32, {}),
+        "RenewalAsked": RENEWAL,
+        "RenewalAccepted": Accepted(longer, PROVIDER.sign(longer)),
+        "RenewalAccepted forged": Accepted(longer, bytes(64)),
+        "RenewalSigned": RenewalSigned(SESSION.sign(longer)),
+        "RenewalSigned forged": RenewalSigned(bytes(64)),
         "TurnCame": TurnCame(),
         "TurnMissed": TurnMissed(),
         "Started": Started(),

@@ -18,6 +18,7 @@ from marketplace.market.core.inputs import (
     Input,
     Matched,
     Paused,
+    RenewalAsked,
     Signed,
     Started,
     Stop,
@@ -98,6 +99,7 @@ def running(**more: Any) -> tuple[Job, Lease]:
     return leased(after(*funded(**more), Started()))
 
 
+RENEWAL = RenewalAsked(60_000, 100, NOW + 1000)
 COMPLETED = Exited("COMPLETED", "", 0, 40)
 
 
@@ -122,6 +124,11 @@ def at_stage(stage: str, **more: Any) -> tuple[Job, Lease | None]:
             return running(**more)
         case "PAUSED":
             return leased(after(*running(**more), Paused("no voucher")))
+        case "RENEWAL_ASKED":
+            return leased(after(*running(**more), RENEWAL))
+        case "RENEWAL_QUOTED":
+            job, lease = leased(after(*running(**more), RENEWAL))
+            return leased(after(job, lease, Accepted(lease.renewal, PROVIDER.sign(lease.renewal))))
         case "STOPPING":
             return leased(after(*running(**more), Stop("CANCELLED")))
         case "ENDING":
@@ -135,7 +142,7 @@ def at_stage(stage: str, **more: Any) -> tuple[Job, Lease | None]:
 E = TypeVar("E")
 SETTLED = Accounted(RULES, 40, 40, 40, None)
 STAGES = ("POSTED", "QUEUED", "NO_LEASE_ENDED", "PROPOSED", "OFFERED", "FUNDED", "IN_LINE", "ACTIVE",
-          "PAUSED", "STOPPING", "ENDING", "ENDED")  # fmt: skip
+          "PAUSED", "RENEWAL_ASKED", "RENEWAL_QUOTED", "STOPPING", "ENDING", "ENDED")  # fmt: skip
 
 
 def kinds(out: Outcome) -> list[str]:
