@@ -30,6 +30,7 @@ from marketplace.cli.shared.options import (
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.prices import Exact, Prices, Source, prices
 from marketplace.cli.shared.printing import print_json, print_table
+from marketplace.cli.shared.refusals import UsageError
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import JOB_COLUMNS, JOB_DROP, job_row, show_job, show_quote
 from marketplace.cli.shared.wanted import (
@@ -45,6 +46,7 @@ from marketplace.cli.shared.wanted import (
     command_of,
 )
 from marketplace.client.jobs.core.route_mode import RouteMode
+from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 
@@ -178,10 +180,25 @@ def run(
 def renew(
     name: Name,
     home: Home,
-    more: Annotated[str, typer.Option("--for", metavar="DURATION", help="So much more, e.g. 7d.")],
+    more: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="So much more, e.g. 7d.")
+    ] = "",
     budget: Annotated[
         str, typer.Option(help="The most to add, e.g. '5 ADA'; without it what that time costs.")
     ] = "",
+    when_left: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="Do it by itself, each time that less than this is left, e.g. 2d.",
+        ),
+    ] = "",
+    day_budget: Annotated[
+        str, typer.Option(help="With --when-left: the most that a day may cost, e.g. '2 ADA'.")
+    ] = "",
+    no_more: Annotated[
+        bool, typer.Option("--no-more", help="It is not renewed by itself any more.")
+    ] = False,
     market: MarketOption = DEFAULT_MARKET,
     chain_url: ChainUrl = "",
     project_id: ProjectId = "",
@@ -191,13 +208,24 @@ def renew(
 ) -> None:
     """Let a running job go on beyond its agreed end, at its price, if its provider agrees."""
     where = Where(market, chain_url, project_id, home, tuple(submit_url or ()))
-    longer_ms, most = parse_duration_ms(more), parse_money(budget) if budget else 0
+    if no_more == bool(more) or (no_more and when_left):
+        raise UsageError("say for how much longer (--for 7d), or --no-more")
+    if budget and when_left:
+        raise UsageError("with --when-left say --day-budget")
+    if day_budget and not when_left:
+        raise UsageError("--day-budget is for --when-left")
+    longer_ms, left_ms = (parse_duration_ms(said) if said else 0 for said in (more, when_left))
+    most, day = (parse_money(said) if said else 0 for said in (budget, day_budget))
 
     async def story() -> None:
         await answers(where.market)
-        from marketplace.cli.commands.job_renew import renew as renewed
+        from marketplace.cli.commands import job_renew
 
-        await renewed(where, name, longer_ms, most, yes, as_json)
+        if no_more or left_ms:
+            rule = None if no_more else RenewalRule(longer_ms, left_ms, day)
+            await job_renew.by_rule(where, name, rule, as_json)
+        else:
+            await job_renew.renew(where, name, longer_ms, most, yes, as_json)
 
     run_story(story)
 

@@ -1,4 +1,6 @@
-"""``tally job renew``: a running job goes on at its agreed price, beyond its agreed end."""
+"""``tally job renew``: a running job goes on at its agreed price, beyond its agreed end; once, or
+by itself from now on.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.screen import out
 from marketplace.client.jobs import renewals
 from marketplace.client.jobs.renewals import Renewal
-from marketplace.domain.units import most_owed, show_ada, show_duration
+from marketplace.client.payer.renewal_rule import RenewalRule, RuleRefused, day_owed
+from marketplace.client.payer.routed_payer import RoutedPayer
+from marketplace.domain.units import show_ada, show_duration
 
 
 async def renew(
@@ -36,12 +40,34 @@ async def renew(
         out.print(f"{name} may run for {show_duration(terms.max_duration_ms)} in all", markup=False)
 
 
+async def by_rule(where: Where, name: str, rule: RenewalRule | None, as_json: bool) -> None:
+    """Write into the own book how the job is renewed by itself from now on; None: not any more."""
+    async with at_market(where) as opened:
+        held, known = await renewals.lease_of(opened.runner, name)
+        if isinstance(held, RoutedPayer):
+            raise RuleRefused(f"{name} is paid over a route, and those are not renewed")
+        await held.renew_by(known.terms.lease, rule)
+    if as_json:
+        told = {"job": name, "lease": known.terms.lease}
+        print_json({**told, "rule": rule.to_json() if rule is not None else None})
+    elif rule is None:
+        out.print(f"{name} ends when it was to end", markup=False)
+    else:
+        most, terms = show_ada(rule.budget(known.terms)), known.terms
+        out.print(
+            f"{name} is renewed for {show_duration(rule.for_ms)} each time that less than"
+            f" {show_duration(rule.left_ms)} is left, for at most {most} and the network's fee,"
+            f" at the agreed price of {show_ada(day_owed(terms))} a day: by whoever pays for it"
+            " (`tally job run` or `tally payer run`)",
+            markup=False,
+        )
+
+
 def _told(offered: Renewal) -> str:
     before, after = offered.before, offered.after
-    day = most_owed(86_400_000, after.units_milli, after.rate_micro)
     lines = [
         f"longer     {show_duration(after.max_duration_ms - before.max_duration_ms)}, at the agreed"
-        f" price of {show_ada(day)} a day",
+        f" price of {show_ada(day_owed(after))} a day",
         f"at most    {show_ada(after.ceiling - before.ceiling)} more,"
         f" {show_ada(after.ceiling)} in all",
     ]

@@ -162,8 +162,8 @@ class _Screen:
                 completed=int(done) if done is not None else 0,
                 total=int(total) if total else None,
             )
-        elif paid.kind in ("note", "refused"):
-            line = f"{paid.code}: {paid.message}"
+        elif paid.kind in ("note", "refused", "renewed", "not_renewed"):
+            line = f"{paid.code or paid.kind}: {paid.message}"
             if line not in self.notes:
                 self.notes.append(line)
                 self.bar.console.print(line, style="yellow", markup=False)

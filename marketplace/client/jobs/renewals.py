@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import structlog
+
 from marketplace.chain.encoding.utxo import OutRef
 from marketplace.client.jobs.core import renewing
 from marketplace.client.jobs.core.agreeing import lacking
@@ -17,8 +19,12 @@ from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.reading import read
 from marketplace.client.net.renewed import RenewedAnswer
 from marketplace.client.payer.channel_payer import ChannelPayer
+from marketplace.client.payer.decide import LeaseBook
+from marketplace.domain.errors import Refusal
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.units import most_owed
+
+log = structlog.get_logger("tally.client")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,19 @@ async def ask(runner: Runner, job: str, duration_ms: int, budget: int) -> Renewa
     RenewalDeclined, RenewalUnanswered, RenewalRefused, QuoteRefused, ChannelHeld, and what the
     market refuses.
     """
+    held, known = await lease_of(runner, job)
+    if not budget:
+        budget = most_owed(duration_ms, known.terms.units_milli, known.terms.rate_micro)
+    body, path = {"duration_ms": duration_ms, "budget": budget}, f"/v1/leases/{known.terms.lease}"
+    told = read(RenewedAnswer, await runner.http.post(f"{path}/renewal", body), "lease")
+    signed = renewing.checked(known.terms, told, duration_ms, budget)
+    return Renewal(held, known.terms, signed, await _lacking(runner, held, signed.terms))
+
+
+async def lease_of(runner: Runner, job: str) -> tuple[ChannelPayer, LeaseBook]:
+    """The channel that pays for *job*, held by this process from now on, and its lease there.
+    QuoteRefused, ChannelHeld.
+    """
     view = await runner.view(job)
     try:
         lease, session_vk = view["lease"], bytes.fromhex(view["channel"])
@@ -56,29 +75,50 @@ async def ask(runner: Runner, job: str, duration_ms: int, budget: int) -> Renewa
     known = held.book.leases.get(lease)
     if known is None or known.terms.job != job:
         raise QuoteRefused(f"the book of channel {session_vk.hex()[:16]} has no such lease")
-    if not budget:
-        budget = most_owed(duration_ms, known.terms.units_milli, known.terms.rate_micro)
-    body = {"duration_ms": duration_ms, "budget": budget}
-    told = read(RenewedAnswer, await runner.http.post(f"/v1/leases/{lease}/renewal", body), "lease")
-    signed = renewing.checked(known.terms, told, duration_ms, budget)
-    if held.book.capacity is None:
-        await runner.watch.confirm(held)
-    return Renewal(held, known.terms, signed, lacking(held.book, held.final, signed.terms))
+    return held, known
 
 
 async def agree(runner: Runner, offered: Renewal) -> Terms:
     """Sign, pay in what the channel lacks, and tell the market: the terms that stand from now
     on.
     """
-    held, terms = offered.held, offered.after
-    session = held.session_vk
-    with runner.payers.pinned(session):
-        signed = await held.renew(offered.signed)
-        if offered.amount:
-            at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
-            capacity = await runner.till.top_up(session, at, offered.amount, terms.asset)
-            await held.topped_up(offered.amount, capacity)
-        assert signed.session_signature is not None
-        body = {"session_signature": signed.session_signature.hex()}
-        await runner.http.post(f"/v1/leases/{terms.lease}/renewal/sign", body)
+    held = offered.held
+    with runner.payers.pinned(held.session_vk):
+        return await _tell(runner, held, await held.renew(offered.signed), offered.amount)
+
+
+async def told_again(runner: Runner, held: ChannelPayer, lease: str) -> bool:
+    """A renewal was signed, and it is not known that the market heard of it: tell it again. False
+    where it is too late for that, and the lease may be asked for anew.
+    """
+    signed = held.terms[lease]
+    row = read(RenewedAnswer, await runner.http.get(f"/v1/leases/{lease}"), "lease")
+    if row["terms"] == signed.body.hex():
+        await held.renewal_told(lease)
+        return True
+    with runner.payers.pinned(held.session_vk):
+        try:
+            await _tell(runner, held, signed, await _lacking(runner, held, signed.terms))
+        except Refusal as refusal:
+            log.info("renewal_not_told", lease=lease, code=refusal.code, why=refusal.message)
+            return False
+    return True
+
+
+async def _tell(runner: Runner, held: ChannelPayer, signed: SignedTerms, amount: int) -> Terms:
+    terms = signed.terms
+    if amount:
+        at = OutRef(bytes.fromhex(held.facts.open_tx), held.facts.index)
+        capacity = await runner.till.top_up(held.session_vk, at, amount, terms.asset)
+        await held.topped_up(amount, capacity)
+    assert signed.session_signature is not None
+    body = {"session_signature": signed.session_signature.hex()}
+    await runner.http.post(f"/v1/leases/{terms.lease}/renewal/sign", body)
+    await held.renewal_told(terms.lease)
     return terms
+
+
+async def _lacking(runner: Runner, held: ChannelPayer, terms: Terms) -> int:
+    if held.book.capacity is None:
+        await runner.watch.confirm(held)
+    return lacking(held.book, held.final, terms)

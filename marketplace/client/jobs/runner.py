@@ -255,6 +255,11 @@ class Runner:
             finally:
                 silence()
 
+    def follows(self, job: str) -> bool:
+        """Whether this process looks after *job*."""
+        followed = self._jobs.get(job)
+        return followed is not None and followed.state.stage not in (Stage.ENDING, Stage.OVER)
+
     async def settled(self, job: str) -> list[ChannelPayer]:
         """The job's channels, once each that asked for its end has ended on chain."""
         while (followed := self._jobs.get(job)) is not None and not followed.over:

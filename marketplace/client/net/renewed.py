@@ -13,7 +13,10 @@ class RenewalAnswer(TypedDict):
 
 
 class RenewedAnswer(TypedDict):
-    """A lease that was asked to go on, as far as a payer goes by it."""
+    """A lease that was asked to go on, as far as a payer goes by it; *terms*: hex, those that
+    both signed.
+    """
 
+    terms: str
     renewal: RenewalAnswer | None
     renewal_refused: str

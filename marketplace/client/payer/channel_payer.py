@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -22,9 +22,10 @@ from marketplace.client.payer import journal as rows
 from marketplace.client.payer.decide import Book, Missing, Note, Outcome
 from marketplace.client.payer.handing_on import HandedOn
 from marketplace.client.payer.journal import ChannelFacts, Journal, Loaded
-from marketplace.client.payer.missed_receipts import Receipts
+from marketplace.client.payer.missed_receipts import Receipts, in_order
 from marketplace.client.payer.paid import Listener as Listener
 from marketplace.client.payer.paid import Paid as Paid
+from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.agreed import Agreed
@@ -36,13 +37,6 @@ from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import wire
 
 log = structlog.get_logger("tally.payer")
-
-_STAGES: Final = {
-    "STARTED": "started",
-    "PAUSED": "paused",
-    "RESUMED": "resumed",
-    "FINISHED": "ended",
-}
 
 
 class ChannelPayer:
@@ -130,8 +124,24 @@ class ChannelPayer:
             cap = known.cap + agreed.ceiling - known.terms.ceiling
             await self._write(rows.renewed_row(signed, cap))
             self.terms[agreed.lease] = signed
-            self.book = self.book.with_lease(replace(known, terms=agreed, cap=cap))
+            self.book = self.book.with_lease(known.renewed(agreed, cap))
         return signed
+
+    async def renewal_told(self, lease: str) -> None:
+        """The market has the signature under the renewed terms of *lease*."""
+        async with self._own_turn():
+            known = replace(self.book.leases[lease], known_ms=0)
+            await self._write(rows.told_row(lease))
+            self.book = self.book.with_lease(known)
+
+    async def renew_by(self, lease: str, rule: RenewalRule | None) -> None:
+        """Renew *lease* by itself from now on; None: not any more. RuleRefused, DayTooDear."""
+        async with self._own_turn():
+            known = self.book.leases[lease]
+            if rule is not None:
+                rule.budget(known.terms)
+            await self._write(rows.rule_row(lease, rule))
+            self.book = self.book.with_lease(replace(known, rule=rule))
 
     async def cap(self, lease: str, more: int) -> int:
         """Approve at most *more* lovelace beyond what *lease* was approved for, which is
@@ -208,14 +218,8 @@ class ChannelPayer:
         """Read what was missed and handle it in order, each as if it had come."""
         job = self.book.leases[signed.receipt.lease].terms.job
         jobs = dict.fromkeys([job, *(lease.terms.job for lease in self.book.leases.values())])
-        found: dict[int, SignedReceipt] = {}
-        for name in jobs:
-            for each in await self._receipts.between(name, gap.first, gap.last):
-                found[each.receipt.seq] = each
-            if len(found) == gap.last - gap.first + 1:
-                break
-        for seq in sorted(found):  # how wide the gap is, a receipt said: it may be anything
-            await self._take(found[seq], gap_allowed=False)
+        for missed in await in_order(self._receipts, jobs, gap.first, gap.last):
+            await self._take(missed, gap_allowed=False)
 
     async def _answer(self, signed: SignedReceipt, outcome: Outcome, now: Stamp) -> None:
         receipt = signed.receipt
@@ -287,7 +291,7 @@ class ChannelPayer:
 
     async def progress(self, message: wire.LeaseProgress) -> None:
         """A stage of a lease: it moves the own clock, and tells."""
-        what = _STAGES.get(message.stage)
+        what = decide.STAGE.get(message.stage)
         async with self._own_turn():
             if what is not None:
                 now = Stamp.now()

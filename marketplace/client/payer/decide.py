@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.receipt import (
     Receipt,
@@ -33,9 +34,7 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import owed, show_ada, show_duration, unit_ms
 
 UNSEEN_TICKS: Final = 3
-"""What an honest adapter may have served before anybody watched: two ticks of grace, one on the
-way.
-"""
+"""What an honest adapter may have served unwatched: two ticks of grace, one on the way."""
 _REMEMBERED: Final = 256
 """Hashes of answered receipts that are kept, to tell a repetition from a fork."""
 
@@ -107,7 +106,8 @@ class LeaseBook:
     (after a journal was lost); *paused_ms*: all pauses together, but for the one that lasts;
     *ended_ms*: when the own clock stopped counting for it; *agreed_ms*: when its terms were signed,
     if this payer took it over and its start is in no book; *served_ms*: the time of its receipts,
-    less what they call lost.
+    less what they call lost; *rule*: how it is renewed by itself; *known_ms*: how long it may run
+    as far as others know, while they have not heard of a renewal that was signed; else 0.
     """
 
     terms: Terms
@@ -121,6 +121,18 @@ class LeaseBook:
     ended_ms: int | None = None
     agreed_ms: int | None = None
     served_ms: int = 0
+    rule: RenewalRule | None = None
+    known_ms: int = 0
+
+    def renewed(self, terms: Terms, cap: int) -> LeaseBook:
+        """Under renewed *terms*, of which nobody has heard yet."""
+        known_ms = self.known_ms or self.terms.max_duration_ms
+        return replace(self, terms=terms, cap=cap, known_ms=known_ms)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether its rule has it asked for again."""
+        left_ms = (self.known_ms or self.terms.max_duration_ms) - self.elapsed_ms(now_ms)
+        return self.rule is not None and left_ms < self.rule.left_ms
 
     def elapsed_ms(self, now_ms: int) -> int:
         """Own time that may have been served until *now_ms*: without its pauses. What was on its
@@ -376,6 +388,8 @@ def ended(book: Book, lease: str, now_ms: int) -> Book:
 
 MOVES: Final = {"started": started, "paused": paused, "resumed": resumed, "ended": ended}
 """What moves a lease's clock, by the journal's word for it."""
+STAGE: Final = {"STARTED": "started", "PAUSED": "paused", "RESUMED": "resumed", "FINISHED": "ended"}
+"""That word, by an adapter's for the stage of a lease."""
 
 
 def resume_from(book: Book, signed: int) -> Book:

@@ -27,6 +27,7 @@ from marketplace.client.payer import decide, hop_rows
 from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.client.payer.loaded import ChannelFacts as ChannelFacts
 from marketplace.client.payer.loaded import Loaded as Loaded
+from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.disk import Files, JournalDamaged
 from marketplace.domain.errors import Conflict, Malformed, NotFound
 from marketplace.domain.money.receipt import SignedReceipt
@@ -229,6 +230,16 @@ def renewed_row(terms: SignedTerms, cap: int) -> dict[str, Any]:
     return {"k": "renewed", "terms": parts, "cap": cap}
 
 
+def told_row(lease: str) -> dict[str, Any]:
+    """The market has the signature under the renewed terms of *lease*."""
+    return {"k": "told", "lease": lease}
+
+
+def rule_row(lease: str, rule: RenewalRule | None) -> dict[str, Any]:
+    """How *lease* is renewed by itself from now on; None: it is not."""
+    return {"k": "rule", "lease": lease, "rule": rule.to_json() if rule is not None else None}
+
+
 def cap_row(lease: str, cap: int) -> dict[str, Any]:
     """Another most that may be approved for *lease*: its job has a new one, with what was left."""
     return {"k": "cap", "lease": lease, "cap": cap}
@@ -317,8 +328,15 @@ def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int
             signed = SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]])
             terms = signed.terms
             loaded.terms[terms.lease] = signed
-            known = replace(book.leases[terms.lease], terms=terms, cap=int(row["cap"]))
+            known = book.leases[terms.lease].renewed(terms, int(row["cap"]))
             loaded.book = book.with_lease(known)
+        case "told":
+            known = book.leases[str(row["lease"])]
+            loaded.book = book.with_lease(replace(known, known_ms=0))
+        case "rule":
+            rule = RenewalRule.from_json(row["rule"]) if row["rule"] is not None else None
+            known = book.leases[str(row["lease"])]
+            loaded.book = book.with_lease(replace(known, rule=rule))
         case "cap":
             lease = replace(book.leases[str(row["lease"])], cap=int(row["cap"]))
             loaded.book = book.with_lease(lease)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
 
 import structlog
@@ -19,6 +19,21 @@ class Receipts(Protocol):
     async def between(self, job: str, first: int, last: int) -> list[SignedReceipt]:
         """The receipts *first* to *last* of the channel that *job* ran on, those that are known."""
         ...
+
+
+async def in_order(
+    receipts: Receipts, jobs: Iterable[str], first: int, last: int
+) -> list[SignedReceipt]:
+    """The receipts *first* to *last* of a channel that *jobs* ran on, those that are known. (How
+    wide the gap is, a receipt said: it may be anything.)
+    """
+    found: dict[int, SignedReceipt] = {}
+    for job in jobs:
+        for each in await receipts.between(job, first, last):
+            found[each.receipt.seq] = each
+        if len(found) == last - first + 1:
+            break
+    return [found[seq] for seq in sorted(found)]
 
 
 class HttpReceipts:

@@ -11,7 +11,8 @@ from typing import Any
 class Paid:
     """Something that happened on a channel: what a screen or a log line is made from.
 
-    *kind*: tick, note, refused, stage, final, end, settled. *spent* is the lease's approved amount.
+    *kind*: tick, note, refused, stage, renewed, not_renewed, final, end, settled, wait. *spent* is
+    the lease's approved amount.
     """
 
     kind: str

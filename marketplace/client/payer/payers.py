@@ -138,7 +138,7 @@ class Payers:
 
     async def waits(self, why: str) -> None:
         """Tell that something of this process waits, and for whom."""
-        await self._tell(Paid("wait", b"", "", 0, "WAITING", why))
+        await self.tell(Paid("wait", b"", "", 0, "WAITING", why))
 
     async def obtain(self, session_vk: bytes, session: Signer) -> ChannelPayer:
         """:meth:`take`, from a process that hands it on; :class:`ChannelHeld` after
@@ -236,11 +236,9 @@ class Payers:
                 journal, loaded = Journal.hold(self._folder, session_vk)
             except ChannelHeld:
                 continue
-            except (
-                JournalDamaged
-            ) as damaged:  # the others are paid; this one is said, again and again
+            except JournalDamaged as damaged:  # the others are paid; this one is said again
                 log.error("book_damaged", channel=session_vk.hex(), why=damaged.message)
-                await self._tell(Paid("refused", session_vk, "", 0, damaged.code, damaged.message))
+                await self.tell(Paid("refused", session_vk, "", 0, damaged.code, damaged.message))
                 continue
             facts = loaded.facts
             if facts is None or facts.state is ChannelStage.ENDED or not self._ours(facts):
@@ -315,7 +313,7 @@ class Payers:
         return facts.magic == self.magic and market_of(facts.market) == market_of(self.market)
 
     async def _serve(self, journal: Journal, loaded: Loaded, session: Signer) -> ChannelPayer:
-        given = (journal, loaded, session, self.link, self._receipts, self._tell)
+        given = (journal, loaded, session, self.link, self._receipts, self.tell)
         held = self._payer(loaded, given)
         self._held[held.session_vk] = held
         await self.link.watch(session)
@@ -386,13 +384,14 @@ class Payers:
             with suppress(HandedOn):
                 await held.say_again()
 
-    async def _tell(self, paid: Paid) -> None:
+    async def tell(self, paid: Paid) -> None:
+        """To everybody who listens."""
         for listener in list(self._listeners):
             await listener(paid)
 
     async def _rejected(self, refusal: Refusal) -> None:
         log.warning("payer_rejected", code=refusal.code, why=refusal.message)
-        await self._tell(Paid("refused", b"", "", 0, refusal.code, refusal.message))
+        await self.tell(Paid("refused", b"", "", 0, refusal.code, refusal.message))
 
 
 def _routed(held: ChannelPayer) -> bool:

@@ -31,6 +31,7 @@ from marketplace.client.jobs.core.quotes import CheckedQuote, Quote
 from marketplace.client.jobs.core.route_mode import RouteMode
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
+from marketplace.client.jobs.self_renewal import SelfRenewal
 from marketplace.client.net.answers import JobAnswer
 from marketplace.client.payer import handing_on
 from marketplace.client.payer.channel_payer import ChannelPayer, Paid
@@ -146,6 +147,7 @@ class Market(Reader):
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(payers.run)
         self._tasks.start_soon(self._follow_chain, till)
+        self._tasks.start_soon(SelfRenewal(self._runner).run)
 
     async def _on_mainnet(self) -> bool:
         return (await self.chain()).mainnet

@@ -10,7 +10,7 @@ import pytest
 from marketplace.client.jobs.core.agreeing import lacking
 from marketplace.client.jobs.core.quotes import QuoteRefused
 from marketplace.client.jobs.core.renewing import RenewalDeclined, RenewalUnanswered, checked
-from marketplace.client.net.renewed import RenewedAnswer
+from marketplace.client.net.renewed import RenewalAnswer, RenewedAnswer
 from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.domain.errors import Malformed
 from marketplace.domain.keys import Signer
@@ -28,7 +28,11 @@ def told(terms: Terms, signer: Signer = ADAPTER) -> RenewedAnswer:
     """What an honest market relays of *terms*, signed by *signer*."""
     body = terms.encode()
     by = signer.sign(body).hex()
-    return {"renewal": {"terms": body.hex(), "adapter_signature": by}, "renewal_refused": ""}
+    return _answer({"terms": body.hex(), "adapter_signature": by})
+
+
+def _answer(offered: RenewalAnswer | None, refused: str = "") -> RenewedAnswer:
+    return {"terms": KNOWN.encode().hex(), "renewal": offered, "renewal_refused": refused}
 
 
 def test_the_same_terms_for_longer_are_taken() -> None:
@@ -77,23 +81,19 @@ def test_a_signature_that_a_market_made_up_is_refused() -> None:
     with pytest.raises(TermsRefused):
         checked(KNOWN, told(LONGER, OTHER_SESSION), HOUR_MS, BUDGET)
     for terms, signature in (("zz", "00"), ("00", "zz")):
-        lie: RenewedAnswer = {
-            "renewal": {"terms": terms, "adapter_signature": signature}, "renewal_refused": "",
-        }  # fmt: skip
+        lie = _answer({"terms": terms, "adapter_signature": signature})
         with pytest.raises(QuoteRefused):
             checked(KNOWN, lie, HOUR_MS, BUDGET)
-    noise: RenewedAnswer = {
-        "renewal": {"terms": "00", "adapter_signature": "00"}, "renewal_refused": "",
-    }  # fmt: skip
+    noise = _answer({"terms": "00", "adapter_signature": "00"})
     with pytest.raises(Malformed):
         checked(KNOWN, noise, HOUR_MS, BUDGET)
 
 
 def test_a_no_and_no_answer_are_two_things() -> None:
     with pytest.raises(RenewalDeclined, match="PRICE_BELOW"):
-        checked(KNOWN, {"renewal": None, "renewal_refused": "PRICE_BELOW: x"}, HOUR_MS, BUDGET)
+        checked(KNOWN, _answer(None, "PRICE_BELOW: x"), HOUR_MS, BUDGET)
     with pytest.raises(RenewalUnanswered):
-        checked(KNOWN, {"renewal": None, "renewal_refused": ""}, HOUR_MS, BUDGET)
+        checked(KNOWN, _answer(None), HOUR_MS, BUDGET)
 
 
 def test_a_channel_is_topped_up_by_what_the_time_ahead_lacks() -> None:
