@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 
+from marketplace.client.jobs.core.quotes import QuoteRefused
 from marketplace.client.jobs.renewals import agree, ask, told_again
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.clock import Stamp
@@ -18,7 +19,7 @@ from marketplace.client.payer.channel_payer import ChannelPayer, Paid
 from marketplace.client.payer.decide import LeaseBook
 from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.domain.errors import Fault, Halt, Refusal
-from marketplace.domain.units import show_duration
+from marketplace.domain.units import most_owed, show_duration
 
 LOOK_S: Final = 1.0
 
@@ -64,15 +65,19 @@ class SelfRenewal:
             await self._tell(held, name, "renewed", "", f"it may run for {longest} in all")
 
     async def _renew(self, held: ChannelPayer, lease: LeaseBook, rule: RenewalRule) -> None:
-        if lease.known_ms and await told_again(self._runner, held, lease.terms.lease):
-            return
-        # Where nobody heard of what was signed before, others begin from what they know.
-        signed_ms = lease.terms.max_duration_ms - lease.known_ms if lease.known_ms else 0
-        duration_ms = max(rule.for_ms, signed_ms)
-        await agree(
-            self._runner,
-            await ask(self._runner, lease.terms.job, duration_ms, rule.budget(lease.terms)),
+        terms, duration_ms = lease.terms, rule.for_ms
+        if lease.known_ms:
+            if await told_again(self._runner, held, terms.lease):
+                return
+            duration_ms = terms.max_duration_ms - lease.known_ms
+        budget = min(
+            rule.budget(terms), most_owed(duration_ms, terms.units_milli, terms.rate_micro)
         )
+        offered = await ask(self._runner, terms.job, duration_ms, budget)
+        if lease.known_ms and offered.after.max_duration_ms > terms.max_duration_ms:
+            # Whoever hides what was signed would have the channel filled again and again.
+            raise QuoteRefused("it would be for longer than what was signed and not taken")
+        await agree(self._runner, offered)
 
     async def _tell(self, held: ChannelPayer, lease: str, kind: str, code: str, text: str) -> None:
         spent = held.book.leases[lease].approved
