@@ -22,6 +22,7 @@ import structlog
 
 from adapter.config import Config, ConfigRefused
 from adapter.core.state import Limits, Own, State
+from adapter.core.ticks import awaits_money
 from adapter.core.workload import Runtime
 from adapter.daemon import metrics
 from adapter.daemon.daemon import Daemon, socket_link
@@ -139,7 +140,7 @@ async def make_treasury(
         chain, keys.end, keys.fee, payout, journal, daemon.handle, daemon.channel,
         daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
-        waited_for=daemon.waited_for, told=told, payments=till.payments, market=daemon.link,
+        waited_for=lambda vk: awaits_money(daemon.state, vk, daemon.now()), told=told, payments=till.payments, market=daemon.link,
     )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ from marketplace.domain.protocol import wire
 from marketplace.domain.units import owed
 
 NS_PER_MS: Final = 1_000_000
+LATE_MS: Final = 600_000
+"""How long after its expiry a renewal that was signed in time may come."""
 
 
 def fold(meters: Iterable[Meter], readings: Iterable[Reading]) -> tuple[Meter, ...]:
@@ -153,6 +155,25 @@ def exhausted(lease: Lease, channel: Channel) -> bool:
     a hop keeps for it.
     """
     return lease.owed + lease.terms.tick_owed() > routed.room(lease, channel, channel.capacity)
+
+
+def awaits_money(state: State, session_vk: bytes, now: Now) -> bool:
+    """Whether a signed lease waits for that channel, or for more money in it: a renewed one runs on
+    what its consumer is paying in meanwhile. (One who does not is looked for no longer than a
+    renewal's signature.)
+    """
+    channel = state.channels.get(session_vk)
+    return any(
+        one.awaits_money
+        or (
+            channel is not None
+            and one.runs
+            and one.routed is None
+            and one.terms.ceiling - one.owed > channel.capacity - channel.owed
+            and now.wall_ms <= one.terms.expires_at_ms + LATE_MS
+        )
+        for one in state.on(session_vk)
+    )
 
 
 def take_voucher(draft: Draft, voucher: Voucher) -> Channel | None:

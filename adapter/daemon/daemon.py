@@ -135,10 +135,6 @@ class Daemon:
         """The channel as it stands."""
         return self._state.channels.get(session_vk)
 
-    def waited_for(self, session_vk: bytes) -> bool:
-        """Whether a signed lease waits for the channel, or for more money in it."""
-        return any(one.awaits_money for one in self._state.on(session_vk))
-
     def runtime(self, lease: Lease) -> Runtime:
         """See :meth:`Workloads.runtime`."""
         return self._workloads.runtime(lease, self._own.offer.isolation)

@@ -79,7 +79,7 @@ def test_a_webhook_is_made_rotated_waited_for_and_deleted(
     expect(page.locator("#wrong")).to_contain_text("https")
 
     page.get_by_label("URL").fill("https://hook.invalid/tally")  # a name that nobody has
-    page.get_by_label("quoted").check()
+    page.get_by_label("quoted", exact=True).check()
     page.get_by_role("button", name="Create webhook").click()
     expect(page.locator("#once")).to_be_focused()
     expect(page.locator("#wrong")).to_be_hidden()

@@ -1,9 +1,10 @@
-"""A job runs on beyond its agreed end, twice, while another command pays for it: no second is missing in its service or in
-its account.
+"""A job runs on beyond its agreed end, once by hand and then by rule, while ``tally payer run`` pays
+for it: no second is missing in its service or in its account.
 """
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +20,12 @@ from tests.requires import need_devnet, need_docker
 from tests.unit.support.browser_verifier import browser_says
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
-FIRST_S, MORE_S, RUNS_S = 40, 30, 85
+FIRST_S, MORE_S, LEFT_S, RUNS_S = 40, 30, 20, 125
+MORE = ("--for", f"{MORE_S}s")
 LINE = f"for n in $(seq {RUNS_S}); do date +%s; sleep 1; done"
 
 
-def test_a_job_that_is_renewed_twice_runs_on_without_a_gap(tmp_path: Path) -> None:
+def test_a_job_that_is_renewed_by_rule_runs_on_without_a_gap(tmp_path: Path) -> None:
     need_docker()
     need_devnet()
 
@@ -41,16 +43,27 @@ async def renewed(folder: Path, place: Embedded) -> None:
         folder, "long", image=place.image, command=["sh", "-c", LINE],
         policy={"max_duration": f"{FIRST_S}s"},
     )  # fmt: skip
-    async with command("job", "run", file, "--yes", "--json", "--keep", "0", env=env) as runs:
+    async with command("payer", "run", "--json", env=env) as payer:
+        await payer.until(lambda said: any('"ready"' in line for line in said.out))
+        ran = await tally("job", "run", file, "--yes", "--json", "--keep", "0", "--detach", env=env)
+        assert ran.process.returncode == 0, str(ran)
         job = await until_true(lambda: runs_now(env), "a job that runs")
-        for longest_s in (FIRST_S + MORE_S, FIRST_S + 2 * MORE_S):
-            more = ("job", "renew", job, "--for", f"{MORE_S}s", "--yes", "--json")
-            said = await tally(*more, env=env)
-            assert said.process.returncode == 0, str(said)
-            assert said.last["paid_in"] > 0
-            assert said.last["max_duration_ms"] == longest_s * 1000
-        await runs.process.wait()
-    assert runs.last["reason"] == "COMPLETED", str(runs)
+        said = await tally("job", "renew", job, *MORE, "--yes", "--json", env=env)
+        assert said.process.returncode == 0, str(said)
+        assert said.last["paid_in"] > 0
+        assert said.last["max_duration_ms"] == (FIRST_S + MORE_S) * 1000
+
+        by_rule = ("job", "renew", job, *MORE, "--when-left", f"{LEFT_S}s", "--json")
+        dear = await tally(*by_rule, "--day-budget", "0.01 ADA", env=env)
+        assert dear.process.returncode == 3 and "DAY_BUDGET" in str(dear), str(dear)
+        said = await tally(*by_rule, "--day-budget", "1 ADA", env=env)
+        assert said.process.returncode == 0, str(said)
+        assert said.last["rule"]["left_ms"] == LEFT_S * 1000
+        ended = await until_true(lambda: over(env, job), "the job's own end")
+        told = [json.loads(line) for line in payer.out]
+    assert ended["reason"] == "COMPLETED", f"{ended} {payer}"
+    assert len([row for row in told if row["event"] == "renewed"]) >= 2, told
+    assert not [row for row in told if row["event"] == "not_renewed"], told
 
     ticks = [int(line) for line in (await tally("job", "logs", job, env=env)).out if line.isdigit()]
     assert len(ticks) == RUNS_S
@@ -77,3 +90,10 @@ async def runs_now(env: dict[str, str]) -> str | None:
     said = await tally("job", "list", "--state", "RUNNING", "--json", env=env)
     running = cast("list[dict[str, Any]]", said.last)
     return running[0]["id"] if running else None
+
+
+async def over(env: dict[str, str], job: str) -> dict[str, Any] | None:
+    """The job, once it has ended."""
+    await anyio.sleep(1)
+    shown = (await tally("job", "show", job, "--json", env=env)).last
+    return shown if shown["state"] == "ENDED" else None

@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from adapter.core.draft import Draft
+from adapter.core.events import Watch
 from adapter.core.state import Lease
+from adapter.core.ticks import LATE_MS
 from marketplace.domain.errors import Refusal
 from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money import renewal
@@ -21,8 +23,6 @@ from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import LeaseState
 
-LATE_MS: Final = 600_000
-"""How long after its expiry a renewal that was signed in time may come."""
 SERVED: Final = (LeaseState.ACTIVE, LeaseState.PAUSED)
 Rule = tuple[bool, str, str]
 
@@ -92,6 +92,7 @@ def signed(draft: Draft, lease: Lease, message: wire.LeaseSigned) -> None:
         draft.alarm("RENEWAL_LATE", f"lease {lease.id}: its renewal came long after its expiry")
         return
     draft.put(replace(lease, signed=message.terms, terms=terms, renewal=None))
+    draft.effects.append(Watch(lease.channel))  # its consumer pays in what the new time lacks
     draft.progress(
         lease.id, "RENEWED", max_duration_ms=terms.max_duration_ms, ceiling=terms.ceiling
     )

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from adapter.core.answers.renewal import LATE_MS
+from adapter.core.events import Watch
 from adapter.core.state import Limits, Own, State
+from adapter.core.ticks import LATE_MS, awaits_money
 from adapter.journal.codec import lease_fixed, lease_from, lease_moving
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.renewal import RenewalRefused, check, renewed
@@ -80,6 +81,23 @@ def test_a_lease_that_is_renewed_runs_on_and_ends_at_its_new_end() -> None:
         assert later.previous == earlier.hash
         assert (later.t0_ms, later.seq) == (earlier.t1_ms, earlier.seq + 1)
     assert receipts[-1].lease_owed > first.ceiling
+
+
+def test_the_money_of_a_renewal_is_looked_for_until_it_is_there() -> None:
+    """A look in twenty seconds is late for a lease that its channel carries for fifteen more."""
+    bench = short(10 * MINUTE)
+    bench.capacity = bench.lease().terms.ceiling
+    bench.sight()
+    assert not awaits_money(bench.state, SESSION.verify_key, bench.now)
+    ask(bench, longer(bench))
+    agree(bench)
+    assert Watch(SESSION.verify_key) in bench.outcomes[-1].effects
+    assert awaits_money(bench.state, SESSION.verify_key, bench.now)
+    later = replace(bench.now, wall_ms=bench.lease().terms.expires_at_ms + LATE_MS + 1)
+    assert not awaits_money(bench.state, SESSION.verify_key, later)  # nobody pays it in any more
+    bench.capacity = bench.lease().terms.ceiling
+    bench.sight()
+    assert not awaits_money(bench.state, SESSION.verify_key, bench.now)
 
 
 def test_one_that_nobody_signed_ends_when_it_would_have() -> None:
