@@ -136,11 +136,14 @@ async def make_treasury(
         if now.end_cost != before.end_cost:
             daemon.offer_changed()
 
+    def waited_for(session_vk: bytes) -> bool:
+        return awaits_money(daemon.state, session_vk, daemon.now())
+
     return module.ChannelAgent(
         chain, keys.end, keys.fee, payout, journal, daemon.handle, daemon.channel,
         daemon.raise_alarm,
         asset=config.asset, rules=config.treasury, draining=lambda: daemon.state.draining,
-        waited_for=lambda vk: awaits_money(daemon.state, vk, daemon.now()), told=told, payments=till.payments, market=daemon.link,
+        waited_for=waited_for, told=told, payments=till.payments, market=daemon.link,
     )  # fmt: skip
 
 

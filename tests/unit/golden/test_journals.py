@@ -26,6 +26,7 @@ from marketplace.client.payer import hop_rows
 from marketplace.client.payer import journal as book
 from marketplace.client.payer.decide import Book, LeaseBook
 from marketplace.client.payer.journal import ChannelFacts, Loaded
+from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.client.wallet import one_open
 from marketplace.domain.keys import Signer
 from marketplace.domain.metering.merkle import MerkleLog
@@ -153,6 +154,11 @@ def rows() -> dict[str, list[dict[str, Any]]]:
         "channel_row": lambda: [book.channel_row(facts)],
         "lease_row": lambda: [book.lease_row(GIVEN["SignedTerms"], 9_000, at)],
         "renewed_row": lambda: [book.renewed_row(GIVEN["SignedTerms"], 12_000)],
+        "told_row": lambda: [book.told_row(name)],
+        "rule_row": lambda: [
+            book.rule_row(name, None),
+            book.rule_row(name, RenewalRule(90_000, 30_000, 7)),
+        ],
         "cap_row": lambda: [book.cap_row(name, 10_000)],
         "clock_row": lambda: [
             book.clock_row(name, what, replace(at, mono_ms=at.mono_ms + i))
