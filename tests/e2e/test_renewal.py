@@ -59,6 +59,10 @@ async def renewed(folder: Path, place: Embedded) -> None:
         said = await tally(*by_rule, "--day-budget", "1 ADA", env=env)
         assert said.process.returncode == 0, str(said)
         assert said.last["rule"]["left_ms"] == LEFT_S * 1000
+        shown = await tally("job", "show", job, env=env)
+        assert "by itself for 30s, each time that less than 20s is left" in " ".join(
+            " ".join(shown.out).split()
+        )
         ended = await until_true(lambda: over(env, job), "the job's own end")
         told = [json.loads(line) for line in payer.out]
     assert ended["reason"] == "COMPLETED", f"{ended} {payer}"

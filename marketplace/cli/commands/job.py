@@ -46,7 +46,6 @@ from marketplace.cli.shared.wanted import (
     command_of,
 )
 from marketplace.client.jobs.core.route_mode import RouteMode
-from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.domain.money.keep import KEEP
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 
@@ -222,7 +221,7 @@ def renew(
         from marketplace.cli.commands import job_renew
 
         if no_more or left_ms:
-            rule = None if no_more else RenewalRule(longer_ms, left_ms, day)
+            rule = None if no_more else job_renew.RenewalRule(longer_ms, left_ms, day)
             await job_renew.by_rule(where, name, rule, as_json)
         else:
             await job_renew.renew(where, name, longer_ms, most, yes, as_json)
@@ -275,7 +274,9 @@ def show(
         if as_json:
             print_json(view)
         else:
-            show_job(view, market, await prices(exact, price_url))
+            from marketplace.cli.commands.own_rule import renews
+
+            show_job(view, market, await prices(exact, price_url), renews(home, view))
 
     run_story(story)
 

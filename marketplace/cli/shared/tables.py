@@ -35,13 +35,14 @@ def job_row(job: JobAnswer) -> tuple[object, ...]:
     )
 
 
-def show_job(view: JobAnswer, market: str, prices: Prices = Prices()) -> None:
+def show_job(view: JobAnswer, market: str, prices: Prices = Prices(), renews: str = "") -> None:
     """Where it stands, what it cost, why it ended, its transactions, and what to do next; of a
-    service that runs, where it is reached at *market*.
+    service that runs, where it is reached at *market*; by which rule it *renews* itself.
     """
     runs = view["state"] == "RUNNING"
     found = [("service", one.url) for one in addresses(market, view)] if runs else []
-    _facts(f"{view['name'] or 'job'}  {view['id']}", [*_job_facts(view, prices), *found])
+    facts = [*_job_facts(view, prices), ("renewed", renews if runs else ""), *found]
+    _facts(f"{view['name'] or 'job'}  {view['id']}", facts)
     if moves := view["transactions"]:
         out.print()
         columns = ("transactions", "state", "fee", "id")
