@@ -107,11 +107,14 @@ e2e: install docker packages
 	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 
+# Which take longest, by name: CI's limit is for all of them.
+SLOWEST := --durations 10 --durations-min 20
+
 prove: install docker packages generator
-	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs
-	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900
-	$(PYTEST) tests/e2e -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900
-	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs $(SLOWEST)
+	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
 nightly: install docker packages
