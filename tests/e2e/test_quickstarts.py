@@ -46,7 +46,7 @@ SIGNS: Final = {
     "docs/services.md": ["web-", " serves", "/.tally/enter?key=", "of revision", "web has ended"],
     "docs/webhooks.md": ["TEST"],
     "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],
-    "docs/spo.md": ["per core-second", "at most"],
+    "docs/spo.md": ["per core-second", "at most", "volume: relay-1-chain"],
     "docs/provider.md": ["SIMULATED NVIDIA L4", "enough for", "last payment", "finish"],
     "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import anyio
@@ -10,6 +11,7 @@ import typer
 
 from marketplace.cli.commands import node_screen
 from marketplace.cli.commands.job_ports import run_story
+from marketplace.cli.commands.node_files import Relays, write
 from marketplace.cli.shared.consumer import reading
 from marketplace.cli.shared.options import (
     DEFAULT_MARKET,
@@ -21,7 +23,9 @@ from marketplace.cli.shared.options import (
 )
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json, print_table
-from marketplace.cli.shared.refusals import UsageError
+from marketplace.cli.shared.refusals import UsageError, guarded
+from marketplace.cli.shared.screen import out
+from marketplace.cli.shared.wanted import WithCommand, command_of
 from marketplace.domain.units import parse_duration_ms
 
 if TYPE_CHECKING:
@@ -30,15 +34,18 @@ if TYPE_CHECKING:
     from marketplace.domain.ouroboros.reading import Network
 
 app = typer.Typer(
-    help="What a Cardano relay says of itself.", no_args_is_help=True, rich_markup_mode=None
+    help="Cardano relays: job files for them, and how they stand.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 PORT: Final = 3001
+HERE: Final = Path()
 NOT_AT_TIP: Final = 1
 
 
 @app.callback()
 def node() -> None:
-    """What a Cardano relay says of itself."""
+    """Cardano relays: job files for them, and how they stand."""
 
 
 @app.command()
@@ -113,6 +120,46 @@ def status(
         return 0 if all(one.serves for one in found) else NOT_AT_TIP
 
     run_story(story)
+
+
+@app.command(cls=WithCommand)
+def relay(
+    ctx: typer.Context,
+    image: Annotated[str, typer.Option(help="cardano-node's image, or another relay's.")],
+    budget: Annotated[str, typer.Option(help="The most that a relay may cost for --for.")],
+    volume_budget: Annotated[str, typer.Option(help="The most that its volume may cost.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write them.", metavar="[FOLDER]")] = HERE,
+    network: Annotated[str, typer.Option(help="mainnet, preprod or preview.")] = "mainnet",
+    count: Annotated[int, typer.Option(min=1, max=16, help="So many relays.")] = 1,
+    regions: Annotated[
+        str, typer.Option(help="Where, one relay in each, e.g. DE,US.", metavar="REGION,…")
+    ] = "",
+    same_region: Annotated[
+        bool, typer.Option("--same-region", help="Two relays may be in one region.")
+    ] = False,
+    longest: Annotated[str, typer.Option("--for", help="How long, at first.")] = "30d",
+    cores: Annotated[str, typer.Option(help="Cores of each.")] = "2",
+    memory: Annotated[str, typer.Option(help="Else what the network needs.")] = "",
+    disk: Annotated[str, typer.Option(help="Its volume; else what the network needs.")] = "",
+    lag: Annotated[str, typer.Option(help="How old its tip may be.", metavar="TIME")] = "5m",
+    port: Annotated[int, typer.Option(min=1024, max=65_535, help="Where it listens.")] = PORT,
+    topology: Annotated[
+        Path | None, typer.Option(help="Your own topology file.", exists=True, dir_okay=False)
+    ] = None,
+    name: Annotated[str, typer.Option(help="What their names begin with.")] = "relay",
+) -> None:
+    """Write job files for relays: each with a volume for its chain, in a region of its own. What
+    stands after -- is run in place of cardano-node.
+    """
+    wanted = Relays(
+        name, network, image, count, tuple(one for one in regions.split(",") if one), budget,
+        volume_budget, longest, cores, memory, disk, lag, port, topology, command_of(ctx),
+        same_region,
+    )  # fmt: skip
+    made = guarded(lambda: write(wanted, folder))
+    for path in made:
+        out.print(f"{path} is written", markup=False)
+    out.print(f"begin with `tally job run {made[0]} --detach`", markup=False, style="dim")
 
 
 async def _look(asked: Sequence[Relay]) -> list[Reading]:
