@@ -24,8 +24,12 @@ from tests.requires import need_devnet, need_docker, need_node, need_volumes
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(2 * PATIENCE_S + 180)]
 PORT, FIGURES = 3001, 12798
 """Where relays listen, and where cardano-node tells Prometheus its figures."""
-FIRST = "cp life.json /chain/"
-SERVES = f"exec /relay/node /relay/scripted.mjs {PORT} /chain/life.json {FIGURES}"
+FIRST = "cp life.json /data/"
+SMALL = (
+    "--network", "preprod", "--for", "1h", "--cores", "0.5", "--memory", "256MB", "--disk", "1GB",
+    "--lag", "60s", "--budget", "2 ADA", "--volume-budget", "1 ADA",
+)  # fmt: skip
+SERVES = f"exec /relay/node /relay/scripted.mjs {PORT} /data/life.json {FIGURES}"
 
 
 class Host(DearDisk, RelayInContainer):
@@ -58,12 +62,18 @@ class Operator(Renter):
     @asynccontextmanager
     async def relay(self, line: str, volume: str, **more: Any) -> AsyncGenerator[str]:
         """One that serves, by its job; it is stopped with the block."""
-        env = self.place.environment
-        mounts = [{"volume": volume, "path": "/chain"}]
+        mounts = [{"volume": volume, "path": "/data"}]
         asked = self.line(
             "relay", line, volumes=mounts, ports=[PORT, FIGURES], policy={"max_duration": "1h"},
             relay={"network": "preprod", "port": PORT, "lag": "60s"}, **more,
         )  # fmt: skip
+        async with self.serving(*asked) as job:
+            yield job
+
+    @asynccontextmanager
+    async def serving(self, *asked: str) -> AsyncGenerator[str]:
+        """The job of the command *asked*, a relay at its tip; it is stopped with the block."""
+        env = self.place.environment
         async with command(*asked, env=env) as runs:
             job = await until_true(lambda: self.at_tip(runs), "the tip")
             yield job
@@ -75,7 +85,7 @@ class Operator(Renter):
         assert runs.process.returncode is None, str(runs)
         await anyio.sleep(1)
         for one in await self.market.jobs(state="RUNNING"):
-            if one["name"] != "relay" or one["id"] in self.ran_before:
+            if one["name"] not in ("relay", "relay-1") or one["id"] in self.ran_before:
                 continue
             events = self.market.job(one["id"]).events(follow=False)
             if "AT_TIP" in [told["kind"] async for told in events if "kind" in told]:
@@ -97,25 +107,29 @@ async def lived(operator: Operator) -> None:
     assert isinstance(place, Host)
     env = place.environment
     await operator.told("first", "sleep 3")  # a new account pays before it has two leases
-    _, volume = await operator.rents("chain")
+    _, volume = await operator.rents("relay-1-chain")
     await anyio.to_thread.run_sync(write_life, folder, (("tip", 900),))
     given = [{"src": str(folder / "life.json"), "dst": "/workspace/life.json"}]
 
-    async with operator.relay(f"{FIRST} && {SERVES}", "chain", files=given) as job:
+    async with operator.relay(f"{FIRST} && {SERVES}", "relay-1-chain", files=given) as job:
         figures = await operator.figures(job)
         assert "cardano_node_metrics_slotNum_int" in figures
         stood = await tally("node", "status", job, "--json", env=env)
         assert stood.process.returncode == 0 and stood.last["says"] == "AT_TIP", str(stood)
 
-    async with operator.relay(SERVES, "chain"):
+    written = ("node", "relay", str(folder / "relays"), *SMALL, "--image", place.image)
+    made = await tally(*written, "--", "sh", "-c", SERVES, env=env)
+    assert made.process.returncode == 0, str(made)
+    file = str(folder / "relays" / "relay-1.yaml")
+    async with operator.serving("job", "run", file, "--yes", "--json"):
         pass  # started anew: from what its volume has, and from nothing else
     newer = await anyio.to_thread.run_sync(place.build, "newer")
     assert newer != place.image
-    async with operator.relay(SERVES, "chain", image=newer):
+    async with operator.relay(SERVES, "relay-1-chain", image=newer):
         pass
 
     snapshot = folder / "chain.tar.age"
-    kept = await tally("volume", "export", "chain", str(snapshot), env=env)
+    kept = await tally("volume", "export", "relay-1-chain", str(snapshot), env=env)
     assert kept.process.returncode == 0, str(kept)
     lost = place.parts["adapter"].process
     assert lost is not None
