@@ -122,7 +122,8 @@ async def test_gpu_and_cores_agree_with_dockers_own_times(
         agrees(meters, began, finished)
         last = meters[0].last
         if seconds >= 60 and last is not None:
-            late = max(0, began - last.started_ms - 1000)  # the machine's, to the first reading
+            # The machine's, to the first reading; both ends are whole milliseconds.
+            late = max(0, began - last.started_ms - 1000 + 2)
             agrees(meters, last.started_ms + late, finished)
     assert len(found["gpu"][0]) == 2
     core = found["core"][0][0]
