@@ -41,8 +41,8 @@ class Screen:
         return found[0].decode()
 
     async def answers(self, line: str, what: str) -> None:
-        """The shell reads again, after a Ctrl-C: the kernel empties the terminal both ways once it
-        has sent the signal, so that a prompt may be lost, and *line* is typed until it is answered.
+        """*line* is typed until it is answered: after a Ctrl-C the kernel empties the terminal both
+        ways once it has sent the signal, so that a prompt may be lost.
         """
         with anyio.fail_after(60):
             while what.encode() not in self.seen:
@@ -92,9 +92,7 @@ def test_a_shell_is_sat_at_left_and_taken_up_again(tmp_path: Path) -> None:
             await screen.type(f"{SIZE}; echo $((6 * 7)) > answer.txt\n")
             await screen.until(r"120 30\r")
             await screen.resize(50, 132)
-            await anyio.sleep(1)
-            await screen.type(f"{SIZE}\n")
-            await screen.until(r"132 50\r")
+            await screen.answers(SIZE, "132 50\r")  # it is told on its way, beside what is typed
             await screen.type("sh -c 'echo $((5 * 5)); exec sleep 600'\n")
             await screen.until("25\r\n")  # it has the foreground
             await screen.type("\x03")  # Ctrl-C is the workload's
