@@ -54,6 +54,9 @@ async def renewed(folder: Path, place: Embedded) -> None:
         assert said.last["max_duration_ms"] == (FIRST_S + MORE_S) * 1000
 
         by_rule = ("job", "renew", job, *MORE, "--when-left", f"{LEFT_S}s", "--json")
+        asked = await tally(*by_rule, env=env)  # what spends later is agreed to now
+        assert asked.process.returncode == 3 and "NOT_CONFIRMED" in str(asked), str(asked)
+        by_rule += ("--yes",)
         dear = await tally(*by_rule, "--day-budget", "0.01 ADA", env=env)
         assert dear.process.returncode == 3 and "DAY_BUDGET" in str(dear), str(dear)
         said = await tally(*by_rule, "--day-budget", "1 ADA", env=env)

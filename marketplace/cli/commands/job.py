@@ -222,7 +222,7 @@ def renew(
 
         if no_more or left_ms:
             rule = None if no_more else job_renew.RenewalRule(longer_ms, left_ms, day)
-            await job_renew.by_rule(where, name, rule, as_json)
+            await job_renew.by_rule(where, name, rule, yes, as_json)
         else:
             await job_renew.renew(where, name, longer_ms, most, yes, as_json)
 

@@ -12,6 +12,7 @@ from marketplace.client.jobs import renewals
 from marketplace.client.jobs.renewals import Renewal
 from marketplace.client.payer.renewal_rule import RenewalRule, RuleRefused, day_owed
 from marketplace.client.payer.routed_payer import RoutedPayer
+from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import show_ada, show_duration
 
 
@@ -24,7 +25,7 @@ async def renew(
     async with at_market(where) as opened:
         runner = opened.runner
         offered = await renewals.ask(runner, name, duration_ms, budget)
-        confirm_spend(_told(offered), yes)
+        confirm_spend("" if as_json else _told(offered), yes)
         terms = await renewals.agree(runner, offered)
     if as_json:
         print_json(
@@ -40,12 +41,18 @@ async def renew(
         out.print(f"{name} may run for {show_duration(terms.max_duration_ms)} in all", markup=False)
 
 
-async def by_rule(where: Where, name: str, rule: RenewalRule | None, as_json: bool) -> None:
-    """Write into the own book how the job is renewed by itself from now on; None: not any more."""
+async def by_rule(
+    where: Where, name: str, rule: RenewalRule | None, yes: bool, as_json: bool
+) -> None:
+    """Write into the own book how the job is renewed by itself from now on, once the user agrees;
+    None: not any more. DayTooDear, RuleRefused.
+    """
     async with at_market(where) as opened:
         held, known = await renewals.lease_of(opened.runner, name)
         if isinstance(held, RoutedPayer):
             raise RuleRefused(f"{name} is paid over a route, and those are not renewed")
+        if rule is not None:
+            confirm_spend("" if as_json else _each_time(rule, known.terms), yes)
         await held.renew_by(known.terms.lease, rule)
     if as_json:
         told = {"job": name, "lease": known.terms.lease}
@@ -53,14 +60,20 @@ async def by_rule(where: Where, name: str, rule: RenewalRule | None, as_json: bo
     elif rule is None:
         out.print(f"{name} ends when it was to end", markup=False)
     else:
-        most, terms = show_ada(rule.budget(known.terms)), known.terms
-        out.print(
-            f"{name} is renewed for {show_duration(rule.for_ms)} each time that less than"
-            f" {show_duration(rule.left_ms)} is left, for at most {most} and the network's fee,"
-            f" at the agreed price of {show_ada(day_owed(terms))} a day: by whoever pays for it"
-            " (`tally job run` or `tally payer run`)",
-            markup=False,
+        out.print(f"{name} is renewed by whoever pays for it", markup=False)
+        out.print("`tally job run`, or `tally payer run`", markup=False, style="dim")
+
+
+def _each_time(rule: RenewalRule, terms: Terms) -> str:
+    most = rule.budget(terms)
+    return "\n".join(
+        (
+            f"longer     {show_duration(rule.for_ms)}, each time that less than"
+            f" {show_duration(rule.left_ms)} is left, at the agreed price of"
+            f" {show_ada(day_owed(terms))} a day",
+            f"at most    {show_ada(most)} each time, and the network's fee of what is paid in",
         )
+    )
 
 
 def _told(offered: Renewal) -> str:

@@ -59,8 +59,8 @@ class Relays:
             raise UsageError(f"--network is one of {', '.join(NETWORKS)}")
         if len(set(self.regions)) < self.count > 1 and not self.same_region:
             raise UsageError(
-                f"{self.count} relays want {self.count} regions (--regions DE,US), so that no host,"
-                " provider or region takes two of them along; or --same-region"
+                f"{self.count} relays want {self.count} regions (--regions DE,US), so that no host"
+                " or region takes two of them along; or --same-region"
             )
         made: dict[str, str] = {}
         for at in range(self.count):

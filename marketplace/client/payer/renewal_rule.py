@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import most_owed, show_ada, show_duration
 
@@ -19,7 +19,7 @@ _TRIES: Final = 20
 _AGAIN_MS: Final = 60_000
 
 
-class RuleRefused(Refusal):
+class RuleRefused(Malformed):
     """A rule that renews nothing, or always."""
 
     code = "RENEWAL_RULE"
