@@ -35,6 +35,7 @@ from adapter.config_sections import (
     ConfigMissing,
     ConfigRefused,
     only_known,
+    read_direct,
     read_images,
     read_limits,
     read_minimum,
@@ -48,7 +49,7 @@ from adapter.config_sections import (
     read_window,
 )
 from adapter.core.shelving import Shelving
-from adapter.core.state import Limits, Rules
+from adapter.core.state import Direct, Limits, Rules
 from adapter.devices.inventory import Reserve
 from adapter.devices.prices import Prices
 from marketplace.domain.supply.offer import Window
@@ -63,6 +64,7 @@ class Config:
     *slices*: the MIG plan, from a GPU's UUID to its profiles; *unconfined*: lets the process
     runtime run without bubblewrap; *host_network*: gives processes the host's network, which open
     egress and ports need there; *egress*: jobs that ask may connect out; *metrics_port*: 0 = none.
+    *direct*: where ports of workloads are opened to the world, None: nowhere.
     *minimum*: the least that a job on a channel of its own must be able to cost; None: what ending
     that channel costs, by the chain's parameters.
     """
@@ -102,6 +104,7 @@ class Config:
     shelving: Shelving = field(default_factory=Shelving)
     signed_by: tuple[Path, ...] = ()
     windows: tuple[Window, ...] = ()
+    direct: Direct | None = None
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
@@ -231,8 +234,7 @@ def _wrong(path: tuple[str, ...], value: object) -> list[str]:
 def _parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
-        "images", "maintenance",
-        "slices", "submit_urls", "minimum",
+        "images", "maintenance", "direct", "slices", "submit_urls", "minimum",
     )  # fmt: skip
     only_known(data, known, "")
     values: dict[str, Any] = {
@@ -246,7 +248,7 @@ def _parse(data: Mapping[str, Any]) -> Config:
         values["labels"] = {str(k): str(v) for k, v in read_table(data["labels"], "labels").items()}
     for name, read in (
         ("prices", read_prices), ("reserve", read_reserve), ("limits", read_limits),
-        ("treasury", read_treasury),
+        ("treasury", read_treasury), ("direct", read_direct),
     ):  # fmt: skip
         if name in data:
             values[name] = read(read_table(data[name], name))

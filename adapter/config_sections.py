@@ -7,13 +7,14 @@ Each takes one key's or one table's value as TOML or YAML gave it, and refuses i
 from __future__ import annotations
 
 import difflib
+import ipaddress
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
 from adapter.core.shelving import MOST_AHEAD, Shelving
-from adapter.core.state import Limits, Rules
+from adapter.core.state import Direct, Limits, Rules
 from adapter.devices.inventory import Reserve
 from adapter.devices.prices import DAYS, Prices, Slot
 from marketplace.domain.errors import Refusal, TallyError
@@ -24,7 +25,10 @@ from marketplace.domain.units import (
     parse_rate_micro,
     parse_size_mib,
 )
+from marketplace.domain.work.direct_port import want_address
 
+MOST_DIRECT: Final = 1024
+ANY: Final = "0.0.0.0"
 _LIMIT_TIMES: Final = (
     "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
     "linger", "keep_channel", "keep", "stop_grace", "max_lease", "relay_free", "volume_keep",
@@ -156,6 +160,28 @@ def _batch_wait(value: object) -> int:
     if not 0 <= wait <= 900_000:
         raise ConfigRefused("treasury.batch_wait is 0 (end alone, at once) to 15 min")
     return wait
+
+
+def read_direct(data: Mapping[str, Any]) -> Direct:
+    """``[direct]``: where ports of workloads are opened to the world."""
+    only_known(data, ("address", "ports", "bind"), "direct.")
+    address = _said(want_address, data.get("address", ""), "direct.address")
+    first, dash, last = str(data.get("ports", "")).partition("-")
+    good = dash and first.isdecimal() and last.isdecimal()
+    if not good or not 1024 <= int(first) <= int(last) < 65_536:
+        raise ConfigRefused("direct.ports are such as 30000-30099, of 1024 to 65535")
+    count = int(last) - int(first) + 1
+    if count > MOST_DIRECT:
+        raise ConfigRefused(f"direct.ports are at most {MOST_DIRECT}")
+    return Direct(address, int(first), count, _bind(data.get("bind", ANY)))
+
+
+def _bind(value: object) -> str:
+    text = read_typed(value, str, "direct.bind")
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ConfigRefused(f"direct.bind: {text!r} is no IP address of this host") from None
 
 
 def read_window(data: Mapping[str, Any]) -> Window:

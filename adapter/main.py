@@ -40,7 +40,7 @@ from adapter.host.single import only_one
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
-from adapter.offering import fee_address, make_offer, payout_address
+from adapter.offering import check_direct, fee_address, make_offer, payout_address
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.volumes.runtime import set_aside_mib
@@ -154,6 +154,7 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     state = await anyio.to_thread.run_sync(journal.load)
     magic = await network(journal, state, lambda: connect_patiently(config))
     check_close_period(magic, config.close_period_ms)
+    check_direct(config, magic)
     payout = payout_address(config, keys, magic)
     hands = await anyio.to_thread.run_sync(devices, config)
     await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
@@ -211,7 +212,9 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
 
 
 def _limits(config: Config) -> Limits:
-    return replace(config.limits, host_network=config.host_network, market=config.market)
+    return replace(
+        config.limits, host_network=config.host_network, market=config.market, direct=config.direct
+    )
 
 
 def _stocktaking(config: Config, able: Mapping[str, Runtime], daemon: Daemon) -> Stocktaking | None:

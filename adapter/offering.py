@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Final
 
 from adapter.config import Config, ConfigRefused
@@ -29,6 +30,21 @@ def payout_address(config: Config, keys: Keys, magic: int) -> str:
     if addresses.is_mainnet(address) is not (magic == MAINNET_MAGIC):
         raise ConfigRefused(f"payout: {config.payout[:20]}… belongs to another network")
     return config.payout
+
+
+def check_direct(config: Config, magic: int) -> None:
+    """:class:`ConfigRefused` for a direct address that nobody outside of this network reaches."""
+    if config.direct is None or magic == DEVNET_MAGIC:
+        return
+    try:
+        address = ipaddress.ip_address(config.direct.address)
+    except ValueError:
+        if config.direct.address.rpartition(".")[2] not in ("localhost", "local", "internal", ""):
+            return
+    else:
+        if address.is_global:
+            return
+    raise ConfigRefused(f"direct.address: nobody outside reaches {config.direct.address}")
 
 
 def fee_address(keys: Keys, magic: int) -> str:
@@ -82,4 +98,5 @@ def make_offer(
         # One that was added while it runs waits for the next start, which tries one out.
         disk_rate=config.prices.disk_rate if VOLUMES in host.runtimes else 0,
         volume_keep_ms=config.limits.volume_keep_ms if VOLUMES in host.runtimes else 0,
+        direct_ports=0 if config.direct is None else config.direct.count,
     )

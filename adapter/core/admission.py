@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapter.core import debt, registries, routed, volumes
+from adapter.core import debt, direct_ports, registries, routed, volumes
 from adapter.core.state import Now, Own, State
 from adapter.core.workload import runtime_for
 from marketplace.domain.errors import Refusal
@@ -172,6 +172,7 @@ def _openness(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -
     yield not why, "IMAGE_REFUSED", why
     yield from _network(own, job)
     yield from _relay(own, job)
+    yield from direct_ports.rules(state, own, job)
     yield (
         runtime_for(job.placement.isolation, own.offer.isolation) is not None,
         "ISOLATION",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adapter.core import lifecycle
+from adapter.core import direct_ports, lifecycle
 from adapter.core.answers.chain import expected, settled, sighted, unfit, unread
 from adapter.core.answers.host import measured
 from adapter.core.answers.market import heard, link_down, link_up
@@ -41,6 +41,7 @@ from adapter.core.events import (
     OpenVoid,
     Outcome,
     Passed,
+    PortsOpened,
     Preparing,
     Purse,
     Removed,
@@ -148,13 +149,23 @@ def _of_open(draft: Draft, event: OpenTaken | OpenNotTaken | OpenVoid) -> None:
 def _of_lease(
     draft: Draft,
     lease: Lease,
-    event: Preparing | Started | Failed | Measured | Exited | Collected | Removed | Logged,
+    event: Preparing
+    | Started
+    | PortsOpened
+    | Failed
+    | Measured
+    | Exited
+    | Collected
+    | Removed
+    | Logged,
 ) -> None:
     match event:
         case Preparing():
             lifecycle.preparing(draft, lease, event)
         case Started():
             lifecycle.started(draft, lease, event)
+        case PortsOpened():
+            direct_ports.opened(draft, lease)
         case Failed():
             lifecycle.failed(draft, lease, event)
         case Measured():

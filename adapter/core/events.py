@@ -135,6 +135,13 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class PortsOpened:
+    """Who connects to the host's own ports of this lease reaches its workload."""
+
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The workload could not be started."""
 
@@ -203,7 +210,7 @@ class Passed:
 Event = (
     Heard | LinkUp | LinkDown | Sighted | Unread | Expected | OpenTaken | OpenNotTaken | OpenVoid
     | ChannelUnfit | Settled | Preparing | Started | Failed | Measured | Exited | Collected
-    | Removed | Logged | Drain | Passed | Purse
+    | Removed | Logged | Drain | Passed | Purse | PortsOpened
 )  # fmt: skip
 
 # ---- what is done then -------------------------------------------------------------------------

@@ -141,7 +141,9 @@ class Lease:
     receipts stated already; *paused_ms*: pause time that counts against the limit, *frozen_ms*: all
     of it; *hard*: the stop has no grace left; *routed*: the hop that pays it, None of a lease that
     its consumer's own channel pays: then *unpaid* are the lease's own totals; *renewal*: the terms
-    by which it would go on, as signed here, while its consumer has not.
+    by which it would go on, as signed here, while its consumer has not; *direct*: pairs of a port
+    of the workload and the host's own that leads to it, *direct_at*: the address that its consumer
+    was told.
     """
 
     id: str
@@ -179,6 +181,8 @@ class Lease:
     log_offset: int = 0
     routed: Routed | None = None
     renewal: SignedTerms | None = None
+    direct: tuple[tuple[int, int], ...] = ()
+    direct_at: str = ""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -217,6 +221,18 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Direct:
+    """Where the owner opens ports of workloads to the world: at *address*, a name or an IP address,
+    those from *first* on, *count* of them; listened for on *bind*.
+    """
+
+    address: str
+    first: int
+    count: int
+    bind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The owner's rules beyond the offer; milliseconds.
 
@@ -233,7 +249,8 @@ class Limits:
     take of the disk; *host_network*: plain processes may use the host's network; *market*: its
     address, whose own registry is one to pull from; *relay_free_ms*: how long a relay may run
     unbilled for want of a tip, beside a tenth of what was billed; 0: none is taken;
-    *volume_keep_ms*: how long a volume is kept unpaid in all, or while the market is away.
+    *volume_keep_ms*: how long a volume is kept unpaid in all, or while the market is away;
+    *direct*: where ports of workloads are opened to the world, None: nowhere.
     """
 
     resume_window_ms: int = 600_000
@@ -255,6 +272,7 @@ class Limits:
     market: str = ""
     relay_free_ms: int = 0
     volume_keep_ms: int = 3 * 86_400_000
+    direct: Direct | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from adapter.core.events import (
 )
 from adapter.core.state import Channel, Lease, Now, Own, State
 from adapter.core.workload import Handle, Runtime, Status, WorkloadGone
+from adapter.daemon.direct_ports import DirectPorts
 from adapter.daemon.link import Link, Listener
 from adapter.daemon.logs import Logs
 from adapter.daemon.ports import Chain, Market, Parts
@@ -99,6 +100,7 @@ class Daemon:
         self.shipping = Transfers(self.link, outputs, self.runtime, self.lease, self.leases)
         self.gauges = Gauges()
         self._rounds = Rounds(self, parts.meters)
+        self._direct = DirectPorts(self)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)
@@ -310,6 +312,7 @@ class Daemon:
         """One second's work: readings, receipts, limits.  Nothing else: a workload that could hold
         this up would be served unpaid."""
         await self.measure_all()
+        await self._direct.keep(self._started())
         await self.handle(Passed())
 
     async def _tick(self) -> None:

@@ -84,6 +84,7 @@ def lease_moving(lease: Lease) -> bytes:
             "final_wall_ms": lease.final_wall_ms,
             "log_offset": lease.log_offset,
             **_renewal_row(lease),
+            **_direct_row(lease),
         }
     )
 
@@ -91,6 +92,12 @@ def lease_moving(lease: Lease) -> bytes:
 def _renewal_row(lease: Lease) -> dict[str, object]:
     """Of a lease that may be renewed; else the row is that of before."""
     return {} if lease.renewal is None else {"renewal": lease.renewal.to_wire()}
+
+
+def _direct_row(lease: Lease) -> dict[str, object]:
+    """Of a lease with ports of its own; else the row is that of before."""
+    pairs = [list(pair) for pair in lease.direct]
+    return {"direct": [pairs, lease.direct_at]} if pairs else {}
 
 
 def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
@@ -133,6 +140,10 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
             final_wall_ms=m["final_wall_ms"],
             log_offset=m["log_offset"],
             renewal=SignedTerms.from_wire(m["renewal"]) if "renewal" in m else None,
+            direct=tuple((inner, outer) for inner, outer in m["direct"][0])
+            if "direct" in m
+            else (),
+            direct_at=m["direct"][1] if "direct" in m else "",
         )
     except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:
         raise JournalFault(f"lease {id_} does not read: {error}") from error

@@ -29,7 +29,9 @@ def test_an_image_is_made_public_and_deleted(running: Product, console: Console)
     assert both_themes(page) == []
     row.get_by_role("button", name="Make public").click()
     row.get_by_role("button", name="Let anybody pull it?").click()
-    private = row.get_by_role("button", name="Make private")  # not the word "anybody": the question before has it too
+    private = row.get_by_role(
+        "button", name="Make private"
+    )  # not the word "anybody": the question before has it too
     expect(private).to_be_visible()
     expect(row).to_contain_text("anybody")
     assert [one["public"] for one in api(page, "GET", "/v1/registry/holdings")["items"]] == [True]

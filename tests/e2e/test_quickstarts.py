@@ -25,8 +25,10 @@ import docker
 import pytest
 from docker.errors import ImageNotFound
 
+from adapter.runtime.docker.local_images import build_python
+from tests.e2e.test_relay import build_relay, context, forget_relay, write_life
 from tests.ports import free_port
-from tests.requires import need_devnet, need_docker
+from tests.requires import need_devnet, need_docker, need_node, need_volumes
 
 ROOT: Final = Path(__file__).parents[2]
 UP: Final = "tally up "
@@ -46,7 +48,6 @@ SIGNS: Final = {
     "docs/services.md": ["web-", " serves", "/.tally/enter?key=", "of revision", "web has ended"],
     "docs/webhooks.md": ["TEST"],
     "docs/money.md": ["channel stays open for 10m", "idle until", "the router", "came home", "no channel is open"],
-    "docs/spo.md": ["per core-second", "at most", "volume: relay-1-chain"],
     "docs/provider.md": ["SIMULATED NVIDIA L4", "enough for", "last payment", "finish"],
     "docs/operator.md": ["settle_hash", "fee.set", "rows restored"],
 }  # fmt: skip
@@ -104,6 +105,15 @@ class Place:
         said = [log.read_text() for log in logs]
         assert code != -1, f"not done after {PATIENCE_S} s\n{said[0][-3000:]}\n{said[1][-3000:]}"
         return subprocess.CompletedProcess(text, code, *said)
+
+
+def python_image() -> str:
+    """This machine's Python as an image."""
+    client = docker.from_env()
+    try:
+        return build_python(client)
+    finally:
+        client.close()
 
 
 def forget_images(begin: str) -> None:
@@ -229,6 +239,28 @@ def test_every_command_about_images_works(tmp_path_factory: pytest.TempPathFacto
         "images: none",
         '{"y": 42}',
     ):
+        assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900)
+def test_every_command_about_relays_works(place: Place, tmp_path: Path) -> None:
+    """With another implementation of node-to-node in place of the image that the page names."""
+    need_node()
+    need_volumes(tmp_path)
+    page = "docs/spo.md"
+    write_life(tmp_path, (("tip", 900),))
+    image = build_relay(context(python_image(), tmp_path / "life.json"), {"of": str(tmp_path)})
+    try:
+        done = place.follow(script(page), IMAGE=image)
+    finally:
+        forget_relay(image)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
+    for sign in (
+        "volume: relay-1-chain", "direct: true", "its peers reach it at 127.0.0.1:", "at tip",
+        "3001 at 127.0.0.1:", "by itself for 30m",
+    ):  # fmt: skip
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 

@@ -74,15 +74,9 @@ class RelayInContainer(Embedded):
 
     def build(self, version: str) -> str:
         """The relay's image of that name, by its digest."""
-        client = connect("")
-        try:
-            built, _ = client.images.build(
-                fileobj=context(self.base), custom_context=True, rm=True, forcerm=True,
-                labels={"version": version, "of": str(self.home)},  # no other test's
-            )  # fmt: skip
-        finally:
-            client.close()
-        self.built.append(str(built.id))
+        # The labels make it no other test's, which would remove it.
+        labels = {"version": version, "of": str(self.home)}
+        self.built.append(build_relay(context(self.base), labels))
         return self.built[-1]
 
     async def sweep(self) -> int:
@@ -91,20 +85,41 @@ class RelayInContainer(Embedded):
         return swept
 
     def _forget(self) -> None:
-        client = connect("")
-        try:
-            for image in self.built:
-                client.images.remove(image, force=True)
-        finally:
-            client.close()
+        for image in self.built:
+            forget_relay(image)
 
 
-def context(base: str) -> io.BytesIO:
-    """What Docker builds the relay's image from: this machine's node, its libraries, the program."""
+def build_relay(given: io.BytesIO, labels: dict[str, str]) -> str:
+    """The image of that :func:`context`, by its digest."""
+    client = connect("")
+    try:
+        built, _ = client.images.build(
+            fileobj=given, custom_context=True, rm=True, forcerm=True, labels=labels
+        )
+    finally:
+        client.close()
+    return str(built.id)
+
+
+def forget_relay(image: str) -> None:
+    client = connect("")
+    try:
+        client.images.remove(image, force=True)
+    finally:
+        client.close()
+
+
+def context(base: str, life: Path | None = None) -> io.BytesIO:
+    """What Docker builds the relay's image from: this machine's node, its libraries, the program.
+    With a *life* it is run whatever a job's command says, as a published image's entrypoint is.
+    """
     made, node = io.BytesIO(), shutil.which("node") or ""
     said = subprocess.run(["ldd", node], capture_output=True, text=True, check=True).stdout
     libraries = [path for line in said.splitlines() for path in re.findall(r"=> (/\S+)", line)]
     lines = f"FROM {base}\nCOPY libraries /usr/lib/x86_64-linux-gnu\nCOPY relay /relay\n"
+    if life is not None:
+        run = ["/relay/node", "/relay/scripted.mjs", "3001", "/relay/life.json", "12798"]
+        lines += f"ENTRYPOINT {json.dumps(run)}\n"
     with tarfile.open(fileobj=made, mode="w", dereference=True) as archive:
         about = tarfile.TarInfo("Dockerfile")
         about.size = len(lines)
@@ -114,6 +129,8 @@ def context(base: str) -> io.BytesIO:
         archive.add(node, "relay/node")
         for part in PARTS:
             archive.add(PROGRAM / part, f"relay/{part}")
+        if life is not None:
+            archive.add(life, "relay/life.json")
     made.seek(0)
     return made
 
@@ -145,6 +162,7 @@ def as_process(folder: Path, _place: Embedded, port: int, life: Life) -> Path:
             for name in ("relay.tgz", "life.json")
         ],
         relay={"network": "preprod", "port": port, "lag": "60s"},
+        ports=[{"port": port, "direct": True}],
         env={"OPENSSL_CONF": "/dev/null"},  # /etc is not there
         egress="open",
         placement={"isolation": "process"},
@@ -246,13 +264,18 @@ def test_while_nobody_looks_nothing_is_billed(tmp_path: Path) -> None:
             return bool((await market_story(place, job)).count("AT_TIP"))
 
         await until_true(served, "the tip")
+        stood = await tally("node", "status", job, "--json", env=place.environment)
+        where = stood.last["place"]
+        assert await is_probed(where), where  # from outside, without the market
         await anyio.sleep(4)
         process = place.parts["adapter"].process
         assert process is not None
         process.kill()
         await process.wait()
         await anyio.sleep(away_s)
+        assert not await is_probed(where)
         await place.start_adapter()
+        await until_true(lambda: is_probed(where), "the same address again")
 
     bill, lived = told(tmp_path, (("syncing", 3), ("tip", 45), ("lagging", 1)), kill)
     tip_ms, _ = lived.ms("tip")
@@ -279,6 +302,12 @@ def told(
                 return await lived_and_paid(folder, place, file, life, meanwhile)
 
     return anyio.run(main)
+
+
+async def is_probed(where: str) -> bool:
+    """Whether a relay at its tip answers at *where*, as its peers would ask it."""
+    looked = await tally("node", "probe", where, "--network", "preprod", "--lag", "60s", env={})
+    return looked.process.returncode == 0
 
 
 async def lived_and_paid(

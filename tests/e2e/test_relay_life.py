@@ -18,7 +18,7 @@ import pytest
 from marketplace.client.sdk.market import Market
 from tests.e2e.support.embedded import PATIENCE_S, Command, command, embedded, tally, until_true
 from tests.e2e.support.volumes import DearDisk, Renter
-from tests.e2e.test_relay import RelayInContainer, write_life
+from tests.e2e.test_relay import RelayInContainer, is_probed, write_life
 from tests.requires import need_devnet, need_docker, need_node, need_volumes
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(2 * PATIENCE_S + 180)]
@@ -64,7 +64,8 @@ class Operator(Renter):
         """One that serves, by its job; it is stopped with the block."""
         mounts = [{"volume": volume, "path": "/data"}]
         asked = self.line(
-            "relay", line, volumes=mounts, ports=[PORT, FIGURES], policy={"max_duration": "1h"},
+            "relay", line, volumes=mounts, policy={"max_duration": "1h"},
+            ports=[{"port": PORT, "direct": True}, FIGURES],
             relay={"network": "preprod", "port": PORT, "lag": "60s"}, **more,
         )  # fmt: skip
         async with self.serving(*asked) as job:
@@ -116,13 +117,19 @@ async def lived(operator: Operator) -> None:
         assert "cardano_node_metrics_slotNum_int" in figures
         stood = await tally("node", "status", job, "--json", env=env)
         assert stood.process.returncode == 0 and stood.last["says"] == "AT_TIP", str(stood)
+        first = stood.last["place"]
+        assert await is_probed(first), first  # by whoever asks it, without the market
+        shown = await tally("job", "show", job, env=env)
+        assert f"{PORT} at {first}" in str(shown), str(shown)
 
     written = ("node", "relay", str(folder / "relays"), *SMALL, "--image", place.image)
     made = await tally(*written, "--", "sh", "-c", SERVES, env=env)
     assert made.process.returncode == 0, str(made)
     file = str(folder / "relays" / "relay-1.yaml")
-    async with operator.serving("job", "run", file, "--yes", "--json"):
-        pass  # started anew: from what its volume has, and from nothing else
+    async with operator.serving("job", "run", file, "--yes", "--json") as job:
+        # Started anew, from what its volume has and from nothing else.
+        stood = await tally("node", "status", job, "--json", env=env)
+        assert await is_probed(stood.last["place"]), str(stood)
     newer = await anyio.to_thread.run_sync(place.build, "newer")
     assert newer != place.image
     async with operator.relay(SERVES, "relay-1-chain", image=newer):
@@ -142,5 +149,7 @@ async def lived(operator: Operator) -> None:
     assert taken.process.returncode == 0, str(taken)
     async with operator.relay(SERVES, "again", placement=elsewhere) as job:
         figures = await operator.figures(job)
+        stood = await tally("node", "status", job, "--json", env=env)
+        assert stood.last["place"] != first and await is_probed(stood.last["place"])
     assert "cardano_node_metrics_slotNum_int" in figures
     assert again["provider"] != volume["provider"]

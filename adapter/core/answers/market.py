@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import lifecycle
+from adapter.core import direct_ports, lifecycle
 from adapter.core.admission import Declined, check
 from adapter.core.answers import opening, renewal, route
 from adapter.core.answers.chain import tell_settled
@@ -78,7 +78,10 @@ def _proposed(draft: Draft, message: wire.LeaseProposed) -> None:
         draft.send(wire.LeaseDeclined(message.lease, plan.code, plan.message, plan.remedy))
         return
     signed = SignedTerms(message.terms, draft.own.signer.sign(message.terms))
-    lease = Lease(message.lease, message.job, signed, plan.terms, plan.grant)
+    lease = Lease(
+        message.lease, message.job, signed, plan.terms, plan.grant,
+        direct=direct_ports.allotted(draft.state, draft.own, message.job),
+    )  # fmt: skip
     draft.put(lease)
     draft.send(wire.LeaseAccepted(lease.id, signed))
 

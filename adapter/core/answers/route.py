@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import lifecycle, routed
+from adapter.core import direct_ports, lifecycle, routed
 from adapter.core.admission import Declined
 from adapter.core.answers.funding import fund
 from adapter.core.draft import Draft
@@ -97,7 +97,10 @@ def proposed(draft: Draft, asked: wire.RouteProposed) -> None:
         return
     routed.kept(draft, plan.hop, plan.book)
     signed = SignedTerms(asked.terms, draft.own.signer.sign(asked.terms))
-    lease = Lease(asked.lease, asked.job, signed, plan.terms, plan.grant, routed=plan.routed)
+    lease = Lease(
+        asked.lease, asked.job, signed, plan.terms, plan.grant, routed=plan.routed,
+        direct=direct_ports.allotted(draft.state, draft.own, asked.job),
+    )  # fmt: skip
     draft.send(wire.LeaseAccepted(draft.put(lease).id, signed))
 
 

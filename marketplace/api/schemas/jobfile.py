@@ -65,6 +65,7 @@ class FilePort(FilePart):
 
     port: Port = Field(description="as the workload listens", examples=[8888])
     auth: Literal["token", "public"] = maybe("who may call it; `token`: this account")
+    direct: bool = maybe("at an address of the provider's own as well, open to anybody")
 
 
 class FilePlacement(FilePart):

@@ -51,6 +51,7 @@ class Port(Answer):
 
     port: int = told("1 to 65535")
     auth: str = told("`token` or `public`")
+    direct: bool = maybe("true: at an address of its provider's own as well; else left out")
 
 
 class Price(Answer):

@@ -139,6 +139,9 @@ class Offer(Answer):
         "how long a Cardano relay may run here unbilled for want of a tip, ms, beside a tenth of"
         " what was billed; 0: no job with `relay` is taken"
     )
+    direct_ports: int = told(
+        "how many ports of workloads, at an address of the provider's own, its host opens; 0: none"
+    )
     allow_root: bool = told("a workload may be root in its container")
 
 

@@ -269,14 +269,17 @@ def show(
     where = Where(market, chain_url, project_id, home)
 
     async def story() -> None:
+        from marketplace.cli.commands.direct_at import direct_at
+
         async with reading(where) as opened:
-            view = await opened.job(name).refresh()
+            view = await (job := opened.job(name)).refresh()
+            direct = [] if as_json else await direct_at(job)
         if as_json:
             print_json(view)
         else:
             from marketplace.cli.commands.own_rule import renews
 
-            show_job(view, market, await prices(exact, price_url), renews(home, view))
+            show_job(view, market, await prices(exact, price_url), renews(home, view), direct)
 
     run_story(story)
 

@@ -24,12 +24,14 @@ from marketplace.cli.shared.options import (
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.refusals import UsageError, guarded
-from marketplace.cli.shared.screen import out
+from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.wanted import WithCommand, command_of
 from marketplace.domain.units import parse_duration_ms
+from marketplace.domain.work.direct_port import DirectPorts, DirectPortsUnproven
 
 if TYPE_CHECKING:
     from marketplace.chain.node.relay import Reading, Relay
+    from marketplace.client.sdk.job import Job
     from marketplace.client.sdk.relay_standing import RelayStanding
     from marketplace.domain.ouroboros.reading import Network
 
@@ -115,7 +117,8 @@ def status(
                 job = opened.job(name)
                 view, terms = await job.refresh(), await job.terms()
                 told = [one async for one in job.events(follow=False)]
-                found.append(standing(view, terms, told, SystemClock().now_ms()))
+                direct = await _direct(job)
+                found.append(standing(view, terms, told, SystemClock().now_ms(), direct))
         node_screen.show(found, as_json)
         return 0 if all(one.serves for one in found) else NOT_AT_TIP
 
@@ -143,6 +146,9 @@ def relay(
     disk: Annotated[str, typer.Option(help="Its volume; else what the network needs.")] = "",
     lag: Annotated[str, typer.Option(help="How old its tip may be.", metavar="TIME")] = "5m",
     port: Annotated[int, typer.Option(min=1024, max=65_535, help="Where it listens.")] = PORT,
+    direct: Annotated[
+        bool, typer.Option(help="Its port at an address of the provider's own, for its peers.")
+    ] = True,
     topology: Annotated[
         Path | None, typer.Option(help="Your own topology file.", exists=True, dir_okay=False)
     ] = None,
@@ -154,12 +160,21 @@ def relay(
     wanted = Relays(
         name, network, image, count, tuple(one for one in regions.split(",") if one), budget,
         volume_budget, longest, cores, memory, disk, lag, port, topology, command_of(ctx),
-        same_region,
+        same_region, direct,
     )  # fmt: skip
     made = guarded(lambda: write(wanted, folder))
     for path in made:
         out.print(f"{path} is written", markup=False)
     out.print(f"begin with `tally job run {made[0]} --detach`", markup=False, style="dim")
+
+
+async def _direct(job: Job) -> DirectPorts | None:
+    """Where its peers reach it, unless nobody can rely on what is told of that."""
+    try:
+        return await job.direct_ports()
+    except DirectPortsUnproven as error:
+        err.print(f"{job.id}: {error.message}: {error.remedy}", markup=False)
+        return None
 
 
 async def _look(asked: Sequence[Relay]) -> list[Reading]:

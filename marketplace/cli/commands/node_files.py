@@ -26,6 +26,8 @@ NODE: Final = (
     "--topology", "{topology}", "--database-path", f"{FOLDER}/db",
     "--socket-path", "/tmp/node.socket", "--host-addr", "0.0.0.0", "--port", "{port}",
 )  # fmt: skip
+FIGURES: Final = 12_798
+"""Where a node tells Prometheus its figures by its published configuration."""
 OWN_TOPOLOGY: Final = "/workspace/topology.json"
 
 
@@ -33,7 +35,8 @@ OWN_TOPOLOGY: Final = "/workspace/topology.json"
 class Relays:
     """*count* relays of *network*, one in each of *regions* as far as there are any. *memory* and
     *disk* empty: the network's own; *command* empty: cardano-node's; *topology*: a file of the
-    operator's own, instead of the image's.
+    operator's own, instead of the image's; *direct*: its peers reach it at an address of its
+    provider's.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Relays:
     topology: Path | None
     command: tuple[str, ...]
     same_region: bool
+    direct: bool = True
 
     def files(self) -> dict[str, str]:
         """The text of each file, by its name. UsageError, and what a job file is refused for."""
@@ -99,12 +103,17 @@ command:
 {_list(self.command or self._node())}
 resources: {{cpu: {self.cores}, memory: {memory}}}
 volumes: [{{volume: {name}-chain, path: {FOLDER}}}]
-{self._files()}ports: [{self.port}]
+{self._files()}ports: {self._ports()}
 egress: open
 relay: {{network: {self.network}, port: {self.port}, lag: {self.lag}}}
 {_placement(region)}price: {{budget: {self.budget}}}
 policy: {{max_duration: {self.longest}}}
 """
+
+    def _ports(self) -> str:
+        """Its own at an address that its peers reach, and its figures for Prometheus alone."""
+        own = f"{{port: {self.port}, direct: true}}" if self.direct else str(self.port)
+        return f"[{own}, {FIGURES}]"
 
     def _node(self) -> tuple[str, ...]:
         image = f"/opt/cardano/config/{self.network}/topology.json"

@@ -28,6 +28,8 @@ def show(relays: Sequence[RelayStanding], as_json: bool) -> None:
         return
     print_table("relays", COLUMNS, [_row(one) for one in relays], drop=("tip", "lag", "spent"))
     for one in relays:
+        if one.place:
+            out.print(f"{one.job}: its peers reach it at {one.place}", markup=False)
         if one.why:
             out.print(f"{one.job}: the market says: {one.why}", markup=False)
 

@@ -46,6 +46,7 @@ class Row(TypedDict):
     egress: bool
     relays: bool
     volumes: bool
+    direct: bool
     isolation: list[str]
     cpu_milli: int
     memory_mib: int
@@ -120,6 +121,7 @@ FIELDS: Final[dict[str, Field]] = {
     "egress": Field(lambda r: "yes" if r["egress"] else "no", str),
     "relays": Field(lambda r: "yes" if r["relays"] else "no", str),
     "volumes": Field(lambda r: "yes" if r["volumes"] else "no", str),
+    "direct": Field(lambda r: "yes" if r["direct"] else "no", str),
     "simulated": Field(lambda r: "yes" if r["simulated"] else "no", str),
 }
 
@@ -187,6 +189,7 @@ def rows_of(offer: OfferAnswer) -> list[Row]:
         "egress": offer["egress"],
         "relays": offer.get("relay_free_ms", 0) > 0,
         "volumes": offer.get("disk_rate_micro", 0) > 0,
+        "direct": offer.get("direct_ports", 0) > 0,
         "isolation": offer["isolation"],
         "cpu_milli": cpu["milli"],
         "memory_mib": offer["memory_mib"],

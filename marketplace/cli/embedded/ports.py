@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,21 @@ def port_of(home: Path, name: str) -> int:
 def keep_port(home: Path, name: str, port: int) -> None:
     """From now on that of *name*."""
     (home / "ports.json").write_text(json.dumps(_ports(home) | {name: port}))
+
+
+def block_of(home: Path, name: str, count: int) -> int:
+    """The first of *count* ports in a row, all free: those that *name* had, or others from now on.
+    Below those that systems hand out by themselves; anywhere among them, since another market on
+    this machine looks for some too, and neither listens yet.
+    """
+    had = _ports(home).get(name, 0)
+    tries = [had] if had else []
+    tries += random.sample(range(20_000, 32_000, count), 200)
+    for first in tries:
+        if all(is_free(port) for port in range(first, first + count)):
+            keep_port(home, name, first)
+            return first
+    return 0
 
 
 def _ports(home: Path) -> dict[str, int]:

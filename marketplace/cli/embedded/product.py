@@ -31,7 +31,7 @@ from marketplace.chain.encoding.address import to_text
 from marketplace.chain.node.blockfrost import connect
 from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.cli.embedded.containers import remove_leftovers
-from marketplace.cli.embedded.ports import is_free, keep_port, port_of
+from marketplace.cli.embedded.ports import block_of, is_free, keep_port, port_of
 from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.cli.shared.refusals import PortTaken
 from marketplace.client.jobs.sessions import Program
@@ -46,6 +46,7 @@ PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which h
 _OPERATOR_ADA: Final = 200_000_000
 _ROUTER_ADA: Final = 1_000_000_000
 _FEE_ADA: Final = 50_000_000
+_DIRECT: Final = 16  # ports of each adapter's own host, for the devnet's machine alone
 _LISTED_WITHIN_S: Final = 60
 _SERVES: Final = ("LISTED", "DRAINING")
 
@@ -373,6 +374,9 @@ class Embedded:
         lines += ["[limits]", 'relay_free = "1h"']
         if self.like_preprod:  # a block and its index take their time, as on a public network
             lines += ['fund_wait = "1m"']
+        if first := block_of(self.home, f"{name}-direct", _DIRECT):
+            lines += ["[direct]", 'address = "127.0.0.1"', 'bind = "127.0.0.1"']
+            lines += [f'ports = "{first}-{first + _DIRECT - 1}"']
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
         lines += [f'"image/{name}" = "{made}"' for name, made in self.session_images.items()]

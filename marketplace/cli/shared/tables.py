@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, cast
 
@@ -35,12 +36,17 @@ def job_row(job: JobAnswer) -> tuple[object, ...]:
     )
 
 
-def show_job(view: JobAnswer, market: str, prices: Prices = Prices(), renews: str = "") -> None:
+def show_job(
+    view: JobAnswer, market: str, prices: Prices = Prices(), renews: str = "",
+    direct: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Where it stands, what it cost, why it ended, its transactions, and what to do next; of a
-    service that runs, where it is reached at *market*; by which rule it *renews* itself.
+    service that runs, where it is reached at *market*, and *direct* of its provider; by which rule
+    it *renews* itself.
     """
     runs = view["state"] == "RUNNING"
     found = [("service", one.url) for one in addresses(market, view)] if runs else []
+    found += [("direct port", one) for one in direct]
     facts = [*_job_facts(view, prices), ("renewed", renews if runs else ""), *found]
     _facts(f"{view['name'] or 'job'}  {view['id']}", facts)
     if moves := view["transactions"]:

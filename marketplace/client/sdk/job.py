@@ -27,6 +27,7 @@ from marketplace.client.net.answers import (
 )
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import AnswerUnreadable, read
+from marketplace.client.sdk import direct
 from marketplace.client.sdk.outputs import prove, written
 from marketplace.client.sdk.ports import Entrance
 from marketplace.domain.errors import Fault, Malformed, Refusal
@@ -34,6 +35,7 @@ from marketplace.domain.money.evidence import Evidence, evidence_from_json, pars
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.verify import asked, reconcile
 from marketplace.domain.money.terms import Terms
+from marketplace.domain.work.direct_port import DirectPorts
 from marketplace.domain.work.shells import ANY_SHELL
 
 if TYPE_CHECKING:
@@ -297,6 +299,15 @@ class Job:
     def port(self, port: int) -> Entrance:
         """A port of its workload: a ticket for a browser, links to share."""
         return Entrance.of_port(self._http, self.id, port)
+
+    async def direct_ports(self) -> DirectPorts | None:
+        """Where its provider opened ports of it to the world, as that signed it; None where it did
+        not, or not yet. :class:`DirectPortsUnproven`.
+        """
+        if not self.view["lease"]:
+            return None
+        story = [one async for one in self.events(follow=False)]
+        return direct.proven(story, self.view["lease"], await self.evidence(), self._keys())
 
     async def outputs(self, *, signed: bool = False) -> list[OutputAnswer]:
         """What it gave back: path, sha256, size. With *signed*, :class:`OutputUnproven` unless the

@@ -28,10 +28,9 @@ class OutputRefused(Refusal):
     remedy = "nothing was written; ask the provider's market for it again"
 
 
-def prove(items: Collection[OutputAnswer], evidence: Evidence, keys: Collection[bytes]) -> None:
-    """:class:`OutputUnproven` unless each of *items* was signed by the provider of a lease of the
-    *evidence*'s job, on terms that one of *keys*, a purse's session keys, agreed to. What the
-    market says beside that counts for nothing.
+def agreed_providers(evidence: Evidence, keys: Collection[bytes]) -> dict[str, Provider]:
+    """Of each lease of the *evidence*'s job on terms that one of *keys*, a purse's session keys,
+    agreed to: by its id.
     """
     providers: dict[str, Provider] = {}
     for lease in evidence.leases:
@@ -42,6 +41,15 @@ def prove(items: Collection[OutputAnswer], evidence: Evidence, keys: Collection[
             continue  # it proves nothing
         if terms.session_vk in keys and terms.job == evidence.job:
             providers[terms.lease] = terms_hash(signed.body), terms.adapter_vk
+    return providers
+
+
+def prove(items: Collection[OutputAnswer], evidence: Evidence, keys: Collection[bytes]) -> None:
+    """:class:`OutputUnproven` unless each of *items* was signed by the provider of a lease of the
+    *evidence*'s job, on terms that one of *keys*, a purse's session keys, agreed to. What the
+    market says beside that counts for nothing.
+    """
+    providers = agreed_providers(evidence, keys)
     for item in items:
         signature, provider = item.get("signature", ""), providers.get(item.get("lease", ""))
         path = item["path"][:200]

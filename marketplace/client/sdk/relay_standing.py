@@ -10,6 +10,7 @@ from marketplace.client.net.answers import EventAnswer, JobAnswer, SampleAnswer,
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.work.direct_port import DirectPorts
 from marketplace.domain.work.job import JobSpec
 
 MONTH_MS: Final = 30 * 86_400_000
@@ -27,6 +28,7 @@ class RelayStanding:
     """*says*: the provider's last word, ``AT_TIP`` or ``OFF_TIP``, with its *cause*; *seen*, *why*:
     the market's (``ouroboros.reading.Standing``); each empty before the first. *tip_slot* None
     where none was told; *lags_ms*: how old its tip was, over the last quarter of an hour.
+    *place*: ``HOST:PORT`` where its peers reach it, as its provider signed it; empty without one.
     *served_ms* of the *since_ms* for which it is there were billed; *spent* lovelace for them,
     *month* for 30 days of such.
     """
@@ -44,6 +46,7 @@ class RelayStanding:
     since_ms: int
     spent: int
     month: int
+    place: str = ""
 
     @property
     def serves(self) -> bool:
@@ -52,9 +55,12 @@ class RelayStanding:
 
 
 def standing(
-    view: JobAnswer, terms: Terms | None, story: Sequence[StoryAnswer], now_ms: int
-) -> RelayStanding:
-    """From a job's view, its last lease's terms and its story so far; :class:`NotARelay`."""
+    view: JobAnswer, terms: Terms | None, story: Sequence[StoryAnswer], now_ms: int,
+    direct: DirectPorts | None = None,
+) -> RelayStanding:  # fmt: skip
+    """From a job's view, its last lease's terms, its story so far, and where its direct ports are;
+    :class:`NotARelay`.
+    """
     need = JobSpec.from_wire(view["spec"]).relay
     if need is None:
         raise NotARelay(f"{view['id']} is no relay")
@@ -85,6 +91,7 @@ def standing(
         since_ms=since_ms,
         spent=view["spent"],
         month=whole * served_ms // since_ms if since_ms else 0,
+        place="" if direct is None else direct.places.get(need.port, ""),
     )
 
 

@@ -76,6 +76,11 @@ class JobSpec:
     version: int = VERSION
 
     @property
+    def direct_ports(self) -> tuple[int, ...]:
+        """Of its ports those that its provider opens at an address of its own."""
+        return tuple(one.port for one in self.ports if one.direct)
+
+    @property
     def is_volume(self) -> bool:
         """Whether it rents disk alone, and runs nothing."""
         return self.kind == "volume"

@@ -138,20 +138,30 @@ class FileIn:
 
 @dataclass(frozen=True)
 class Port:
-    """A port of a service, reachable at one URL through the market; *auth* is token or public."""
+    """A port of a workload, reachable at one URL through the market; *auth* is token or public.
+    *direct*: at an address of its provider's own as well, where whoever finds it comes in.
+    """
 
     port: int
     auth: str = "token"
+    direct: bool = False
 
     def to_wire(self) -> dict[str, Any]:
-        """Every field."""
-        return asdict(self)
+        """``direct`` only where it is."""
+        plain: dict[str, Any] = {"port": self.port, "auth": self.auth}
+        return plain | ({"direct": True} if self.direct else {})
 
     @staticmethod
     def from_wire(value: object) -> Port:
         """The reverse; :class:`Malformed`."""
-        w = want_fields(value, "port", {"port", "auth"})
-        return Port(want_int(w["port"], "port", 1, 65535), want_text(w["auth"], "auth", 10))
+        w = want_fields(value, "port", {"port", "auth"}, {"direct"})
+        if not w.get("direct", True):  # two forms of one job would have two hashes
+            raise Malformed("a port that is not direct leaves `direct` out")
+        return Port(
+            want_int(w["port"], "port", 1, 65535),
+            want_text(w["auth"], "auth", 10),
+            "direct" in w and want_flag(w["direct"], "direct"),
+        )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ STAGES: Final[dict[str, str]] = {
     "STOPPING": "it is being stopped; `reason`",
     "AT_TIP": "a relay is at the tip of its chain: it is billed",
     "OFF_TIP": "a relay does not serve, and is not billed; `code` is the cause",
+    "DIRECT_PORTS": "its provider opened ports of it at `address`; `ports` are pairs of the"
+    " workload's and the address's, `signature` is the provider's",
     "RENEWED": "it goes on under renewed terms; `max_duration_ms` and `ceiling` are those in all",
 }
 """What an adapter tells of a lease; other short words are kept as they come."""

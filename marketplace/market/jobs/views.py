@@ -319,6 +319,7 @@ def _offer(record: OfferRecord, repute: Repute, free: dict[str, int]) -> dict[st
         "away_since_ms": record.away_ms,
         "egress": offer.egress,
         "relay_free_ms": offer.relay_free_ms,
+        "direct_ports": offer.direct_ports,
         "allow_root": offer.allow_root,
     }
 

@@ -36,6 +36,7 @@ MOST_MEANT: Final = 1_000
 _CORES: Final = "rents=cores"
 _RELAYS: Final = "takes=relays"
 _DISK: Final = "rents=disk"
+_DIRECT: Final = "ports=direct"
 _NOWHERE: Final = "\0none"
 
 
@@ -144,6 +145,8 @@ class Listings:
             labels.add(_DISK if spec.is_volume else _CORES)
         if spec.relay is not None:
             labels.add(_RELAYS)
+        if spec.direct_ports:
+            labels.add(_DIRECT)
         return Request(
             cpu_milli=r.cpu.least,
             memory_mib=r.memory.least,
@@ -221,6 +224,8 @@ def as_host(offer: Offer, slots: tuple[Device, ...]) -> Host:
         labels.add(_RELAYS)
     if offer.disk_rate > 0:
         labels.add(_DISK)
+    if offer.direct_ports > 0:
+        labels.add(_DIRECT)
     return Host(
         id=offer.id,
         cpu_milli=host.cpu.milli,

@@ -52,7 +52,8 @@ def versions(job: JobSpec) -> dict[str, JobSpec]:
     for what a wait is worth, a relay, volumes and what they may cost.
     """
     price = replace(job.price, wait_rate=None, max_disk_rate=0)
-    before = replace(job, version=1, price=price, relay=None, volumes=())
+    ports = tuple(replace(one, direct=False) for one in job.ports)
+    before = replace(job, version=1, price=price, relay=None, volumes=(), ports=ports)
     return {"": job, ", version 1": before}
 
 

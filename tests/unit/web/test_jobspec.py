@@ -19,7 +19,8 @@ def test_the_page_reads_both_forms_of_a_job() -> None:
             continue
         now, before = versions(job).values()
         wire = now.to_wire()
-        named = {**wire, "price": {**before.price.to_wire()}}
+        ports = [one.to_wire() for one in before.ports]
+        named = {**wire, "price": before.price.to_wire(), "ports": ports}
         for later in ("relay", "volumes"):  # the form of before has no place for them
             named.pop(later, None)
         assert page(READ, [wire, before.to_wire()]) == [

@@ -27,7 +27,7 @@
  * What is to be run, and within what limits: posted, hashed into the terms, and read by the provider
  * (marketplace/domain/work/job.py).
  * @typedef {Common & {version: 2, resources: Resources[], files: FileIn[],
- *   ports: {port: number, auth: string}[], gang?: {members: number},
+ *   ports: {port: number, auth: string, direct?: true}[], gang?: {members: number},
  *   price: {max_gpu_rate: number, max_core_rate: number, budget: number, wait_rate?: number, max_disk_rate?: number}}} JobSpec
  */
 

@@ -38,7 +38,7 @@ export interface JobAsked {
   secrets?: { [name: string]: string };
   /** Bytes by their path below /workspace. */
   files?: { [path: string]: Uint8Array | string };
-  ports?: { port: number; auth: "token" | "public" }[];
+  ports?: { port: number; auth: "token" | "public"; direct?: true }[];
   /** Where it may connect to: nowhere without. */
   egress?: "open" | string[];
   /** Paths below /workspace that come back. */

@@ -27,9 +27,10 @@ def ports(top: Section, relay: RelayNeed | None) -> tuple[Port, ...]:
 def _port(notes: Notes, node: Node, path: str) -> Port:
     if isinstance(node, Scalar):
         return Port(whole(1, 65_535)(notes, node, path))
-    s = Section.read(notes, node, path, ("port", "auth"))
+    s = Section.read(notes, node, path, ("port", "auth", "direct"))
     port = s.need("port", whole(1, 65_535), 1, "write e.g. port: 8888")
-    return Port(port, s.take("auth", choice("token", "public"), "token"))
+    auth = s.take("auth", choice("token", "public"), "token")
+    return Port(port, auth, s.take("direct", values.flag, False))
 
 
 def relay(notes: Notes, node: Node, path: str) -> RelayNeed | None:

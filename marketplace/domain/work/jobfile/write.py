@@ -40,7 +40,7 @@ def write(spec: JobSpec) -> dict[str, Any]:
         ],
         "env": dict(spec.env),
         "secrets": list(spec.secrets),
-        "ports": [{"port": one.port, "auth": one.auth} for one in spec.ports],
+        "ports": [one.to_wire() for one in spec.ports],
         "egress": "" if spec.egress.mode is EgressMode.NONE else egress,
         "outputs": list(spec.outputs),
         "placement": _placement(spec.placement),
