@@ -1,6 +1,6 @@
 """A storm over a provider with three leases: what runs is not hurt, and what is billed is what ran.
 
-Real containers, real processes, a real market and ledger: the adapter is killed fifty times, at any
+Real containers, real processes, a real market and ledger: the adapter is killed many times, at any
 moment of its life, between a write and its acknowledgement, and while its chain does not answer.
 """
 
@@ -23,8 +23,6 @@ from tests.e2e.support.embedded import World, story
 from tests.e2e.support.storm import Till, lives, lost_by, reckon, start_job, workloads
 from tests.e2e.support.wire import Door, Message, door
 
-pytestmark = pytest.mark.prove
-KILLS: Final = 50
 STORM_S: Final = 1500
 NOWHERE: Final = "http://127.0.0.1:9"  # the discard port: no chain answers there
 GAPS: Final = (Cause.UNPROVEN, Cause.ENERGY_RESET, Cause.IDENTITY, Cause.CLOCK)
@@ -123,7 +121,11 @@ class Storm:
 
 
 @pytest.mark.timeout(STORM_S + 60)
-def test_an_adapter_killed_fifty_times_takes_up_what_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(20, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
+)
+def test_an_adapter_killed_again_and_again_takes_up_what_runs(tmp_path: Path, kills: int) -> None:
     async def tell(world: World) -> None:
         till = Till()
         world.market.listen(till.heard)
@@ -142,7 +144,7 @@ def test_an_adapter_killed_fifty_times_takes_up_what_runs(tmp_path: Path) -> Non
 
             storm = Storm(world, between, random.Random(50))
             await storm.kill()
-            await storm.rage(KILLS - 1, still_the_same)
+            await storm.rage(kills - 1, still_the_same)
             await storm.part.start()
             await till.more(leases, 3)  # each is served and paid again
             await still_the_same()
