@@ -1,5 +1,5 @@
-"""A relay's life in containers, by job files and commands: its chain on a volume, its figures through the market, started
-anew, upgraded, and begun again elsewhere from a snapshot when its provider is gone.
+"""A relay's life in containers, by job files and commands: its chain on a volume, its port open to its peers, its figures
+through the market, started anew, upgraded, and begun elsewhere from a snapshot, without a hand, when its host is gone.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -138,18 +138,49 @@ async def lived(operator: Operator) -> None:
     snapshot = folder / "chain.tar.age"
     kept = await tally("volume", "export", "relay-1-chain", str(snapshot), env=env)
     assert kept.process.returncode == 0, str(kept)
-    lost = place.parts["adapter"].process
-    assert lost is not None
-    lost.kill()
-    await lost.wait()
-    await place.start_adapter("adapter2")
-    elsewhere = {"not_providers": [volume["provider"]]}
-    _, again = await operator.rents("again", placement=elsewhere)
-    taken = await tally("volume", "import", "again", str(snapshot), env=env)
-    assert taken.process.returncode == 0, str(taken)
-    async with operator.relay(SERVES, "again", placement=elsewhere) as job:
-        figures = await operator.figures(job)
-        stood = await tally("node", "status", job, "--json", env=env)
-        assert stood.last["place"] != first and await is_probed(stood.last["place"])
-    assert "cardano_node_metrics_slotNum_int" in figures
-    assert again["provider"] != volume["provider"]
+    told = folder / "told"
+    keeps = (
+        "node", "keep", str(folder / "relays"), "--snapshot", str(snapshot), "--away", "5s",
+        "--every", "2s", "--yes", "--hook", f'echo "$RELAY_BEFORE>$RELAY_PLACE" >> {told}',
+    )  # fmt: skip
+    async with command(*keeps, env=env) as keeper:
+        before = await until_true(lambda: hooked(told, 1), f"an address: {keeper}")
+        assert before[0].startswith(">") and await is_probed(before[0][1:]), before
+        await until_true(lambda: kept_at(env, volume["provider"]), "the relay where its chain is")
+        await place.start_adapter("adapter2")
+        lost = place.parts["adapter"].process
+        assert lost is not None
+        lost.kill()
+        await lost.wait()
+        # Nobody's hand: another volume at the other provider, the snapshot onto it, the relay, the hook.
+        after = await until_true(lambda: hooked(told, 2), f"another address: {keeper}")
+        was, place_now = after[1].split(">")
+        assert was == before[0][1:] != place_now
+        await until_true(lambda: is_probed(place_now), f"the tip: {keeper}")
+        [job] = await until_true(lambda: elsewhere(env, volume["provider"]), f"{keeper}")
+        assert "cardano_node_metrics_slotNum_int" in await operator.figures(job)
+        assert str(snapshot) in str(keeper), str(keeper)
+
+
+async def hooked(told: Path, count: int) -> list[str] | None:
+    """What the hook was told, once it was told so often."""
+    await anyio.sleep(1)
+    at = anyio.Path(told)
+    lines = (await at.read_text()).splitlines() if await at.exists() else []
+    assert len(lines) <= count, lines
+    return lines if len(lines) == count else None
+
+
+async def running(env: dict[str, str]) -> list[dict[str, Any]]:
+    await anyio.sleep(2)
+    said = await tally("job", "list", "--state", "RUNNING", "--json", env=env)
+    return [one for one in cast("list[dict[str, Any]]", said.last) if one["kind"] == "service"]
+
+
+async def kept_at(env: dict[str, str], provider: str) -> bool:
+    return [one["provider"] for one in await running(env)] == [provider]
+
+
+async def elsewhere(env: dict[str, str], provider: str) -> list[str]:
+    """The relay's job that runs at another provider."""
+    return [one["id"] for one in await running(env) if one["provider"] != provider]

@@ -20,6 +20,7 @@ from marketplace.cli.shared.options import (
     Json,
     ProjectId,
     Where,
+    Yes,
 )
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json, print_table
@@ -166,6 +167,50 @@ def relay(
     for path in made:
         out.print(f"{path} is written", markup=False)
     out.print(f"begin with `tally job run {made[0]} --detach`", markup=False, style="dim")
+
+
+@app.command()
+def keep(
+    home: Home,
+    folder: Annotated[Path, typer.Argument(help="With the files that `relay` wrote.")] = HERE,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            help="What `tally volume export` wrote, or a folder of such: a new one begins with it."
+        ),
+    ] = None,
+    hook: Annotated[
+        str,
+        typer.Option(
+            help="Runs at each new address: $RELAY_NAME, $RELAY_PLACE, $RELAY_BEFORE.",
+            metavar="COMMAND",
+        ),
+    ] = "",
+    away: Annotated[
+        str, typer.Option(help="A provider that is away for so long is lost.", metavar="TIME")
+    ] = "15m",
+    most: Annotated[int, typer.Option(min=0, help="So many replacements in 24 hours.")] = 3,
+    every: Annotated[str, typer.Option(help="A look after so long.", metavar="TIME")] = "10s",
+    yes: Yes = False,
+    market: MarketOption = DEFAULT_MARKET,
+    chain_url: ChainUrl = "",
+    project_id: ProjectId = "",
+) -> None:
+    """Rent the relays of FOLDER, pay for them, start them anew when they end, and begin elsewhere
+    when their host is gone. Ctrl-C leaves them as they are.
+    """
+    where = Where(market, chain_url, project_id, home)
+
+    async def story() -> int:
+        from marketplace.cli.commands.node_keep import Wish
+        from marketplace.cli.commands.node_keep import keep as keep_relays
+        from marketplace.client.relays.core import Rules
+
+        rules = Rules(parse_duration_ms(away), most)
+        turn_s = parse_duration_ms(every) / 1000
+        return await keep_relays(where, Wish(folder, snapshot, hook, rules, turn_s, yes))
+
+    run_story(story)
 
 
 async def _direct(job: Job) -> DirectPorts | None:

@@ -71,6 +71,7 @@ class OfferAnswer(_OfferAlways, total=False):
     keep_most_ms: int
     relay_free_ms: int
     direct_ports: int
+    away_since_ms: int
     disk_rate_micro: int
     expected_start: ExpectedStartAnswer | None
 

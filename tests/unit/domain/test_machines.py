@@ -15,6 +15,7 @@ import pytest
 
 from adapter.core.wish import WORKLOAD
 from marketplace.client.jobs.core.stage import CONSUMER
+from marketplace.client.relays.stage import RELAY
 from marketplace.client.services.stage import REPLICA
 from marketplace.domain.errors import IllegalTransition
 from marketplace.domain.machine import Machine
@@ -33,6 +34,7 @@ MACHINES: list[Machine[Any, Any]] = [
     CONSUMER,
     GANG,
     REPLICA,
+    RELAY,
     LEASE,
     PREEMPTION,
     WORKLOAD,
@@ -93,7 +95,7 @@ def test_what_is_not_in_the_table_is_refused(machine: Machine[Any, Any]) -> None
 
 def test_the_diagrams_in_the_docs_are_drawn_from_the_tables() -> None:
     parts = [
-        "# Machines\n\nDrawn from the tables in `marketplace/domain`, in `adapter/core/wish.py` for the workload, and in\n`marketplace/client/jobs/core/stage.py` and `client/services/stage.py` for a job and a replica at\ntheir consumer; not edited by hand.\n"
+        "# Machines\n\nDrawn from the tables in `marketplace/domain`, in `adapter/core/wish.py` for the workload, and in\n`marketplace/client/jobs/core/stage.py`, `client/services/stage.py` and `client/relays/stage.py`\nfor a job, a replica and a kept relay at their consumer; not edited by hand.\n"
     ]
     parts += [f"## {m.name}\n\n```mermaid\n{m.mermaid()}\n```\n" for m in MACHINES]
     golden(ROOT / "docs/machines.md", "\n".join(parts))
