@@ -115,8 +115,8 @@ async def lived(operator: Operator) -> None:
     async with operator.relay(f"{FIRST} && {SERVES}", "relay-1-chain", files=given) as job:
         figures = await operator.figures(job)
         assert "cardano_node_metrics_slotNum_int" in figures
-        stood = await tally("node", "status", job, "--json", env=env)
-        assert stood.process.returncode == 0 and stood.last["says"] == "AT_TIP", str(stood)
+        stood = await until_true(lambda: serves(job, env), "both say that it serves")
+        assert stood.last["says"] == "AT_TIP", str(stood)
         first = stood.last["place"]
         assert await is_probed(first), first  # by whoever asks it, without the market
         shown = await tally("job", "show", job, env=env)
@@ -128,7 +128,7 @@ async def lived(operator: Operator) -> None:
     file = str(folder / "relays" / "relay-1.yaml")
     async with operator.serving("job", "run", file, "--yes", "--json") as job:
         # Started anew, from what its volume has and from nothing else.
-        stood = await tally("node", "status", job, "--json", env=env)
+        stood = await until_true(lambda: serves(job, env), "it serves again")
         assert await is_probed(stood.last["place"]), str(stood)
     newer = await anyio.to_thread.run_sync(place.build, "newer")
     assert newer != place.image
@@ -160,6 +160,13 @@ async def lived(operator: Operator) -> None:
         [job] = await until_true(lambda: elsewhere(env, volume["provider"]), f"{keeper}")
         assert "cardano_node_metrics_slotNum_int" in await operator.figures(job)
         assert str(snapshot) in str(keeper), str(keeper)
+
+
+async def serves(job: str, env: dict[str, str]) -> Command | None:
+    """Its status, once the market sees its tip as well: the first look may be one too early."""
+    await anyio.sleep(1)
+    stood = await tally("node", "status", job, "--json", env=env)
+    return stood if stood.process.returncode == 0 and stood.last["place"] else None
 
 
 async def hooked(told: Path, count: int) -> list[str] | None:

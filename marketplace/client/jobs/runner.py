@@ -255,6 +255,10 @@ class Runner:
             finally:
                 silence()
 
+    def knows(self, job: str) -> bool:
+        """Whether this process ever looked after *job*."""
+        return job in self._jobs
+
     def follows(self, job: str) -> bool:
         """Whether this process looks after *job*."""
         followed = self._jobs.get(job)

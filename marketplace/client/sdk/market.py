@@ -314,8 +314,8 @@ class Market(Reader):
                 return
 
     async def resume_all(self) -> list[str]:
-        """Take every channel that nobody holds, and follow its unfinished jobs: a daemon's
-        start.
+        """Take every channel that nobody holds, and follow its unfinished jobs, of channels that
+        came back from another command too: a daemon's start, and again and again.
         """
         runner = self.runner
         purse = self._purse()
@@ -328,6 +328,12 @@ class Market(Reader):
                     self.attach(lease.terms.job)
             if held.end_sent or set(held.terms) <= held.final:
                 self._watch_ends([held])
+        for held in runner.payers.all:
+            for name, lease in held.book.leases.items():
+                job = lease.terms.job
+                if name not in held.final and job not in begun and not runner.knows(job):
+                    begun.append(job)
+                    self.attach(job)
         return begun
 
     def _watch_ends(self, ending: list[ChannelPayer]) -> None:

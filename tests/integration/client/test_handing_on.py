@@ -66,6 +66,34 @@ def test_two_processes_pay_over_one_channel_each_while_it_has_it(tmp_path: Path)
     story(tmp_path, tell)
 
 
+def test_who_pays_for_all_looks_after_a_job_that_another_left_to_it(tmp_path: Path) -> None:
+    """On a channel that it had already: its retries, its renewals and its end are this one's."""
+
+    async def tell(world: World) -> None:
+        purse, provider = world.purse(), world.provider
+        async with command(world, purse) as payer:
+            await provider.keeps(payer)
+            first = await payer.run(spec(name="first", policy=LONG))
+            lease = await began(world, 1)
+            await provider.ticks(lease, 1)
+            async with command(world, purse) as other:
+                left = await other.run(spec(name="left", policy=LONG))
+                later = await began(world, 2)
+                await provider.ticks(later, 1)
+            await until(lambda: payer.payers.all)
+            assert not payer.runner.follows(left.id)
+            assert await payer.resume_all() == [left.id]
+            await until(lambda: payer.runner.follows(left.id))
+            assert await payer.resume_all() == []
+            for one in (lease, later):
+                await provider.ticks(one, 1)
+                await provider.adapter.finish(one)
+            await first.wait()
+            await until(lambda: not payer.runner.follows(left.id))
+
+    story(tmp_path, tell)
+
+
 async def done(world: World, job: Job) -> None:
     """*job* served, and paid to its end."""
     with anyio.fail_after(180):
