@@ -90,7 +90,7 @@ def test_the_command_replays_a_trace_of_ones_own(
     assert [line.split()[0] for line in said[2:]] == [f"{goal:.1%}" for goal in GOALS]
 
 
-@pytest.mark.prove
+@pytest.mark.nightly  # three minutes of a core
 @pytest.mark.timeout(1200)
 def test_ahead_of_demand_is_no_dearer_than_waiting_for_it() -> None:
     """At every goal, over the settings that a user has; the traces of docs/scaling.md that are not

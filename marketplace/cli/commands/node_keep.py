@@ -50,10 +50,10 @@ class Wish:
 
 async def keep(where: Where, wish: Wish) -> int:
     """Until it is stopped; the exit code."""
-    pairs = _pairs(wish.folder)
+    found = pairs(wish.folder)
     async with at_market(where, keep=KEEP) as opened:
-        wanted = {name: await _wanted(opened, wish, *files) for name, files in pairs.items()}
-        await anyio.to_thread.run_sync(confirm_spend, _cost(wanted, wish.rules), wish.yes)
+        wanted = {name: await wanted_of(opened, wish, *files) for name, files in found.items()}
+        await anyio.to_thread.run_sync(confirm_spend, cost(wanted, wish.rules), wish.yes)
         with ExitStack() as held:
             files = {name: RelayFile(where.home, name) for name in wanted}
             for file in files.values():
@@ -68,7 +68,7 @@ async def keep(where: Where, wish: Wish) -> int:
     return DONE
 
 
-def _pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
+def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
     """By name, the files of each relay and of its chain."""
     found = {
         chain.name.removesuffix(CHAIN): (
@@ -83,7 +83,7 @@ def _pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
     return whole
 
 
-async def _wanted(opened: Market, wish: Wish, chain: Path, relay: Path) -> Wanted:
+async def wanted_of(opened: Market, wish: Wish, chain: Path, relay: Path) -> Wanted:
     """With the image's digest, so that what is begun elsewhere is the same."""
     disk, job = jobfiles.load(chain), await opened.pinned(jobfiles.load(relay))
     mounted = [one.volume for one in job.spec.volumes]
@@ -95,7 +95,8 @@ async def _wanted(opened: Market, wish: Wish, chain: Path, relay: Path) -> Wante
     return Wanted(disk, job, wish.snapshot, wish.hook, wish.rules, wish.turn_s)
 
 
-def _cost(wanted: dict[str, Wanted], rules: Rules) -> str:
+def cost(wanted: dict[str, Wanted], rules: Rules) -> str:
+    """What it may come to, in words."""
     once = sum(_budget(one.chain) + _budget(one.relay) for one in wanted.values())
     return "\n".join(
         [

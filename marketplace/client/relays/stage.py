@@ -34,7 +34,7 @@ class StageEvent(Enum):
 _S, _E = Stage, StageEvent
 
 RELAY: Final = Machine(
-    "kept relay",
+    "relay",
     _S.VOLUME_WANTED,
     {
         (_S.VOLUME_WANTED, _E.RENTED): _S.VOLUME_STARTING,

@@ -34,6 +34,8 @@ def test_two_relays_are_apart_and_each_has_its_volume(tmp_path: Path) -> None:
         assert relay.ports[0].port == relay.relay.port == 3001
         assert relay.resources[0].memory.least == 24 * 1024
         assert relay.price.budget == 40_000_000 and chain.price.budget == 20_000_000
+        assert relay.direct_ports == (3001,), "its peers find it"
+        assert [one.port for one in relay.ports] == [3001, 12_798]  # its figures are for its owner
         assert "/opt/cardano/config/mainnet/config.json" in relay.command
         assert relay.command[0] == "run" and "/data/db" in relay.command
 
@@ -48,6 +50,10 @@ def test_a_test_networks_relay_is_small_and_has_ones_own_topology(tmp_path: Path
     assert [one.dst for one in relay.files] == ["/workspace/topology.json"]
     assert relay.command[relay.command.index("--topology") + 1] == "/workspace/topology.json"
     assert relay.policy.max_duration_ms == 7 * 86_400_000 and relay.placement.regions == ()
+
+
+def test_one_that_nobody_needs_to_find_is_reached_through_the_market(tmp_path: Path) -> None:
+    assert written(tmp_path / "new", "--no-direct")["relay-1"].direct_ports == ()
 
 
 def test_another_program_takes_the_nodes_place(tmp_path: Path) -> None:
