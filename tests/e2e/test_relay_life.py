@@ -144,7 +144,7 @@ async def lived(operator: Operator) -> None:
         "--every", "2s", "--yes", "--hook", f'echo "$RELAY_BEFORE>$RELAY_PLACE" >> {told}',
     )  # fmt: skip
     async with command(*keeps, env=env) as keeper:
-        before = await until_true(lambda: hooked(told, 1), f"an address: {keeper}")
+        before = await addresses(told, 1, keeper)
         assert before[0].startswith(">") and await is_probed(before[0][1:]), before
         await until_true(lambda: kept_at(env, volume["provider"]), "the relay where its chain is")
         await place.start_adapter("adapter2")
@@ -153,11 +153,11 @@ async def lived(operator: Operator) -> None:
         lost.kill()
         await lost.wait()
         # Nobody's hand: another volume at the other provider, the snapshot onto it, the relay, the hook.
-        after = await until_true(lambda: hooked(told, 2), f"another address: {keeper}")
+        after = await addresses(told, 2, keeper)
         was, place_now = after[1].split(">")
         assert was == before[0][1:] != place_now
-        await until_true(lambda: is_probed(place_now), f"the tip: {keeper}")
-        [job] = await until_true(lambda: elsewhere(env, volume["provider"]), f"{keeper}")
+        await until_true(lambda: is_probed(place_now), "the tip")
+        [job] = await until_true(lambda: elsewhere(env, volume["provider"]), "its job")
         assert "cardano_node_metrics_slotNum_int" in await operator.figures(job)
         assert str(snapshot) in str(keeper), str(keeper)
 
@@ -169,9 +169,18 @@ async def serves(job: str, env: dict[str, str]) -> Command | None:
     return stood if stood.process.returncode == 0 and stood.last["place"] else None
 
 
-async def hooked(told: Path, count: int) -> list[str] | None:
+async def addresses(told: Path, count: int, keeper: Command) -> list[str]:
+    """What the hook was told, so often."""
+    try:
+        return await until_true(lambda: hooked(told, count, keeper), f"address {count}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {keeper}") from error
+
+
+async def hooked(told: Path, count: int, keeper: Command) -> list[str] | None:
     """What the hook was told, once it was told so often."""
     await anyio.sleep(1)
+    assert keeper.process.returncode is None, str(keeper)
     at = anyio.Path(told)
     lines = (await at.read_text()).splitlines() if await at.exists() else []
     assert len(lines) <= count, lines

@@ -2,8 +2,7 @@
 
 The answers stay the maps that came, so whatever else a market says is there for programs. A class
 without ``total=False`` names what every answer of its kind must have; the rest may be missing at an
-older market. They are read through :mod:`marketplace.client.net.reading`, and held against the
-pinned OpenAPI document by ``tests/unit/client/test_answers.py``.
+older market. ``marketplace.client.net.reading`` reads them; a test holds them against OpenAPI.
 """
 
 from __future__ import annotations
