@@ -79,7 +79,8 @@ async def renewed(renter: Renter, market: Market) -> None:
         await until_true(lambda: is_over(market, volume), "the volume's end")
         told = [json.loads(line) for line in payer.out]
     for one in (job, volume):
-        row = [row for row in told if row.get("job") == one and row["event"] == "renewed"]
+        lease = (await market.job(one).refresh())["lease"]
+        row = [row for row in told if row.get("lease") == lease and row["event"] == "renewed"]
         assert len(row) >= 3, (one, told)
     assert not [row for row in told if row["event"] == "not_renewed"], told
     kinds = [one["kind"] async for one in market.job(job).events(follow=False) if "kind" in one]
