@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -85,13 +85,16 @@ def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
 
 async def wanted_of(opened: Market, wish: Wish, chain: Path, relay: Path) -> Wanted:
     """With the image's digest, so that what is begun elsewhere is the same."""
-    disk, job = jobfiles.load(chain), await opened.pinned(jobfiles.load(relay))
+    disk, job = jobfiles.load(chain), jobfiles.load(relay)
     mounted = [one.volume for one in job.spec.volumes]
     if not disk.spec.is_volume or disk.spec.name not in mounted or job.spec.relay is None:
         raise UsageError(
             f"{relay} is no relay (`relay:`) that mounts the volume of {chain}: `tally node relay`"
             " writes such files"
         )
+    # Of the image alone: which lease the volume's name stands for is another after each loss.
+    bare = await opened.pinned(replace(job, spec=replace(job.spec, volumes=())))
+    job = replace(bare, spec=replace(bare.spec, volumes=job.spec.volumes))
     return Wanted(disk, job, wish.snapshot, wish.hook, wish.rules, wish.turn_s)
 
 

@@ -30,6 +30,7 @@ def wanted(folder: Path, name: str) -> Wanted:
     """As the command has it, at a market that pins what is pinned."""
 
     async def pinned(job: LoadedJob) -> LoadedJob:
+        assert not job.spec.volumes, "its volume may not be there yet"
         return job
 
     market = cast(Any, SimpleNamespace(pinned=pinned))
@@ -43,6 +44,7 @@ def test_each_relay_with_its_volume_is_kept(tmp_path: Path) -> None:
     assert sorted(node_keep.pairs(folder)) == ["relay-1", "relay-2"]
     one = wanted(folder, "relay-2")
     assert one.chain.spec.name == "relay-2-chain" and one.relay.spec.relay is not None
+    assert [mount.volume for mount in one.relay.spec.volumes] == ["relay-2-chain"]
     said = node_keep.cost({"relay-1": one, "relay-2": one}, RULES)
     assert (
         "120.000000 ADA" in said and "3 times in 24 hours" in said and "15m" in said
