@@ -55,14 +55,15 @@ class Bus:
 
     @contextmanager
     def listening(self, *topics: str) -> Generator[Inbox]:
-        """An inbox for as long as the block lasts."""
+        """An inbox for as long as the block lasts; a topic may be named twice."""
         inbox = Inbox()
-        for topic in topics:
+        wanted = frozenset(topics)
+        for topic in wanted:
             self._by_topic.setdefault(topic, set()).add(inbox)
         try:
             yield inbox
         finally:
-            for topic in topics:
+            for topic in wanted:
                 left = self._by_topic[topic]
                 left.discard(inbox)
                 if not left:
