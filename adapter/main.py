@@ -52,6 +52,7 @@ from marketplace.chain.node.blockfrost import connect as connect_chain
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.money.terms import check_close_period
 from marketplace.domain.supply.offer import Offer
+from marketplace.system import raise_file_limit
 
 CHAIN_WAIT_S: Final = 5.0
 EXIT_REFUSED: Final = 3
@@ -150,6 +151,7 @@ async def make_treasury(
 async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     """Put the parts together and serve until cancelled."""
     config = settings.now
+    raise_file_limit()
     journal = await anyio.to_thread.run_sync(Journal, config.folder / "journal.db")
     state = await anyio.to_thread.run_sync(journal.load)
     magic = await network(journal, state, lambda: connect_patiently(config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import secrets
 import threading
 import time
@@ -14,6 +15,16 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 _DRAWN: Final = 1_000  # random bytes at a time: each draw is a call to the kernel
 _COLLECT: Final = (20_000, 10, 10)
+
+
+FILES: Final = 1 << 16
+
+
+def raise_file_limit() -> None:
+    """As many open files as the host allows, up to :data:`FILES`: a connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class SystemClock:

@@ -9,6 +9,7 @@ on bare metal; it sees this host as its peer.
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,6 +21,8 @@ from adapter.core.events import Event, PortsOpened
 from adapter.core.state import Lease, Own, State
 
 MOST_CONNECTIONS: Final = 512  # to one port: as many as a node takes of its peers
+KEPT_FILES: Final = 512
+"""Of the files that this process may have open, so many are none of strangers' connections."""
 CONNECT_S: Final = 5.0
 _PIECE: Final = 64 * 1024
 
@@ -59,11 +62,15 @@ class _Opened:
 
 
 class DirectPorts:
-    """Of one adapter."""
+    """Of one adapter. *files*: how many this process may have open; all ports together have at most
+    half of what is left of them, since each connection has two ends.
+    """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, files: int | None = None) -> None:
         self._host = host
         self._opened: dict[int, _Opened] = {}
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
+        self._most = max(1, (most - KEPT_FILES) // 2)
 
     async def keep(self, group: TaskGroup) -> None:
         """Listen for what leads to a workload that runs, and for nothing else; *group* outlives the
@@ -102,8 +109,34 @@ class DirectPorts:
         listener = await anyio.create_tcp_listener(local_host=bind, local_port=outer)
         task_status.started()
         with opened.scope:
-            async with listener:
-                await listener.serve(lambda caller: _carry(caller, opened))
+            try:
+                async with listener:
+                    await listener.serve(lambda caller: self._carry(caller, opened))
+            except Exception as error:  # noqa: BLE001  whatever strangers do, leases are metered on
+                self._host.raise_alarm(
+                    "DIRECT_PORT_FAILED", f"port {outer} is opened anew: {error}"
+                )
+                if self._opened.get(outer) is opened:
+                    del self._opened[outer]
+
+    async def _carry(self, caller: SocketStream, opened: _Opened) -> None:
+        """Both ways until both have ended, each by itself; one that breaks ends the other."""
+        everywhere = sum(one.connections for one in self._opened.values())
+        if opened.connections >= MOST_CONNECTIONS or everywhere >= self._most:
+            await caller.aclose()
+            return
+        opened.connections += 1
+        try:
+            async with caller:
+                with anyio.fail_after(CONNECT_S):
+                    workload = await anyio.connect_tcp(*opened.place)
+                async with workload, anyio.create_task_group() as both:
+                    both.start_soon(_pump, caller, workload, both.cancel_scope)
+                    both.start_soon(_pump, workload, caller, both.cancel_scope)
+        except (OSError, TimeoutError):
+            pass  # the workload does not listen: its caller sees the connection end
+        finally:
+            opened.connections -= 1
 
 
 def _wanted(leases: list[Lease]) -> dict[int, _Place]:
@@ -119,25 +152,6 @@ def _wanted(leases: list[Lease]) -> dict[int, _Place]:
     }
 
 
-async def _carry(caller: SocketStream, opened: _Opened) -> None:
-    """Both ways until both have ended, each by itself; one that breaks ends the other."""
-    if opened.connections >= MOST_CONNECTIONS:
-        await caller.aclose()
-        return
-    opened.connections += 1
-    try:
-        async with caller:
-            with anyio.fail_after(CONNECT_S):
-                workload = await anyio.connect_tcp(*opened.place)
-            async with workload, anyio.create_task_group() as both:
-                both.start_soon(_pump, caller, workload, both.cancel_scope)
-                both.start_soon(_pump, workload, caller, both.cancel_scope)
-    except (OSError, TimeoutError):
-        pass  # the workload does not listen: its caller sees the connection end
-    finally:
-        opened.connections -= 1
-
-
 async def _pump(source: ByteStream, sink: ByteStream, broken: anyio.CancelScope) -> None:
     try:
         while True:
@@ -147,5 +161,5 @@ async def _pump(source: ByteStream, sink: ByteStream, broken: anyio.CancelScope)
             await sink.send_eof()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             broken.cancel()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         broken.cancel()

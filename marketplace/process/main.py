@@ -57,13 +57,13 @@ from marketplace.process.chain_supervisor import (
 from marketplace.process.own_registry import HttpRegistry
 from marketplace.process.routing import Route
 from marketplace.process.server import config as server_config
-from marketplace.process.server import listener, raise_file_limit
+from marketplace.process.server import listener
 from marketplace.process.webhooks import Deliverer
 from marketplace.registry.tokens import TokenKey
 from marketplace.store.database import Database
 from marketplace.store.listen import listen
 from marketplace.store.migrate import migrate
-from marketplace.system import SystemClock, SystemIds, settled_memory
+from marketplace.system import SystemClock, SystemIds, raise_file_limit, settled_memory
 
 log = structlog.get_logger("market")
 CONSOLE: Final = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,7 +36,6 @@ SLICE: Final = 4 * 1024  # bytes that are parsed at a time: 585 of the smallest 
 CONTROLS_AT_ONCE: Final = 30  # pings and pongs of a client; whoever is well pings every ten seconds
 CONTROLS_PER_SECOND: Final = 1
 CONNECTIONS: Final = 1_024  # of one address; an IPv6 one by its /64
-FILES: Final = 1 << 16  # open files that a market asks for, where its host allows so many
 MOST_UNREAD: Final = 1 << 20  # bytes of answers to pings that a client does not read
 HEAD_BYTES: Final = 64 * 1024
 PING_SECONDS: Final = 10
@@ -294,13 +292,6 @@ def listener(host: str, port: int) -> socket.socket:
     made = socket.create_server((host, port), family=family, reuse_port=False)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
-
-
-def raise_file_limit() -> None:
-    """As many open files as the host allows, up to :data:`FILES`: a connection is one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def config(app: ASGIApp, **more: Any) -> Config:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
 import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -213,3 +216,49 @@ async def test_strangers_who_break_off_or_come_in_crowds_end_nothing(
         lease.handle.ports[3001] = (HERE, 1)  # nobody listens there
         await until(at.shut)
         assert len(at.market.receipts()) > 0 and lease.runs
+
+
+async def test_a_host_out_of_files_opens_its_port_again_and_meters_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What strangers do to the port is an alarm, and no end of the adapter."""
+    at, failed = Stage(tmp_path), anyio.Event()
+    async with workload(), market_socket(at.market) as url, at.adapter(url) as daemon:
+        await at.market.wait(lambda: at.market.of(wire.LeasesHeld))
+        await at.lease()
+        await until(at.reached)
+        loop, accept = asyncio.get_running_loop(), asyncio.get_running_loop().sock_accept
+
+        async def none_left(sock: socket.socket) -> Any:
+            if sock.getsockname()[1] == at.first and not failed.is_set():
+                failed.set()
+                raise OSError(errno.EMFILE, "too many open files")
+            return await accept(sock)
+
+        monkeypatch.setattr(loop, "sock_accept", none_left)
+        await at.reached()  # what waits in accept already is served; the next one fails
+        await failed.wait()
+        await until(lambda: "DIRECT_PORT_FAILED" in [code for _, code, _ in daemon.alarms])
+        await until(at.reached)
+        seen = len(at.market.receipts())
+        await at.market.wait(lambda: len(at.market.receipts()) > seen + 1, "receipts")
+
+
+async def test_all_ports_together_leave_files_for_the_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_ports, "KEPT_FILES", 100)
+    made = direct_ports.DirectPorts(cast(Any, None), files=104)
+    at = Stage(tmp_path)
+    async with workload() as there, market_socket(at.market) as url, at.adapter(url) as daemon:
+        monkeypatch.setattr(made, "_host", daemon)
+        monkeypatch.setattr(daemon, "_direct", made)
+        await at.market.wait(lambda: at.market.of(wire.LeasesHeld))
+        await at.lease()
+        await until(at.reached)
+        held = [socket.create_connection((HERE, at.first)) for _ in range(2)]
+        await until(lambda: len(there) == 2)
+        assert not await at.reached()
+        for one in held:
+            one.close()
+        await until(at.reached)
