@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -173,7 +173,7 @@ async def lived(operator: Operator, commands: AsyncExitStack) -> None:
 async def volumes(env: dict[str, str]) -> list[dict[str, Any]]:
     await anyio.sleep(2)
     listed: Command = await tally("volume", "list", "--json", env=env)
-    return list(listed.last)  # pyright: ignore[reportArgumentType]  a list of them
+    return cast("list[dict[str, Any]]", listed.last)
 
 
 def programs(port: int) -> list[int]:
