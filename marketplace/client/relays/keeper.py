@@ -42,8 +42,9 @@ from marketplace.client.relays.stage import Stage
 from marketplace.client.sdk import volume
 from marketplace.client.sdk.market import Market
 from marketplace.client.sdk.relay_standing import standing
-from marketplace.domain.errors import Halt, NotFound, TallyError
+from marketplace.domain.errors import Halt, Malformed, NotFound, TallyError
 from marketplace.domain.supply.offer import offer_id
+from marketplace.domain.work.direct_port import DirectPortsUnproven
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.volume import Mount
 from marketplace.system import SystemClock
@@ -121,7 +122,11 @@ class RelayKeeper:
         view = await job.refresh()
         if view["state"] != "RUNNING":
             return replace(seen, relay=Look(view["state"], view["provider"]))
-        direct = await job.direct_ports()
+        try:
+            direct = await job.direct_ports()
+        except (DirectPortsUnproven, Malformed) as error:  # whoever says so hides no loss by it
+            self._note(error.line())
+            direct = None
         story = [one async for one in job.events(follow=False)]
         stands = standing(view, None, story, _now(), direct)
         relay = Look(view["state"], view["provider"], stands.serves)
