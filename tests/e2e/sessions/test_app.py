@@ -77,14 +77,14 @@ def test_an_app_answers_its_owner_and_those_with_a_link_and_no_stranger(tmp_path
 
 def test_an_app_that_nobody_comes_to_ends_by_itself(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
-        async with session(world, "app", EXAMPLE, "--idle", "40s") as (running, name):
+        async with session(world, "app", EXAMPLE, "--idle", "1m") as (running, name):
             async with chromium() as browser:
                 page = await entered(browser, await world.market.job(name).port(APP.port).ticket())
                 await clicked(page, 6)
-                await page.wait_for_timeout(25 * SECONDS)
+                await page.wait_for_timeout(35 * SECONDS)
                 await clicked(page, 7)
-                await page.wait_for_timeout(25 * SECONDS)
-                await clicked(page, 8)  # longer than its time, and somebody came
+                await page.wait_for_timeout(35 * SECONDS)
+                await clicked(page, 8)  # longer than its minute, and somebody came
                 # It stays open, and its connections with it: that is nobody's coming.
                 assert await running.ended(300) == 0, str(running)
         assert running.last["reason"] == "COMPLETED" and running.last["exit_code"] == 0
