@@ -96,8 +96,12 @@ class RelayKeeper:
         kept, act = decide(self._kept, await self._look(), _now(), self._wanted.rules)
         if kept.stage is not self._kept.stage:
             self._say(_STORY[kept.stage].format(kept=kept))
+        if isinstance(
+            act, Leave
+        ):  # before it is written that they are left: nobody stops them then
+            await self._perform(act)
         self._keep(kept)
-        if act is not None:
+        if act is not None and not isinstance(act, Leave):
             await self._perform(act)
         if self._kept.place != self._kept.told:
             await self._tell()

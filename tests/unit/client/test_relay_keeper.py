@@ -50,6 +50,7 @@ class Place:
     made: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     away: set[str] = field(default_factory=set[str])
     forged: bool = False
+    dies: bool = False
     purse: None = None
 
     @property
@@ -85,6 +86,8 @@ class Place:
             return row
 
         async def stop() -> None:
+            if self.dies:
+                raise KeyError("as a kill would")
             row["state"] = "ENDED"
 
         async def direct_ports() -> DirectPorts | None:
@@ -161,6 +164,21 @@ async def test_one_whose_host_is_gone_is_begun_elsewhere_and_left(tmp_path: Path
     await kept(tmp_path, place, lambda: heard(tmp_path) == "job4.example:30000", hook)
     assert told.read_text().splitlines()[1] == "job2.example:30000>job4.example:30000"
     assert place.alive() == ["job_3", "job_4"]
+
+
+async def test_a_keeper_that_dies_while_it_leaves_a_host_leaves_nothing_that_runs(
+    tmp_path: Path,
+) -> None:
+    """A provider that came back would be paid for what nobody wants."""
+    place = Place()
+    await kept(tmp_path, place, lambda: stage(tmp_path) is Stage.SERVING)
+    place.away, place.dies = {place.made["job_1"]["provider"]}, True
+    with pytest.raises(BaseExceptionGroup):
+        await kept(tmp_path, place, lambda: False)
+    assert place.alive() == ["job_1", "job_2"]
+    place.dies = False
+    await kept(tmp_path, place, lambda: len(place.made) >= 3)
+    assert not {"job_1", "job_2"} & set(place.alive())
 
 
 async def test_a_market_that_says_forever_that_a_provider_is_away_is_paid_for_so_much(
