@@ -215,6 +215,33 @@ def test_a_market_that_does_not_answer_is_said_to_be_away(
     context.close()
 
 
+SHOWN = """(said) => {
+  const [payer, main] = [document.getElementById("payer"), document.querySelector("main > *")];
+  const top = () => Math.round(main.getBoundingClientRect().top);
+  const before = top();
+  payer.textContent = said;
+  payer.hidden = false;
+  const line = document.createRange();
+  line.selectNodeContents(payer);
+  return [before, top(), Math.round(line.getBoundingClientRect().bottom)];
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("path", ["/", "/offers", "/jobs/new"])
+def test_the_payers_line_moves_nothing_under_a_click(
+    running: Product, console: Console, path: str, width: int
+) -> None:
+    """It comes a moment after the page: a button that it moved would be missed by whoever clicks."""
+    page = console.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(path)
+    before, after, bottom = page.evaluate(SHOWN, "This browser answers the receipts of 12 channels")
+    assert before == after
+    assert bottom <= before, "it lies over what the page says"
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 @pytest.mark.prove  # the rental test walks through the same pages
 def test_pages_of_an_account_are_accessible_while_a_job_runs(
     running: Product, console: Console, wallet: Wallet
