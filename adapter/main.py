@@ -52,7 +52,7 @@ from marketplace.chain.node.blockfrost import connect as connect_chain
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.money.terms import check_close_period
 from marketplace.domain.supply.offer import Offer
-from marketplace.system import raise_file_limit
+from marketplace.system import LOOP, raise_file_limit
 
 CHAIN_WAIT_S: Final = 5.0
 EXIT_REFUSED: Final = 3
@@ -335,7 +335,7 @@ def main(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with only_one(folder):
             settings = Settings(config, reread)
-            anyio.run(serve, settings, load_keys(folder / "keys"), started)
+            anyio.run(serve, settings, load_keys(folder / "keys"), started, backend_options=LOOP)
     except TallyError as error:
         return _report(error)
     except OSError as error:

@@ -18,6 +18,8 @@ _COLLECT: Final = (20_000, 10, 10)
 
 
 FILES: Final = 1 << 16
+LOOP: Final = {"use_uvloop": True}
+"""For :func:`anyio.run`, of what carries bytes for others: libuv's event loop (decision 0219)."""
 
 
 def raise_file_limit() -> None:

@@ -69,8 +69,15 @@ class Connection:
             if not isinstance(event, h11.InformationalResponse):
                 raise Offline("nothing answers on that port of the workload")
 
+    def at_hand(self) -> tuple[bytes, bool]:
+        """What has come of its answer's body with the head, and whether that is all of it."""
+        came: list[bytes] = []
+        while isinstance(event := self._read(), h11.Data):
+            came.append(bytes(event.data))
+        return b"".join(came), isinstance(event, h11.EndOfMessage)
+
     async def body(self) -> AsyncIterator[bytes]:
-        """Its answer's body. Offline where it breaks off."""
+        """The rest of its answer's body. Offline where it breaks off."""
         while True:
             event = await self._event()
             if isinstance(event, h11.Data):
@@ -80,16 +87,19 @@ class Connection:
 
     async def _event(self) -> object:
         while True:
-            try:
-                event = self._talk.next_event()
-            except h11.RemoteProtocolError as error:
-                raise Offline("the workload does not speak HTTP there") from error
+            event = self._read()
             if event is not h11.NEED_DATA:
                 return event
             data = await self.tunnel.receive()
             if not data and self.tunnel.error:  # else a part may read as a whole
                 raise Offline(f"the workload's connection is over: {self.tunnel.error}")
             self._talk.receive_data(data)
+
+    def _read(self) -> object:
+        try:
+            return self._talk.next_event()
+        except h11.RemoteProtocolError as error:
+            raise Offline("the workload does not speak HTTP there") from error
 
 
 async def answer(
@@ -134,15 +144,20 @@ async def answer(
         connection.done(may_stay)
         await stack.aclose()
 
-    parts = connection.body()
-    if 0 < _length(head) <= whole and request.method != "HEAD":
-        try:
-            parts = _given(b"".join([part async for part in parts]))
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await over()
-            raise
-    response = Streamed(parts, head.status_code, over)
+    try:
+        came, all_here = connection.at_hand()
+        if not all_here and 0 < _length(head) <= whole:
+            came = b"".join([came, *[part async for part in connection.body()]])
+            all_here = True
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await over()
+        raise
+    if all_here:
+        await over()  # whoever reads slowly holds up nobody: the next one has the connection
+        response = Streamed(came, head.status_code)
+    else:
+        response = Streamed(_on_from(came, connection.body()), head.status_code, over)
     response.raw_headers = face.shown(head)
     return response
 
@@ -155,6 +170,13 @@ def _body(request: Request, chunked: bool, content: bytes | None) -> AsyncIterat
 
 async def _given(content: bytes) -> AsyncIterator[bytes]:
     yield content
+
+
+async def _on_from(came: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if came:
+        yield came
+    async for part in rest:
+        yield part
 
 
 def _length(head: h11.Response) -> int:

@@ -11,13 +11,18 @@ from starlette.types import Receive, Scope, Send
 
 class Streamed(StreamingResponse):
     """An answer, after which *over* is called once, also where its visitor left before the first
-    byte of its body was asked for: a generator that never began has no end.
+    byte of its body was asked for: a generator that never began has no end. A *body* that is here
+    as a whole needs no *over*, and nothing that watches whether its visitor is still there.
     """
 
     def __init__(
-        self, body: AsyncIterator[bytes], status: int, over: Callable[[], Awaitable[None]]
+        self,
+        body: AsyncIterator[bytes] | bytes,
+        status: int,
+        over: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(body, status)
+        super().__init__((body,) if isinstance(body, bytes) else body, status)
+        self._whole = body if isinstance(body, bytes) else None
         self._over = over
         self._then: list[Callable[[], None]] = []
 
@@ -28,7 +33,8 @@ class Streamed(StreamingResponse):
     async def leave(self) -> None:
         """It is over, unsent or sent."""
         try:
-            await self._over()
+            if self._over is not None:
+                await self._over()
         finally:
             for more in self._then:
                 more()
@@ -36,7 +42,12 @@ class Streamed(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         try:
-            await super().__call__(scope, receive, send)
+            if self._whole is None:
+                await super().__call__(scope, receive, send)
+            else:
+                head = {"status": self.status_code, "headers": self.raw_headers}
+                await send({"type": "http.response.start", **head})
+                await send({"type": "http.response.body", "body": self._whole})
         finally:
             with anyio.CancelScope(shield=True):
                 await self.leave()

@@ -315,10 +315,22 @@ def test_two_hundred_websockets_at_once_and_a_page_beside_them(tmp_path: Path) -
     story(tmp_path, Server(), told)
 
 
-def test_who_leaves_before_the_first_byte_leaves_nothing_behind(tmp_path: Path) -> None:
+LONG: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nfirst"
+
+
+@pytest.mark.parametrize("said", [OK + b"ok", LONG], ids=["at hand", "streamed"])
+def test_who_leaves_before_the_first_byte_leaves_nothing_behind(
+    tmp_path: Path, said: bytes
+) -> None:
     """A visitor who reads nothing, asks for more behind it and goes: else he takes all the turns of
-    a page that is open to everybody, one by one.
+    a page that is open to everybody, one by one. What is here as a whole takes none while he reads.
     """
+
+    async def server(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(said)
+            await anyio.sleep_forever()
 
     async def told(w: World) -> None:
         hub, (lease,) = w.market.parts.hub, w.one.leases
@@ -337,9 +349,12 @@ def test_who_leaves_before_the_first_byte_leaves_nothing_behind(tmp_path: Path) 
         tunnel = Tunnel(hub, w.one.signer.verify_key.hex(), lease, 7777)
         face = OwnOrigin("http", host)
         response = await http_stream.answer(Request(scope), tunnel, "/", face)
-        assert hub.streams.slots and hub.streams.live
-        await response(scope, leaves, waits)
+        streamed = said == LONG
+        assert bool(hub.streams.slots) is streamed
+        with anyio.move_on_after(0.5):  # what is at hand waits until the server takes it
+            await response(scope, leaves, waits)
         del response
-        assert not hub.streams.slots and not hub.streams.live
+        assert not hub.streams.slots
+        assert bool(hub.streams.live) is not streamed  # one waits for the next request
 
-    story(tmp_path, Server(), told)
+    story(tmp_path, server, told)

@@ -43,7 +43,7 @@ from marketplace.process.main import Config, folder_of, serve
 from marketplace.process.routing import Route
 from marketplace.router.running import Place, RouterRun, assemble
 from marketplace.store.migrate import migrate as migrate_database
-from marketplace.system import SystemClock, SystemIds
+from marketplace.system import LOOP, SystemClock, SystemIds
 
 app = typer.Typer(
     help="Serve, migrate, settle and operate a market.", no_args_is_help=True, rich_markup_mode=None
@@ -258,7 +258,7 @@ def serve_(
             )
         )
 
-    anyio.run(run)
+    anyio.run(run, backend_options=LOOP)
 
 
 @app.command()
