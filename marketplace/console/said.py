@@ -26,6 +26,7 @@ WHY_IT_ENDED: Final[Mapping[str, str]] = {
     "MEMBER_ENDED": "Another member of its gang ended, so all of them did.",
     "SUSPENDED": "The market's operator suspended it.",
     "OFF_TIP": "It was not at the tip of its chain for longer than its provider bears.",
+    "GROUP_STALLED": "Its cluster was not whole for longer than its terms allow.",
 }
 _DULL: Final[tuple[object, ...]] = ("", None, dict[str, object](), list[object]())
 _BY_DESIGN: Final = ("COMPLETED", "CANCELLED")

@@ -36,7 +36,11 @@ BRIDGE_NS: Final = 5 * NS_PER_S
 SLEEP_NS: Final = NS_PER_S
 """Boot time may run ahead of monotonic time by this much before the host counts as asleep."""
 
-_FREE: Final = {Phase.PAUSED: Cause.PAUSED}
+_FREE: Final = {
+    Phase.PAUSED: Cause.PAUSED,
+    Phase.ASSEMBLING: Cause.ASSEMBLING,
+    Phase.STALLED: Cause.GROUP_STALLED,
+}
 
 
 @dataclass(frozen=True, slots=True)

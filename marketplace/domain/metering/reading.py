@@ -25,6 +25,8 @@ class Phase(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"  # for want of a voucher
+    ASSEMBLING = "assembling"  # a cluster's member before its first order to run
+    STALLED = "stalled"  # one that its consumer holds
     EXITED = "exited"
 
 
@@ -55,6 +57,8 @@ class Cause(StrEnum):
     LAGGING = "lagging"  # a relay whose tip is older than agreed
     UNREACHABLE = "unreachable"  # a relay that does not answer
     NOT_A_RELAY = "not_a_relay"  # it answers what no relay of its network does
+    ASSEMBLING = "assembling"  # a cluster's member, before its consumer had all of them run
+    GROUP_STALLED = "group_stalled"  # one that its consumer held
 
     @property
     def off_tip(self) -> bool:
@@ -62,9 +66,14 @@ class Cause(StrEnum):
         return self in (Cause.SYNCING, Cause.LAGGING, Cause.UNREACHABLE, Cause.NOT_A_RELAY)
 
     @property
+    def of_group(self) -> bool:
+        """Whether it says of a cluster's member that it waits for others, unbilled."""
+        return self in (Cause.ASSEMBLING, Cause.GROUP_STALLED)
+
+    @property
     def fault_class(self) -> FaultClass | None:
         """Who answers for it; None for the free phases of a healthy lease."""
-        if self in (Cause.PULLING, Cause.STARTING, Cause.PAUSED) or self.off_tip:
+        if self in (Cause.PULLING, Cause.STARTING, Cause.PAUSED) or self.off_tip or self.of_group:
             return None
         return FaultClass.UNPROVEN if self is Cause.UNPROVEN else FaultClass.PROVIDER
 

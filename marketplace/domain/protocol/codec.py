@@ -27,7 +27,9 @@ from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol.wire import Message
 from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work.cluster_order import SignedOrder
 from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.mesh import SignedMesh
 
 VERSION: Final = 1
 MAX_FRAME: Final = cbor.FRAME.length
@@ -41,12 +43,16 @@ ENDS: Final = "ends"
 """The capability of a market that answers an offered end, and of an adapter that offers some."""
 ROUTE: Final = "route"
 """The capability of an adapter that serves leases over a router, and of a market that is one."""
+CLUSTER: Final = "cluster"
+"""The capability of an adapter that takes orders to a cluster's member, and of a market that passes
+them on.
+"""
 FLOW: Final = "flow"
 """The capability of whoever says how much of a connection to a port it has passed on (``flow``)."""
 SHELL: Final = "shell"
 """The capability of an adapter that has terminals in workloads, and of a market that asks for some.
 """
-CAPABILITIES: Final[tuple[str, ...]] = (ENDS, FLOW, ROUTE, SHELL, SKIPS)
+CAPABILITIES: Final[tuple[str, ...]] = (CLUSTER, ENDS, FLOW, ROUTE, SHELL, SKIPS)
 """Of this version, sorted: what its hello and its welcome state."""
 
 
@@ -128,7 +134,9 @@ def _hints(kind: type[Message]) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
-_SIGNED: Final = (Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End, Keep)
+_SIGNED: Final = (
+    Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End, Keep, SignedOrder, SignedMesh,
+)  # fmt: skip
 """What has a form of its own."""
 
 

@@ -13,6 +13,9 @@ from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
+from marketplace.domain.protocol.cluster_messages import MeshPlaced as MeshPlaced
+from marketplace.domain.protocol.cluster_messages import MeshSeen as MeshSeen
+from marketplace.domain.protocol.cluster_messages import OrderSent as OrderSent
 from marketplace.domain.protocol.hop_messages import HopOpened as HopOpened
 from marketplace.domain.protocol.hop_messages import HopPaid as HopPaid
 from marketplace.domain.protocol.hop_messages import HopRefused as HopRefused
@@ -31,10 +34,8 @@ from marketplace.domain.work.job import JobSpec
 @dataclass(frozen=True)
 class Hello(Message):
     """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received,
-    and the *market*'s origin as it dialled it (``site.origin_of``).
-
-    *session* names the client's process run: another one starts both sides' numbering anew;
-    *capabilities*: what it can do beyond the first version, sorted.
+    the *market*'s origin as it dialled it (``site.origin_of``), and its *capabilities* beyond the
+    first version, sorted. *session* names its process run: another starts both numberings anew.
     """
 
     role: str
@@ -134,8 +135,8 @@ class LeaseDeclined(Message):
 class LeaseProgress(Message):
     """A step of a lease at the provider.
 
-    *stage*: CHANNEL_SEEN, PULLING, STARTING, STARTED, PAUSED, RESUMED, AT_TIP, OFF_TIP, STOPPING,
-    FINISHED, SETTLED.  *detail* holds plain facts: reason (``EndReason``), code, message,
+    *stage*: CHANNEL_SEEN, PULLING, STARTING, STARTED, PAUSED, RESUMED, AT_TIP, OFF_TIP, ORDERED,
+    STOPPING, FINISHED, SETTLED.  *detail* holds plain facts: reason (``EndReason``), code, message,
     exit_code, done/total of a pull, tx of a settlement.
     """
 

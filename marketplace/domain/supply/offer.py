@@ -126,7 +126,8 @@ class Offer:
     *relay_free_ms*: how long a relay may run here unbilled for want of a tip (0: none is taken);
     *disk_rate*: per GB-second of volumes, 0 = none are rented; *volume_keep_ms*: how long one is
     kept unpaid, in all; *direct_ports*: how many ports of workloads its host opens at an address of
-    its own.
+    its own; *cluster_free_ms*: how long a member of a cluster may be unbilled while it waits for
+    others (0: none is taken); *mesh*: it can join a cluster's own network.
     """
 
     id: str
@@ -159,6 +160,8 @@ class Offer:
     disk_rate: int = 0
     volume_keep_ms: int = 0
     direct_ports: int = 0
+    cluster_free_ms: int = 0
+    mesh: bool = False
 
     @property
     def name(self) -> str:
@@ -189,7 +192,7 @@ class Offer:
             (self.minimum >= 0, "a minimum is ≥ 0"),
             (self.allowance >= 0, "an allowance is ≥ 0"),
             (self.relay_free_ms >= 0, "relay_free_ms is ≥ 0"),
-            (self.direct_ports >= 0, "direct_ports is ≥ 0"),
+            (min(self.direct_ports, self.cluster_free_ms) >= 0, "direct_ports, free time are ≥ 0"),
             (min(self.disk_rate, self.volume_keep_ms) >= 0, "disk_rate, volume_keep_ms are ≥ 0"),
             (self.core_rate >= 0 and all(r > 0 for r in self.gpu_rates.values()), "a rate is ≤ 0"),
         )
@@ -231,6 +234,8 @@ class Offer:
             **({"disk_rate": self.disk_rate} if self.disk_rate else {}),
             **({"volume_keep_ms": self.volume_keep_ms} if self.volume_keep_ms else {}),
             **({"direct_ports": self.direct_ports} if self.direct_ports else {}),
+            **({"cluster_free_ms": self.cluster_free_ms} if self.cluster_free_ms else {}),
+            **({"mesh": True} if self.mesh else {}),
         }
 
     @staticmethod
@@ -274,6 +279,8 @@ class Offer:
                 disk_rate=want_int(w.get("disk_rate", 0), "disk_rate"),
                 volume_keep_ms=want_int(w.get("volume_keep_ms", 0), "volume_keep_ms"),
                 direct_ports=want_int(w.get("direct_ports", 0), "direct_ports"),
+                cluster_free_ms=want_int(w.get("cluster_free_ms", 0), "cluster_free_ms"),
+                mesh=want_flag(w.get("mesh", False), "mesh"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None

@@ -17,7 +17,8 @@ from marketplace.domain.canonical import (
     want_texts,
 )
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work import job_v1, pool_keys
+from marketplace.domain.work import job_v1, mesh, pool_keys
+from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.parts import (
     FileIn,
     Gang,
@@ -35,7 +36,8 @@ VERSION: Final = 2
 """Of what is written today: every field by its name. Version 1 had places (:mod:`.job_v1`)."""
 TOLD_SERVICE: Final = "TALLY_SERVICE"
 TOLD_REVISION: Final = "TALLY_REVISION"
-_TOLD: Final = frozenset({"TALLY_MEMBER", "TALLY_MEMBERS", TOLD_SERVICE, TOLD_REVISION})
+TOLD_MEMBER: Final = "TALLY_MEMBER"
+_TOLD: Final = frozenset({TOLD_MEMBER, "TALLY_MEMBERS", TOLD_SERVICE, TOLD_REVISION})
 """To each member of a gang and each replica of a service, beside the job's own."""
 JobKind = Literal["job", "service", "volume"]
 KINDS: Final[tuple[JobKind, ...]] = get_args(JobKind)
@@ -73,6 +75,7 @@ class JobSpec:
     egress: Egress = NO_EGRESS
     relay: RelayNeed | None = None
     volumes: tuple[Mount, ...] = ()
+    cluster: Cluster | None = None
     version: int = VERSION
 
     @property
@@ -97,7 +100,7 @@ class JobSpec:
         used = {
             "image": self.image, "command": self.command, "env": self.env, "secrets": self.secrets,
             "files": self.files, "ports": self.ports, "outputs": self.outputs, "gang": self.gang,
-            "relay": self.relay, "volumes": self.volumes,
+            "relay": self.relay, "volumes": self.volumes, "cluster": self.cluster,
             "egress": self.egress.mode is not EgressMode.NONE,
         }  # fmt: skip
         for name, said in used.items():
@@ -106,6 +109,15 @@ class JobSpec:
         sizes = [(one.cpu.least, one.memory.least, one.gpu) for one in self.resources]
         if sizes != [(0, 0, None)] or self.resources[0].disk.least < LEAST_MIB:
             raise Malformed(f"a volume has disk alone, {LEAST_MIB} MB or more")
+
+    def check_cluster(self) -> None:
+        """:class:`Malformed` where a member of a cluster does not say which one it is."""
+        if self.cluster is None or TOLD_MEMBER not in self.env:
+            return
+        said = self.env[TOLD_MEMBER]
+        most = self.gang.members if self.gang is not None else 0
+        if said not in map(str, range(most)):
+            raise Malformed(f"{TOLD_MEMBER} is {said[:20]!r}, and the cluster has {most} members")
 
     def check_pool_keys(self) -> None:
         """:class:`PoolKeyRefused` where a variable or an argument holds a block producer's key."""
@@ -126,10 +138,28 @@ class JobSpec:
             replace(
                 self,
                 price=price,
-                env={**self.env, "TALLY_MEMBER": str(at), "TALLY_MEMBERS": str(count)},  # _TOLD
+                env={**self.env, TOLD_MEMBER: str(at), "TALLY_MEMBERS": str(count)},  # _TOLD
             )
             for at in range(count)
         )
+
+    @property
+    def member(self) -> int:
+        """Which member of its cluster it is, from 0; of a job of which there is one, 0."""
+        return int(self.env.get(TOLD_MEMBER, "0"))
+
+    @cached_property
+    def group(self) -> bytes:
+        """What the members of a gang have in common, 32 bytes: all but which of them each is."""
+        env = {name: value for name, value in self.env.items() if name != TOLD_MEMBER}
+        return canonical.blake2b_256(canonical.encode({**self._wire, "env": env}))
+
+    @property
+    def mesh_address(self) -> str:
+        """Where it is in its cluster's mesh; empty where it has none."""
+        if self.cluster is None or not self.cluster.mesh:
+            return ""
+        return mesh.address(self.group, self.member)
 
     @cached_property
     def hash(self) -> bytes:
@@ -147,6 +177,7 @@ class JobSpec:
         """
         rare: dict[str, Any] = {} if self.gang is None else {"gang": self.gang.to_wire()}
         rare |= {} if self.relay is None else {"relay": self.relay.to_wire()}
+        rare |= {} if self.cluster is None else {"cluster": self.cluster.to_wire()}
         rare |= {"volumes": [one.to_wire() for one in self.volumes]} if self.volumes else {}
         wire = {
             "version": VERSION,
@@ -183,12 +214,13 @@ class JobSpec:
             job_v1.read(value) if version == 1 else value,
             "job",
             _FIELDS,
-            {"gang", "egress", "relay", "volumes"},
+            {"gang", "egress", "relay", "volumes", "cluster"},
         )
         kind = want_text(w["kind"], "kind", 10)
         if kind not in KINDS:
             raise Malformed(f"kind {kind!r} is none of {', '.join(KINDS)}")
         relay = RelayNeed.from_wire(w["relay"]) if "relay" in w else None
+        gang = Gang.from_wire(w["gang"]) if "gang" in w else None
         ports = tuple(map(Port.from_wire, want_items(w["ports"], "ports", 16)))
         if relay is not None and all(one.port != relay.port for one in ports):
             raise Malformed(f"the relay's port {relay.port} is not among the job's ports")
@@ -208,11 +240,13 @@ class JobSpec:
             outputs=want_texts(w["outputs"], "outputs", 64),
             placement=Placement.from_wire(w["placement"]),
             price=Price.from_wire(w["price"]),
-            gang=Gang.from_wire(w["gang"]) if "gang" in w else None,
+            gang=gang,
+            cluster=_cluster(w["cluster"], gang) if "cluster" in w else None,
             egress=_egress(w["egress"]) if "egress" in w else NO_EGRESS,
             policy=Policy.from_wire(w["policy"]),
         )
         read.check_volume()
+        read.check_cluster()
         return read
 
 
@@ -222,6 +256,12 @@ _FIELDS: Final = frozenset(
         "ports", "outputs", "placement", "price", "policy",
     }
 )  # fmt: skip
+
+
+def _cluster(value: object, gang: Gang | None) -> Cluster:
+    if gang is None:
+        raise Malformed("a cluster is a gang: say gang as well")
+    return Cluster.from_wire(value, gang.members)
 
 
 def _mounts(value: object) -> tuple[Mount, ...]:

@@ -60,6 +60,16 @@ class EndReason(StrEnum):
     SUSPENDED = "SUSPENDED"
     OFF_TIP = "OFF_TIP"  # a relay was not at the tip for longer than its provider bears
     VOLUME_ENDED = "VOLUME_ENDED"  # one that it had mounted
+    GROUP_STALLED = "GROUP_STALLED"  # its cluster did not assemble, or was held, for too long
+
+
+RETRY_ON: Final = (
+    EndReason.PROVIDER_LOST,
+    EndReason.PROVIDER_FAULT,
+    EndReason.START_FAILED,
+    EndReason.PREEMPTED,
+)
+"""Ends after which the same job elsewhere may succeed; written in lower case in a job file."""
 
 
 _S, _E = LeaseState, LeaseEvent

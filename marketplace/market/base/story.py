@@ -16,6 +16,7 @@ STAGES: Final[dict[str, str]] = {
     "OFF_TIP": "a relay does not serve, and is not billed; `code` is the cause",
     "DIRECT_PORTS": "its provider opened ports of it at `address`; `ports` are pairs of the"
     " workload's and the address's, `signature` is the provider's",
+    "ORDERED": "a member of a cluster took your order; `verb`: MEET, RUN or HOLD, `version` grows",
     "RENEWED": "it goes on under renewed terms; `max_duration_ms` and `ceiling` are those in all",
 }
 """What an adapter tells of a lease; other short words are kept as they come."""

@@ -43,17 +43,19 @@ def jobs() -> dict[str, JobSpec]:
     }
     for field in fields(JobSpec):
         found[field.name] = replace(LEAST, **{field.name: getattr(JOB, field.name)})
+    found["cluster"] = replace(found["cluster"], gang=JOB.gang)  # it is one
     found["relay"] = replace(found["relay"], ports=JOB.ports)  # which it has to be among
     return found
 
 
 def versions(job: JobSpec) -> dict[str, JobSpec]:
     """*job* in each form that a job ever had, by what is added to its name; the first had no place
-    for what a wait is worth, a relay, volumes and what they may cost.
+    for what a wait is worth, a relay, volumes and what they may cost, and a cluster.
     """
     price = replace(job.price, wait_rate=None, max_disk_rate=0)
     ports = tuple(replace(one, direct=False) for one in job.ports)
     before = replace(job, version=1, price=price, relay=None, volumes=(), ports=ports)
+    before = replace(before, cluster=None)
     return {"": job, ", version 1": before}
 
 

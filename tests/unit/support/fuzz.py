@@ -35,6 +35,8 @@ from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import codec, wire
+from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
+from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight, SignedMesh
 from tests.fakes import offer, seed, spec
 from tests.unit.support import payer, routed
 from tests.unit.support import snapshot as chain
@@ -42,6 +44,9 @@ from tests.unit.support.bytes import bombs
 
 _AT: Final = "http://market.example"
 _LEASE: Final = "lease_01ABCDEFGHJKMNPQRSTVWXYZ01"
+_PLACE: Final = MeshPlace(_LEASE, bytes(range(32)), "203.0.113.9", 51_820)
+_ORDER: Final = ClusterOrder(_LEASE, 3, Verb.RUN, (_PLACE.peer(1),))
+_SIGHT: Final = MeshSight(_LEASE, 3, 9, (Heard(1, 900, 5, 6),))
 
 
 def _receipt(number: int = 1, **more: Any) -> Receipt:
@@ -81,6 +86,9 @@ def _messages() -> list[wire.Message]:
         wire.ExecAsked(_LEASE, "call", ["nvidia-smi", "-L"]), wire.StreamOpened(_LEASE, "s1", 80),
         wire.ShellOpened(_LEASE, "s2", ["sh"], 24, 80), wire.ShellSized(_LEASE, "s2", 50, 132),
         wire.RelayLooked(_LEASE, 5, "LAGGING", "its tip is 400 s old"),
+        wire.OrderSent(_LEASE, SignedOrder.sign(payer.SESSION, _ORDER)),
+        wire.MeshPlaced(_LEASE, SignedMesh.sign(payer.ADAPTER, _PLACE)),
+        wire.MeshSeen(_LEASE, SignedMesh.sign(payer.ADAPTER, _SIGHT)),
         wire.StockTold(bytes(range(64)), 1800, 400, 70_000_000),
         wire.ManifestTold(_LEASE, ['{"layers": []}']),
         wire.Subscribe(payer.SESSION.verify_key, bytes(64)),

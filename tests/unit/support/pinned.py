@@ -15,7 +15,10 @@ from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware, Sharing
 from marketplace.domain.supply.offer import Offer
+from marketplace.domain.work.cluster import Stall
+from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.mesh import MeshPeer, MeshPlace, SignedMesh
 from marketplace.domain.work.parts import Range
 from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.workload import Egress, EgressMode
@@ -33,6 +36,7 @@ JOB: Final = filled(
         "share": 500, "auth": "public", "min_trust": 60, "retry_max": 3, "idle_gpu_below": 7,
         "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
         "kind": "service", "isolation": Isolation.VM, "network": "preprod", "lag_ms": 61_000,
+        "least": 3, "stall": Stall.RUN, "assemble_ms": 59_000, "hold_ms": 121_000,
         "volumes": (Mount("lease_1", "/data"), Mount("lease_2", "/cache", True)),
     },
     version=2,
@@ -64,9 +68,12 @@ SIGNED_RECEIPT: Final = SignedReceipt.sign(RECEIPT, ADAPTER)
 VOUCHER: Final = Voucher.sign(SESSION, 123_456_789)
 END: Final = End.sign(SESSION, 123_456_789)
 KEEP: Final = Keep.sign(SESSION, 600_001)
+_PEER: Final = MeshPeer(3, b"\x0d" * 32, "203.0.113.9", 51_820)
+ORDER: Final = SignedOrder.sign(SESSION, ClusterOrder("lease_1", 7, Verb.HOLD, (_PEER,)))
+PLACE: Final = SignedMesh.sign(ADAPTER, MeshPlace("lease_1", b"\x0e" * 32, "203.0.113.8", 51_821))
 GIVEN: Final[dict[str, Any]] = {
     "JobSpec": JOB, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
     "SignedTerms": SIGNED_TERMS, "SignedReceipt": SIGNED_RECEIPT, "Voucher": VOUCHER, "End": END,
-    "Keep": KEEP,
+    "Keep": KEEP, "SignedOrder": ORDER, "SignedMesh": PLACE,
     "session_vk": SESSION.verify_key,
 }  # fmt: skip

@@ -76,12 +76,13 @@ import { owed, unitMs } from "./units.js";
 /**
  * Why time was not billed (marketplace/domain/metering/reading.py).
  * @typedef {"pulling" | "starting" | "paused" | "gpu_lost" | "xid" | "energy_reset" | "identity" | "reboot" |
- *   "nvml_gone" | "suspended" | "unproven" | "clock" | "syncing" | "lagging" | "unreachable" | "not_a_relay"} Cause
+ *   "nvml_gone" | "suspended" | "unproven" | "clock" | "syncing" | "lagging" | "unreachable" | "not_a_relay" |
+ *   "assembling" | "group_stalled"} Cause
  */
 
 /**
  * Steps of a lease that the provider tells of (marketplace/domain/protocol/wire.py, LeaseProgress).
- * @typedef {"CHANNEL_SEEN" | "PULLING" | "STARTING" | "STARTED" | "PAUSED" | "RESUMED" | "STOPPING" | "AT_TIP" | "OFF_TIP" | "FINISHED" | "SETTLED"} Stage
+ * @typedef {"CHANNEL_SEEN" | "PULLING" | "STARTING" | "STARTED" | "PAUSED" | "RESUMED" | "STOPPING" | "AT_TIP" | "OFF_TIP" | "ORDERED" | "FINISHED" | "SETTLED"} Stage
  */
 
 /** @typedef {{way: string, why: string}} Fault the page's word for what is broken, and the whole of it */

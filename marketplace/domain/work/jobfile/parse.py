@@ -15,6 +15,13 @@ from marketplace.domain.isolation import Isolation
 from marketplace.domain.sold import nominal_least
 from marketplace.domain.work.job import KINDS, JobKind, JobSpec
 from marketplace.domain.work.jobfile import values
+from marketplace.domain.work.jobfile.gangs import (
+    NO_CLUSTER,
+    cluster_of,
+    gang_of,
+    gang_rules,
+    replacing,
+)
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
     Items,
@@ -35,11 +42,9 @@ from marketplace.domain.work.jobfile.values import (
     whole,
 )
 from marketplace.domain.work.jobfile.volumes import mounts, volume_of
-from marketplace.domain.work.lease import EndReason
+from marketplace.domain.work.lease import RETRY_ON
 from marketplace.domain.work.parts import (
-    MOST_MEMBERS,
     FileIn,
-    Gang,
     GpuNeed,
     Placement,
     Policy,
@@ -59,14 +64,8 @@ from marketplace.domain.work.workload import (
 TOP: Final = (
     "version", "name", "kind", "image", "command", "resources", "any_of", "files", "env", "secrets",
     "ports", "egress", "outputs", "placement", "price", "policy", "gang", "relay", "volumes",
+    "cluster",
 )  # fmt: skip
-RETRY_ON: Final = (
-    EndReason.PROVIDER_LOST,
-    EndReason.PROVIDER_FAULT,
-    EndReason.START_FAILED,
-    EndReason.PREEMPTED,
-)
-"""Ends after which the same job elsewhere may succeed; written in lower case in the file."""
 
 _image: Final = matching(
     r"(?:[a-z0-9][a-z0-9._:/-]*(?:@sha256:[0-9a-f]{64})?)|(?:sha256:[0-9a-f]{64})",
@@ -115,6 +114,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     top.need("version", whole(1, 1), 1, "write: version: 1")
     kind = cast(JobKind, top.take("kind", choice(*KINDS), "job"))
     placement, asked = _placement(top), top.take("relay", relay, None)
+    gang, as_one = top.take("gang", gang_of, None), top.take("cluster", cluster_of, NO_CLUSTER)
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
@@ -130,13 +130,14 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         outputs=top.take("outputs", many(_inside, 64), ()),
         placement=placement,
         price=_price(top),
-        policy=_policy(top),
-        gang=top.take("gang", _gang, None),
+        policy=_policy(top) if as_one.cluster is None else replacing(_policy(top)),
+        gang=gang or as_one.gang,
+        cluster=as_one.cluster,
         egress=top.take("egress", _egress, NO_EGRESS),
     )
     if kind != "volume":
         _isolation_rules(top, placement.isolation)
-    _gang_rules(top)
+    gang_rules(top)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
     if also is not None:
@@ -328,18 +329,6 @@ def _policy(top: Section) -> Policy:
     )
 
 
-def _gang(notes: Notes, node: Node, path: str) -> Gang | None:
-    s = Section.read(notes, node, path, ("members", "spread", "same_region"))
-    if s.table is None:
-        return None  # noted already: it is no map
-    hint = "say how many, e.g. gang: {members: 3}"
-    return Gang(
-        members=s.need("members", whole(2, MOST_MEMBERS), 2, hint),
-        spread=s.take("spread", values.flag, False),
-        same_region=s.take("same_region", values.flag, False),
-    )
-
-
 def _isolation_rules(top: Section, wanted: Isolation) -> None:
     """An image, or the host's own programs: a file that says both, or neither, leaves open what
     runs.
@@ -356,18 +345,6 @@ def _isolation_rules(top: Section, wanted: Isolation) -> None:
         top.notes.add(BadValue, image, "image", why)
     if top.get("command") is None:
         top.lacks("command", "isolation: process has no image whose own would run")
-
-
-def _gang_rules(top: Section) -> None:
-    """A gang starts as one and ends as one: none of it waits or begins again by itself."""
-    policy = top.get("policy")
-    if top.get("gang") is None or not isinstance(policy, Table):
-        return
-    for key, node in policy.entries:
-        waits = key.text == "queue" and isinstance(node, Scalar) and node.text == "true"
-        if key.text == "retry" or waits:
-            path = f"policy.{key.text}"
-            top.notes.add(BadValue, key, path, "a gang is placed at once and ends as one")
 
 
 def _wanted(

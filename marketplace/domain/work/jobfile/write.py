@@ -52,7 +52,8 @@ def write(spec: JobSpec) -> dict[str, Any]:
             wait_per_second=_wait(spec.price.wait_rate),
         ),
         "policy": _policy(spec.policy),
-        "gang": None if spec.gang is None else spec.gang.to_wire(),
+        "gang": None if spec.gang is None or spec.cluster is not None else spec.gang.to_wire(),
+        "cluster": _cluster(spec),
         "relay": None if spec.relay is None else _relay(spec.relay),
         "volumes": [
             _said(**(one.to_wire() | {"read_only": one.read_only or None})) for one in spec.volumes
@@ -103,6 +104,20 @@ def _placement(where: Placement) -> dict[str, Any]:
 
 def _relay(need: RelayNeed) -> dict[str, Any]:
     return {"network": need.network, "port": need.port, "lag": _duration(need.lag_ms)}
+
+
+def _cluster(spec: JobSpec) -> dict[str, Any] | None:
+    if spec.gang is None or spec.cluster is None:
+        return None
+    told = spec.cluster
+    return {
+        **spec.gang.to_wire(),
+        "min": told.least,
+        "stall": str(told.stall),
+        "assemble": _duration(told.assemble_ms),
+        "hold": _duration(told.hold_ms),
+        "network": "mesh" if told.mesh else "none",
+    }
 
 
 def _policy(policy: Policy) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Jobs of several members: a gang, which is placed and ends as one, and a cluster, which works as
+one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from marketplace.domain.work.cluster import ASSEMBLE_MS, HOLD_MS, MOST_MS, Cluster, Stall
+from marketplace.domain.work.jobfile import values
+from marketplace.domain.work.jobfile.nodes import BadValue, Node, Notes, Scalar, Table
+from marketplace.domain.work.jobfile.values import Section, choice, whole
+from marketplace.domain.work.lease import RETRY_ON
+from marketplace.domain.work.parts import MOST_MEMBERS, Gang, Policy
+
+NETWORKS: Final = ("mesh", "none")
+REPLACED: Final = 3
+"""How often each member of a cluster is replaced where its file does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A file's ``cluster``: the gang that it is, and what makes one of it; neither without one."""
+
+    gang: Gang | None = None
+    cluster: Cluster | None = None
+
+
+NO_CLUSTER: Final = Asked()
+
+
+def gang_of(notes: Notes, node: Node, path: str) -> Gang | None:
+    """``{members: 3, spread: true, same_region: true}``."""
+    s = Section.read(notes, node, path, ("members", "spread", "same_region"))
+    return None if s.table is None else _gang(s)  # noted already: it is no map
+
+
+def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
+    """``{members: 4, min: 2, spread: true, same_region: true, stall: pause, assemble: 1m, hold: 2m,
+    network: mesh}``.
+    """
+    known = ("members", "min", "spread", "same_region", "stall", "assemble", "hold", "network")
+    s = Section.read(notes, node, path, known)
+    if s.table is None:
+        return NO_CLUSTER
+    gang = _gang(s)
+    limit = "must be an hour at most"
+    times = {
+        key: s.take(key, values.duration, default)
+        for key, default in (("assemble", ASSEMBLE_MS), ("hold", HOLD_MS))
+    }
+    for key, ms in times.items():
+        if ms > MOST_MS:
+            notes.add(BadValue, s.get(key) or node, s.at(key), limit)
+    return Asked(
+        gang,
+        Cluster(
+            least=s.take("min", whole(1, gang.members), gang.members),
+            stall=Stall(s.take("stall", choice(*Stall), Stall.PAUSE)),
+            assemble_ms=min(times["assemble"], MOST_MS),
+            hold_ms=min(times["hold"], MOST_MS),
+            mesh=s.take("network", choice(*NETWORKS), NETWORKS[0]) == NETWORKS[0],
+        ),
+    )
+
+
+def replacing(policy: Policy) -> Policy:
+    """The policy of a cluster's members: what is lost is replaced, unless the file says how."""
+    if policy.retry_max:
+        return policy
+    return replace(
+        policy, retry_on=tuple(one.value.lower() for one in RETRY_ON), retry_max=REPLACED
+    )
+
+
+def _gang(s: Section) -> Gang:
+    key = s.path
+    return Gang(
+        members=s.need(
+            "members", whole(2, MOST_MEMBERS), 2, f"say how many: {key}: {{members: 3}}"
+        ),
+        spread=s.take("spread", values.flag, False),
+        same_region=s.take("same_region", values.flag, False),
+    )
+
+
+def gang_rules(top: Section) -> None:
+    """A gang starts as one and ends as one: none of it waits or begins again by itself. Of a
+    cluster each member does that is lost.
+    """
+    policy, cluster, gang = top.get("policy"), top.get("cluster"), top.get("gang")
+    if cluster is not None and gang is not None:
+        top.notes.add(BadValue, gang, "gang", "a cluster is a gang: leave out one of the two")
+    if (gang is None and cluster is None) or not isinstance(policy, Table):
+        return
+    for key, node in policy.entries:
+        waits = key.text == "queue" and isinstance(node, Scalar) and node.text == "true"
+        path = f"policy.{key.text}"
+        if waits or (key.text == "retry" and cluster is None):
+            top.notes.add(BadValue, key, path, "a gang is placed at once and ends as one")

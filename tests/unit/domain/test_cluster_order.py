@@ -1,0 +1,111 @@
+"""Orders to a cluster's member: what only its lease's session key can say, and only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from marketplace.domain.canonical import encode
+from marketplace.domain.errors import Malformed
+from marketplace.domain.keys import Signer
+from marketplace.domain.work.cluster_order import ClusterOrder, OrderRefused, SignedOrder, Verb
+from marketplace.domain.work.mesh import (
+    Heard,
+    MeshPeer,
+    MeshPlace,
+    MeshSight,
+    MeshUnproven,
+    SignedMesh,
+    address,
+    network,
+)
+
+SESSION, MARKET, ADAPTER = Signer(b"\x01" * 32), Signer(b"\x02" * 32), Signer(b"\x03" * 32)
+PEERS = (MeshPeer(0, b"\x0a" * 32, "203.0.113.7", 51820), MeshPeer(2, b"\x0b" * 32, "10.0.0.2", 9))
+ORDER = ClusterOrder("lease_1", 7, Verb.RUN, PEERS)
+
+
+def test_an_order_says_what_was_signed() -> None:
+    """There and back, over a message's form."""
+    signed = SignedOrder.from_wire(SignedOrder.sign(SESSION, ORDER).to_wire())
+    assert signed.verify("lease_1", SESSION.verify_key) == ORDER
+
+
+def test_a_market_can_neither_make_an_order_nor_give_it_to_another_lease() -> None:
+    """By a key of its own, with a peer put in, and of another lease on the same channel."""
+    signed = SignedOrder.sign(SESSION, ORDER)
+    more = ClusterOrder("lease_1", 7, Verb.RUN, (*PEERS, MeshPeer(3, bytes(32), "10.0.0.3", 9)))
+    for forged in (
+        SignedOrder.sign(MARKET, ORDER),
+        SignedOrder(more.encode(), signed.signature),
+        SignedOrder(signed.body, bytes(64)),
+    ):
+        with pytest.raises(OrderRefused):
+            forged.verify("lease_1", SESSION.verify_key)
+    with pytest.raises(OrderRefused, match="for lease lease_1"):
+        signed.verify("lease_2", SESSION.verify_key)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ["tally/cluster-order/v1", "lease_1", 0, "RUN", []],
+        ["tally/cluster-order/v1", "lease_1", 1, "GO", []],
+        ["tally/cluster-order/v1", "lease_1", 1, "RUN", [PEERS[1].to_wire(), PEERS[0].to_wire()]],
+        ["tally/cluster-order/v1", "lease_1", 1, "RUN", [PEERS[0].to_wire(), PEERS[0].to_wire()]],
+        ["tally/cluster-order/v1", "lease_1", 1, "RUN", [[64, bytes(32), "10.0.0.1", 1]]],
+        ["tally/cluster-order/v1", "lease_1", 1, "RUN", [[0, bytes(31), "10.0.0.1", 1]]],
+        ["tally/cluster-order/v1", "lease_1", 1, "RUN", [[0, bytes(32), "10.0.0.1", 0]]],
+        ["tally/keep/v1", "lease_1", 1, "RUN", []],
+    ],
+)
+def test_what_is_no_order_is_refused(body: list[Any]) -> None:
+    """Versions, verbs, peers out of order or twice, keys and ports."""
+    with pytest.raises(Malformed):
+        SignedOrder.from_wire([encode(body), bytes(64)])
+
+
+def test_two_peers_have_two_keys() -> None:
+    """WireGuard knows a peer by its key alone: the second would take the first one's place."""
+    same = MeshPeer(2, PEERS[0].key, "10.0.0.2", 9)
+    with pytest.raises(Malformed, match="one key"):
+        ClusterOrder.decode(ClusterOrder("lease_1", 1, Verb.MEET, (PEERS[0], same)).encode())
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "169.254.169.254", "::1"]
+)
+def test_nobody_is_sent_where_no_member_is(endpoint: str) -> None:
+    """Whoever signs a place chooses where the others send packets to."""
+    with pytest.raises(Malformed):
+        MeshPlace.decode(MeshPlace("lease_1", bytes(32), endpoint, 5).encode())
+    with pytest.raises(Malformed):
+        MeshPeer.from_wire([0, bytes(32), endpoint, 5])
+
+
+def test_places_and_sights_are_their_adapters_word() -> None:
+    """What is signed is what is read; another key's is not taken; one is not read as the other."""
+    place = MeshPlace("lease_1", b"\x0a" * 32, "203.0.113.7", 51820)
+    sight = MeshSight("lease_1", 3, 9, (Heard(0, 1200, 5, 6), Heard(2, 900, 7, 8)))
+    for said in (place, sight):
+        signed = SignedMesh.from_wire(SignedMesh.sign(ADAPTER, said).to_wire())
+        signed.verify(ADAPTER.verify_key)
+        with pytest.raises(MeshUnproven):
+            signed.verify(MARKET.verify_key)
+    assert SignedMesh.sign(ADAPTER, place).place == place
+    assert SignedMesh.sign(ADAPTER, sight).sight == sight
+    assert sight.members == {0, 2}
+    with pytest.raises(Malformed):
+        _ = SignedMesh.sign(ADAPTER, place).sight
+    with pytest.raises(Malformed, match="sorted"):
+        MeshSight.decode(MeshSight("lease_1", 3, 9, sight.heard[::-1]).encode())
+
+
+def test_a_group_has_addresses_that_no_public_host_has() -> None:
+    """A /24 of the carriers' own range, and as many hosts in it as a gang may have members."""
+    found = {address(b"group", member) for member in range(64)}
+    assert len(found) == 64
+    assert all(one.startswith(str(network(b"group"))[:-4]) for one in found)
+    assert network(b"group").subnet_of(type(network(b"group"))("100.64.0.0/10"))
+    assert network(b"group") != network(b"other")
