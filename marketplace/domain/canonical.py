@@ -25,9 +25,11 @@ def decode(data: bytes, limits: cbor.Limits = cbor.FRAME) -> Any:
     return value
 
 
-def decode_tagged(data: bytes, tag: str, length: int) -> list[Any]:
+def decode_tagged(
+    data: bytes, tag: str, length: int, limits: cbor.Limits = cbor.RECORD
+) -> list[Any]:
     """The fields after *tag* of a signed record: an array whose first element is its domain tag."""
-    value = decode(data, cbor.RECORD)
+    value = decode(data, limits)
     if not isinstance(value, list):
         raise Malformed(f"expected {tag}")
     fields = cast(list[Any], value)

@@ -42,6 +42,8 @@ class Limits:
 FRAME: Final = Limits(1 << 20, 16_384, 8, 1_024, tags=False)
 RECORD: Final = Limits(1 << 20, 16_384, 8, 1_024, tags=False, spare=64, dense=3)
 """Receipts and terms: keys, hashes and amounts."""
+NUMBERS: Final = Limits(1 << 14, 512, 4, 0, tags=False, spare=512)
+"""A record of small numbers alone, many to a byte: whom a member of a cluster hears."""
 HELLO: Final = Limits(4_096, 64, 8, 16, tags=False)
 """What is taken of somebody who has not proven a key: hello and proof have 17 items at most."""
 LEDGER: Final = Limits(1 << 16, 16_384, 64, 128)

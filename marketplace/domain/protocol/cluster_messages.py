@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from marketplace.domain.protocol.message import Message
 from marketplace.domain.work.cluster_order import SignedOrder
 from marketplace.domain.work.mesh import SignedMesh
+from marketplace.domain.work.mesh_relay import RelayPass
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,13 @@ class MeshSeen(Message):
 
     lease: str
     sight: SignedMesh
+
+
+@dataclass(frozen=True)
+class MeshRelay(Message):
+    """The member may use the market's relay: a word on each place and sight of its mesh, as what is
+    given holds for some minutes only.
+    """
+
+    lease: str
+    given: RelayPass

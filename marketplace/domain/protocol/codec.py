@@ -30,6 +30,7 @@ from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.cluster_order import SignedOrder
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import SignedMesh
+from marketplace.domain.work.mesh_relay import RelayPass
 
 VERSION: Final = 1
 MAX_FRAME: Final = cbor.FRAME.length
@@ -136,6 +137,7 @@ def _hints(kind: type[Message]) -> dict[str, Any]:
 
 _SIGNED: Final = (
     Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End, Keep, SignedOrder, SignedMesh,
+    RelayPass,
 )  # fmt: skip
 """What has a form of its own."""
 

@@ -14,6 +14,7 @@ from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol.cluster_messages import MeshPlaced as MeshPlaced
+from marketplace.domain.protocol.cluster_messages import MeshRelay as MeshRelay
 from marketplace.domain.protocol.cluster_messages import MeshSeen as MeshSeen
 from marketplace.domain.protocol.cluster_messages import OrderSent as OrderSent
 from marketplace.domain.protocol.hop_messages import HopOpened as HopOpened
@@ -33,10 +34,9 @@ from marketplace.domain.work.job import JobSpec
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it has received,
-    the *market*'s origin as it dialled it (``site.origin_of``), and its *capabilities* beyond the
-    first version, sorted. *session* names its process run: another starts both numberings anew.
-    """
+    """First frame of a client: who it is (*key*, Ed25519), in which *role*, what it received, the
+    *market*'s origin (``site.origin_of``), and *capabilities* beyond the first version, sorted.
+    *session* names its process run: another starts both numberings anew."""
 
     role: str
     key: bytes
@@ -65,8 +65,7 @@ class Proof(Message):
 @dataclass(frozen=True)
 class Welcome(Message):
     """Authenticated; the market has received up to *received* of this session; its clock is
-    *now_ms*. Whoever stated *capabilities* is told the market's: both use what both have.
-    """
+    *now_ms*. Whoever stated *capabilities* is told the market's: both use what both have."""
 
     received: int
     session: bytes

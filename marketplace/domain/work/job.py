@@ -17,7 +17,7 @@ from marketplace.domain.canonical import (
     want_texts,
 )
 from marketplace.domain.errors import Malformed, Refusal
-from marketplace.domain.work import job_v1, mesh, pool_keys
+from marketplace.domain.work import job_v1, mesh_net, pool_keys
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.parts import (
     FileIn,
@@ -37,6 +37,8 @@ VERSION: Final = 2
 TOLD_SERVICE: Final = "TALLY_SERVICE"
 TOLD_REVISION: Final = "TALLY_REVISION"
 TOLD_MEMBER: Final = "TALLY_MEMBER"
+TOLD_MESH_ADDRESS: Final = "TALLY_MESH_ADDRESS"
+"""Where a member is in its cluster's mesh: said by its adapter, not by its job."""
 _TOLD: Final = frozenset({TOLD_MEMBER, "TALLY_MEMBERS", TOLD_SERVICE, TOLD_REVISION})
 """To each member of a gang and each replica of a service, beside the job's own."""
 JobKind = Literal["job", "service", "volume"]
@@ -159,7 +161,16 @@ class JobSpec:
         """Where it is in its cluster's mesh; empty where it has none."""
         if self.cluster is None or not self.cluster.mesh:
             return ""
-        return mesh.address(self.group, self.member)
+        return mesh_net.address(self.group, self.member)
+
+    @property
+    def seat(self) -> mesh_net.Seat | None:
+        """Where it is in its cluster's mesh, and where the others are; None where it has none."""
+        if self.cluster is None or not self.cluster.mesh or self.gang is None:
+            return None
+        group = self.group
+        addresses = tuple(mesh_net.address(group, at) for at in range(self.gang.members))
+        return mesh_net.Seat(self.member, addresses)
 
     @cached_property
     def hash(self) -> bytes:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from marketplace.domain import canonical
+from marketplace.domain import canonical, cbor
 from marketplace.domain.canonical import want_bytes, want_int, want_items, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
@@ -22,11 +23,7 @@ from marketplace.domain.work.parts import MOST_MEMBERS
 
 _PLACE: Final = "tally/mesh-place/v1"
 _SIGHT: Final = "tally/mesh-sight/v1"
-_FIRST_HOST: Final = 10
-INTERFACE: Final = "tally0"
-"""The mesh inside a member, on every host."""
-MTU: Final = 1380
-PREFIX: Final = 24
+MOST_CANDIDATES: Final = 4
 
 
 class MeshUnproven(Refusal):
@@ -34,24 +31,6 @@ class MeshUnproven(Refusal):
 
     code = "MESH_UNPROVEN"
     remedy = "look at the market that showed it: the lease's own adapter signs what it says"
-
-
-def network(group: bytes) -> ipaddress.IPv4Network:
-    """The addresses of a group's mesh: a /24 of those that no public host has (RFC 6598), by the
-    group's hash. Two groups may share one: no host ever joins their networks.
-    """
-    at = int.from_bytes(canonical.blake2b_256(b"mesh" + group)[:2], "big") & 0x3FFF
-    return ipaddress.IPv4Network((0x64400000 + (at << 8), PREFIX))
-
-
-def address(group: bytes, member: int) -> str:
-    """Where *member* (from 0) is in its group's mesh."""
-    return str(network(group)[_FIRST_HOST + want_int(member, "member", 0, MOST_MEMBERS - 1)])
-
-
-def host_name(member: int) -> str:
-    """What *member* is called in its group's mesh."""
-    return f"member-{member}"
 
 
 def want_endpoint(value: object) -> str:
@@ -71,28 +50,69 @@ def _is_nowhere(found: ipaddress.IPv4Address) -> bool:
     return found.is_unspecified or found.is_reserved
 
 
-@dataclass(frozen=True)
-class MeshPeer:
-    """*member* has WireGuard *key* (32 bytes) and is reached at *endpoint*:*port*, by UDP."""
+class PathKind(StrEnum):
+    """Where packets for a member may be sent: what its owner said is *public*, what its market has
+    *seen* its packets come from, and where its market's *relay* takes them for it.
+    """
 
-    member: int
-    key: bytes
+    PUBLIC = "public"
+    RELAY = "relay"
+    SEEN = "seen"
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """One such place, by UDP."""
+
+    kind: PathKind
     endpoint: str
     port: int
 
     def to_wire(self) -> list[object]:
         """Every field, by place."""
-        return [self.member, self.key, self.endpoint, self.port]
+        return [self.kind.value, self.endpoint, self.port]
+
+    @staticmethod
+    def from_wire(value: object) -> Candidate:
+        """The reverse; :class:`Malformed`."""
+        kind, endpoint, port = want_list(value, 3, "candidate")
+        return Candidate(_kind(kind), want_endpoint(endpoint), want_int(port, "port", 1, 65_535))
+
+
+def public(endpoint: str, port: int) -> tuple[Candidate, ...]:
+    """Of a host that all the world reaches."""
+    return (Candidate(PathKind.PUBLIC, endpoint, port),)
+
+
+def _candidates(value: object) -> tuple[Candidate, ...]:
+    found = tuple(map(Candidate.from_wire, want_items(value, "candidates", MOST_CANDIDATES)))
+    if list(found) != sorted(set(found)):
+        raise Malformed("candidates are sorted, each once")
+    return found
+
+
+@dataclass(frozen=True)
+class MeshPeer:
+    """*member* has WireGuard *key* (32 bytes) and is reached at some of *candidates*, sorted; none
+    where nobody knows yet.
+    """
+
+    member: int
+    key: bytes
+    candidates: tuple[Candidate, ...]
+
+    def to_wire(self) -> list[object]:
+        """Every field, by place."""
+        return [self.member, self.key, [one.to_wire() for one in self.candidates]]
 
     @staticmethod
     def from_wire(value: object) -> MeshPeer:
         """The reverse; :class:`Malformed`."""
-        member, key, endpoint, port = want_list(value, 4, "peer")
+        member, key, candidates = want_list(value, 3, "peer")
         return MeshPeer(
             want_int(member, "member", 0, MOST_MEMBERS - 1),
             want_bytes(key, 32, "key"),
-            want_endpoint(endpoint),
-            want_int(port, "port", 1, 65_535),
+            _candidates(candidates),
         )
 
 
@@ -102,39 +122,37 @@ class MeshPlace:
 
     lease: str
     key: bytes
-    endpoint: str
-    port: int
+    candidates: tuple[Candidate, ...]
 
     def peer(self, member: int) -> MeshPeer:
         """As the others are told of it."""
-        return MeshPeer(member, self.key, self.endpoint, self.port)
+        return MeshPeer(member, self.key, self.candidates)
 
     def encode(self) -> bytes:
         """What is signed."""
-        return canonical.encode([_PLACE, self.lease, self.key, self.endpoint, self.port])
+        candidates = [one.to_wire() for one in self.candidates]
+        return canonical.encode([_PLACE, self.lease, self.key, candidates])
 
     @staticmethod
     def decode(body: bytes) -> MeshPlace:
         """The reverse; :class:`Malformed`."""
-        lease, key, endpoint, port = canonical.decode_tagged(body, _PLACE, 4)
+        lease, key, candidates = canonical.decode_tagged(body, _PLACE, 3)
         return MeshPlace(
-            want_text(lease, "lease", 64),
-            want_bytes(key, 32, "key"),
-            want_endpoint(endpoint),
-            want_int(port, "port", 1, 65_535),
+            want_text(lease, "lease", 64), want_bytes(key, 32, "key"), _candidates(candidates)
         )
 
 
 @dataclass(frozen=True)
 class Heard:
-    """One member that is heard: *member*, its round trip in microseconds, and the bytes that went
-    there and came from it since its key was taken up.
+    """One member that is heard: *member*, its round trip in microseconds, the bytes that went there
+    and came from it since its key was taken up, and by which kind of *path* it is sent to.
     """
 
     member: int
     rtt_us: int
     sent: int
     received: int
+    path: PathKind = PathKind.PUBLIC
 
 
 @dataclass(frozen=True)
@@ -155,13 +173,15 @@ class MeshSight:
 
     def encode(self) -> bytes:
         """What is signed."""
-        rows = [[one.member, one.rtt_us, one.sent, one.received] for one in self.heard]
+        rows = [
+            [one.member, one.rtt_us, one.sent, one.received, one.path.value] for one in self.heard
+        ]
         return canonical.encode([_SIGHT, self.lease, self.version, self.number, rows])
 
     @staticmethod
     def decode(body: bytes) -> MeshSight:
         """The reverse; :class:`Malformed`."""
-        lease, version, number, rows = canonical.decode_tagged(body, _SIGHT, 4)
+        lease, version, number, rows = canonical.decode_tagged(body, _SIGHT, 4, cbor.NUMBERS)
         heard = tuple(map(_heard, want_items(rows, "heard", MOST_MEMBERS)))
         members = [one.member for one in heard]
         if members != sorted(set(members)):
@@ -175,13 +195,20 @@ class MeshSight:
 
 
 def _heard(value: object) -> Heard:
-    member, rtt, sent, received = want_list(value, 4, "heard")
+    member, rtt, sent, received, path = want_list(value, 5, "heard")
     return Heard(
         want_int(member, "member", 0, MOST_MEMBERS - 1),
         want_int(rtt, "rtt_us"),
         want_int(sent, "sent"),
         want_int(received, "received"),
+        _kind(path),
     )
+
+
+def _kind(value: object) -> PathKind:
+    if value not in tuple(PathKind):
+        raise Malformed(f"{str(value)[:20]!r} is none of {', '.join(PathKind)}")
+    return PathKind(str(value))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final
 
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.work.mesh_net import Seat
 from marketplace.domain.work.volume import Mount
 
 WORKSPACE: Final = "/workspace"
@@ -106,7 +107,7 @@ class WorkloadSpec:
     """What to run.  *image* is a digest (empty for the process runtime); *gpus* are device UUIDs.
 
     *files* maps a path under /workspace to its bytes; *outputs* are paths or globs under it.
-    *volumes* are those that it mounts, by lease.
+    *volumes* are those that it mounts, by lease; *mesh*: where it sits in its cluster's network.
     *secrets* are environment values already opened by the adapter: never logged or stored, and
     kept out of ``repr``.  *labels* always hold ``lease``.  *root_allowed* comes from the offer.
     """
@@ -130,6 +131,7 @@ class WorkloadSpec:
     root_allowed: bool = False
     egress: Egress = NO_EGRESS
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    mesh: Seat | None = None
     stop_grace_ms: int = 10_000
     log_limit_kib: int = 4096
 

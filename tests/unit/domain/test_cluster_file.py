@@ -69,6 +69,13 @@ def test_members_know_which_they_are_and_where() -> None:
         ("cluster: {members: 3, stall: wait}\n", BadValue, "cluster.stall"),
         ("cluster: {members: 3, network: vpn}\n", BadValue, "cluster.network"),
         ("cluster: {members: 3, hold: 2h}\n", BadValue, "cluster.hold"),
+        ("cluster: {members: 3, framework: mpi}\ncommand: [a]\n", BadValue, "cluster.framework"),
+        (
+            "cluster: {members: 3, framework: torchrun, network: none}\ncommand: [a]\n",
+            BadValue,
+            "cluster.framework",
+        ),
+        ("cluster: {members: 3, framework: torchrun}\n", MissingKey, "command"),
         ("cluster: {members: 3, mim: 2}\n", UnknownKey, "cluster.mim"),
         ("cluster: {members: 3}\ngang: {members: 3}\n", BadValue, "gang"),
         ("cluster: {members: 3}\npolicy: {queue: true}\n", BadValue, "policy.queue"),

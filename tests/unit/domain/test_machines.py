@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from adapter.core.wish import WORKLOAD
+from marketplace.client.clusters.stage import CLUSTER
 from marketplace.client.jobs.core.stage import CONSUMER
 from marketplace.client.relays.stage import RELAY
 from marketplace.client.services.stage import REPLICA
@@ -33,6 +34,7 @@ MACHINES: list[Machine[Any, Any]] = [
     JOB,
     CONSUMER,
     GANG,
+    CLUSTER,
     REPLICA,
     RELAY,
     LEASE,
@@ -95,7 +97,7 @@ def test_what_is_not_in_the_table_is_refused(machine: Machine[Any, Any]) -> None
 
 def test_the_diagrams_in_the_docs_are_drawn_from_the_tables() -> None:
     parts = [
-        "# Machines\n\nDrawn from the tables in `marketplace/domain`, in `adapter/core/wish.py` for the workload, and in\n`marketplace/client/jobs/core/stage.py`, `client/services/stage.py` and `client/relays/stage.py`\nfor a job, a replica and a kept relay at their consumer; not edited by hand.\n"
+        "# Machines\n\nDrawn from the tables in `marketplace/domain`, in `adapter/core/wish.py` for the workload, and in\n`marketplace/client/jobs/core/stage.py`, `client/clusters/stage.py`,\n`client/services/stage.py` and `client/relays/stage.py` for a job, a cluster, a replica and a kept relay\nat their consumer; not edited by hand.\n"
     ]
     parts += [f"## {m.name}\n\n```mermaid\n{m.mermaid()}\n```\n" for m in MACHINES]
     golden(ROOT / "docs/machines.md", "\n".join(parts))

@@ -42,6 +42,7 @@ from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.transaction import TxState
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.supply.grant import Grant
+from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.market.base.records import Record
 from tests.unit.support import snapshot as ledger
 from tests.unit.support.golden import enums_in, filled, pinned, shown
@@ -143,6 +144,10 @@ def test_an_old_journal_of_an_adapter_is_read() -> None:
     assert shown(read("", made))["state"] == shown(state())
 
 
+def ordered(lease: str, version: int, verb: Verb) -> SignedOrder:
+    return SignedOrder.sign(SESSION, ClusterOrder(lease, version, verb))
+
+
 def rows() -> dict[str, list[dict[str, Any]]]:
     """What each function of the journal that makes a row makes, by its name."""
     at = Stamp("boot", 1_000_000, 1_800_000_000_000)
@@ -153,6 +158,17 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     makers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "channel_row": lambda: [book.channel_row(facts)],
         "lease_row": lambda: [book.lease_row(GIVEN["SignedTerms"], 9_000, at)],
+        "lease_row of a cluster's member": lambda: [
+            book.lease_row(GIVEN["SignedTerms"], 9_000, at, member=True)
+        ],
+        "order_row": lambda: [
+            book.lease_row(GIVEN["SignedTerms"], 9_000, at, member=True),
+            book.order_row(ordered(name, 1, Verb.RUN), replace(at, mono_ms=at.mono_ms + 5)),
+            book.order_row(ordered(name, 2, Verb.HOLD), replace(at, mono_ms=at.mono_ms + 9)),
+            book.clock_row(name, "followed", replace(at, mono_ms=at.mono_ms + 10)),
+            book.order_row(ordered(name, 4, Verb.RUN), at, again=True),
+        ],
+        "cut_row": lambda: [book.cut_row()],
         "renewed_row": lambda: [book.renewed_row(GIVEN["SignedTerms"], 12_000)],
         "told_row": lambda: [book.told_row(name)],
         "rule_row": lambda: [

@@ -18,6 +18,7 @@ from adapter.core.events import (
     Sighted,
     Started,
 )
+from adapter.core.lifecycle import phase_of
 from adapter.core.state import Lease, Limits, Now, Own, State
 from adapter.core.workload import Handle, Status, Times
 from marketplace.domain.isolation import Isolation
@@ -32,8 +33,11 @@ from marketplace.domain.supply.grant import of_block
 from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import owed, unit_ms
+from marketplace.domain.work.cluster import Cluster
+from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.parts import GpuNeed, Placement, Policy, Range, Resources
+from marketplace.domain.work.mesh import MeshPeer
+from marketplace.domain.work.parts import Gang, GpuNeed, Placement, Policy, Range, Resources
 from marketplace.domain.work.workload import ExitReason, WorkloadState
 
 ADAPTER = Signer(b"\x01" * 32)
@@ -80,6 +84,19 @@ def core_job(**changes: object) -> JobSpec:
         policy=Policy(max_duration_ms=600_000),
     )  # fmt: skip
     return replace(base, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def member_job(
+    member: int = 0, *, members: int = 3, mesh: bool = False, assemble_ms: int = 60_000,
+    hold_ms: int = 120_000, **changes: object,
+) -> JobSpec:  # fmt: skip
+    """One member of a cluster of cores that begins with two; a *mesh* needs an offer with one."""
+    group = core_job(
+        gang=Gang(members),
+        cluster=Cluster(2, mesh, assemble_ms=assemble_ms, hold_ms=hold_ms),
+        **changes,
+    )
+    return group.members()[member]
 
 
 def terms_for(
@@ -213,7 +230,7 @@ class Bench:
 
     def running(self, job: JobSpec | None = None, **changes: object) -> Bench:
         """A lease from its proposal to its running workload."""
-        self.do(LinkUp())
+        self.do(LinkUp(orders=True))
         self.propose(job, **changes)  # pyright: ignore[reportArgumentType]  names are the caller's
         self.sign()
         self.sight()
@@ -223,7 +240,6 @@ class Bench:
     def reading(self, lease: str, phase: Phase | None = None) -> Reading:
         """What the lease's one meter shows now."""
         held = self.lease(lease)
-        running = Phase.RUNNING if held.pause is None else Phase.PAUSED
         assert held.handle is not None
         return Reading(
             at_ns=self.boot_ms * 1_000_000,
@@ -233,7 +249,7 @@ class Bench:
             device=held.meters[0].device,
             workload=held.handle.id,
             started_ms=held.handle.started_ms,
-            phase=phase or running,
+            phase=phase or phase_of(held, running=True),
             evidence=Evidence(
                 energy_mj=self.boot_ms,
                 cpu_ns=self.boot_ms * 1_000_000,
@@ -253,6 +269,15 @@ class Bench:
         if pay:
             self.pay()
         return outcome
+
+    def order(
+        self, verb: Verb, *peers: MeshPeer, lease: str = "lease_1", version: int = 0,
+        session: Signer = SESSION,
+    ) -> Outcome:  # fmt: skip
+        """Its consumer's next order, or that of *version*."""
+        number = version or self.lease(lease).member.version + 1
+        signed = SignedOrder.sign(session, ClusterOrder(lease, number, verb, peers))
+        return self.hear(wire.OrderSent(lease, signed))
 
     def pay(self, cumulative: int | None = None, session: Signer = SESSION) -> Outcome:
         """The consumer's voucher: what is owed, or *cumulative*."""

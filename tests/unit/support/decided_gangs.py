@@ -15,7 +15,7 @@ from marketplace.domain.work.parts import Policy
 from marketplace.market.base.records import Gang, Job
 from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, GangInput, Looked, Matched, Stop, Unmatched
-from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
+from marketplace.market.core.reconcile import End, Move, Place, Replace, Wait, reconcile, wanted
 from tests.unit.support.decisions import NOW, at_stage, place, posted
 
 FRESH: Final = replace(posted(policy=Policy(max_duration_ms=60_000)), gang="gang_1")
@@ -25,6 +25,8 @@ COMPLETED: Final = replace(ASKED, state=JobState.ENDED, reason="COMPLETED")
 DECLINED: Final = replace(FRESH, avoid=["p"])
 UNSTARTED: Final = replace(ASKED, state=JobState.ENDING, reason="START_FAILED")
 LOST: Final = replace(ASKED, state=JobState.ENDED, reason="PROVIDER_LOST")
+MISSED: Final = replace(FRESH, retries=1, avoid=["p"])
+"""A cluster's member that was lost and looks for another place."""
 STOPPED: Final = replace(FRESH, state=JobState.ENDED, reason="CANCELLED")
 
 STANDS: Final[dict[str, list[Job]]] = {
@@ -39,6 +41,11 @@ STANDS: Final[dict[str, list[Job]]] = {
     "one done": [COMPLETED, RUNNING],
     "done": [COMPLETED, COMPLETED],
     "one done one lost": [COMPLETED, LOST],
+    "one to replace": [MISSED, RUNNING],
+    "both to replace": [MISSED, MISSED],
+    "a key to bring": [replace(MISSED, needs="session_vk"), RUNNING],
+    "one replaced": [replace(RUNNING, retries=1), RUNNING],
+    "one lost again": [replace(LOST, retries=3), RUNNING],
 }
 
 
@@ -86,6 +93,8 @@ def _words(move: Move) -> str:
     match move:
         case Place(jobs):
             return f"Place({','.join(job.id for job in jobs)})"
+        case Replace(job):
+            return f"Replace({job.id})"
         case Wait(job):
             return f"Wait({job.id})"
         case End(job, reason):

@@ -36,7 +36,8 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
-from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight, SignedMesh
+from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight, SignedMesh, public
+from marketplace.domain.work.mesh_relay import RelayPlace
 from tests.fakes import offer, seed, spec
 from tests.unit.support import payer, routed
 from tests.unit.support import snapshot as chain
@@ -44,7 +45,7 @@ from tests.unit.support.bytes import bombs
 
 _AT: Final = "http://market.example"
 _LEASE: Final = "lease_01ABCDEFGHJKMNPQRSTVWXYZ01"
-_PLACE: Final = MeshPlace(_LEASE, bytes(range(32)), "203.0.113.9", 51_820)
+_PLACE: Final = MeshPlace(_LEASE, bytes(range(32)), public("203.0.113.9", 51_820))
 _ORDER: Final = ClusterOrder(_LEASE, 3, Verb.RUN, (_PLACE.peer(1),))
 _SIGHT: Final = MeshSight(_LEASE, 3, 9, (Heard(1, 900, 5, 6),))
 
@@ -89,6 +90,7 @@ def _messages() -> list[wire.Message]:
         wire.OrderSent(_LEASE, SignedOrder.sign(payer.SESSION, _ORDER)),
         wire.MeshPlaced(_LEASE, SignedMesh.sign(payer.ADAPTER, _PLACE)),
         wire.MeshSeen(_LEASE, SignedMesh.sign(payer.ADAPTER, _SIGHT)),
+        wire.MeshRelay(_LEASE, RelayPlace("203.0.113.5", 42_000, 64, bytes(32)).give("g", 1, 2, 3)),
         wire.StockTold(bytes(range(64)), 1800, 400, 70_000_000),
         wire.ManifestTold(_LEASE, ['{"layers": []}']),
         wire.Subscribe(payer.SESSION.verify_key, bytes(64)),

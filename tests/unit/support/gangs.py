@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import anyio
 
@@ -16,6 +16,7 @@ from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import OfferState
+from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason, LeaseState
@@ -30,6 +31,7 @@ from marketplace.market.base.records import (
     Lease,
     Lock,
     OfferRecord,
+    Process,
     Record,
     Standing,
 )
@@ -58,11 +60,18 @@ from tests.unit.support.memory import Died, Memory
 
 R = TypeVar("R", bound=Record)
 MEMBERS = 3
-HOSTS = tuple(seed(f"host{at}") for at in range(4))
+HOSTS = tuple(seed(f"host{at}") for at in range(5))
 ME = seed("consumer")
 KEY = "key_1"
 RULES = Settings(quotes_new=1_000, quotes_address=1_000, starts_new=1_000)
 TOGETHER = spec(gang=Wish(MEMBERS, spread=True))
+CLUSTER = spec(
+    gang=Wish(MEMBERS, spread=True, same_region=True),
+    cluster=Cluster(least=2, mesh=True),
+    policy=Policy(
+        max_duration_ms=60_000, retry_on=("provider_lost", "provider_fault"), retry_max=2
+    ),
+)
 ALONE = spec(
     policy=Policy(
         max_duration_ms=60_000, retry_on=("provider_lost", "preempted"), retry_max=2, queue=True
@@ -96,15 +105,35 @@ class World:
 
     async def begin(self, hosts: int) -> None:
         """*hosts* are listed, and an API key pays for what is posted."""
-        for host in HOSTS[:hosts]:
-            made = offer(host)
-            body = canonical.encode(made.to_wire())
-            self._put(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+        for at in range(hosts):
+            self.list_host(at)
         account = ME.key_hash.hex()
         self._put(ApiKey(KEY, account, "", "", list(VERBS), 10**9, 0, 2**52))
         self._put(Lock(MATCHER, "p", 0, 0))
         self.store.looked = self.check
         await self.up()
+
+    def list_host(self, at: int, **more: Any) -> None:
+        """The host of that number, as the store knows it; a process learns of it by a look."""
+        made = offer(HOSTS[at], **{"cluster_free_ms": 180_000, "mesh": True, **more})
+        body = canonical.encode(made.to_wire())
+        self._put(OfferRecord(made.id, made.provider, OfferState.LISTED, body, 0, 0, "p"))
+
+    async def away(self, lease: Lease, away_ms: int, up_ms: int) -> None:
+        """The host of *lease* has been away for *away_ms*, and the market up for *up_ms*: what
+        it makes of it.
+        """
+        self.clock.ms += max(away_ms, up_ms)
+        now = self.clock.ms
+        self.store.rows[Process, ("p",)] = Process("p", now - up_ms, now)
+        record = await self.store.get(OfferRecord, lease.offer)
+        assert record is not None
+        self.store.rows[OfferRecord, (record.id,)] = replace(record, away_ms=now - away_ms)
+        await sweeps.clusters(self.market)
+
+    async def refresh(self) -> None:
+        """The process that runs learns what the store knows."""
+        await sweeps.refresh(self.market)
 
     def _put(self, record: ApiKey | Lock | OfferRecord) -> None:
         key = record.name if isinstance(record, Lock) else record.id
@@ -155,6 +184,20 @@ class World:
                 with suppress(NothingMatches):
                     await gangs.post(self.market, who, gangs.Posting(wish, vks, ME.key_hash))
 
+    async def post_cluster(self) -> None:
+        """A cluster alone, in the market that matches."""
+        key = await self.store.get(ApiKey, KEY)
+        who = Caller(ME.key_hash.hex(), frozenset(VERBS), key)
+        posting = gangs.Posting(CLUSTER, self._fresh(MEMBERS), ME.key_hash)
+        await gangs.post(self.market, who, posting)
+
+    async def bring_keys(self) -> None:
+        """A fresh key for each job that waits for one."""
+        who = Caller(ME.key_hash.hex(), frozenset(VERBS))
+        for job in await self.store.find(Job):
+            if job.needs:
+                await jobs.resume(self.market, who, job.id, *self._fresh(1))
+
     async def _elsewhere(self, who: Caller) -> None:
         other = Market(self.store, self.clock, self.ids, "q", RULES)
         posting = gangs.Posting(TOGETHER, self._fresh(MEMBERS), ME.key_hash)
@@ -174,6 +217,11 @@ class World:
             await change_job(self.market, job.id, Stop(EndReason.CANCELLED))
         elif lease is not None:
             await change_lease(self.market, lease.id, self._asked(does, lease))
+
+    async def happening(self, does: str, at: int) -> None:
+        """The same; what is refused does not happen."""
+        with suppress(Refusal):
+            await self.happens(does, at)
 
     def _asked(self, does: str, lease: Lease) -> Input:
         if does == "accepts":

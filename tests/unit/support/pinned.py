@@ -18,7 +18,8 @@ from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.cluster import Stall
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.mesh import MeshPeer, MeshPlace, SignedMesh
+from marketplace.domain.work.mesh import MeshPeer, MeshPlace, SignedMesh, public
+from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.domain.work.parts import Range
 from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.workload import Egress, EgressMode
@@ -68,12 +69,15 @@ SIGNED_RECEIPT: Final = SignedReceipt.sign(RECEIPT, ADAPTER)
 VOUCHER: Final = Voucher.sign(SESSION, 123_456_789)
 END: Final = End.sign(SESSION, 123_456_789)
 KEEP: Final = Keep.sign(SESSION, 600_001)
-_PEER: Final = MeshPeer(3, b"\x0d" * 32, "203.0.113.9", 51_820)
+_PEER: Final = MeshPeer(3, b"\x0d" * 32, public("203.0.113.9", 51_820))
 ORDER: Final = SignedOrder.sign(SESSION, ClusterOrder("lease_1", 7, Verb.HOLD, (_PEER,)))
-PLACE: Final = SignedMesh.sign(ADAPTER, MeshPlace("lease_1", b"\x0e" * 32, "203.0.113.8", 51_821))
+PLACE: Final = SignedMesh.sign(
+    ADAPTER, MeshPlace("lease_1", b"\x0e" * 32, public("203.0.113.8", 51_821))
+)
 GIVEN: Final[dict[str, Any]] = {
     "JobSpec": JOB, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
     "SignedTerms": SIGNED_TERMS, "SignedReceipt": SIGNED_RECEIPT, "Voucher": VOUCHER, "End": END,
     "Keep": KEEP, "SignedOrder": ORDER, "SignedMesh": PLACE,
+    "RelayPass": RelayPlace("203.0.113.5", 42_000, 64, b"\x0f" * 32).give("gang_1", 3, 5, 7),
     "session_vk": SESSION.verify_key,
 }  # fmt: skip

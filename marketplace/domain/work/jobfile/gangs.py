@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from marketplace.domain.work.cluster import ASSEMBLE_MS, HOLD_MS, MOST_MS, Cluster, Stall
+from marketplace.domain.work.frameworks import Framework, launched
 from marketplace.domain.work.jobfile import values
 from marketplace.domain.work.jobfile.nodes import BadValue, Node, Notes, Scalar, Table
 from marketplace.domain.work.jobfile.values import Section, choice, whole
@@ -25,6 +26,13 @@ class Asked:
 
     gang: Gang | None = None
     cluster: Cluster | None = None
+    framework: Framework = Framework.NONE
+
+    def command(self, said: tuple[str, ...]) -> tuple[str, ...]:
+        """What its members run where the file's command is *said*."""
+        if self.cluster is None or self.gang is None or not said:
+            return said
+        return launched(self.framework, said, self.cluster.least, self.gang.members)
 
 
 NO_CLUSTER: Final = Asked()
@@ -38,9 +46,12 @@ def gang_of(notes: Notes, node: Node, path: str) -> Gang | None:
 
 def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
     """``{members: 4, min: 2, spread: true, same_region: true, stall: pause, assemble: 1m, hold: 2m,
-    network: mesh}``.
+    network: mesh, framework: torchrun}``.
     """
-    known = ("members", "min", "spread", "same_region", "stall", "assemble", "hold", "network")
+    known = (
+        "members", "min", "spread", "same_region", "stall", "assemble", "hold", "network",
+        "framework",
+    )  # fmt: skip
     s = Section.read(notes, node, path, known)
     if s.table is None:
         return NO_CLUSTER
@@ -53,6 +64,11 @@ def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
     for key, ms in times.items():
         if ms > MOST_MS:
             notes.add(BadValue, s.get(key) or node, s.at(key), limit)
+    mesh = s.take("network", choice(*NETWORKS), NETWORKS[0]) == NETWORKS[0]
+    framework = Framework(s.take("framework", choice(*Framework), Framework.NONE))
+    if framework is not Framework.NONE and not mesh:
+        why = "its members meet in a network of their own: leave out network: none"
+        notes.add(BadValue, s.get("framework") or node, s.at("framework"), why)
     return Asked(
         gang,
         Cluster(
@@ -60,8 +76,9 @@ def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
             stall=Stall(s.take("stall", choice(*Stall), Stall.PAUSE)),
             assemble_ms=min(times["assemble"], MOST_MS),
             hold_ms=min(times["hold"], MOST_MS),
-            mesh=s.take("network", choice(*NETWORKS), NETWORKS[0]) == NETWORKS[0],
+            mesh=mesh,
         ),
+        framework,
     )
 
 
@@ -90,6 +107,10 @@ def gang_rules(top: Section) -> None:
     cluster each member does that is lost.
     """
     policy, cluster, gang = top.get("policy"), top.get("cluster"), top.get("gang")
+    if isinstance(cluster, Table) and top.get("command") is None:
+        for key, node in cluster.entries:
+            if key.text == "framework" and not (isinstance(node, Scalar) and node.text == "none"):
+                top.lacks("command", "the framework runs it: an image's own is not known here")
     if cluster is not None and gang is not None:
         top.notes.add(BadValue, gang, "gang", "a cluster is a gang: leave out one of the two")
     if (gang is None and cluster is None) or not isinstance(policy, Table):

@@ -120,7 +120,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         name=top.take("name", _name, "job"),
         kind=kind,
         image=top.take("image", _image, ""),
-        command=top.take("command", _command, ()),
+        command=as_one.command(top.take("command", _command, ())),
         resources=volume_of(top) if kind == "volume" else _blocks(top),
         env=_env(top),
         secrets=_secrets(top),

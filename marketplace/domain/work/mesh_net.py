@@ -1,0 +1,71 @@
+"""The addresses and names of a cluster's own network."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final
+
+from marketplace.domain import canonical
+from marketplace.domain.canonical import want_int
+from marketplace.domain.work.parts import MOST_MEMBERS
+
+_FIRST_HOST: Final = 10
+INTERFACE: Final = "tally0"
+"""The mesh inside a member, on every host."""
+MTU: Final = 1380
+PREFIX: Final = 24
+MEETING_PORT: Final = 29400
+"""Where member 0 is met by the others' libraries for collective work, unless a job says another."""
+
+
+def network(group: bytes) -> ipaddress.IPv4Network:
+    """The addresses of a group's mesh: a /24 of those that no public host has (RFC 6598), by the
+    group's hash. Two groups may share one: no host ever joins their networks.
+    """
+    at = int.from_bytes(canonical.blake2b_256(b"mesh" + group)[:2], "big") & 0x3FFF
+    return ipaddress.IPv4Network((0x64400000 + (at << 8), PREFIX))
+
+
+def address(group: bytes, member: int) -> str:
+    """Where *member* (from 0) is in its group's mesh."""
+    return str(network(group)[_FIRST_HOST + want_int(member, "member", 0, MOST_MEMBERS - 1)])
+
+
+def host_name(member: int) -> str:
+    """What *member* is called in its group's mesh."""
+    return f"member-{member}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one member knows of its mesh before it starts: which *member* it is, and the *addresses*
+    of all, by number.
+    """
+
+    member: int
+    addresses: tuple[str, ...]
+
+    @property
+    def address(self) -> str:
+        """Its own."""
+        return self.addresses[self.member]
+
+    def hosts(self) -> str:
+        """A hosts file in which every member has its name: a replaced one keeps both."""
+        rows = ["127.0.0.1 localhost"]
+        rows += [f"{one} {host_name(at)}" for at, one in enumerate(self.addresses)]
+        return "".join(f"{row}\n" for row in rows)
+
+    def told(self) -> dict[str, str]:
+        """What a workload finds in its environment beside what its job says; libraries for
+        collective work take the interface from it, for they look at a host's first one otherwise,
+        and where member 0 is met.
+        """
+        return {
+            "TALLY_MESH_ADDRESS": self.address,
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+            "NCCL_SOCKET_IFNAME": INTERFACE,
+            "MASTER_ADDR": host_name(0),
+            "MASTER_PORT": str(MEETING_PORT),
+        }
