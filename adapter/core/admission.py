@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapter.core import debt, direct_ports, registries, routed, volumes
+from adapter.core import clusters, debt, direct_ports, registries, routed, volumes
 from adapter.core.state import Now, Own, State
 from adapter.core.workload import runtime_for
 from marketplace.domain.errors import Refusal
@@ -23,7 +23,7 @@ from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.hardware import Gpu
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import most_owed
-from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job import TOLD_MESH_ADDRESS, JobSpec
 from marketplace.domain.work.workload import EgressMode, WorkloadSpec
 
 DISK_DEFAULT_MIB: Final = 1024
@@ -86,6 +86,7 @@ def fit(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -> Plan
     try:
         job.check_isolation()
         job.check_volume()
+        job.check_cluster()
         workload(own, terms, job, grant, files={file.dst: b"" for file in job.files})
     except Refusal as refusal:
         return Declined(refusal.code, refusal.message, refusal.remedy)
@@ -173,6 +174,7 @@ def _openness(state: State, own: Own, terms: Terms, proposal: Asked, now: Now) -
     yield from _network(own, job)
     yield from _relay(own, job)
     yield from direct_ports.rules(state, own, job)
+    yield from clusters.rules(state, own, job, is_routed)
     yield (
         runtime_for(job.placement.isolation, own.offer.isolation) is not None,
         "ISOLATION",
@@ -200,6 +202,12 @@ def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
         asked is EgressMode.NONE or (own.offer.egress and shared),
         "EGRESS_REFUSED",
         "nothing connects out from here: leave egress out, or take another provider",
+    )
+    alone = asked is EgressMode.NONE and not job.ports
+    yield (
+        contained or job.seat is None or alone,
+        "EGRESS_REFUSED",
+        "a plain process in a mesh has no network beside it: use an image",
     )
     yield (
         contained or asked is not EgressMode.LIST,
@@ -319,7 +327,7 @@ def workload(
         lease=terms.lease,
         image=job.image,
         command=job.command,
-        env=job.env,
+        env={**job.env, **({TOLD_MESH_ADDRESS: at} if (at := job.mesh_address) else {})},
         secrets=secrets(),
         cpu_milli=max(grant.cpu_milli, 1),  # of a volume none
         memory_mib=max(grant.memory_mib, MEMORY_LEAST_MIB),
@@ -332,6 +340,7 @@ def workload(
         volumes=job.volumes,
         root_allowed=offer.allow_root,
         egress=job.egress,
+        mesh=job.seat,
         labels={"job": terms.job},
         stop_grace_ms=own.limits.stop_grace_ms,
     )

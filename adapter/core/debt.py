@@ -5,8 +5,11 @@ the lease in question.  Unpaid over all of its channels here are at most two suc
 its leases pause.  A consumer that has paid nothing yet runs one lease, and further ones begin as
 far as two ticks of all but the dearest are no more than it has paid: the dearest could have been
 its first. A lease that a router pays is reckoned by itself, two ticks of its own; that it ended
-unpaid is remembered against its router. Whoever owes gets no new lease; after an end for want of
-payment there is a wait besides, which doubles each time and is forgotten with time.
+unpaid is remembered against its router. Members of one cluster begin beside each other: none is
+billed, and none can be paid for, before all of them may run. While one waits it is no part of its
+consumer's tick. Two ticks of each are at risk once they run, which is less than the waiting that
+their provider bears. Whoever owes gets no new lease; after an end for want of payment there is a
+wait besides, which doubles each time and is forgotten with time.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from adapter.core import routed
+from adapter.core import clusters, routed
 from adapter.core.draft import Draft
 from adapter.core.state import Channel, Debtor, Lease, Now, PauseCause, State
 from marketplace.domain.money.channel_stage import ChannelStage
@@ -66,7 +69,10 @@ def beyond(state: State, lease: Lease) -> bool:
     next_tick = tick - tick // TOLERATED
     if lease.routed is not None:
         return routed.unpaid(lease, state.channels[lease.channel]) + next_tick > TICKS_BEYOND * tick
-    running = sum(one.terms.tick_owed() for one in _leases(state, consumer) if one.runs)
+    running = sum(
+        one.terms.tick_owed() for one in _leases(state, consumer)
+        if one.runs and not clusters.waits(one)
+    )  # fmt: skip
     return unpaid(state, consumer) + next_tick > TICKS_BEYOND * max(running, tick)
 
 
@@ -104,6 +110,7 @@ def may_begin(state: State, lease: Lease, now: Now) -> bool:
     others = [
         one for one in _leases(state, consumer)
         if one.id != lease.id and one.signed_for and not one.exited
+        and not clusters.together(lease, one)
     ]  # fmt: skip
     ticks = [one.terms.tick_owed() for one in (lease, *others)]
     beside = sum(ticks) - max(ticks)
@@ -133,8 +140,8 @@ def waits_ms(state: State, consumer: bytes, now: Now) -> int:
 
 
 def strike(draft: Draft, consumer: bytes) -> None:
-    """Remember an end for want of payment, or of a tip; who is forgotten by now goes out of the
-    book.
+    """Remember an end for want of payment, of a tip, or of a cluster; who is forgotten by now goes
+    out of the book.
     """
     now = draft.now.wall_ms
     kept = {vkh: one for vkh, one in draft.state.debtors.items() if _left(one, now)}
@@ -142,6 +149,12 @@ def strike(draft: Draft, consumer: bytes) -> None:
     kept[consumer] = Debtor(before + 1, now)
     draft.state = replace(draft.state, debtors=kept)
     draft.durable = True
+
+
+def strike_once(draft: Draft, consumer: bytes) -> None:
+    """The same for one of several that end together: while it waits already, nothing new began."""
+    if waits_ms(draft.state, consumer, draft.now) <= 0:
+        strike(draft, consumer)
 
 
 def _left(known: Debtor, now_wall_ms: int) -> int:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adapter.core import direct_ports, lifecycle
+from adapter.core import clusters, direct_ports, lifecycle
+from adapter.core.answers import cluster
 from adapter.core.answers.chain import expected, settled, sighted, unfit, unread
 from adapter.core.answers.host import measured
 from adapter.core.answers.market import heard, link_down, link_up
@@ -36,6 +37,8 @@ from adapter.core.events import (
     LinkUp,
     Logged,
     Measured,
+    MeshHeard,
+    MeshUp,
     OpenNotTaken,
     OpenTaken,
     OpenVoid,
@@ -69,8 +72,8 @@ def decide(state: State, event: Event, now: Now, own: Own) -> Outcome:
     match event:
         case Heard(message):
             heard(draft, message)
-        case LinkUp():
-            link_up(draft)
+        case LinkUp(orders):
+            link_up(draft, orders)
         case LinkDown():
             link_down(draft)
         case Sighted():
@@ -106,6 +109,8 @@ def recover(state: State) -> tuple[Effect, ...]:
         for lease in state.leases.values()
         if lease.wish is not Wish.WAIT and not lease.removed
     ]
+    for lease in state.leases.values():
+        effects += clusters.meetings(lease)
     for channel in state.channels.values():
         if not channel.final:
             effects.append(Watch(channel.session_vk))
@@ -157,7 +162,9 @@ def _of_lease(
     | Exited
     | Collected
     | Removed
-    | Logged,
+    | Logged
+    | MeshUp
+    | MeshHeard,
 ) -> None:
     match event:
         case Preparing():
@@ -176,5 +183,9 @@ def _of_lease(
             lifecycle.collected(draft, lease, event)
         case Removed():
             lifecycle.removed(draft, lease)
+        case MeshUp():
+            cluster.mesh_up(draft, lease, event)
+        case MeshHeard():
+            cluster.mesh_heard(draft, lease, event)
         case Logged(_, offset):
             draft.put(replace(lease, log_offset=offset), durable=False)

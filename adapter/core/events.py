@@ -10,6 +10,7 @@ from marketplace.domain.metering.reading import Reading
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
+from marketplace.domain.work import mesh
 from marketplace.domain.work.lease import EndReason
 
 # ---- what happens ------------------------------------------------------------------------------
@@ -24,7 +25,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The market welcomed us."""
+    """The market welcomed us; *orders*: it passes on what members of clusters are ordered."""
+
+    orders: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,29 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
+class MeshUp:
+    """The mesh of a cluster's member is there: its host made WireGuard *key* for it, and hears
+    others at *candidates*. Also: it was found again after a restart of the adapter, or is reached
+    elsewhere now.
+    """
+
+    lease: str
+    key: bytes
+    candidates: tuple[mesh.Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshHeard:
+    """Whom the member hears while its mesh has the peers of order *version*, as :class:`Meet` gave
+    them: after each of those at once, whenever it changes, and every 10 s.
+    """
+
+    lease: str
+    version: int
+    heard: tuple[mesh.Heard, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """The owner wants no new leases, or wants them again."""
 
@@ -210,7 +236,7 @@ class Passed:
 Event = (
     Heard | LinkUp | LinkDown | Sighted | Unread | Expected | OpenTaken | OpenNotTaken | OpenVoid
     | ChannelUnfit | Settled | Preparing | Started | Failed | Measured | Exited | Collected
-    | Removed | Logged | Drain | Passed | Purse | PortsOpened
+    | Removed | Logged | Drain | Passed | Purse | PortsOpened | MeshUp | MeshHeard
 )  # fmt: skip
 
 # ---- what is done then -------------------------------------------------------------------------
@@ -255,6 +281,19 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
+class Meet:
+    """The mesh of this lease's member has exactly these *peers* from now on, itself never among
+    them; *version*: of the order that says so, 0 before the first. Comes after each order, each
+    :class:`MeshUp`, and with the workload's start, once the mesh is up; the same ones may come
+    again.
+    """
+
+    lease: str
+    version: int
+    peers: tuple[mesh.MeshPeer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """The owner must know: a stable code and one line."""
 
@@ -262,7 +301,7 @@ class Alarm:
     message: str
 
 
-Effect = Send | Drive | Watch | Examine | Settle | Alarm
+Effect = Send | Drive | Watch | Examine | Settle | Meet | Alarm
 
 
 @dataclass(frozen=True, slots=True)

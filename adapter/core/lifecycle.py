@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import debt, routed, volumes
+from adapter.core import clusters, debt, routed, volumes
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.events import Collected, Exited, Failed, Preparing, Settle, Started, Watch
@@ -103,7 +103,8 @@ def started(draft: Draft, lease: Lease, event: Started) -> None:
     if lease.state is LeaseState.FUNDED:
         lease = step(lease, LeaseEvent.STARTED)
         draft.progress(lease.id, "STARTED", workload=event.handle.id, runtime=event.handle.runtime)
-    draft.put(lease)
+    obey(draft, draft.put(lease))
+    clusters.meet(draft, lease)
 
 
 def _since_begun(draft: Draft, lease: Lease) -> int:
@@ -147,7 +148,9 @@ def resume(draft: Draft, lease: Lease) -> Lease:
 
 
 def count_pause(draft: Draft, lease: Lease) -> Lease:
-    """Put the pause's time so far under its cause: only UNPAID counts against the limit."""
+    """Put the pause's time so far under its cause: only UNPAID counts against the limit, and a
+    hold's time is the meters' (``clusters``).
+    """
     spent = max(0, draft.now.boot_ms - lease.paused_at_ms)
     counted = spent if lease.pause is PauseCause.UNPAID else 0
     return draft.put(
@@ -155,7 +158,7 @@ def count_pause(draft: Draft, lease: Lease) -> Lease:
             lease,
             paused_at_ms=draft.now.boot_ms,
             paused_ms=lease.paused_ms + counted,
-            frozen_ms=lease.frozen_ms + spent,
+            frozen_ms=lease.frozen_ms + (0 if lease.pause is PauseCause.HELD else spent),
         ),
         durable=False,
     )
@@ -172,7 +175,7 @@ def reconsider(draft: Draft, session_vk: bytes) -> None:
         pays = draft.channel_of(lease)
         if pays is not None and lease.state is LeaseState.PAUSED:
             if not overdue(draft.state, lease, pays):
-                _thaw(draft, lease, pays)
+                thaw(draft, lease, pays)
         if lease.channel == session_vk:
             close_if_done(draft, lease)
     settle_if_due(draft, session_vk)
@@ -186,8 +189,20 @@ def _alike(draft: Draft, channel: Channel) -> list[Lease]:
     return [one for one in draft.state.leases.values() if one.terms.consumer_vkh == consumer]
 
 
-def _thaw(draft: Draft, lease: Lease, channel: Channel) -> None:
-    """Everything is paid: go on, unless the ceiling is met or the channel is too young."""
+def obey(draft: Draft, lease: Lease) -> None:
+    """Freeze it where its consumer holds it, or let it go on; a pause for another cause stays."""
+    channel = draft.channel_of(lease)
+    if channel is None:
+        return
+    if lease.state is LeaseState.PAUSED:
+        thaw(draft, lease, channel)
+    elif lease.state is LeaseState.ACTIVE and clusters.held(lease):
+        cause = pause_cause(draft.state, lease, channel, draft.now, draft.own.limits)
+        pause(draft, lease, cause or PauseCause.HELD)
+
+
+def thaw(draft: Draft, lease: Lease, channel: Channel) -> None:
+    """Go on, unless the ceiling is met, or there is a cause to pause: then it is that one."""
     if exhausted(lease, channel):
         stop(draft, lease, EndReason.CEILING, "the ceiling is met")
         return
@@ -268,6 +283,8 @@ def finish(
     draft.put(lease)
     if ran:  # before the end is told: what is left of the job's budget counts from this receipt
         lease = receipt(draft, lease, final=True)
+    if clusters.for_nothing(lease, reason):
+        debt.strike_once(draft, lease.terms.consumer_vkh)
     routed.release(draft, lease)
     _leave(draft, lease)
     draft.progress(
@@ -372,7 +389,12 @@ def watch(draft: Draft, channel: Channel) -> None:
 
 
 def phase_of(lease: Lease, running: bool) -> Phase:
-    """What the meter shall call this moment: only what is wished *and* seen running is billed."""
+    """What the meter shall call this moment: only what is wished *and* seen running is billed, of a
+    cluster's member by its consumer's order besides.
+    """
+    waiting = clusters.phase(lease)
+    if waiting is not None:
+        return waiting
     if lease.wish is Wish.FREEZE:
         return Phase.PAUSED
     return Phase.RUNNING if running else Phase.PAUSED

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adapter.core.hop import Hop, Routed
+from adapter.core.limits import Direct as Direct
+from adapter.core.limits import Limits as Limits
+from adapter.core.limits import Rules as Rules
+from adapter.core.member import Member
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle
 from adapter.core.young import Loss, Young
@@ -47,6 +51,7 @@ class PauseCause(StrEnum):
         "BLIND"
     )
     EXPOSED = "EXPOSED"  # too much is due that no claim brought on chain for minutes
+    HELD = "HELD"  # its consumer holds the cluster of which it is a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ class Lease:
     its consumer's own channel pays: then *unpaid* are the lease's own totals; *renewal*: the terms
     by which it would go on, as signed here, while its consumer has not; *direct*: pairs of a port
     of the workload and the host's own that leads to it, *direct_at*: the address that its consumer
-    was told.
+    was told; *member*: what is held of it as a member of a cluster.
     """
 
     id: str
@@ -183,6 +188,7 @@ class Lease:
     renewal: SignedTerms | None = None
     direct: tuple[tuple[int, int], ...] = ()
     direct_at: str = ""
+    member: Member = Member()
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -218,81 +224,6 @@ class Lease:
     def occupies(self) -> bool:
         """True while its devices are not anybody else's."""
         return not self.removed and self.state is not LeaseState.ENDED
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """Where the owner opens ports of workloads to the world: at *address*, a name or an IP address,
-    those from *first* on, *count* of them; listened for on *bind*.
-    """
-
-    address: str
-    first: int
-    count: int
-    bind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The owner's rules beyond the offer; milliseconds.
-
-    *resume_window_ms*: how long a workload is kept while the market is away; *fund_wait_ms*: how
-    long a signed lease may wait for a channel that never paid and of which nothing is seen,
-    *fund_blind_ms*: the same on a network where a door shows no transaction that came by another,
-    *fund_seen_ms*: for one whose transaction waits for a block, or for its turn; *fault_grace_ms*:
-    how long a passing fault of the device is borne; *unread_ms*: how long what the chain shows of a
-    channel may be unreadable before its leases pause; *final_wait_ms*: how long the last voucher is
-    waited for; *linger_ms*: after which an unused channel with money due is finished, or one that
-    never opened forgotten; *keep_channel_ms*: the longest that a consumer's order keeps an unused
-    one open; *keep_ms*: how long receipts of a finished channel are kept; *images*: allowed
-    repositories, empty = the public registries'; *image_mib*: the most that pulling an image may
-    take of the disk; *host_network*: plain processes may use the host's network; *market*: its
-    address, whose own registry is one to pull from; *relay_free_ms*: how long a relay may run
-    unbilled for want of a tip, beside a tenth of what was billed; 0: none is taken;
-    *volume_keep_ms*: how long a volume is kept unpaid in all, or while the market is away;
-    *direct*: where ports of workloads are opened to the world, None: nowhere.
-    """
-
-    resume_window_ms: int = 600_000
-    fund_wait_ms: int = 10_000
-    fund_blind_ms: int = 60_000
-    fund_seen_ms: int = 300_000
-    fault_grace_ms: int = 180_000
-    unread_ms: int = 120_000
-    final_wait_ms: int = 30_000
-    linger_ms: int = 3_600_000
-    keep_channel_ms: int = 86_400_000
-    keep_ms: int = 7 * 86_400_000
-    stop_grace_ms: int = 10_000
-    images: tuple[str, ...] = ()
-    image_mib: int = 40_960
-    max_leases: int = 64
-    max_lease_ms: int = 30 * 86_400_000
-    host_network: bool = False
-    market: str = ""
-    relay_free_ms: int = 0
-    volume_keep_ms: int = 3 * 86_400_000
-    direct: Direct | None = None
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The owner's rules for the chain.
-
-    *watch_s*: between looks, at most 30; *claim_above*: unclaimed lovelace worth a claim of its own
-    while the channel goes on; *claim_drained*: the same while the adapter drains or the channel
-    closes; *claim_wait_ms*: how long more than that may be due without coming on chain;
-    *batch_wait_ms*: how long an end waits to be put together with others' (0: not at all; None: as
-    long as is usual on the network); *allowance*: the most that is served on a channel before a
-    block holds it (0: nothing), which sets what ``before_block`` bounds besides.
-    """
-
-    watch_s: float = 20.0
-    claim_above: int = 100_000_000
-    claim_drained: int = 3_000_000
-    claim_wait_ms: int = 240_000
-    batch_wait_ms: int | None = None
-    allowance: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +274,8 @@ class State:
     """Everything.  *offline_since_ms* is None while the market hears us; *awake_ms*: when this
     process began to look at the chain; *sights*: what it saw since, each channel by itself;
     *unable*: why the fee key cannot pay for a Finish, empty while it can or nobody looked yet;
-    *debtors*: by consumer's key hash, see ``debt``; *losses*: of opens, see ``before_block``.
+    *debtors*: by consumer's key hash, see ``debt``; *losses*: of opens, see ``before_block``;
+    *orders*: the market passes on what members of clusters are ordered.
     """
 
     leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
@@ -356,6 +288,7 @@ class State:
     unable: str = ""
     debtors: Mapping[bytes, Debtor] = field(default_factory=dict[bytes, Debtor])
     losses: tuple[Loss, ...] = ()
+    orders: bool = False
 
     @property
     def earned(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import debt, routed
+from adapter.core import clusters, debt, routed
 from adapter.core.debt import TICKS_BEYOND
 from adapter.core.draft import Draft
 from adapter.core.state import Channel, Lease, Limits, Now, PauseCause, State
@@ -44,7 +44,9 @@ def affordable(lease: Lease, channel: Channel) -> int:
 
 
 def receipt(draft: Draft, lease: Lease, final: bool = False) -> Lease:
-    """The next receipt, if there is something to say; the lease and its channel after it."""
+    """The next receipt, if there is something to say; the lease and its channel after it. Of a
+    member that waits for its cluster none states more than the last did.
+    """
     channel = draft.channel_of(lease)
     if channel is None or (lease.last is not None and lease.last.final):
         return lease
@@ -55,6 +57,7 @@ def receipt(draft: Draft, lease: Lease, final: bool = False) -> Lease:
     lost = lost_since(lease, t1 - t0)
     fits = most_unit_ms(t0, t1, sum(part.ms for part in lost), terms.units_milli, before)
     units = max(before, min(totals.unit_ms(terms.resource), affordable(lease, channel), fits))
+    units = before if clusters.waits(lease) else units
     if units == before and not final:
         return lease
     lease_owed = owed(units, terms.rate_micro)
@@ -130,11 +133,21 @@ def _elapsed_ms(meters: tuple[Meter, ...], lease: Lease) -> int:
     return (max(marks) - lease.begun_ns) // NS_PER_MS if marks else 0
 
 
+def ran_ms(lease: Lease, now: Now) -> int:
+    """How long it ran of what was agreed: without its pauses, and without what it waited for its
+    cluster.
+    """
+    return now.boot_ms - lease.started_at_ms - lease.frozen_ms - clusters.waited_ms(lease)
+
+
 def overdue(state: State, lease: Lease, channel: Channel) -> bool:
     """True when the lease was served as far as it may be beyond the last voucher, or its consumer
-    with all of its leases was.
+    with all of its leases was: of one that waits for its cluster, which costs nothing, only what it
+    owes itself is asked for.
     """
-    return len(lease.unpaid) >= TICKS_BEYOND or debt.beyond(state, lease)
+    if len(lease.unpaid) >= TICKS_BEYOND:
+        return True
+    return not clusters.waits(lease) and debt.beyond(state, lease)
 
 
 def too_young(state: State, lease: Lease, channel: Channel) -> bool:
@@ -228,4 +241,6 @@ def pause_cause(
         return PauseCause.EXPOSED
     if blind(state, lease, now, limits):
         return PauseCause.BLIND
-    return PauseCause.DEPTH if too_young(state, lease, channel) else None
+    if too_young(state, lease, channel):
+        return PauseCause.DEPTH
+    return PauseCause.HELD if clusters.held(lease) else None

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import cbor2
 
+from adapter.core.member import Member
 from adapter.core.state import Channel, Lease, PauseCause
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle
@@ -23,8 +24,10 @@ from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import Voucher
 from marketplace.domain.supply.grant import Grant
+from marketplace.domain.work.cluster_order import SignedOrder
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.lease import EndReason, LeaseState
+from marketplace.domain.work.mesh import SignedMesh
 
 
 class JournalFault(Halt):
@@ -85,6 +88,7 @@ def lease_moving(lease: Lease) -> bytes:
             "log_offset": lease.log_offset,
             **_renewal_row(lease),
             **_direct_row(lease),
+            **_member_row(lease),
         }
     )
 
@@ -98,6 +102,24 @@ def _direct_row(lease: Lease) -> dict[str, object]:
     """Of a lease with ports of its own; else the row is that of before."""
     pairs = [list(pair) for pair in lease.direct]
     return {"direct": [pairs, lease.direct_at]} if pairs else {}
+
+
+def _member_row(lease: Lease) -> dict[str, object]:
+    """Of a cluster's member that was ordered something, or whose mesh is up; else the row is that
+    of before.
+    """
+    held = (lease.member.order, lease.member.place, lease.member.sight)
+    rows = [None if one is None else one.to_wire() for one in held]
+    return {"member": rows} if any(held) else {}
+
+
+def _member_from(row: list[Any]) -> Member:
+    order, place, sight = row
+    return Member(
+        None if order is None else SignedOrder.from_wire(order),
+        None if place is None else SignedMesh.from_wire(place),
+        None if sight is None else SignedMesh.from_wire(sight),
+    )
 
 
 def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
@@ -144,6 +166,7 @@ def lease_from(id_: str, fixed: bytes, moving: bytes) -> Lease:
             if "direct" in m
             else (),
             direct_at=m["direct"][1] if "direct" in m else "",
+            member=_member_from(m["member"]) if "member" in m else Member(),
         )
     except (KeyError, ValueError, TypeError, cbor2.CBORError, Malformed) as error:
         raise JournalFault(f"lease {id_} does not read: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from adapter.core import lifecycle
+from adapter.core import clusters, lifecycle
 from adapter.core.draft import Draft
 from adapter.core.events import (
     Measured,
@@ -14,7 +14,7 @@ from adapter.core.state import (
     Channel,
     Lease,
 )
-from adapter.core.ticks import exhausted, fold, pause_cause, receipt
+from adapter.core.ticks import exhausted, fold, pause_cause, ran_ms, receipt
 from marketplace.domain.metering.reading import NS_PER_MS, Cause
 from marketplace.domain.work.lease import EndReason, LeaseState
 
@@ -27,7 +27,8 @@ def measured(draft: Draft, lease: Lease, event: Measured) -> None:
         return
     before = [meter.last.phase if meter.last else None for meter in lease.meters]
     stood = _off_tip(lease)
-    lease = replace(lease, meters=fold(lease.meters, event.readings))
+    readings = [clusters.seen(lease, one) for one in event.readings]
+    lease = replace(lease, meters=fold(lease.meters, readings))
     lease = _idle(draft, _faulty(draft, lease), event)
     after = [meter.last.phase if meter.last else None for meter in lease.meters]
     # A first reading, or a change of phase, is where billing begins: a crash must not lose it.
@@ -80,7 +81,8 @@ def _faulty(draft: Draft, lease: Lease) -> Lease:
 def _idle(draft: Draft, lease: Lease, event: Measured) -> Lease:
     below = lease.job.policy.idle_gpu_below * 10
     used = [r.evidence.util_permille for r in event.readings]
-    if not below or not lease.devices or lease.state is not LeaseState.ACTIVE:
+    works = lease.state is LeaseState.ACTIVE and not clusters.waits(lease)
+    if not below or not lease.devices or not works:
         return replace(lease, idle_since_ms=0)
     if not used or any(one is None for one in used):
         return lease
@@ -98,8 +100,9 @@ def _limit_met(draft: Draft, lease: Lease, channel: Channel) -> tuple[EndReason,
         return EndReason.PROVIDER_FAULT, "the device's fault outlasted the grace period"
     if off := _off_tip_beyond(lease, limits.relay_free_ms):
         return EndReason.OFF_TIP, off
-    ran = now - lease.started_at_ms - lease.frozen_ms
-    if ran + terms.tick_ms >= terms.max_duration_ms:
+    if stalled := clusters.stalled(lease):
+        return EndReason.GROUP_STALLED, stalled
+    if ran_ms(lease, draft.now) + terms.tick_ms >= terms.max_duration_ms:
         return EndReason.MAX_DURATION, f"{terms.max_duration_ms} ms were agreed"
     if exhausted(lease, channel):
         return EndReason.CEILING, f"{lease.owed} of {terms.ceiling} lovelace are used"

@@ -8,7 +8,7 @@ from typing import Final
 
 from adapter.core import direct_ports, lifecycle
 from adapter.core.admission import Declined, check
-from adapter.core.answers import opening, renewal, route
+from adapter.core.answers import cluster, opening, renewal, route
 from adapter.core.answers.chain import tell_settled
 from adapter.core.answers.funding import fund
 from adapter.core.draft import Draft
@@ -49,6 +49,8 @@ def heard(draft: Draft, message: wire.Message) -> None:
             route.proposed(draft, message)
         case wire.HopPaid():
             route.paid(draft, message)
+        case wire.OrderSent():
+            cluster.ordered(draft, message)
         case wire.EndSent(end):
             _end(draft, end)
         case wire.KeepSent(keep):
@@ -182,9 +184,9 @@ def _keep(draft: Draft, keep: Keep) -> None:
     draft.put_channel(replace(channel, keep_ms=keep.keep_ms))
 
 
-def link_up(draft: Draft) -> None:
+def link_up(draft: Draft, orders: bool) -> None:
     """The market hears us again: pauses count as unpaid, and it is told what we offer and hold."""
-    draft.state = replace(draft.state, offline_since_ms=None)
+    draft.state = replace(draft.state, offline_since_ms=None, orders=orders)
     for lease in list(draft.state.leases.values()):
         if lease.pause is PauseCause.OFFLINE:
             lease = lifecycle.count_pause(draft, lease)
@@ -192,6 +194,7 @@ def link_up(draft: Draft) -> None:
     draft.send(wire.OfferPosted(draft.own.offer, draft.state.draining), durable=False)
     draft.send(wire.LeasesHeld(sorted(draft.state.leases)), durable=False)
     route.said_again(draft)
+    cluster.said_again(draft)
     _announce(draft)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from adapter.core.draft import Draft
 from adapter.core.events import Watch
 from adapter.core.state import Lease
-from adapter.core.ticks import LATE_MS
+from adapter.core.ticks import LATE_MS, ran_ms
 from marketplace.domain.errors import Refusal
 from marketplace.domain.metering.kinds import KINDS
 from marketplace.domain.money import renewal
@@ -51,7 +51,7 @@ def proposed(draft: Draft, lease: Lease, message: wire.LeaseProposed) -> None:
 def _rules(draft: Draft, lease: Lease, terms: Terms) -> Iterator[Rule]:
     """The owner would take this lease today, for as long as it would then still run."""
     own, now = draft.own, draft.now
-    left_ms = terms.max_duration_ms - (now.boot_ms - lease.started_at_ms - lease.frozen_ms)
+    left_ms = terms.max_duration_ms - ran_ms(lease, now)
     yield lease.routed is None, "RENEWAL_ROUTED", "a lease that a router pays is not renewed"
     yield lease.reason is None, "LEASE_ENDING", f"it ends: {lease.reason}"
     yield not draft.state.draining, "DRAINING", "the adapter drains: nothing is renewed"

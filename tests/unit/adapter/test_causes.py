@@ -10,7 +10,8 @@ from adapter.core.events import LinkUp, Measured, Preparing, Started
 from adapter.core.wish import WORKLOAD, Wish, WishEvent
 from marketplace.domain.errors import IllegalTransition
 from marketplace.domain.metering.reading import Cause, Evidence, Phase
-from tests.unit.support.adapter import Bench, gpu_job, handle
+from marketplace.domain.work.cluster_order import Verb
+from tests.unit.support.adapter import Bench, gpu_job, handle, member_job
 
 S = 1_000_000_000
 
@@ -24,6 +25,10 @@ SHOWN: dict[Cause, dict[str, object]] = {
     Cause.SUSPENDED: {"mono_ns": 0},
     Cause.UNPROVEN: {"fault": Cause.UNPROVEN},
     **{cause: {"fault": cause} for cause in Cause if cause.off_tip},
+}
+ORDERED: dict[Cause, Verb] = {
+    Cause.ASSEMBLING: Verb.MEET,
+    Cause.GROUP_STALLED: Verb.HOLD,
 }
 MARKED: dict[Cause, dict[str, object]] = {
     Cause.REBOOT: {"boot_id": "another"},
@@ -57,12 +62,25 @@ def after(changes: dict[str, object]) -> Bench:
 
 
 def test_every_cause_has_a_case_here() -> None:
-    assert before_the_start() | SHOWN.keys() | MARKED.keys() == set(Cause)
+    assert before_the_start() | SHOWN.keys() | ORDERED.keys() | MARKED.keys() == set(Cause)
 
 
 @pytest.mark.parametrize("cause", SHOWN)
 def test_a_receipt_states_the_cause_that_the_adapter_saw(cause: Cause) -> None:
     bench = after(SHOWN[cause])
+    bench.exit()
+    last = bench.receipts()[-1]
+    assert last.final and {part.cause: part.ms for part in last.lost} == {cause.value: 1000}
+
+
+@pytest.mark.parametrize("cause", ORDERED)
+def test_a_receipt_states_what_its_consumer_ordered(cause: Cause) -> None:
+    bench = Bench().running(member_job())
+    bench.order(Verb.RUN)
+    bench.measure(tick=False)
+    bench.tick()
+    bench.order(ORDERED[cause])
+    bench.tick()
     bench.exit()
     last = bench.receipts()[-1]
     assert last.final and {part.cause: part.ms for part in last.lost} == {cause.value: 1000}
