@@ -38,8 +38,10 @@ from adapter.config_sections import (
     read_direct,
     read_images,
     read_limits,
+    read_mesh,
     read_minimum,
     read_prices,
+    read_readable,
     read_reserve,
     read_signers,
     read_table,
@@ -52,6 +54,7 @@ from adapter.core.shelving import Shelving
 from adapter.core.state import Direct, Limits, Rules
 from adapter.devices.inventory import Reserve
 from adapter.devices.prices import Prices
+from adapter.mesh.reach import Reach
 from marketplace.domain.supply.offer import Window
 
 
@@ -64,7 +67,9 @@ class Config:
     *slices*: the MIG plan, from a GPU's UUID to its profiles; *unconfined*: lets the process
     runtime run without bubblewrap; *host_network*: gives processes the host's network, which open
     egress and ports need there; *egress*: jobs that ask may connect out; *metrics_port*: 0 = none.
-    *direct*: where ports of workloads are opened to the world, None: nowhere.
+    *readable*: folders of the host that plain processes may read, beside its programs.
+    *direct*: where ports of workloads are opened to the world, None: nowhere; *mesh*: where members
+    of clusters are reached by each other, None: none is taken that needs it.
     *minimum*: the least that a job on a channel of its own must be able to cost; None: what ending
     that channel costs, by the chain's parameters.
     """
@@ -87,6 +92,7 @@ class Config:
     gpu_request: str = "cdi"
     unconfined: bool = False
     host_network: bool = False
+    readable: tuple[str, ...] = ()
     allow_root: bool = False
     egress: bool = False
     metrics_port: int = 0
@@ -105,6 +111,7 @@ class Config:
     signed_by: tuple[Path, ...] = ()
     windows: tuple[Window, ...] = ()
     direct: Direct | None = None
+    mesh: Reach | None = None
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
@@ -118,6 +125,10 @@ class Config:
         return self.folder / "adapter.sock"
 
 
+RUNTIMES: Final = {
+    "docker": ("docker",), "process": ("process",), "both": ("docker", "process"),
+}  # fmt: skip
+"""What each word of *runtime* means."""
 MOST_ALLOWANCE: Final = 3_000_000
 _TIMES: Final = ("tick", "grace", "pause_limit", "close_period")
 _PLAIN: Final[Mapping[str, type]] = {
@@ -158,7 +169,7 @@ def check(config: Config) -> Config:
     """*config*, if nothing in it is impossible."""
     rules = (
         (
-            config.runtime in ("docker", "process", "both"),
+            config.runtime in RUNTIMES,
             "runtime is docker (jobs run images), process (the host's own programs) or both",
         ),
         (config.gpu_request in ("cdi", "legacy"), "gpu_request is cdi or legacy"),
@@ -234,7 +245,8 @@ def _wrong(path: tuple[str, ...], value: object) -> list[str]:
 def _parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
-        "images", "maintenance", "direct", "slices", "submit_urls", "minimum",
+        "images", "maintenance", "direct", "mesh", "slices", "submit_urls", "minimum",
+        "readable",
     )  # fmt: skip
     only_known(data, known, "")
     values: dict[str, Any] = {
@@ -248,7 +260,7 @@ def _parse(data: Mapping[str, Any]) -> Config:
         values["labels"] = {str(k): str(v) for k, v in read_table(data["labels"], "labels").items()}
     for name, read in (
         ("prices", read_prices), ("reserve", read_reserve), ("limits", read_limits),
-        ("treasury", read_treasury), ("direct", read_direct),
+        ("treasury", read_treasury), ("direct", read_direct), ("mesh", read_mesh),
     ):  # fmt: skip
         if name in data:
             values[name] = read(read_table(data[name], name))
@@ -258,6 +270,8 @@ def _parse(data: Mapping[str, Any]) -> Config:
     if "submit_urls" in data:
         urls = read_typed(data["submit_urls"], list, "submit_urls")
         values["submit_urls"] = tuple(read_typed(url, str, "submit_urls") for url in urls)
+    if "readable" in data:
+        values["readable"] = read_readable(data["readable"])
     if "slices" in data:
         values["slices"] = {
             uuid: tuple(

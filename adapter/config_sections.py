@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import posixpath
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from adapter.core.shelving import MOST_AHEAD, Shelving
 from adapter.core.state import Direct, Limits, Rules
 from adapter.devices.inventory import Reserve
 from adapter.devices.prices import DAYS, Prices, Slot
+from adapter.mesh.reach import BEHIND_NAT, Reach
 from marketplace.domain.errors import Refusal, TallyError
 from marketplace.domain.supply.offer import Window
 from marketplace.domain.units import (
@@ -26,12 +28,19 @@ from marketplace.domain.units import (
     parse_size_mib,
 )
 from marketplace.domain.work.direct_port import want_address
+from marketplace.domain.work.mesh import want_endpoint
+from marketplace.domain.work.workload import WORKSPACE
 
 MOST_DIRECT: Final = 1024
 ANY: Final = "0.0.0.0"
+_HIDDEN: Final = (
+    "/", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/tmp", "/var", WORKSPACE,
+)  # fmt: skip
+"""Of these a process has its own, or none."""
 _LIMIT_TIMES: Final = (
     "resume_window", "fund_wait", "fund_blind", "fund_seen", "fault_grace", "final_wait",
     "linger", "keep_channel", "keep", "stop_grace", "max_lease", "relay_free", "volume_keep",
+    "cluster_free",
 )  # fmt: skip
 
 
@@ -166,14 +175,43 @@ def read_direct(data: Mapping[str, Any]) -> Direct:
     """``[direct]``: where ports of workloads are opened to the world."""
     only_known(data, ("address", "ports", "bind"), "direct.")
     address = _said(want_address, data.get("address", ""), "direct.address")
+    first, count = _ports(data, "direct", "30000-30099")
+    return Direct(address, first, count, _bind(data.get("bind", ANY)))
+
+
+def read_mesh(data: Mapping[str, Any]) -> Reach:
+    """``[mesh]``: where members of clusters are reached by each other, by UDP."""
+    only_known(data, ("endpoint", "ports"), "mesh.")
+    said = data.get("endpoint", "")
+    endpoint = "" if said == BEHIND_NAT else _said(want_endpoint, said, "mesh.endpoint")
+    return Reach(endpoint, *_ports(data, "mesh", "41000-41063"))
+
+
+def _ports(data: Mapping[str, Any], name: str, such: str) -> tuple[int, int]:
+    """The first of a range of ports, and how many they are."""
     first, dash, last = str(data.get("ports", "")).partition("-")
     good = dash and first.isdecimal() and last.isdecimal()
     if not good or not 1024 <= int(first) <= int(last) < 65_536:
-        raise ConfigRefused("direct.ports are such as 30000-30099, of 1024 to 65535")
+        raise ConfigRefused(f"{name}.ports are such as {such}, of 1024 to 65535")
     count = int(last) - int(first) + 1
     if count > MOST_DIRECT:
-        raise ConfigRefused(f"direct.ports are at most {MOST_DIRECT}")
-    return Direct(address, int(first), count, _bind(data.get("bind", ANY)))
+        raise ConfigRefused(f"{name}.ports are at most {MOST_DIRECT}")
+    return int(first), count
+
+
+def read_readable(value: object) -> tuple[str, ...]:
+    """``readable``: absolute folders; the whole disk is none, and nor is what hides the rest of it
+    from a process.
+    """
+    found = tuple(read_typed(one, str, "readable") for one in read_typed(value, list, "readable"))
+    for path in found:
+        if (
+            posixpath.normpath(path) != path
+            or path[:1] != "/"
+            or path in (*_HIDDEN, f"//{path[2:]}")
+        ):
+            raise ConfigRefused(f"readable: {path!r} is no absolute folder that can be shown")
+    return found
 
 
 def _bind(value: object) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from adapter.config import Config
+from adapter.config import RUNTIMES, Config
 from adapter.core.state import State
 from adapter.core.workload import VOLUMES, Runtime, RuntimeFault
 from adapter.devices import mig
@@ -15,11 +15,13 @@ from adapter.devices.nvml.nvml import Nvml
 from adapter.devices.scrub import Quarantine, ScrubFailed, Wiper, scrub, wipe_in_child
 from adapter.host.clock import Clock, HostClock
 from adapter.host.keys import Keys
+from adapter.mesh.host import MeshHost
 from adapter.runtime.confinement import ProcessConfig
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.door import connect
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
+from adapter.runtime.meshing import lacks_for_mesh
 from adapter.runtime.process import ProcessRuntime
 from adapter.runtime.volumes.runtime import VolumeRuntime, missing
 from adapter.simulate.cuda import simulated_wiper
@@ -84,6 +86,17 @@ class Scrubber:
                 _log.error("quarantined", device=uuid, cause=failed.message)
 
 
+def meshes(config: Config, keys: Keys) -> MeshHost | None:
+    """What joins members of clusters, where the owner said that it is reached. A host that lacks
+    something for it is a fault, as with all that the owner said.
+    """
+    if config.mesh is None:
+        return None
+    if lacks := lacks_for_mesh(RUNTIMES[config.runtime]):
+        raise RuntimeFault(f"[mesh] offers clusters a network, for which this host lacks {lacks}")
+    return MeshHost(config.folder / "runtime", keys.provider[:16], config.mesh)
+
+
 def runtimes(config: Config, keys: Keys, market: MarketImages) -> dict[str, Runtime]:
     """What runs workloads here, by name: what the owner said, never less for want of it.
 
@@ -104,7 +117,7 @@ def runtimes(config: Config, keys: Keys, market: MarketImages) -> dict[str, Runt
         )  # fmt: skip
     if config.runtime in ("process", "both"):
         process = ProcessRuntime(
-            ProcessConfig(folder, adapter, config.unconfined, config.host_network)
+            ProcessConfig(folder, adapter, config.unconfined, config.host_network, config.readable)
         )
         _log.info("process runtime", confinement=process.confinement)
         found["process"] = process

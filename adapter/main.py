@@ -34,13 +34,13 @@ from adapter.daemon.stocktaking import Stocktaking
 from adapter.daemon.till import Till
 from adapter.devices.inventory import Inventory, Place
 from adapter.devices.scrub import Quarantine
-from adapter.equipment import Scrubber, devices, divide, runtimes
+from adapter.equipment import Scrubber, devices, divide, meshes, runtimes
 from adapter.host.keys import Keys, load_keys
 from adapter.host.single import only_one
 from adapter.journal.journal import Journal
 from adapter.metering.meter import Metering
 from adapter.money.deferred_chain import DeferredChain
-from adapter.offering import check_direct, fee_address, make_offer, payout_address
+from adapter.offering import check_direct, check_mesh, fee_address, make_offer, payout_address
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.volumes.runtime import set_aside_mib
@@ -157,6 +157,7 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     magic = await network(journal, state, lambda: connect_patiently(config))
     check_close_period(magic, config.close_period_ms)
     check_direct(config, magic)
+    check_mesh(config, magic)
     payout = payout_address(config, keys, magic)
     hands = await anyio.to_thread.run_sync(devices, config)
     await anyio.to_thread.run_sync(divide, config, hands.nvml, state)
@@ -175,11 +176,7 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     )
     _log.info("fees are paid from", address=till.fees.address, fund=till.fund)
 
-    def offer_now() -> Offer:
-        host, wall_ms = inventory.take(), hands.clock.wall_ms()
-        return make_offer(settings.now, keys, magic, payout, host, wall_ms, till.fees.end_cost)
-
-    offer = await anyio.to_thread.run_sync(offer_now)
+    mesh = await anyio.to_thread.run_sync(meshes, config, keys)
     parts = Parts(
         journal=journal,
         clock=hands.clock,
@@ -189,7 +186,14 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
             hands.nvml, hands.wiper, Quarantine(config.folder / "quarantine.json")
         ),
         runtimes=able,
+        mesh=mesh,
     )  # fmt: skip
+
+    def offer_now() -> Offer:
+        host, wall_ms, cost = inventory.take(), hands.clock.wall_ms(), till.fees.end_cost
+        return make_offer(settings.now, keys, magic, payout, host, wall_ms, cost, mesh is not None)
+
+    offer = await anyio.to_thread.run_sync(offer_now)
     own = Own(offer, keys.meter, _limits(config), config.treasury)
     daemon = Daemon(
         parts, own, keys, socket_link(config.market, own, os.urandom(16)),
@@ -209,6 +213,8 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
         await _run(settings, daemon, chain, till, images, started)
     finally:
         daemon.close()
+        if mesh is not None:
+            mesh.close()
         if hands.nvml is not None:
             hands.nvml.close()
 

@@ -47,6 +47,14 @@ def check_direct(config: Config, magic: int) -> None:
     raise ConfigRefused(f"direct.address: nobody outside reaches {config.direct.address}")
 
 
+def check_mesh(config: Config, magic: int) -> None:
+    """:class:`ConfigRefused` for an endpoint that nobody outside of this network reaches."""
+    if config.mesh is None or not config.mesh.endpoint or magic == DEVNET_MAGIC:
+        return
+    if not ipaddress.IPv4Address(config.mesh.endpoint).is_global:
+        raise ConfigRefused(f"mesh.endpoint: nobody outside reaches {config.mesh.endpoint}")
+
+
 def fee_address(keys: Keys, magic: int) -> str:
     """Where a little ADA must lie for the fees of Finish: the fee key's own address."""
     address = addresses.key_address(keys.fee.key_hash, None, magic == MAINNET_MAGIC)
@@ -55,11 +63,11 @@ def fee_address(keys: Keys, magic: int) -> str:
 
 def make_offer(
     config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int,
-    end_cost: int = 0,
+    end_cost: int = 0, mesh: bool = False,
 ) -> Offer:  # fmt: skip
     """The offer as of now.  Disk is told in steps, so that it does not change with every file.
     *end_cost*: lovelace that ending a channel costs; the minimum, unless the owner set another or
-    is paid in a token.
+    is paid in a token. *mesh*: its runtimes can join a cluster's own network.
     """
     minimum = config.minimum
     if minimum is None:
@@ -99,4 +107,6 @@ def make_offer(
         disk_rate=config.prices.disk_rate if VOLUMES in host.runtimes else 0,
         volume_keep_ms=config.limits.volume_keep_ms if VOLUMES in host.runtimes else 0,
         direct_ports=0 if config.direct is None else config.direct.count,
+        cluster_free_ms=config.limits.cluster_free_ms,
+        mesh=mesh and config.limits.cluster_free_ms > 0,
     )

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, ext4, PostgreSQL
-# and Chromium.
+# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, WireGuard, ext4,
+# PostgreSQL and Chromium.
 # Idempotent: a component whose command is already there is left alone, and apt runs only when something is missing.
 # Usage: packaging/debian.sh [--check]     --check installs nothing and exits 1 when something is missing.
 set -euo pipefail
@@ -18,6 +18,8 @@ need runc runc
 need iptables iptables
 need ip iproute2
 need bwrap bubblewrap
+need wireguard-go wireguard-go
+need catatonit catatonit
 need mkfs.ext4 e2fsprogs
 need docker-registry docker-registry
 need openssl openssl

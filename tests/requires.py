@@ -20,6 +20,9 @@ import pytest
 
 from adapter.devices.nvml.faults import NvmlFault
 from adapter.devices.nvml.nvml import Nvml
+from adapter.mesh import device
+from adapter.mesh.reach import own_address
+from adapter.runtime.docker.networks import holder_program
 from adapter.runtime.volumes.runtime import missing
 
 
@@ -112,6 +115,27 @@ def need_interfaces() -> None:
     _need(os.geteuid() == 0, "no network interface can be made here; run as root")
 
 
+def need_mesh() -> str:
+    """Meshes can be made here: root, /dev/net/tun and wireguard-go. Returns this host's own address
+    in its network, at which its members reach each other.
+    """
+    lacks = device.missing()
+    _need(not lacks, f"this host has no mesh: it lacks {lacks}; run: packaging/debian.sh")
+    _need(bool(own_address()), "this host is in no network")
+    return own_address()
+
+
+def need_nats() -> None:
+    """Routers can be made here, of network namespaces."""
+    lacks = [one for one in ("iptables", "nsenter", "sysctl") if shutil.which(one) is None]
+    _need(not lacks, f"no NATs can be made here: {', '.join(lacks)}; run: packaging/debian.sh")
+
+
+def need_holder() -> None:
+    """What holds the networks of members in containers is here."""
+    _need(holder_program() is not None, "catatonit is not installed; run: packaging/debian.sh")
+
+
 def need_devnet() -> None:
     """The embedded ledger can run: mini-racer is installed and the ledger's JavaScript was
     fetched.
@@ -168,6 +192,13 @@ def need_python_generator() -> Path:
     there = (folder / "openapi-python-client").exists()
     _need(there, "openapi-python-client is not installed; run: make generator")
     return folder
+
+
+def need_stack(name: str) -> Path:
+    """The framework *name* is here, in an environment of its own. Returns the folder of it."""
+    folder = Path(__file__).parents[1] / ".venv" / "stacks" / name
+    _need((folder / "installed").exists(), f"{name} is not installed; run: make stacks")
+    return folder.resolve()
 
 
 def need_commit(commit: str) -> None:

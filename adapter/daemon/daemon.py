@@ -32,6 +32,7 @@ from adapter.core.events import (
     Heard,
     LinkDown,
     LinkUp,
+    Meet,
     Outcome,
     Passed,
     Send,
@@ -43,6 +44,8 @@ from adapter.core.workload import Handle, Runtime, Status, WorkloadGone
 from adapter.daemon.direct_ports import DirectPorts
 from adapter.daemon.link import Link, Listener
 from adapter.daemon.logs import Logs
+from adapter.daemon.meshes import Meshes
+from adapter.daemon.on_chain import ask
 from adapter.daemon.ports import Chain, Market, Parts
 from adapter.daemon.reconciler import Reconciler
 from adapter.daemon.rounds import PERIOD_MS, Rounds
@@ -101,6 +104,7 @@ class Daemon:
         self.gauges = Gauges()
         self._rounds = Rounds(self, parts.meters)
         self._direct = DirectPorts(self)
+        self._meshes = Meshes(self, parts.mesh)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)
@@ -170,15 +174,10 @@ class Daemon:
                 self.link.send(message, number)
             case Drive(lease):
                 self._drive(lease)
-            case Watch(session_vk):
-                if self._chain is not None:
-                    self._chain.watch(session_vk)
-            case Examine(session_vk, tx):
-                if self._chain is not None:
-                    self._chain.examine(session_vk, tx)
-            case Settle(session_vk):
-                if self._chain is not None:
-                    self._chain.settle(session_vk)
+            case Watch() | Examine() | Settle():
+                ask(self._chain, effect)
+            case Meet():
+                self._meshes.meet(effect)
             case Alarm(code, message):
                 self.raise_alarm(code, message)
 
@@ -199,8 +198,7 @@ class Daemon:
         self.alarms.extend(kept)
 
     def _drive(self, id_: str) -> None:
-        driver = self._drivers.get(id_)
-        if driver is not None:
+        if (driver := self._drivers.get(id_)) is not None:
             driver.wake()
         elif self._group is not None and self.lease(id_) is not None:
             driver = self._drivers[id_] = Reconciler(id_, self, self._own.limits.stop_grace_ms)
@@ -259,7 +257,7 @@ class Daemon:
 
     async def connected(self) -> None:
         """The market hears us: say what we offer and what we hold."""
-        await self.handle(LinkUp())
+        await self.handle(LinkUp(self.link.can(codec.CLUSTER)))
 
     async def disconnected(self) -> None:
         """The market does not."""
@@ -280,8 +278,7 @@ class Daemon:
             case wire.ExecAsked():
                 self._group.start_soon(self.shipping.execute, message)
             case wire.StreamOpened() | wire.ShellOpened():
-                incoming = self.shipping.open(message)
-                if incoming is not None:
+                if (incoming := self.shipping.open(message)) is not None:
                     self._group.start_soon(self.shipping.carry, message, incoming)
             case wire.StreamData():
                 self.shipping.stream_data(message)
@@ -293,6 +290,8 @@ class Daemon:
                 self.shipping.stream_closed(message)
             case wire.RelayLooked(lease) if self.lease(lease) is not None:
                 self.gauges.looked[lease] = message
+            case wire.MeshRelay(lease, given):
+                self._meshes.given(lease, given)
             case wire.EndsProposed() | wire.EndDeclined():
                 if self._chain is not None:
                     self._chain.heard(message)
@@ -313,6 +312,7 @@ class Daemon:
         this up would be served unpaid."""
         await self.measure_all()
         await self._direct.keep(self._started())
+        await self._meshes.keep(self._started())
         await self.handle(Passed())
 
     async def _tick(self) -> None:
@@ -343,6 +343,7 @@ class Daemon:
 
     async def spec(self, lease: Lease) -> WorkloadSpec:
         """What to run: files fetched, secrets opened; they live in this value alone."""
+        await self._meshes.up(lease)
         files = await self.shipping.fetch(lease)
         return workload(
             self._own, lease.terms, lease.job, lease.grant,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from adapter.core.workload import Runtime
 from adapter.host.clock import Clock
 from adapter.journal.journal import Journal
+from adapter.mesh.host import Placed
 from adapter.metering.meter import Subject
 from marketplace.domain.metering.reading import Reading
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.hardware import HostHardware
+from marketplace.domain.work.mesh import Heard, MeshPeer
+from marketplace.domain.work.mesh_net import Seat
+from marketplace.domain.work.mesh_relay import RelayPass
 
 
 class Meters(Protocol):
@@ -108,9 +112,45 @@ class Market(Protocol):
         ...
 
 
+class Mesh(Protocol):
+    """Networks of clusters' members (``adapter.mesh.host.MeshHost``); every method blocks, and may
+    be repeated.
+    """
+
+    def held(self) -> list[str]:
+        """The leases that have anything here, also from an earlier run."""
+        ...
+
+    def up(self, lease: str, seat: Seat, pid: int = 0) -> Placed:
+        """The lease's mesh, whole; *pid*: a process of its workload, 0 for none."""
+        ...
+
+    def meet(self, lease: str, peers: Sequence[MeshPeer]) -> tuple[int, ...]:
+        """Make its peers exactly these; the members that are left out."""
+        ...
+
+    def placed(self, lease: str) -> Placed:
+        """Where it is reached by now."""
+        ...
+
+    def given(self, lease: str, ticket: RelayPass) -> None:
+        """It may use the market's relay."""
+        ...
+
+    def hear(self, lease: str, wait_s: float) -> tuple[Heard, ...]:
+        """Who of them is heard."""
+        ...
+
+    def down(self, lease: str) -> None:
+        """Nothing is left of it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parts:
-    """Everything that the daemon is made of; only ``main`` and tests put it together."""
+    """Everything that the daemon is made of; only ``main`` and tests put it together. *mesh*: how
+    its workloads join a cluster's own network; None: not at all.
+    """
 
     journal: Journal
     clock: Clock
@@ -118,3 +158,4 @@ class Parts:
     inventory: HostInventory
     cleaner: Cleaner
     runtimes: Mapping[str, Runtime]
+    mesh: Mesh | None = None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adapter.config import Config
+from adapter.config import RUNTIMES, Config
 from adapter.devices.nvml.nvml import Nvml
 from adapter.doctor.findings import Finding
 from adapter.doctor.run import run_doctor
 from adapter.doctor.trial import try_container
 from adapter.doctor.world import DoctorConfig, World
+from adapter.mesh.reach import BEHIND_NAT
 from adapter.simulate.host import SimHost
 from adapter.simulate.library import SimulatedNvml
-
-_RUNTIMES = {"docker": ("docker",), "process": ("process",), "both": ("docker", "process")}
 
 
 def judge(config: Config) -> DoctorConfig:
@@ -28,11 +27,12 @@ def judge(config: Config) -> DoctorConfig:
         payout=config.payout or ("devnet" if config.simulate else ""),
         key=config.folder / "keys",
         docker_host=config.docker_host,
-        runtimes=_RUNTIMES[config.runtime],
+        runtimes=RUNTIMES[config.runtime],
         allow=config.limits.images or ("*",),
         priced=tuple(config.prices.models),
         gpu_request="legacy" if config.simulate else config.gpu_request,
         volumes=config.prices.disk_rate > 0,
+        mesh="" if config.mesh is None else config.mesh.endpoint or BEHIND_NAT,
     )
 
 

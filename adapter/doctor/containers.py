@@ -10,6 +10,7 @@ from typing import Any, cast
 from adapter.core.workload import RuntimeFault
 from adapter.doctor.findings import Finding, found
 from adapter.doctor.world import World
+from adapter.mesh.reach import BEHIND_NAT
 
 
 def check_docker(world: World) -> Iterator[Finding]:
@@ -162,6 +163,17 @@ def check_volumes(world: World) -> Iterator[Finding]:
         and (lacks := world.volumes(config.state / "runtime"))
     ):
         yield found("VOLUMES_IMPOSSIBLE", f"prices.disk offers volumes, which take: {lacks}")
+
+
+def check_mesh(world: World) -> Iterator[Finding]:
+    """What members of clusters need, where a mesh is offered."""
+    endpoint = world.config.mesh
+    if not endpoint:
+        return
+    if lacks := world.mesh(world.config.runtimes):
+        yield found("MESH_IMPOSSIBLE", f"[mesh] offers clusters a network, which takes: {lacks}")
+    if endpoint != BEHIND_NAT and not world.owns(endpoint):
+        yield found("MESH_ELSEWHERE", f"mesh.endpoint {endpoint} is no address of this host")
 
 
 def check_allow_list(world: World) -> Iterator[Finding]:

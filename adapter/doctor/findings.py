@@ -117,6 +117,14 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
         _E,
         "install or allow what is named, or remove prices.disk: the adapter would not start",
     ),
+    "MESH_IMPOSSIBLE": (
+        _E,
+        "install or allow what is named, or remove [mesh]: the adapter would not start",
+    ),
+    "MESH_ELSEWHERE": (
+        _I,
+        "forward the UDP ports of [mesh] from that address to this host, each to the same one",
+    ),
     "ALLOW_LIST_OPEN": (_I, "name the registries that you trust in [limits] images"),
     # the host
     "NOT_ROOT": (_W, "run the adapter as root: rules, control groups and MIG need it"),

@@ -20,6 +20,7 @@ from adapter.doctor.containers import (
     check_daemon_file,
     check_docker,
     check_firewall,
+    check_mesh,
     check_sandbox,
     check_volumes,
 )
@@ -40,8 +41,8 @@ Check = Callable[[World], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     check_devices, check_kernel_log, check_modules, check_quarantine, check_docker,
     check_daemon_file, check_container, check_firewall, check_cgroups, check_sandbox,
-    check_volumes, check_allow_list, check_kernel, check_clock, check_state, check_keys, check_fees,
-    check_market,
+    check_volumes, check_mesh, check_allow_list, check_kernel, check_clock, check_state, check_keys,
+    check_fees, check_market,
 )  # fmt: skip
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 

@@ -13,13 +13,14 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from adapter.devices.nvml.nvml import Nvml
 from adapter.runtime.docker.door import connect
+from adapter.runtime.meshing import lacks_for_mesh
 from adapter.runtime.volumes.runtime import missing
 from marketplace.domain.errors import Fault
 from marketplace.keystore import Keystore
@@ -49,6 +50,7 @@ class DoctorConfig:
     expect_gpu: bool = True
     try_container: bool = True
     volumes: bool = False
+    mesh: str = ""
 
 
 def run_command(line: Sequence[str]) -> tuple[int, str]:
@@ -106,6 +108,16 @@ def resolves(name: str) -> bool:
         return False
 
 
+def owns(address: str) -> bool:
+    """Whether the IPv4 *address* is one of this host's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
+        try:
+            tried.bind((address, 0))
+        except OSError:
+            return False
+        return True
+
+
 def docker_facts(host: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The daemon's info and version; RuntimeFault when it cannot be reached."""
     client = connect(host, 4)
@@ -141,6 +153,8 @@ class World:
     uid: Callable[[], int] = os.geteuid
     container: Callable[[DoctorConfig], list[str]] | None = None
     volumes: Callable[[Path], str] = missing
+    mesh: Callable[[Collection[str]], str] = lacks_for_mesh
+    owns: Callable[[str], bool] = owns
 
     def path(self, absolute: str) -> Path:
         """The path of a host file."""

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from adapter.core.workload import RuntimeRefused
+from adapter.mesh import netns
+from adapter.mesh.host import HOSTS, LOOKUP, folder_of
 from adapter.runtime.shim import ENTER
 from adapter.runtime.volumes.handed import mounts
 from adapter.runtime.workspace import NAMED, owner_ids
+from marketplace.domain.work.mesh_net import host_name
 from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
 
 UNCONFINED: Final = "UNCONFINED"
@@ -56,10 +59,21 @@ def require_possible(config: ProcessConfig, spec: WorkloadSpec) -> None:
         raise RuntimeRefused("this provider shares no host network with processes")
     if spec.ports and spec.egress.mode is not EgressMode.OPEN:
         raise RuntimeRefused("a process has the host's network whole or not at all")
+    if spec.mesh is not None:
+        _require_mesh(config, spec)
     if config.bubblewrap is None and spec.volumes:
         raise RuntimeRefused(f"{UNCONFINED}: volumes cannot be mounted without bubblewrap")
     if config.bubblewrap is None and spec.egress.mode is EgressMode.NONE:
         raise RuntimeRefused(f"{UNCONFINED}: egress cannot be denied without bubblewrap")
+
+
+def _require_mesh(config: ProcessConfig, spec: WorkloadSpec) -> None:
+    if spec.ports or spec.egress.mode is not EgressMode.NONE:
+        raise RuntimeRefused("a plain process in a mesh has no network beside it")
+    if config.bubblewrap is None:
+        raise RuntimeRefused(f"{UNCONFINED}: a mesh has no member without bubblewrap")
+    if not netns.is_there(netns.name_of(spec.lease, config.adapter)):
+        raise RuntimeRefused("the member's mesh is not there: its adapter has none")
 
 
 def device_nodes(uuids: tuple[str, ...], driver_proc: Path) -> list[str]:
@@ -86,16 +100,21 @@ def command_line(
     """The command line: bubblewrap, then setpriv to the workload's own user, then the job."""
     if config.bubblewrap is None:
         return list(spec.command)
-    line = [config.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid",
-            "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "tally",
-            "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
-            "--tmpfs", "/tmp"]  # fmt: skip
-    if spec.egress.mode is EgressMode.NONE:
+    name = "tally" if spec.mesh is None else host_name(spec.mesh.member)
+    line = [*_network(config, spec), config.bubblewrap, "--die-with-parent", "--new-session",
+            "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+            "--hostname", name, "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
+            "--tmpfs", "/tmp", "--perms", "0755", "--dir", "/etc"]  # fmt: skip
+    if spec.mesh is not None:
+        for name in (HOSTS, LOOKUP):
+            line += ["--ro-bind", str(folder_of(config.state, spec.lease) / name), f"/etc/{name}"]
+    elif spec.egress.mode is EgressMode.NONE:
         line.append("--unshare-net")
     else:
         line += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
-    for path in (*_SYSTEM, *_python_homes(), *config.readable):
+    for path in _SYSTEM:
         line += ["--ro-bind-try", path, path]
+    line += _shown(*_python_homes(), *config.readable)
     for node in nodes:
         line += ["--dev-bind-try", node, node]
     line += ["--bind", str(workspace), WORKSPACE]
@@ -106,7 +125,29 @@ def command_line(
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
         line += ["--cap-add", capability]
     enter = ["/bin/sh", "-c", ENTER, "sh"]
-    return [*line, "--chmod", "1777", "/tmp", "--", *_as_user(spec.user), *enter, *spec.command]
+    for shared in ("/tmp", "/dev/shm"):
+        line += ["--chmod", "1777", shared]
+    return [*line, "--", *_as_user(spec.user), *enter, *spec.command]
+
+
+def _network(config: ProcessConfig, spec: WorkloadSpec) -> list[str]:
+    """Bubblewrap itself is already in the member's network, which its mesh has made."""
+    if spec.mesh is None:
+        return []
+    place = netns.path_of(netns.name_of(spec.lease, config.adapter))
+    return ["nsenter", f"--net={place}", "--"]
+
+
+def _shown(*folders: str) -> list[str]:
+    """Read-only, and what is above each is there to go through: bubblewrap makes that its own
+    user's alone, which the workload's is not.
+    """
+    line: list[str] = []
+    for path in folders:
+        for above in reversed(Path(path).parents[:-1]):
+            line += ["--perms", "0755", "--dir", str(above)]
+        line += ["--ro-bind-try", path, path]
+    return line
 
 
 def _python_homes() -> tuple[str, ...]:
@@ -121,6 +162,7 @@ def environment(config: ProcessConfig, spec: WorkloadSpec, workspace: Path) -> d
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(spec.gpus)}
     defaults = {"PATH": os.pathsep.join(search), "HOME": home, **NAMED}
     defaults["TALLY_LEASE"] = spec.lease
+    defaults |= spec.mesh.told() if spec.mesh is not None else {}
     return {**defaults, **spec.env, **spec.secrets, **gpus}
 
 

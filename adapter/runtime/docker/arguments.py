@@ -11,7 +11,7 @@ from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.egress import resolve
 from adapter.runtime.volumes.handed import mounts
 from adapter.runtime.workspace import NAMED, Workspace
-from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
+from marketplace.domain.work.workload import WORKSPACE, Egress, EgressMode, WorkloadSpec
 
 _NOWHERE: Final = "192.0.2.1"
 """RFC 5737 TEST-NET: the name server of a workload that may resolve nothing.  Docker's own resolver
@@ -73,17 +73,22 @@ def create_arguments(
         ),
         "restart_policy": {"Name": "no"},
     }
-    return {**arguments, **_connection(spec, network), **_gpu_request(config, spec)}
+    return {**arguments, **connection(spec.egress, network), **_gpu_request(config, spec)}
 
 
-def _connection(spec: WorkloadSpec, network: str) -> dict[str, Any]:
+def connection(egress: Egress, network: str) -> dict[str, Any]:
+    """How a container is in *network*: ``none``, a bridge, or ``container:`` and whose it is; there
+    names and servers are the other's as well.
+    """
+    if network.startswith("container:"):
+        return {"network_mode": network, "hostname": None}
     if network == "none":
         return {"network_mode": "none"}
     names: dict[str, str] = {}
-    if spec.egress.mode is EgressMode.LIST:
-        names = {target.name: target.address for target in resolve(spec.egress.allow)}
+    if egress.mode is EgressMode.LIST:
+        names = {target.name: target.address for target in resolve(egress.allow)}
     servers: dict[str, list[str]] = {}
-    if spec.egress.mode is not EgressMode.OPEN:
+    if egress.mode is not EgressMode.OPEN:
         servers = {"dns": [_NOWHERE], "dns_opt": ["timeout:1", "attempts:1"]}
     return {"network": network, "extra_hosts": names, **servers}
 
@@ -121,4 +126,5 @@ def _environment(config: DockerConfig, spec: WorkloadSpec) -> dict[str, str]:
         if config.gpu_request == "legacy":
             fixed["NVIDIA_VISIBLE_DEVICES"] = ",".join(spec.gpus)
     defaults = {"HOME": WORKSPACE, **NAMED, "TALLY_LEASE": spec.lease}
+    defaults |= spec.mesh.told() if spec.mesh is not None else {}
     return {**defaults, **spec.env, **spec.secrets, **fixed}

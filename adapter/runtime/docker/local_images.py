@@ -28,6 +28,7 @@ from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker.door import map_docker
 
 PYTHON: Final = "tally/python"
+HOLDER: Final = "tally/network-holder"
 _NO_PART: Final = (
     "pip",
     "setuptools",
@@ -70,6 +71,11 @@ def build_with(client: Any, name: str, lock: Path, folder: Path) -> str:
         done.touch()
     repository = name.removesuffix(f":{TAG}")
     return _import(client, repository, _with_packages(environment), "/usr/local/bin/python3")
+
+
+def build_holder(client: Any, program: Path) -> str:
+    """Import the image that holds a member's network, *program* alone; its id."""
+    return _import(client, HOLDER, [(program.name, program)], f"/{program.name}")
 
 
 def _run(*command: str) -> None:

@@ -43,18 +43,20 @@ from adapter.runtime.docker.images import bring, require_allowed
 from adapter.runtime.docker.inside import DockerTerminal
 from adapter.runtime.docker.logs import copy_new
 from adapter.runtime.docker.market_images import MarketImages
+from adapter.runtime.docker.networks import Networks, address_of
 from adapter.runtime.docker.outages import Outages
 from adapter.runtime.docker.shelf import Shelf
 from adapter.runtime.docker.signed import Signatures, read_keys
 from adapter.runtime.docker.stamps import milliseconds, ran
 from adapter.runtime.docker.store import ImageStore
-from adapter.runtime.egress import Firewall, bridge_name, resolve
+from adapter.runtime.egress import Firewall
 from adapter.runtime.logstore import LogStore
 from adapter.runtime.volumes.handed import hand_over
 from adapter.runtime.workspace import DiskWatch, Workspace, owner_ids
+from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.mesh_net import Seat
 from marketplace.domain.work.workload import (
     WORKSPACE,
-    EgressMode,
     ExitReason,
     WorkloadSpec,
     WorkloadState,
@@ -83,6 +85,7 @@ class DockerRuntime:
     client: Any = None
     market: MarketImages | None = None  # the market's own registry; none: its images are others'
     shelf: Shelf = field(init=False)
+    networks: Networks = field(init=False)
 
     def __post_init__(self) -> None:
         self._logs = LogStore(self.config.state)
@@ -91,6 +94,7 @@ class DockerRuntime:
         self._signatures = Signatures(read_keys(self.config.signed_by))
         self._lock = threading.Lock()
         self._outages = Outages(self.config.host)
+        self.networks = Networks(self.config, self.firewall, self._docker)
 
     @property
     def name(self) -> str:
@@ -114,6 +118,13 @@ class DockerRuntime:
             f"image {image}",
             lambda: self._prepare(image, progress, lease),
             self.config.pull_deadline_s,
+        )
+
+    async def hold(self, lease: str, job: JobSpec, seat: Seat) -> int:
+        """The network of a cluster's member that is about to start; a process that is in it."""
+        ports = tuple(port.port for port in job.ports)
+        return await self._run(
+            f"network {lease}", lambda: self.networks.hold(lease, job.egress, ports, seat), 60.0
         )
 
     async def start(self, spec: WorkloadSpec) -> Handle:
@@ -227,7 +238,7 @@ class DockerRuntime:
         try:
             workspace.create(spec.files, *owner_ids(spec.user))
             hand_over(self.config.state, spec)
-            asked = create_arguments(self.config, spec, image, self._network(spec))
+            asked = create_arguments(self.config, spec, image, self.networks.of(spec))
             container = client.containers.create(**asked)
             container.start()
             container.reload()
@@ -240,29 +251,6 @@ class DockerRuntime:
                 )
             raise
 
-    def _network(self, spec: WorkloadSpec) -> str:
-        """The lease's own bridge with its rules in force, or ``none``."""
-        if spec.egress.mode is EgressMode.NONE and not spec.ports:
-            return "none"
-        bridge = bridge_name(spec.lease, self.config.adapter)
-        self.firewall.ensure()
-        self.firewall.forget(bridge)
-        if spec.egress.mode is EgressMode.LIST:
-            self.firewall.allow(bridge, resolve(spec.egress.allow))
-        elif spec.egress.mode is EgressMode.OPEN:
-            self.firewall.open(bridge)
-        client = self._docker()
-        with contextlib.suppress(docker.errors.NotFound):
-            client.networks.get(bridge).remove()
-        client.networks.create(
-            bridge,
-            driver="bridge",
-            internal=spec.egress.mode is EgressMode.NONE,
-            options={"com.docker.network.bridge.name": bridge},
-            labels={"tally.adapter": self.config.adapter, "tally.lease": spec.lease},
-        )
-        return bridge
-
     # -- a running container -----------------------------------------------------------------------
 
     def _get(self, handle: Handle) -> Any:
@@ -272,9 +260,8 @@ class DockerRuntime:
         labels = cast("dict[str, str]", container.labels)
         state = container.attrs["State"]
         pid = int(state.get("Pid") or 0)
-        address = ""
-        for network in container.attrs["NetworkSettings"]["Networks"].values():
-            address = str(network.get("IPAddress") or address)
+        mode = str(container.attrs["HostConfig"].get("NetworkMode") or "")
+        address = address_of(container) or self.networks.address_for(mode)
         ports = [int(port) for port in labels.get("tally.ports", "").split(",") if port]
         prefix = "tally.label."
         kept = {k.removeprefix(prefix): v for k, v in labels.items() if k.startswith(prefix)}
@@ -296,7 +283,9 @@ class DockerRuntime:
         listed = self._docker().containers.list(
             all=True, filters={"label": self._label_filter()}, ignore_removed=True
         )
-        return [self._handle(container) for container in listed if container.status != "created"]
+        found = [self._handle(container) for container in listed if container.status != "created"]
+        self.networks.sweep([handle.lease for handle in found])
+        return found
 
     def _status(self, handle: Handle) -> Status:
         try:
@@ -383,10 +372,7 @@ class DockerRuntime:
             container.remove(force=True, v=True)
         except docker.errors.NotFound:
             pass  # idempotent
-        bridge = bridge_name(handle.lease, self.config.adapter)
-        with contextlib.suppress(docker.errors.NotFound):
-            client.networks.get(bridge).remove()
-            self.firewall.forget(bridge)
+        self.networks.remove(handle.lease)
         Workspace(self.config.state, handle.lease).remove()
         self._disks.forget(handle.lease)
         self._cursor(handle.lease).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -161,11 +162,35 @@ def write(path):
 print(json.dumps([int(facts['CapEff'], 16) | int(facts['CapBnd'], 16), facts['NoNewPrivs'].strip(),
     os.listdir('/sys/class/net') if os.path.exists('/sys/class/net') else [],
     write('/usr/x'), write('/etc/x'), write('/proc/sys/kernel/core_pattern'), write('x'),
+    write('/tmp/x'), write('/dev/shm/x'), write('/dev/x'),
     os.path.exists('/etc/shadow'), os.path.exists('/var/run/docker.sock'),
     len([p for p in os.listdir('/proc') if p.isdigit()]) < 10]))
 """
     _status, said = await images.outcome(runtime, spec(code))
-    assert json.loads(said) == [0, "1", [], False, False, False, True, False, False, True]
+    assert json.loads(said) == [
+        0, "1", [], False, False, False, True, True, True, False, False, False, True
+    ]  # fmt: skip
+
+
+async def test_it_sees_the_folders_that_its_provider_shows_and_changes_nothing_there(
+    tmp_path: Path,
+) -> None:
+    """Beside the interpreter of the adapter's own, wherever both are."""
+    need_own_groups()
+    shown, hidden = tmp_path / "shown" / "stack", tmp_path / "shown" / "other"
+    for folder in (shown, hidden):
+        folder.mkdir(parents=True)
+        (folder / "said").write_text("of the provider")
+    config = ProcessConfig(tmp_path, images.lease_id("a"), readable=(str(shown),))
+    code = f"""
+import os, sys
+print(open({str(shown / "said")!r}).read(), os.path.exists({str(hidden)!r}), sys.base_prefix)
+try: open({str(shown / "new")!r}, 'w')
+except OSError as error: print(type(error).__name__)
+"""
+    _status, said = await images.outcome(ProcessRuntime(config), spec(code))
+    assert said == f"of the provider False {sys.base_prefix}\nOSError\n"
+    assert not (shown / "new").exists()
 
 
 async def test_the_hosts_services_are_out_of_reach(runtime: ProcessRuntime) -> None:

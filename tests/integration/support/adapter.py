@@ -32,7 +32,7 @@ from adapter.core.workload import (
     WorkloadGone,
 )
 from adapter.daemon.daemon import Daemon, socket_link
-from adapter.daemon.ports import Parts
+from adapter.daemon.ports import Mesh, Parts
 from adapter.host.cgroup import Usage
 from adapter.host.clock import Clock, HostClock
 from adapter.host.keys import Keys
@@ -434,6 +434,7 @@ def make_daemon(
     journal: Journal | None = None,
     runtime: HostRuntime | None = None,
     make_offer: Callable[[], Offer] = host_offer,
+    mesh: Mesh | None = None,
 ) -> Daemon:
     """An adapter on *world* with its journal in *folder*."""
     runtime = runtime or HostRuntime(world)
@@ -444,6 +445,7 @@ def make_daemon(
         inventory=HostInventory(),
         cleaner=NoCleaner(),
         runtimes={"process": runtime, "docker": runtime},
+        mesh=mesh,
     )
     own = Own(host_offer(), ADAPTER, limits or Limits())
     session = next(_sessions).to_bytes(16, "big")

@@ -106,6 +106,7 @@ class PaperMarket:
     proposals: dict[str, wire.Message] = field(default_factory=dict[str, wire.Message])
     signed: dict[str, wire.LeaseSigned] = field(default_factory=dict[str, wire.LeaseSigned])
     ends: dict[bytes, wire.EndSent] = field(default_factory=dict[bytes, wire.EndSent])
+    orders: dict[str, wire.OrderSent] = field(default_factory=dict[str, wire.OrderSent])
     session: Signer = SESSION
 
     def stages(self, lease: str) -> list[str]:
@@ -157,6 +158,7 @@ class PaperMarket:
             if lease not in self.signed and lease not in held:
                 said.append(proposal)
         said += self.signed.values()
+        said += self.orders.values()
         for vk, total in self.owed.items():
             assert vk == self.session.verify_key
             if self.pays:
@@ -302,7 +304,7 @@ class Adapter:
     async def resume(self) -> None:
         """Come up, say hello, hear what was missed."""
         await self.daemon.resume(self.eye, self.group)
-        await self.daemon.handle(LinkUp())
+        await self.daemon.handle(LinkUp(orders=True))
         self.link.inbox += self.rig.market.again(self.daemon.state.leases)
         await self.settle()
 

@@ -154,3 +154,14 @@ def test_the_schedule_moves_every_price() -> None:
     gpus = [Gpu("GPU-1", "NVIDIA RTX 4090", 24_000)]
     assert prices.gpu_rates(gpus, 0) == {"NVIDIA RTX 4090": 500}
     assert prices.core(0) == 5
+
+
+def test_folders_that_processes_see_are_absolute_and_hide_nothing_of_theirs(tmp_path: Path) -> None:
+    config = load(write(tmp_path, 'readable = ["/opt/stacks", "/srv/data"]'), environment={})
+    assert config.readable == ("/opt/stacks", "/srv/data")
+    for wrong in ("/", "//", "stacks", "/opt/../etc", "/opt/", "/tmp", "/etc", "", "/workspace"):
+        with pytest.raises(ConfigRefused, match="readable"):
+            load(write(tmp_path, f'readable = ["{wrong}"]'), environment={})
+    for wrong in ('"/opt"', "[1]"):
+        with pytest.raises(ConfigRefused):
+            load(write(tmp_path, f"readable = {wrong}"), environment={})

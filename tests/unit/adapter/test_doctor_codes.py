@@ -76,6 +76,8 @@ class Healthy:
         self.held = {"fee": 20_000_000, "hot": 0}
         self.free = (100_000, 900, 1000)
         self.no_volumes = ""
+        self.no_mesh = ""
+        self.own_address = "203.0.113.7"
         self.uid = 0
         self.trial: Callable[[DoctorConfig], list[str]] = lambda _config: []
         state = self.file("var/lib/tally/.keep", "").parent
@@ -84,7 +86,7 @@ class Healthy:
         key.chmod(0o600)
         self.config = DoctorConfig(
             state=state, market="https://market.example", payout=BARE["meter"], key=key,
-            chain_url="https://chain.example", volumes=True,
+            chain_url="https://chain.example", volumes=True, mesh="203.0.113.7",
             runtimes=("docker", "process"), allow=("ghcr.io/acme/*",),
         )  # fmt: skip
         uuid = self.sim.gpus[0].uuid
@@ -139,6 +141,7 @@ class Healthy:
             nvml=lambda: Nvml(self.library, self.deadline_s), docker=docker, market_time=market,
             resolves=lambda _name: self.known_names, disk=lambda _path: self.free,
             nvml_deadline_s=self.deadline_s, uid=lambda: self.uid, container=lambda config: self.trial(config), volumes=lambda _folder: self.no_volumes,
+            mesh=lambda _runtimes: self.no_mesh, owns=lambda address: address == self.own_address,
         )  # fmt: skip
 
     def codes(self, budget_s: float = 30.0) -> set[str]:
@@ -304,6 +307,8 @@ CASES: dict[str, Callable[[Healthy], None]] = {
     "BUBBLEWRAP_MISSING": _command("bwrap", 127),
     "SETPRIV_MISSING": _command("setpriv", 127),
     "VOLUMES_IMPOSSIBLE": _attribute("no_volumes", "mkfs.ext4: not found"),
+    "MESH_IMPOSSIBLE": _attribute("no_mesh", "the program wireguard-go"),
+    "MESH_ELSEWHERE": _attribute("own_address", "192.168.1.7"),
     "ALLOW_LIST_OPEN": _set(allow=("*",)),
     "NOT_ROOT": _attribute("uid", 1000),
     "KERNEL_OLD": _file("proc/sys/kernel/osrelease", "4.19.0"),

@@ -16,7 +16,7 @@ from marketplace.domain.money.route.terms import RoutedTerms
 from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.lease import LeaseState
-from tests.unit.support.adapter import core_job, gpu_job, offer, terms_for
+from tests.unit.support.adapter import core_job, gpu_job, member_job, offer, terms_for
 from tests.unit.support.hop_out import HOP, SALT, Over, key_of, said
 
 STRANGER = Signer(b"\x3f" * 32)
@@ -59,6 +59,7 @@ def bent(bench: Over) -> dict[str, tuple[wire.RouteProposed, str]]:
         ),
         "reserve below a tick": (bench.asked(route={"reserve": 20}), "CEILING_ODD"),
         "another payout": (bench.asked(payout=b"\x19" * 28), "PAYOUT_DIFFERS"),
+        "a cluster's member": (bench.asked(job=member_job()), "CLUSTER_ROUTED"),
         "another job": (replace(good, job=gpu_job()), "WORK_DIFFERS"),
         "another lease's name": (replace(good, lease="lease_9"), "LEASE_CONFLICT"),
     }  # fmt: skip
