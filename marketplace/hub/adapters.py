@@ -17,12 +17,13 @@ from marketplace.market.accounts.blobs import Blobs
 from marketplace.market.base.errors import Offline
 from marketplace.market.base.records import Channel, Lease, OfferRecord, Sent, VoucherRecord
 from marketplace.market.context import Market
-from marketplace.market.leases import hops
+from marketplace.market.leases import clusters, hops
 from marketplace.market.leases.adapters import Adapters
 from marketplace.market.money.ends import Ends
 
 log = structlog.get_logger("hub")
 AGAIN_S = 1.0
+_OF_LEASES = ("voucher", "keep", "order")  # topics that name no adapter
 MOST_WAITING = 64  # messages on their way to an adapter before an upload waits
 
 
@@ -42,6 +43,7 @@ class AdapterHub:
         market.bus.on("adapter:", self._wake, remote_only=True)
         market.bus.on("voucher:", self._wake, remote_only=True)
         market.bus.on("keep:", self._wake, remote_only=True)
+        market.bus.on("order:", self._wake, remote_only=True)
 
     def connected(self, provider: str) -> bool:
         """True when its socket ends here."""
@@ -83,7 +85,7 @@ class AdapterHub:
 
     def _wake(self, topic: str) -> None:
         kind, _, name = topic.partition(":")
-        if kind in ("voucher", "keep") or bytes.fromhex(name) in self.hub.live:
+        if kind in _OF_LEASES or bytes.fromhex(name) in self.hub.live:
             self.wanted.add(topic)
             self.event.set()
 
@@ -107,12 +109,14 @@ class AdapterHub:
     async def _deliver(self, topics: set[str]) -> None:
         if not topics:  # what a command line wrote, or a notification that was lost
             topics = {f"adapter:{key.hex()}" for key in await self._owed()}
-        for topic in topics:
+        for topic in sorted(topics):  # the outbox first: it may hold the lease that is ordered
             kind, _, name = topic.partition(":")
             if kind == "voucher":
                 await self._voucher(bytes.fromhex(name))
             elif kind == "keep":
                 await self._keep(bytes.fromhex(name))
+            elif kind == "order":
+                await clusters.ordered(self.market, name)
             else:
                 await self._outbox(name)
 
@@ -151,6 +155,8 @@ class AdapterHub:
             for message in hops.at_welcome(self.market, provider):
                 connection.put(message)
         await self._outbox(provider)
+        for message in await clusters.orders(self.market, provider):
+            connection.put(message)
         for listener in self.welcomed:
             await listener(connection)
 

@@ -30,6 +30,8 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "trust": {"trust": 0},
     "network": {"upload_mbps": 0, "download_mbps": 0},
     "egress": {"egress": False},
+    "cluster": {"cluster_free_ms": 0},
+    "mesh": {"mesh": False},
     "avoided": {"avoid": frozenset[str]()},
     "price": {"max_gpu_rate": None, "max_core_rate": None, "max_disk_rate": None},
     "cpu": {"cpu_milli": 0},
@@ -40,7 +42,11 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Filter to the fields that free a request from it."""
 
-_CHOICES: Final = frozenset({"gpu_models", "regions", "labels", "isolation", "avoid", "egress"})
+_CHOICES: Final = frozenset(
+    {"gpu_models", "regions", "labels", "isolation", "avoid", "egress", "mesh"}
+)
+_SOME: Final = frozenset({"cpu_milli", "memory_mib", "disk_mib", "cluster_free_ms"})
+"""Of these a host that has none cannot serve less of it either."""
 _NO_WAY: Final = BIT["maintenance"] | BIT["draining"] | BIT["minimum"]
 """What no other wish of the same job cures: patience does, or a larger budget."""
 
@@ -225,7 +231,7 @@ def _relax(
             values = have[field] = _has(fleet, request, rows, fits, field)
             short = values - asked if field.startswith("max_") else asked - values
             distance += np.maximum(short, 0) / asked
-            if field in ("cpu_milli", "memory_mib", "disk_mib"):
+            if field in _SOME:
                 distance[values <= 0] = np.inf
     least = distance.min()
     if least == np.inf:
@@ -287,6 +293,7 @@ def _has(fleet: Fleet, request: Request, rows: Rows, fits: Bools, field: str) ->
                 "max_core_rate": fleet.core_rate,
                 "max_disk_rate": fleet.disk_rate,
                 "trust": fleet.trust,
+                "cluster_free_ms": fleet.cluster_free,
                 "upload_mbps": fleet.upload,
                 "download_mbps": fleet.download,
             }
@@ -302,6 +309,10 @@ _CHANGED: Final[dict[str, Callable[[Request, Request, Host], str]]] = {
     "labels": lambda old, _, host: "no " + ", ".join(sorted(old.labels - host.labels)),
     "avoid": lambda _, __, host: f"{host.id} not avoided",
     "egress": lambda _, __, ___: "no egress",
+    "cluster_free_ms": lambda _, new, __: (
+        f"assemble and hold of {new.cluster_free_ms / 1000:g} s together"
+    ),
+    "mesh": lambda _, __, ___: "network none",
     "gpu_count": lambda _, new, __: f"{new.gpu_count} device{'s' if new.gpu_count > 1 else ''}",
     "gpu_milli": lambda _, new, __: f"share {new.gpu_milli}",
     "cpu_milli": lambda _, new, __: f"cpu {new.cpu_milli / 1000:g}",

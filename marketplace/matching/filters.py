@@ -159,6 +159,8 @@ HOST_TERMS: Final[tuple[tuple[str, Term], ...]] = (
     ("trust", lambda fleet, rows, request: fleet.trust[rows] >= request.trust),
     ("network", _network),
     ("egress", lambda fleet, rows, request: fleet.egress[rows] | (not request.egress)),
+    ("cluster", lambda fleet, rows, request: fleet.cluster_free[rows] >= request.cluster_free_ms),
+    ("mesh", lambda fleet, rows, request: fleet.mesh[rows] | (not request.mesh)),
     ("avoided", _not_avoided),
 )
 """These stand on their own."""

@@ -108,6 +108,7 @@ class Fleet:
             "mem_total",
             "disk_total",
             "minimum",
+            "cluster_free",
         ):
             grown(name, (rows,), np.int64)
         for name in (
@@ -121,7 +122,7 @@ class Fleet:
             "model0",
         ):
             grown(name, (rows,), np.int32)
-        for name in ("alive", "draining", "egress"):
+        for name in ("alive", "draining", "egress", "mesh"):
             grown(name, (rows,), np.bool_)
         for name in ("free", "gpu_rate", "offered"):
             grown(name, (rows, slots), np.int64)
@@ -141,6 +142,7 @@ class Fleet:
     core_rate: Ints
     disk_rate: Ints
     minimum: Ints
+    cluster_free: Ints
     region: Small
     isolation: Small
     trust: Small
@@ -152,6 +154,7 @@ class Fleet:
     alive: Bools
     draining: Bools
     egress: Bools
+    mesh: Bools
     free: Ints
     gpu_rate: Ints
     gpu_dear: NDArray[np.float64]
@@ -234,6 +237,7 @@ class Fleet:
         self.isolation[row], self.trust[row] = self._isolates(host), host.trust
         self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps
         self.egress[row] = host.egress
+        self.cluster_free[row], self.mesh[row] = host.cluster_free_ms, host.mesh
         self.count[row] = len(host.gpus)
         self.count1[row] = max(len(host.gpus), 1)
         self.cpu_total[row], self.mem_total[row] = host.cpu_milli, host.memory_mib

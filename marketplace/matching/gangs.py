@@ -45,7 +45,7 @@ def place_gang(matchmaker: Matchmaker, gang: Gang, now: int) -> tuple[Placement,
     for regions in from_regions:
         placed = _try_gang(matchmaker, gang, regions, now)
         if isinstance(placed, NoMatch):
-            refusal = refusal or placed
+            refusal = placed if refusal is None else refusal
             continue
         for one in placed:
             matchmaker.release(one)
@@ -53,7 +53,9 @@ def place_gang(matchmaker: Matchmaker, gang: Gang, now: int) -> tuple[Placement,
             best = placed
     if best is not None:
         return tuple(matchmaker.adopt(p.host, p.gpus, p.request) for p in best)
-    return refusal or NoMatch(gang.members[0] if gang.members else Request(0, 0), 0, {})
+    if refusal is not None:
+        return refusal
+    return NoMatch(gang.members[0] if gang.members else Request(0, 0), 0, {})
 
 
 def _try_gang(

@@ -24,6 +24,8 @@ WORDS: Final = {
     "trust": "below the trust tier",
     "network": "too slow a network",
     "egress": "allow no egress",
+    "cluster": "bear too little of a cluster's waiting",
+    "mesh": "join no cluster's network",
     "avoided": "asked to be avoided",
     "price": "too dear",
     "minimum": "ask for more than the job may cost",
@@ -62,7 +64,8 @@ class Host:
     accepts (none = any). ``trust`` is a rank (higher is stronger), of which a request names the
     least. ``maintenance`` holds [start, end) windows in which no lease may run.
     ``minimum`` is the least that a job must be able to cost, lovelace. ``disk_rate`` is per
-    GB-second of disk that is rented alone.
+    GB-second of disk that is rented alone. ``cluster_free_ms``: how long a cluster's member may
+    wait there unbilled (0: it takes none); ``mesh``: it joins a cluster's network.
     """
 
     id: str
@@ -82,6 +85,8 @@ class Host:
     maintenance: tuple[tuple[int, int], ...] = ()
     minimum: int = 0
     disk_rate: int = 0
+    cluster_free_ms: int = 0
+    mesh: bool = False
 
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.memory_mib, self.disk_mib) < 0:
@@ -101,7 +106,9 @@ class Request:
     after this one. ``duration_ms`` is the longest run, compared with maintenance windows; 0 asks
     only about now. ``budget`` is the most it may cost, lovelace, whose hosts' minimum counts; None
     asks not about that. ``spent`` is, by host, what counts towards a minimum there already.
-    ``rents_disk``: the disk is what it pays for, and no cores.
+    ``rents_disk``: the disk is what it pays for, and no cores. ``cluster_free_ms``: the longest
+    that it may wait unbilled for others, as a cluster's member; ``mesh``: they have a network of
+    their own.
     """
 
     cpu_milli: int
@@ -120,6 +127,8 @@ class Request:
     upload_mbps: int = 0
     download_mbps: int = 0
     egress: bool = False
+    cluster_free_ms: int = 0
+    mesh: bool = False
     max_gpu_rate: int | None = None
     max_core_rate: int | None = None
     max_disk_rate: int | None = None

@@ -15,6 +15,7 @@ from marketplace.api.http.told import HEADER, LIMITS, Told
 from marketplace.api.routes import (
     account,
     channels,
+    clusters,
     gangs,
     images,
     jobfiles,
@@ -64,8 +65,8 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     app.include_router(public.health)  # whoever probes may add to the address what he likes
     for router in (
         public.router, account.router, spend.router, jobs.router, jobfiles.router, leases.router,
-        gangs.router, images.router, ports.names, ports.router, services.router,
-        channels.router, routing.router,
+        gangs.router, clusters.router, images.router, ports.names, ports.router,
+        services.router, channels.router, routing.router,
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])
     app.include_router(port_paths.router)

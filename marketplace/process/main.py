@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from marketplace.api.http.auth import Parts
 from marketplace.client.net.price_source import check
 from marketplace.domain.errors import TallyError
 from marketplace.domain.work.job_machine import JobState
+from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.gateway import relay_looks
 from marketplace.hub.adapters import AdapterHub
 from marketplace.hub.payers import PayerHub
@@ -42,6 +43,7 @@ from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
+from marketplace.mesh_relay.process import relaying
 from marketplace.process import exchange, routing
 from marketplace.process.addresses import apps_of, inside, names_of
 from marketplace.process.app import build, by_host
@@ -84,7 +86,7 @@ class Config:
     away at the start; *ledger* is one that is there already; *route* opens this process's router,
     where it is to have one. *hook_key*: 32 bytes that webhooks' secrets are derived from; without
     it there are no webhooks. *price_url*: says what an ADA is worth
-    (``state.exchange``); none by default.
+    (``state.exchange``); none by default. *mesh_relay*: a relay of meshes, kept by this process.
     """
 
     db: str
@@ -105,6 +107,7 @@ class Config:
     on_ready: Callable[[str, int], None] | None = None
     console: bool = True
     price_url: str = ""
+    mesh_relay: RelayPlace | None = None
 
 
 @dataclass
@@ -126,6 +129,7 @@ def assemble(config: Config) -> Running:
         settings = replace(settings, blob_folder=config.blob_folder)
     market = Market(database, clock, ids, process, settings, config.ledger)
     market.hook_key = config.hook_key
+    market.mesh_relay = config.mesh_relay
     market.has_chain = config.ledger is not None or config.connect is not None
     adapters, blobs = Adapters(market), Blobs(market)
     hub, payers = AdapterHub(market, adapters, blobs), PayerHub(market)
@@ -157,7 +161,7 @@ async def running(config: Config) -> AsyncGenerator[Running]:
     try:
         await webhooks.check_key(market)
         there = config.connect is None or await first_look(run.parts, config.connect)
-        async with anyio.create_task_group() as tasks:
+        async with _relay(config), anyio.create_task_group() as tasks:
             await sweeps.beat(market)
             heard = anyio.Event()
             await tasks.start(_watch_offers, run)
@@ -192,6 +196,10 @@ async def running(config: Config) -> AsyncGenerator[Running]:
         run.database.close()
 
 
+def _relay(config: Config) -> AbstractAsyncContextManager[None]:
+    return relaying(config.mesh_relay) if config.mesh_relay else contextlib.nullcontext()
+
+
 def _work(
     run: Running, contender: sweeps.LeaderElection
 ) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
@@ -209,6 +217,7 @@ def _work(
         (1.0, lambda: sweeps.endings(market)),
         (2.0, lambda: sweeps.beat(market)),
         (1.0, lambda: sweeps.providers(market)),
+        (1.0, lambda: sweeps.clusters(market)),
         (2.0, lambda: reconciler.jobs(market)),
         (1.0, lambda: paying.turn(market)),
         (1.0, lambda: preempt.turn(market)),

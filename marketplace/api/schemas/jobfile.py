@@ -127,6 +127,24 @@ class FileGang(FilePart):
     same_region: bool = maybe("all in one region")
 
 
+class FileCluster(FileGang):
+    """Members that work as one: they begin, pause and go on together, and one that is lost is
+    replaced. Its policy's `retry` says when; without it, after each end that it can name, 3 times.
+    """
+
+    min: int = maybe("so many must be up for it to begin; without it, all", examples=[2])
+    stall: Literal["pause", "run"] = maybe(
+        "when fewer than `min` are left, the others are frozen and unbilled, or run on"
+    )
+    assemble: str = maybe(
+        "how long a member waits unbilled for the first order to run, 1 h at most", examples=["1m"]
+    )
+    hold: str = maybe(
+        "how long one is frozen unbilled, all holds together, 1 h at most", examples=["2m"]
+    )
+    network: Literal["mesh", "none"] = maybe("a network of the members' own; without it, `mesh`")
+
+
 class FileRelay(FilePart):
     """A Cardano relay: only time in which it answers at the tip of its chain is billed."""
 
@@ -180,3 +198,4 @@ class JobFile(FilePart):
     relay: FileRelay = maybe("where it is a relay")
     volumes: list[FileMount] = maybe("those that it mounts")
     gang: FileGang = maybe("only for POST /v1/quotes, /v1/explain and /v1/gangs")
+    cluster: FileCluster = maybe("instead of `gang`, and where that may be")

@@ -113,6 +113,16 @@ class Policy(Answer):
     priority: int = told("0 to 100: the market's operator grants what is above 0")
 
 
+class ClusterTerms(Answer):
+    """What makes a cluster of a gang."""
+
+    least: int = told("so many members must be up for it to begin")
+    stall: Literal["pause", "run"] = told("what becomes of those that are left when fewer are")
+    assemble_ms: int = told("how long a member is up unbilled before its first order to run, ms")
+    hold_ms: int = told("how long it is frozen unbilled, all holds together, ms")
+    mesh: bool = told("the members have a network of their own")
+
+
 class Spec(Answer):
     """A job, as `JobSpec.to_wire()` writes it."""
 
@@ -133,6 +143,7 @@ class Spec(Answer):
     price: Price = told("caps and budget")
     policy: Policy = told("limits, and what to do when it fails")
     gang: Members = maybe("only where there is one")
+    cluster: ClusterTerms = maybe("only where the gang works as one")
     egress: Literal["open"] | list[str] = maybe(
         "only where asked for: where it may connect out to, anywhere or a list of `host:port`"
     )

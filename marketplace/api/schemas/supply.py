@@ -142,6 +142,10 @@ class Offer(Answer):
     direct_ports: int = told(
         "how many ports of workloads, at an address of the provider's own, its host opens; 0: none"
     )
+    cluster_free_ms: int = told(
+        "how long a cluster's member may wait here unbilled for others, ms; 0: none is taken"
+    )
+    mesh: bool = told("a cluster's members here can have a network of their own")
     allow_root: bool = told("a workload may be root in its container")
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from marketplace.domain.client_address import counted_as
 from marketplace.domain.errors import Conflict
 from marketplace.domain.money.channel_stage import ChannelStage
-from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.market.accounts.access import Caller
 from marketplace.market.base.errors import PaymentOwed, TooManyQuotes, UnpaidWait
 from marketplace.market.base.ports import Change
@@ -88,6 +88,10 @@ async def check(market: Market, known: Standing, address: str = "") -> Standing:
 async def _owes(market: Market, lease_id: str) -> bool:
     lease = await market.store.get(Lease, lease_id)
     last = await market.last_receipt(lease_id)
+    if lease is not None and lease.reason == EndReason.PROVIDER_LOST:
+        job = await market.store.get(Job, lease.job)
+        if job is not None and job.parsed.cluster is not None:
+            return False  # what a lost member bills once its provider is back, nobody has to pay
     if lease is not None and lease.hop:
         return last is not None and routes.unpaid(market, lease)
     channel = await market.store.get(Channel, lease.session_vk) if lease is not None else None

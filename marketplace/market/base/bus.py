@@ -2,8 +2,9 @@
 
 Topics: ``job:<id>``, ``channel:<hex>`` (a receipt), ``voucher:<hex>``, ``adapter:<hex>`` (the
 outbox), ``matcher``, ``lease:<id>`` (released), ``live:<job>`` (telemetry),
-``output:<job>`` (announced), ``service:<id>`` (its replicas, or who waits for one). A topic only
-says "look again": the truth is in the store, so a lost or repeated one does no harm.
+``output:<job>`` (announced), ``service:<id>`` (its replicas, or who waits for one),
+``order:<lease>`` (to a cluster's member). A topic only says "look again": the truth is in the
+store, so a lost or repeated one does no harm.
 """
 
 from __future__ import annotations

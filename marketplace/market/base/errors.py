@@ -197,6 +197,13 @@ class QuoteGone(Refusal):
     remedy = "post the job again for a fresh quote"
 
 
+class TakesNoOrder(Conflict):
+    """A lease that runs no member of a cluster, or does so no more, or not yet."""
+
+    code = "TAKES_NO_ORDER"
+    remedy = "order members whose leases are signed and live: GET /v1/gangs/{id}/cluster shows them"
+
+
 class NotRenewable(Refusal):
     """A lease that does not run, or that a router pays."""
 

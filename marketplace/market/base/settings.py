@@ -21,6 +21,8 @@ class Settings:
     start_wait_most_ms: int = 86_400_000
     let_down_ms: int = 3_600_000  # so long an account that one let down is given proven ones first
     resume_window_ms: int = 600_000
+    cluster_lost_ms: int = 15_000  # the same for members of clusters: the others wait for them ...
+    redial_ms: int = 30_000  # ... but none is lost until adapters could find a market that was away
     process_lease_ms: int = 10_000
     end_grace_ms: int = 3_000
     unpaid_grace_ms: int = 600_000

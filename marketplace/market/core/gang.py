@@ -1,7 +1,8 @@
 """What becomes of a gang and, where it concerns all of them at once, of its members.  Pure.
 
 Placing is one decision about all members, or none. What happens to one of them afterwards is
-decided for its job, as for any other; the gang looks how its members stand.
+decided for its job, as for any other; the gang looks how its members stand. A cluster's member that
+its policy has tried again stays one of it: it is placed anew by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from marketplace.market.core.decide import decide
 from marketplace.market.core.inputs import AllMatched, GangInput, Looked, Stop, Unmatched
 from marketplace.market.core.outcome import Outcome
 from marketplace.market.core.reconcile import OVER
-from marketplace.market.core.waiting import unplaced
+from marketplace.market.core.waiting import lost, unplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,12 @@ def _looked(gang: Gang, members: Sequence[Job]) -> Gang:
 
 
 def _fell(gang: Gang, job: Job) -> bool:
-    """Whether the gang is not whole for this member's sake; one that completed is no failure."""
+    """Whether the gang is not whole for this member's sake; one that completed is no failure, and
+    one that a cluster lost is replaced.
+    """
     if job.state in OVER:
         return job.reason != EndReason.COMPLETED
-    return gang.state is GangState.WHOLE and unplaced(job)
+    return gang.state is GangState.WHOLE and unplaced(job) and not lost(job)
 
 
 def _step(gang: Gang, event: GangEvent) -> Gang:

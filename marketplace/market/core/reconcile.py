@@ -14,7 +14,7 @@ from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.base.records import Gang, Job
-from marketplace.market.core.waiting import pausing, unplaced
+from marketplace.market.core.waiting import lost, pausing, unplaced
 
 OVER: Final = (JobState.ENDING, JobState.ENDED)
 
@@ -35,6 +35,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """Find another place for *job*, which its cluster lost, beside the others."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """*job* stands in the fair queue, and has its place when its turn comes."""
 
@@ -49,7 +56,7 @@ class End:
     reason: str
 
 
-Move = Place | Wait | End
+Move = Place | Replace | Wait | End
 
 
 def wanted(of: Job | Gang) -> Wanted:
@@ -65,6 +72,9 @@ def reconcile(wish: Wanted, jobs: Sequence[Job], now: int) -> tuple[Move, ...]:
     """
     if not wish.run:
         return tuple(End(job, _reason(job, wish)) for job in jobs if job.state not in OVER)
+    if any(map(lost, jobs)):
+        gone = (job for job in jobs if lost(job) and unplaced(job))
+        return tuple(Replace(job) for job in gone if not pausing(job, now))
     if not all(map(unplaced, jobs)):
         return ()  # placed; or not all of a gang can be, so none is
     if any(job.state is JobState.QUEUED for job in jobs):
@@ -76,4 +86,5 @@ def reconcile(wish: Wanted, jobs: Sequence[Job], now: int) -> tuple[Move, ...]:
 
 def _reason(job: Job, wish: Wanted) -> str:
     """The member that was declined says so."""
-    return EndReason.DECLINED if unplaced(job) and job.avoid else wish.reason
+    declined = unplaced(job) and job.avoid and not lost(job)
+    return EndReason.DECLINED if declined else wish.reason

@@ -22,6 +22,8 @@ from marketplace.market.core.outcome import (
 )
 
 NO_MATCH: Final = "NO_MATCH"
+AGAIN_MS: Final = 3_000
+"""So long a cluster's member that was lost waits for the next look for a place."""
 
 
 def waits(job: Job) -> bool:
@@ -33,8 +35,17 @@ def waits(job: Job) -> bool:
     return policy.queue or again
 
 
+def lost(job: Job) -> bool:
+    """Whether it is a cluster's member that lost its place, and has or looks for another: no other
+    gang's is ever given a second one.
+    """
+    return bool(job.gang and job.retries)
+
+
 def pausing(job: Job, now: int) -> bool:
-    """Whether a provider said a moment ago that it is still clearing up for this job."""
+    """Whether a provider said a moment ago that it is still clearing up for this job, or there was
+    no place for it.
+    """
     return not job.lease and now < job.not_before_ms
 
 
@@ -52,9 +63,17 @@ def check_unplaced(job: Job) -> None:
 def unmatched(job: Job, asked: Unmatched, now: int) -> Outcome:
     """Wait if the job's policy says so, or if it made way for another; refuse a new job; end one
     that had a lease before. NothingMatches where somebody waits for the answer.
+
+    What a cluster lost stands in no queue, which would not place it beside the others: it is looked
+    for again in a moment.
     """
     check_unplaced(job)
     why, explain = asked.why, dict(asked.explain)
+    if lost(job):
+        told = () if job.explain else (Story("QUEUED", explain),)
+        again = now + AGAIN_MS
+        job = replace(job, explain=explain, message=why, not_before_ms=again, updated_ms=now)
+        return Outcome(job, None, told)
     if waits(job):
         state = JOB.step(job.state, JobEvent.WAIT)
         job = replace(job, state=state, explain=explain, updated_ms=now, message=why)

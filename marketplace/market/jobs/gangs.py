@@ -5,7 +5,8 @@ Each member is a job of its own, with its own lease, channel, budget and invoice
 says what is wanted of all of them (``domain.work.gang``), and the reconciler brings it about. They
 are matched at once and asked for in one transaction. When a member is declined, lapses, fails or is
 stopped, the others are ended: a consumer never pays on for a gang that is not whole. Members that
-completed are no failure.
+completed are no failure. Of a cluster what was lost is placed again, as its policy says, while the
+others live on: whether they are billed meanwhile is its consumer's order.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def check(spec: JobSpec) -> tuple[JobSpec, ...]:
     """What each member runs; a refusal for what no gang can be."""
     if spec.gang is None:
         raise Malformed("this job has no gang: POST /v1/jobs")
-    if spec.policy.queue or spec.policy.retry_on:
+    if spec.policy.queue or (spec.policy.retry_on and spec.cluster is None):
         field = "queue" if spec.policy.queue else "retry"
         raise NotOffered("a gang is placed at once and ends as one", field=field)
     members = spec.members()

@@ -274,7 +274,10 @@ async def resume(market: Market, who: Caller, job_id: str, session_vk: bytes) ->
     if market.epoch:
         # The matcher's own round hears of the job too; whichever is second has nothing left to do.
         with contextlib.suppress(Conflict):
-            await reconciler.one_job(market, job_id)
+            if job.gang:
+                await reconciler.one_gang(market, job.gang)
+            else:
+                await reconciler.one_job(market, job_id)
     return await owned_job(market, who, job_id)
 
 

@@ -320,6 +320,8 @@ def _offer(record: OfferRecord, repute: Repute, free: dict[str, int]) -> dict[st
         "egress": offer.egress,
         "relay_free_ms": offer.relay_free_ms,
         "direct_ports": offer.direct_ports,
+        "cluster_free_ms": offer.cluster_free_ms,
+        "mesh": offer.mesh,
         "allow_root": offer.allow_root,
     }
 

@@ -50,7 +50,7 @@ from marketplace.market.core.inputs import (
     StageSeen,
     Started,
 )
-from marketplace.market.leases import hops, stocks, ticks
+from marketplace.market.leases import clusters, hops, stocks, ticks
 from marketplace.market.lifecycle import routes
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
@@ -112,6 +112,8 @@ class Adapters:
                 await routes.owes(self.market, signed.receipt)
             case wire.PaidSent() | wire.HopRefused():
                 await hops.heard(self.market, provider, message, self.owner)
+            case wire.MeshPlaced() | wire.MeshSeen():
+                await clusters.heard(self.market, provider, message)
             case wire.LogChunk():
                 await self._log(provider, message)
             case wire.Telemetry(lease, at_ms, values):
@@ -143,7 +145,7 @@ class Adapters:
         least = await market.store.get(Setting, FEE)
         if least is not None and offer.fee_bps < int(least.value):
             raise OfferRefused(f"this market lists offers from fee_bps {least.value} on")
-        body, now = canonical.encode(offer.to_wire()), market.now
+        body, now = canonical.encode(clusters.offered(market, offer).to_wire()), market.now
         for _ in range(TRIES):
             found = await market.store.find(OfferRecord, provider=provider, limit=1)
             if found and found[0].id != offer.id:

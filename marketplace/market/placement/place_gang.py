@@ -1,19 +1,23 @@
-"""The members of a gang are given their places all together, or none of them is."""
+"""The members of a gang are given their places all together, or none of them is; what a cluster
+lost is given another beside the rest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Gang, Job, Standing
+from marketplace.market.base.records import Gang, Job, Lease, OfferRecord, Standing
 from marketplace.market.context import Market
 from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, GangInput, Unmatched
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.placement import expected
-from marketplace.market.placement.matching import matched
+from marketplace.market.placement.matching import match, matched
 from marketplace.market.state.match import explained
 from marketplace.matching import NoMatch
 
@@ -60,6 +64,33 @@ async def _decided(
         Step(None if new else job, None, one) for job, one in zip(members, out.members, strict=True)
     ]
     await commit(market, steps, change)
+
+
+async def replace_member(market: Market, job: Job, members: Sequence[Job], known: Standing) -> None:
+    """Another place for *job*, which its cluster lost, or the wait for one: apart from the other
+    *members* and in their region, where its gang says so. *known*: the standing of its account.
+
+    OverBudget, Conflict.
+    """
+    await match(market, job, await _beside(market, job.parsed, members), known, Change())
+
+
+async def _beside(market: Market, spec: JobSpec, members: Sequence[Job]) -> JobSpec:
+    """*spec* as it is to be looked for, by where the living *members* are."""
+    gang = spec.gang
+    assert gang is not None, "asked for members of a gang only"
+    held = [one.lease for one in members if one.lease]
+    leases = await market.store.find(Lease, id=held) if held else []
+    there = [lease for lease in leases if lease.state is not LeaseState.ENDED]
+    place = spec.placement
+    if gang.spread:
+        taken = {lease.provider for lease in there} - set(place.not_providers)
+        place = replace(place, not_providers=(*place.not_providers, *sorted(taken)))
+    offers = [await market.store.get(OfferRecord, lease.offer) for lease in there]
+    regions = {one.offer.region or one.offer.host.region for one in offers if one is not None}
+    if gang.same_region and regions:
+        place = replace(place, regions=tuple(sorted(regions)))
+    return replace(spec, placement=place)
 
 
 def no_room(market: Market, spec: JobSpec, account: str, no: NoMatch) -> tuple[str, dict[str, Any]]:

@@ -20,11 +20,11 @@ from marketplace.market.base.ports import Change
 from marketplace.market.base.records import Gang, Job
 from marketplace.market.context import Market, log
 from marketplace.market.core.inputs import Exhausted, Looked, Stop
-from marketplace.market.core.reconcile import End, Move, Place, Wait, reconcile, wanted
+from marketplace.market.core.reconcile import End, Move, Place, Replace, Wait, reconcile, wanted
 from marketplace.market.lifecycle.change import change_gang, change_job
 from marketplace.market.placement import expected
 from marketplace.market.placement.matching import BelowMinimum, match, propose, spent_by
-from marketplace.market.placement.place_gang import match_gang
+from marketplace.market.placement.place_gang import match_gang, replace_member
 from marketplace.market.state.match import Match
 
 LIVING: Final = tuple(state for state in GangState if state is not GangState.ENDED)
@@ -35,7 +35,7 @@ async def one_job(market: Market, job_id: str) -> None:
     async with market.looks.alone(job_id):
         job = await market.store.get(Job, job_id)
         if job is None or job.gang:
-            return  # the members of a gang are placed together or not at all
+            return  # the members of a gang are looked at together: see one_gang
         for move in reconcile(wanted(job), (job,), market.now):
             await _carry_out(market, move)
 
@@ -58,6 +58,8 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
             await _place_gang(market, gang, jobs)
         case Place(jobs):
             await _place(market, jobs[0])
+        case Replace(job):
+            await _replace(market, job)
         case Wait(job):
             if not market.directory.waiting(job.id):
                 avoid = frozenset(job.avoid)
@@ -82,6 +84,19 @@ async def _place_gang(market: Market, gang: Gang, jobs: tuple[Job, ...]) -> None
         await match_gang(market, gang, jobs, known, Change())
     except OverBudget:  # it would be no other at any later look
         await change_gang(market, gang.id, Stop(EndReason.CEILING))
+
+
+async def _replace(market: Market, job: Job) -> None:
+    """What stands beside it may have changed by the move before."""
+    known = await standing.unblocked(market, job.account)
+    if known is None:
+        return  # the next look may find otherwise
+    _, members = await market.gang(job.gang)
+    others = [one for one in members if one.id != job.id]
+    try:
+        await replace_member(market, job, others, known)
+    except OverBudget as over:
+        await change_job(market, job.id, Exhausted(over.message))
 
 
 # ---- all of them ---------------------------------------------------------------------------------

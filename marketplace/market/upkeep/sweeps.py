@@ -17,6 +17,7 @@ from marketplace.market.accounts import standing, webhooks
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     ImageRecord,
+    Job,
     Lease,
     Lock,
     Login,
@@ -28,7 +29,7 @@ from marketplace.market.base.records import (
     StockRecord,
 )
 from marketplace.market.context import MATCHER, Market, log
-from marketplace.market.core.ending import HOLDING
+from marketplace.market.core.ending import HOLDING, LIVE
 from marketplace.market.core.inputs import Passed, ProviderLost
 from marketplace.market.lifecycle.change import change_lease
 from marketplace.market.money import settle
@@ -98,6 +99,25 @@ async def lose(market: Market, provider: str, away_ms: int) -> None:
         if lease.resource == DISK.name and away_ms < Terms.decode(lease.terms).pause_limit_ms:
             continue
         await change_lease(market, lease.id, ProviderLost(await market.owed_by(lease.id)))
+
+
+async def clusters(market: Market) -> None:
+    """Members of clusters are lost sooner than other leases: the others wait for them. A market
+    that was away itself first gives adapters the time to come back.
+    """
+    now, settings = market.now, market.settings
+    mine = await market.store.get(Process, market.process)
+    if mine is None or now - mine.started_ms < settings.redial_ms:
+        return
+    recent = max(0, now - settings.resume_window_ms)
+    for offer in await market.store.find(
+        OfferRecord, away_ms__gt=recent, away_ms__le=now - settings.cluster_lost_ms, limit=1000
+    ):
+        for lease in await market.store.find(Lease, provider=offer.provider, state=LIVE):
+            job = await market.store.get(Job, lease.job)
+            if job is not None and job.gang and job.parsed.cluster is not None:
+                owed = await market.owed_by(lease.id)
+                await change_lease(market, lease.id, ProviderLost(owed))
 
 
 async def endings(market: Market) -> None:

@@ -77,6 +77,8 @@ def shape_key(request: Request) -> tuple[Any, ...]:
         request.upload_mbps,
         request.download_mbps,
         request.egress,
+        request.cluster_free_ms,
+        request.mesh,
         request.max_gpu_rate,
         request.max_core_rate,
         request.max_disk_rate,

@@ -69,3 +69,15 @@ class LeaseKeyRow(SQLModel, table=True):
     hop: bytes = Field(index=True)
     paid: bool
     version: int
+
+
+class ClusterWordRow(SQLModel, table=True):
+    """:class:`records.ClusterWord`."""
+
+    __tablename__ = "cluster_words"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    lease: str = as_key()
+    word: str = as_key()
+    number: int = as_big()
+    body: bytes
+    signature: bytes
+    at_ms: int = as_big()

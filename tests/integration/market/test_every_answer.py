@@ -23,6 +23,8 @@ from marketplace.domain.money.chain_fees import ChainFees
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
+from marketplace.domain.work.cluster import Cluster
+from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.parts import Gang, Policy, Port, Price
 from marketplace.market.base.ports import (
     ChannelOnChain,
@@ -142,7 +144,9 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
         run.market.router = FakeRouter()
         run.market.own_registry = PaperRegistry()
         hosts = [
-            FakeAdapter(url, seed(name), offer(seed(name), (gpu(at),)))
+            FakeAdapter(
+                url, seed(name), offer(seed(name), (gpu(at),), cluster_free_ms=180_000, mesh=True)
+            )
             for at, name in enumerate(("first", "second"))
         ]
         session = Signer(os.urandom(32))
@@ -376,12 +380,24 @@ async def _again(client: httpx.AsyncClient, hosts: list[FakeAdapter]) -> None:
 
 
 async def _gang(client: httpx.AsyncClient) -> None:
-    keys = [Signer(os.urandom(32)).verify_key.hex() for _ in range(2)]
+    keys = [Signer(os.urandom(32)) for _ in range(2)]
     asked = {
-        "spec": spec(gang=Gang(2, spread=True)).to_wire(),
-        "session_vks": keys,
+        "spec": spec(gang=Gang(2, spread=True), cluster=Cluster(2, mesh=True)).to_wire(),
+        "session_vks": [key.verify_key.hex() for key in keys],
         "consumer_vkh": seed("consumer").key_hash.hex(),
     }
     gang = await _ok(client, "POST", "/v1/gangs", json=asked)
     await _ok(client, "GET", f"/v1/gangs/{gang['id']}")
+    last = await quoted(client, gang["members"][1]["id"])
+    lease = await sign_terms(client, last, keys[1], "ab" * 32)
+    order = SignedOrder.sign(keys[1], ClusterOrder(lease, 1, Verb.MEET))
+    told = {"body": order.body.hex(), "signature": order.signature.hex()}
+
+    async def taken() -> bool:  # once it is its account's turn
+        answer = await client.post(f"/v1/leases/{lease}/order", json=told)
+        return answer.status_code == 200
+
+    await until(taken)
+    cluster = await _ok(client, "GET", f"/v1/gangs/{gang['id']}/cluster")
+    assert cluster["members"][1]["order"] == told
     await _ok(client, "POST", f"/v1/gangs/{gang['id']}/stop")

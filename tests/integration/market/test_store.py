@@ -16,6 +16,7 @@ from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import (
     Account,
+    ClusterWord,
     Job,
     Lock,
     ReceiptRecord,
@@ -23,6 +24,7 @@ from marketplace.market.base.records import (
     Sent,
     Setting,
     VoucherRecord,
+    Word,
 )
 from marketplace.store.database import Database
 from marketplace.store.migrate import migrate
@@ -210,6 +212,30 @@ def test_the_greatest_voucher_stays(on_store) -> None:
         await raise_(8)
         kept = await db.get(VoucherRecord, b"v" * 32)
         assert kept is not None and (kept.cumulative, kept.signature) == (9, b"\x09" * 64)
+
+    on_store(body)
+
+
+def test_the_newest_word_of_a_member_stays_each_of_its_kind(on_store) -> None:
+    async def body(db: Database) -> None:
+        async def raise_(number: int, word: Word = "order", lease: str = "l") -> None:
+            row = ClusterWord(lease, word, number, bytes([number]), bytes(64), 1)
+            await db.apply(Change(raises=[row]))
+
+        async with anyio.create_task_group() as tasks:
+            for number in (5, 3, 9, 1, 7):
+                tasks.start_soon(raise_, number)
+        await raise_(8)
+        for word in ("place", "sight"):
+            await raise_(2, word)
+        await raise_(1, "order", "m")
+        found = await db.find(ClusterWord, lease=["l", "m"])
+        told = [(one.lease, one.word, one.number, one.body) for one in found]
+        assert told == [
+            ("l", "order", 9, b"\x09"), ("l", "place", 2, b"\x02"), ("l", "sight", 2, b"\x02"),
+            ("m", "order", 1, b"\x01"),
+        ]  # fmt: skip
+        assert await db.get(ClusterWord, "l", "order") == found[0]
 
     on_store(body)
 

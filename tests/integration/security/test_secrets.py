@@ -26,6 +26,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import seal_to, unseal
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
+from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.parts import Gang, Port
 from marketplace.keystore import Keystore
 from marketplace.market.accounts.webhooks import check_key, secret_of
@@ -147,7 +148,7 @@ async def place(db: str, tmp_path: Path, key: bytes):
     async with market(db, tmp_path, settings, hook_key=key, console=True) as (url, run):
         run.market.router = FakeRouter()
         run.market.own_registry = PaperRegistry()
-        adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),)))
+        adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),), cluster_free_ms=300_000))
         async with httpx.AsyncClient(base_url=url, timeout=60) as client, working(adapter):
             yield client, run, adapter
 
@@ -245,7 +246,10 @@ async def _gang(client: httpx.AsyncClient, purse: Purse, secrets: dict[str, byte
     """Two members that want the same secret, posted and stopped."""
     members = [purse.new_session(), purse.new_session()]
     secrets["gang session"] = members[0].seed
-    gang = spec(secrets=("HF_TOKEN",), gang=Gang(2, spread=False, same_region=False))
+    gang = spec(
+        secrets=("HF_TOKEN",), gang=Gang(2, spread=False, same_region=False),
+        cluster=Cluster(2, mesh=False),
+    )  # fmt: skip
     sent = {
         "spec": gang.to_wire(),
         "session_vks": [one.verify_key.hex() for one in members],

@@ -11,14 +11,18 @@ from marketplace.domain.work.gang import GANG, GangEvent, GangState
 from marketplace.domain.work.job_machine import JobState
 from marketplace.market.base.errors import NothingMatches, OverBudget
 from marketplace.market.base.records import Job
+from marketplace.market.core.decide import decide
 from marketplace.market.core.gang import decide_gang
 from marketplace.market.core.inputs import AllMatched, Looked, Matched, Stop, Unmatched
-from marketplace.market.core.reconcile import End, Place, Wait, Wanted, reconcile, wanted
+from marketplace.market.core.outcome import Story
+from marketplace.market.core.reconcile import End, Place, Replace, Wait, Wanted, reconcile, wanted
+from marketplace.market.core.waiting import AGAIN_MS
 from tests.unit.support.decided_gangs import (
     ASKED,
     COMPLETED,
     DECLINED,
     FRESH,
+    MISSED,
     RUNNING,
     STANDS,
     gang,
@@ -162,3 +166,51 @@ def test_who_waits_is_not_placed() -> None:
 def test_what_is_over_is_not_ended_again_and_who_was_declined_says_so() -> None:
     members = [COMPLETED, FINISHING, RUNNING, DECLINED]
     assert reconcile(END, members, NOW) == (End(RUNNING, "CANCELLED"), End(DECLINED, "DECLINED"))
+
+
+# ---- what a cluster lost -------------------------------------------------------------------------
+
+WAITS_FOR_KEY = replace(MISSED, needs="session_vk")
+
+
+@pytest.mark.parametrize(
+    ("members", "replaced"),
+    [
+        ([MISSED, RUNNING, RUNNING], [0]),
+        ([MISSED, RUNNING, MISSED], [0, 2]),
+        ([MISSED, MISSED, MISSED], [0, 1, 2]),
+        ([MISSED, COMPLETED, FINISHING], [0]),
+        ([WAITS_FOR_KEY, RUNNING, MISSED], [2]),
+        ([replace(MISSED, not_before_ms=NOW + 1), RUNNING, RUNNING], []),
+        ([replace(MISSED, not_before_ms=NOW), RUNNING, RUNNING], [0]),
+        ([replace(QUOTED, retries=1), RUNNING, RUNNING], []),
+        ([replace(RUNNING, retries=2), RUNNING, RUNNING], []),
+    ],
+)
+def test_what_a_cluster_lost_is_placed_by_itself_and_the_others_live_on(
+    members: list[Job], replaced: list[int]
+) -> None:
+    one = numbered(members)
+    now = decide_gang(gang(_S.WHOLE), one, Looked(), NOW).gang
+    assert (now.state, now.reason) == (_S.WHOLE, "")
+    assert reconcile(wanted(now), one, NOW) == tuple(Replace(one[at]) for at in replaced)
+
+
+@pytest.mark.parametrize("reason", ["PROVIDER_LOST", "QUOTE_EXPIRED", "GROUP_STALLED", "CEILING"])
+def test_an_end_that_no_policy_tries_again_ends_a_cluster_too(reason: str) -> None:
+    members = numbered([replace(over(JobState.ENDED, reason), retries=3), MISSED, RUNNING])
+    now = decide_gang(gang(_S.WHOLE), members, Looked(), NOW).gang
+    assert (now.state, now.reason) == (_S.ENDING, "MEMBER_ENDED")
+    ends = reconcile(wanted(now), members, NOW)
+    assert ends == tuple(End(one, "MEMBER_ENDED") for one in members[1:])
+
+
+def test_what_finds_no_place_beside_the_others_is_looked_for_again_and_says_so_once() -> None:
+    told = decide(MISSED, None, Unmatched("none", {"text": "none"}), NOW)
+    assert (told.job.state, told.job.message) == (JobState.POSTED, "none")
+    assert [type(one) for one in told.effects] == [Story]
+    assert reconcile(RUN, [told.job, RUNNING], NOW) == ()
+    later = NOW + AGAIN_MS
+    assert reconcile(RUN, [told.job, RUNNING], later) == (Replace(told.job),)
+    again = decide(told.job, None, Unmatched("none", {"text": "none"}), later)
+    assert (again.effects, again.job.not_before_ms) == ((), later + AGAIN_MS)

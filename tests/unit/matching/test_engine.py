@@ -83,18 +83,43 @@ def test_a_cap_refuses_what_is_dearer_and_says_by_how_much():
         ({"trust": 3}, "trust"),
         ({"upload_mbps": 900}, "network"),
         ({"egress": True}, "egress"),
+        ({"cluster_free_ms": 180_000}, "cluster"),
+        ({"mesh": True}, "mesh"),
         ({"avoid": frozenset({"only"})}, "avoided"),
         ({"max_gpu_rate": 1}, "price"),
     ],
 )
 def test_each_term_is_a_filter_whose_relaxation_works(terms: dict[str, Any], why: str):
-    found = market(host("only", A100, isolation=frozenset({"container"}), trust=1, upload_mbps=100))
+    bears = {"isolation": frozenset({"container"}), "cluster_free_ms": 60_000}
+    found = market(host("only", A100, trust=1, upload_mbps=100, **bears))
     answer = refused(found.place(gpu(**terms)))
     assert answer.reasons == {why: 1}
     way = answer.relaxations[0]
     assert way.hosts == 1
     assert placed(found.place(way.request)).host == "only"
     assert way.rate == 2_000_000
+
+
+def test_a_host_that_bears_no_waiting_at_all_is_no_way_out_of_a_cluster():
+    asked = gpu(cluster_free_ms=180_000, mesh=True)
+    none, some = host("none", A100, mesh=True), host("some", T4, mesh=True, cluster_free_ms=60_000)
+    answer = refused(market(none).place(asked))
+    assert (answer.reasons, answer.relaxations) == ({"cluster": 1}, ())
+    answer = refused(market(none, some, host("bare", A100, cluster_free_ms=180_000)).explain(asked))
+    assert answer.reasons == {"cluster": 2, "mesh": 1}
+    assert "bear too little of a cluster's waiting" in str(answer)
+    ways = {way.change: way.hosts for way in answer.relaxations}
+    assert ways == {"network none": 1, "assemble and hold of 60 s together": 1}
+    whole = market(none, some, host("able", A100, cluster_free_ms=180_000, mesh=True))
+    assert placed(whole.place(asked)).host == "able"
+
+
+def test_why_a_gang_has_no_place_is_counted_as_for_one_of_it():
+    for same_region in (False, True):
+        wanted = Gang((gpu(mesh=True),) * 2, spread=True, same_region=same_region)
+        found = market(host("able", A100, mesh=True), host("bare", A100), host("too", A100))
+        answer = refused(found.place_gang(wanted))
+        assert (answer.hosts, answer.reasons["mesh"]) == (3, 2)
 
 
 def test_the_label_that_is_lacking_is_named():

@@ -1,13 +1,16 @@
-"""One job on one offer, under its terms; and the key of one that is paid over a route."""
+"""One job on one offer, under its terms; the key of one that is paid over a route; and what is
+signed of one that runs a cluster's member.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final, Literal, get_args
 
 from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.supply.grant import Grant
+from marketplace.domain.work.cluster_order import SignedOrder
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.records.record import Record
 from marketplace.market.base.routing import RouteMade, made_of
@@ -110,3 +113,30 @@ class LeaseKey(Record):
     hop: bytes
     paid: bool = False
     version: int = 0
+
+
+Word = Literal["order", "place", "sight"]
+"""What is signed of a cluster's member: its consumer's order, by the lease's session key; where its
+mesh is reached, and whom it hears there, by the lease's adapter.
+"""
+WORDS: Final[tuple[Word, ...]] = get_args(Word)
+
+
+@dataclass(frozen=True)
+class ClusterWord(Record):
+    """The newest of what is signed of the member that *lease* runs, verified, as it came: the one
+    with the greatest *number*.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("lease", "word")
+    lease: str
+    word: Word
+    number: int  # an order's version, a sight's number; of a place when it came, ms
+    body: bytes
+    signature: bytes
+    at_ms: int
+
+    @property
+    def order(self) -> SignedOrder:
+        """The order, if it is one."""
+        return SignedOrder(self.body, self.signature)
