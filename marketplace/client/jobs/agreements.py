@@ -92,6 +92,7 @@ class Agreements:
             spent=spent,
             hops=self.hops.own(),
             routed_only=self.hops.mode is RouteMode.ROUTED,
+            works=self.channels.works(job),
         )
         quotes.check(quote, wanted, time.time_ns() // 1_000_000)
         if quote.fresh and not self.begun(quote) and self.payers.known(quote.terms.session_vk):
@@ -199,7 +200,8 @@ class Agreements:
             case KeepBook():
                 await self._book(quote, offered.amount)
             case Sign(cap):
-                await self._channel(terms.session_vk).agree(quote.signed, cap)
+                member = self._specs[offered.job].cluster is not None
+                await self._channel(terms.session_vk).agree(quote.signed, cap, member=member)
             case OpenChannel(amount):
                 if self._channel(terms.session_vk).facts.state is ChannelStage.ENDED:
                     raise QuoteRefused("the channel of this quote was given up meanwhile")

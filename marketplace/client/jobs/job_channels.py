@@ -76,6 +76,15 @@ class JobChannels:
             if lease.terms.job == job
         )
 
+    def works(self, job: str) -> frozenset[bytes]:
+        """The work that *job*'s leases were agreed for: one, unless somebody mixed jobs up."""
+        return frozenset(
+            lease.terms.work
+            for held in self.payers.all
+            for lease in held.book.leases.values()
+            if lease.terms.job == job
+        )
+
     def reusable(self) -> list[ChannelPayer]:
         """Open channels that this process holds, keeps, and has not asked to end."""
         return [
@@ -84,6 +93,17 @@ class JobChannels:
             if held.facts.keep_ms and held.facts.usable
             and not held.end_sent and not held.book.stopped and not held.facts.router
         ]  # fmt: skip
+
+
+def unfinished(held: ChannelPayer) -> list[str]:
+    """The jobs on it that may not be over. A cluster's member that was lost may still be placed
+    again, and be on no other channel yet.
+    """
+    return [
+        lease.terms.job
+        for name, lease in held.book.leases.items()
+        if name not in held.final or not held.end_sent or lease.orders is not None
+    ]
 
 
 def _own(held: ChannelPayer, job: str) -> OwnChannel:

@@ -37,7 +37,7 @@ from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.patience import CLOSE_AFTER_S
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Conflict, Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job import JobSpec
@@ -264,6 +264,11 @@ class Runner:
         followed = self._jobs.get(job)
         return followed is not None and followed.state.stage not in (Stage.ENDING, Stage.OVER)
 
+    def clusters(self) -> set[str]:
+        """The gangs that are clusters, of the jobs that this process looks after."""
+        views = [one.view for name, one in self._jobs.items() if self.follows(name) and one.view]
+        return {one["gang"] for one in views if one["gang"] and "cluster" in one["spec"]}
+
     async def settled(self, job: str) -> list[ChannelPayer]:
         """The job's channels, once each that asked for its end has ended on chain."""
         while (followed := self._jobs.get(job)) is not None and not followed.over:
@@ -301,8 +306,7 @@ class Runner:
             case effects.Report(refusal):
                 raise refusal
             case effects.ResumeWithFreshKey():
-                fresh = self.purse.new_session().verify_key.hex()
-                await self.http.post(f"/v1/jobs/{job}/resume", {"session_vk": fresh})
+                await self._resume(job)
             case effects.LookAtLease(lease):
                 return await self._look_at_lease(lease)
             case effects.Bury(lease, lost):
@@ -346,6 +350,16 @@ class Runner:
             await self.agreements.decline(lease)
         except Refusal as refusal:  # it has lapsed, or ended meanwhile
             log.info("not_declined", job=job, code=refusal.code, why=refusal.message)
+
+    async def _resume(self, job: str) -> None:
+        fresh = self.purse.new_session().verify_key
+        try:
+            await self.http.post(f"/v1/jobs/{job}/resume", {"session_vk": fresh.hex()})
+        except Refusal as refusal:
+            self.purse.forget_session(fresh)
+            if refusal.code != Conflict.code:
+                raise
+            log.info("not_resumed", job=job, why=refusal.message)  # it has one, by a look before
 
     async def _look_at_lease(self, lease: str) -> Input:
         row = read(LeaseAnswer, await self.http.get(f"/v1/leases/{lease}"), "lease")

@@ -6,154 +6,31 @@ acknowledge the receipt.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
-import anyio
-import anyio.to_thread
 import structlog
 
 from marketplace.client.net.clock import Stamp
-from marketplace.client.net.link import Link
 from marketplace.client.payer import decide
 from marketplace.client.payer import journal as rows
-from marketplace.client.payer.decide import Book, Missing, Note, Outcome
-from marketplace.client.payer.handing_on import HandedOn
-from marketplace.client.payer.journal import ChannelFacts, Journal, Loaded
-from marketplace.client.payer.missed_receipts import Receipts, in_order
+from marketplace.client.payer.decide import Missing, Note, Outcome
+from marketplace.client.payer.held_channel import HeldChannel
+from marketplace.client.payer.missed_receipts import in_order
+from marketplace.client.payer.ordered import FOLLOWED
 from marketplace.client.payer.paid import Listener as Listener
 from marketplace.client.payer.paid import Paid as Paid
-from marketplace.client.payer.renewal_rule import RenewalRule
 from marketplace.domain.errors import Refusal
-from marketplace.domain.keys import Signer
-from marketplace.domain.money.agreed import Agreed
 from marketplace.domain.money.channel_stage import ChannelStage, after
 from marketplace.domain.money.keep import Keep
 from marketplace.domain.money.receipt import SignedReceipt
-from marketplace.domain.money.terms import SignedTerms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import wire
 
 log = structlog.get_logger("tally.payer")
 
 
-class ChannelPayer:
+class ChannelPayer(HeldChannel):
     """One channel whose lock this process holds."""
-
-    def __init__(
-        self,
-        journal: Journal,
-        loaded: Loaded,
-        session: Signer,
-        link: Link,
-        receipts: Receipts,
-        tell: Listener,
-    ) -> None:
-        assert loaded.facts is not None
-        self.facts: ChannelFacts = loaded.facts
-        self.book: Book = loaded.book
-        self.terms = loaded.terms
-        self.final = loaded.final
-        self.end_sent = loaded.end_sent
-        self.end_ms = loaded.end_ms
-        self.session = session
-        self._journal = journal
-        self._link = link
-        self._receipts = receipts
-        self._tell = tell
-        self._turn = anyio.Lock()
-        self._gone = False
-
-    @property
-    def session_vk(self) -> bytes:
-        """The channel's name."""
-        return self.book.session_vk
-
-    @property
-    def agreed(self) -> Agreed | None:
-        """What its datum must say; None before the first terms are signed."""
-        return next((signed.terms for signed in self.terms.values()), None)
-
-    @property
-    def voucher(self) -> Voucher | None:
-        """The greatest that was signed, made again; None before the first."""
-        return Voucher.sign(self.session, self.book.signed) if self.book.signed else None
-
-    async def let_go(self) -> None:
-        """Give the lock back once what is just being written is on the disk, and which pauses last.
-        From then on everything but reading is :class:`HandedOn`.
-        """
-        async with self._turn:
-            if self._gone:
-                return
-            self._gone, at, leases = True, Stamp.now(), self.book.leases.items()
-            paused = [name for name, lease in leases if lease.paused_at_ms is not None]
-            try:
-                await self._write(*(rows.clock_row(x, "paused", at, handed=True) for x in paused))
-            finally:
-                self._journal.close()
-
-    @asynccontextmanager
-    async def _own_turn(self) -> AsyncGenerator[None]:
-        async with self._turn:
-            if self._gone:
-                raise HandedOn(f"channel {self.session_vk.hex()[:16]} was handed on")
-            yield
-
-    async def agree(self, terms: SignedTerms, cap: int) -> SignedTerms:
-        """Sign *terms* for at most *cap* lovelace; durable before it returns."""
-        signed = replace(terms, session_signature=self.session.sign(terms.body))
-        async with self._own_turn():
-            row = rows.lease_row(signed, cap, Stamp.now())
-            await self._write(row)
-            agreed = signed.verify()
-            self.terms[agreed.lease] = signed
-            self.book = self.book.with_lease(decide.LeaseBook(agreed, cap))
-        return signed
-
-    async def renew(self, terms: SignedTerms) -> SignedTerms:
-        """Sign the renewed *terms* of a lease that was agreed to, for as much more as its ceiling
-        grew by; durable before it returns.
-        """
-        signed = replace(terms, session_signature=self.session.sign(terms.body))
-        agreed = signed.verify()
-        async with self._own_turn():
-            known = self.book.leases[agreed.lease]
-            cap = known.cap + agreed.ceiling - known.terms.ceiling
-            await self._write(rows.renewed_row(signed, cap))
-            self.terms[agreed.lease] = signed
-            self.book = self.book.with_lease(known.renewed(agreed, cap))
-        return signed
-
-    async def renewal_told(self, lease: str) -> None:
-        """The market has the signature under the renewed terms of *lease*."""
-        async with self._own_turn():
-            known = replace(self.book.leases[lease], known_ms=0)
-            await self._write(rows.told_row(lease))
-            self.book = self.book.with_lease(known)
-
-    async def renew_by(self, lease: str, rule: RenewalRule | None) -> None:
-        """Renew *lease* by itself from now on; None: not any more. RuleRefused, DayTooDear."""
-        async with self._own_turn():
-            known = self.book.leases[lease]
-            if rule is not None:
-                rule.budget(known.terms)
-            await self._write(rows.rule_row(lease, rule))
-            self.book = self.book.with_lease(replace(known, rule=rule))
-
-    async def cap(self, lease: str, more: int) -> int:
-        """Approve at most *more* lovelace beyond what *lease* was approved for, which is
-        answered.
-        """
-        async with self._own_turn():
-            known = self.book.leases[lease]
-            capped = replace(known, cap=min(known.terms.ceiling, known.approved + more))
-            if capped != known:
-                await self._write(rows.cap_row(lease, capped.cap))
-                self.book = self.book.with_lease(capped)
-            return known.approved
 
     async def opened(self, open_tx: str, index: int, capacity: int | None) -> None:
         """The channel's output is known; *capacity* once the chain confirmed it."""
@@ -293,6 +170,8 @@ class ChannelPayer:
         """A stage of a lease: it moves the own clock, and tells."""
         what = decide.STAGE.get(message.stage)
         async with self._own_turn():
+            if message.stage == FOLLOWED and self._follows_newest(message):
+                what = "followed"
             if what is not None:
                 now = Stamp.now()
                 await self._write(rows.clock_row(message.lease, what, now))
@@ -307,6 +186,12 @@ class ChannelPayer:
             Paid("stage", self.session_vk, message.lease, 0, message.stage, "", message.detail)
         )
 
+    def _follows_newest(self, message: wire.LeaseProgress) -> bool:
+        """Whether it says so of an order that takes the lease's time from its bill."""
+        lease = self.book.leases.get(message.lease)
+        orders = lease.orders if lease is not None else None
+        return orders is not None and orders.is_held and orders.is_newest(message.detail)
+
     async def lease_over(self, lease: str, *, lost: bool = False) -> None:
         """No last receipt will come (a lost provider, a declined start): count the lease as over.
 
@@ -314,7 +199,10 @@ class ChannelPayer:
         """
         async with self._own_turn():
             if lease in self.terms and lease not in self.final:
-                await self._write(rows.final_row(lease))
+                known = self.book.leases[lease]
+                await self._write(rows.final_row(lease, lost=lost and known.orders is not None))
+                if lost:
+                    self.book = self.book.with_lease(known.lost())
                 self.final.add(lease)
                 await self._end_if_idle(lost)
 
@@ -393,8 +281,3 @@ class ChannelPayer:
                 await self._link.send(wire.EndSent(End.sign(self.session, self.book.signed)))
             elif self.final:
                 await self._order_keep()
-
-    async def _write(self, *written: dict[str, Any]) -> None:
-        if written:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._journal.write, *written)

@@ -10,7 +10,8 @@ and only then sends the voucher. The rules, in the order in which they are looke
 3. per lease, never more is signed than *own elapsed time + one tick* at the rate of the terms, than
    the lease's cap (its ceiling, or what is left of the budget), and in all never more than the
    channel holds. What a receipt asks beyond that is simply not signed, and the note says why;
-   as the own clock goes on, ``approve_more`` signs what it then allows.
+   as the own clock goes on, ``approve_more`` signs what it then allows. A cluster's member is paid
+   for while its newest order says RUN (:mod:`.ordered`).
 
 A validly signed receipt that breaks a rule of 1 or 2 is evidence against the provider: the book is
 *stopped* and nothing more is signed on this channel. Times are ms of one monotonic clock.
@@ -22,7 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from marketplace.client.payer.renewal_rule import RenewalRule
+from marketplace.client.payer.lease_book import UNSEEN_TICKS as UNSEEN_TICKS
+from marketplace.client.payer.lease_book import LeaseBook as LeaseBook
+from marketplace.client.payer.ordered import OrdersLost, ReceiptUnordered
 from marketplace.domain.errors import Refusal
 from marketplace.domain.money.receipt import (
     Receipt,
@@ -30,11 +33,8 @@ from marketplace.domain.money.receipt import (
     SignedReceipt,
     check,
 )
-from marketplace.domain.money.terms import Terms
-from marketplace.domain.units import owed, show_ada, show_duration, unit_ms
+from marketplace.domain.units import show_ada, show_duration
 
-UNSEEN_TICKS: Final = 3
-"""What an honest adapter may have served unwatched: two ticks of grace, one on the way."""
 _REMEMBERED: Final = 256
 """Hashes of answered receipts that are kept, to tell a repetition from a fork."""
 
@@ -95,85 +95,6 @@ class PayerStopped(Refusal):
 
     code = "PAYER_STOPPED"
     remedy = "end the job; the journal holds the receipts that prove it"
-
-
-@dataclass(frozen=True)
-class LeaseBook:
-    """One lease as its payer sees it.
-
-    *cap*: the most lovelace to approve; *since_ms*: when it may have begun, by the own clock, None
-    until then; *base*: what counts as justified beyond own time, because it was signed already
-    (after a journal was lost); *paused_ms*: all pauses together, but for the one that lasts;
-    *ended_ms*: when the own clock stopped counting for it; *agreed_ms*: when its terms were signed,
-    if this payer took it over and its start is in no book; *served_ms*: the time of its receipts,
-    less what they call lost; *rule*: how it is renewed by itself; *known_ms*: how long it may run
-    as far as others know, while they have not heard of a renewal that was signed; else 0.
-    """
-
-    terms: Terms
-    cap: int
-    since_ms: int | None = None
-    base: int = 0
-    approved: int = 0
-    last: Receipt | None = None
-    paused_at_ms: int | None = None
-    paused_ms: int = 0
-    ended_ms: int | None = None
-    agreed_ms: int | None = None
-    served_ms: int = 0
-    rule: RenewalRule | None = None
-    known_ms: int = 0
-
-    def renewed(self, terms: Terms, cap: int) -> LeaseBook:
-        """Under renewed *terms*, of which nobody has heard yet."""
-        known_ms = self.known_ms or self.terms.max_duration_ms
-        return replace(self, terms=terms, cap=cap, known_ms=known_ms)
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether its rule has it asked for again."""
-        left_ms = (self.known_ms or self.terms.max_duration_ms) - self.elapsed_ms(now_ms)
-        return self.rule is not None and left_ms < self.rule.left_ms
-
-    def elapsed_ms(self, now_ms: int) -> int:
-        """Own time that may have been served until *now_ms*: without its pauses. What was on its
-        way when they were heard of is for the one tick that ``allowed`` gives, to all of them
-        together.
-        """
-        if self.since_ms is None:
-            return 0
-        until = now_ms if self.ended_ms is None else min(now_ms, self.ended_ms)
-        lasting = 0 if self.paused_at_ms is None else max(0, until - self.paused_at_ms)
-        return max(0, until - self.since_ms - self.paused_ms - lasting)
-
-    def earliest_ms(self, now_ms: int) -> int:
-        """When it may have begun if its first receipt is all that was seen: now. One that was taken
-        over may have run unwatched: not before its terms were signed, and for no longer than an
-        adapter serves what nobody pays for (``UNSEEN_TICKS``).
-        """
-        if self.agreed_ms is None:
-            return now_ms
-        return min(now_ms, max(self.agreed_ms, now_ms - UNSEEN_TICKS * self.terms.tick_ms))
-
-    def heard(self, receipt: Receipt) -> LeaseBook:
-        """With *receipt* as its last."""
-        lost = sum(part.ms for part in receipt.lost)
-        served = self.served_ms + receipt.t1_ms - receipt.t0_ms - lost
-        return replace(self, last=receipt, served_ms=served)
-
-    @property
-    def longest_ms(self) -> int:
-        """The most that can be served under the terms: an adapter stops at ``max_duration_ms``, and
-        what it takes to notice, to stop and to tell pauses apart is within their other limits.
-        """
-        terms = self.terms
-        late = terms.grace_ms + terms.pause_limit_ms + UNSEEN_TICKS * terms.tick_ms
-        return terms.max_duration_ms + late
-
-    def allowed(self, now_ms: int) -> int:
-        """The most lovelace that own time justifies: rate x (elapsed + one tick)."""
-        terms = self.terms
-        held = self.elapsed_ms(now_ms) + terms.tick_ms
-        return self.base + owed(unit_ms(held, terms.units_milli), terms.rate_micro)
 
 
 @dataclass(frozen=True)
@@ -271,7 +192,8 @@ def approve_more(book: Book, now_ms: int) -> Outcome:
 
 def stop(book: Book, refusal: Refusal) -> Book:
     """The book after *refusal*: stopped if a signed receipt broke a rule, else unchanged."""
-    guilty = isinstance(refusal, (ReceiptForked, ReceiptWrong))
+    guilty = isinstance(refusal, (ReceiptForked, ReceiptWrong, ReceiptUnordered))
+    guilty = guilty and not isinstance(refusal, OrdersLost)
     return replace(book, stopped=refusal.code) if guilty else book
 
 
@@ -310,6 +232,8 @@ def _follows(book: Book, lease: LeaseBook, receipt: Receipt) -> None:
         check(receipt, book.last, lease.last, terms)
     except ReceiptRefused as error:
         raise ReceiptWrong(error.message, seq=receipt.seq, lease=receipt.lease) from None
+    if lease.orders is not None:
+        lease.orders.check(receipt)
     if lease.heard(receipt).served_ms > lease.longest_ms:
         why = "longer than the terms let it run"
         raise ReceiptWrong(why, seq=receipt.seq, lease=receipt.lease)
@@ -320,9 +244,11 @@ def _approve(book: Book, lease: LeaseBook, now_ms: int) -> Outcome:
     assert lease.last is not None
     asked = lease.last.lease_owed
     # What was signed already and is no lease's yet (after a lost book) costs nothing more.
-    allowed = max(lease.allowed(now_ms), lease.approved + book.signed - book.spent)
+    free = lease.approved + book.signed - book.spent
+    allowed = max(lease.allowed(now_ms), free)
+    ordered = max(lease.ordered_owed(lease.last), free)
     room = None if book.capacity is None else book.capacity - (book.spent - lease.approved)
-    limits = [(asked, ""), (allowed, "CLOCK"), (lease.cap, "BUDGET")]
+    limits = [(asked, ""), (ordered, "ORDER"), (allowed, "CLOCK"), (lease.cap, "BUDGET")]
     if room is not None:
         limits.append((room, "CAPACITY"))
     amount, code = min(limits, key=lambda limit: limit[0])
@@ -338,7 +264,11 @@ def _approve(book: Book, lease: LeaseBook, now_ms: int) -> Outcome:
 
 def _note(code: str, asked: int, approved: int, lease: LeaseBook, now_ms: int) -> Note:
     kept = show_ada(asked - approved)
-    if code == "CLOCK":
+    if lease.is_held and code == "CLOCK":
+        code = "ORDER"
+    if code == "ORDER":
+        why = "it was billed while the member was not ordered to RUN"
+    elif code == "CLOCK":
         assert lease.last is not None
         own = show_duration(lease.elapsed_ms(now_ms))
         claimed = show_duration(lease.last.t1_ms)
@@ -372,10 +302,15 @@ def paused(book: Book, lease: str, now_ms: int) -> Book:
 def resumed(book: Book, lease: str, now_ms: int) -> Book:
     """Delivered again: the pause is left out of the own time (``LeaseBook.elapsed_ms``)."""
     known = book.leases.get(lease)
-    if known is None or known.paused_at_ms is None:
+    return book if known is None else book.with_lease(known.resumed(now_ms))
+
+
+def followed(book: Book, lease: str, now_ms: int) -> Book:
+    """The adapter acts by the newest order to a cluster's member."""
+    known = book.leases.get(lease)
+    if known is None or known.orders is None:
         return book
-    out = max(0, now_ms - known.paused_at_ms)
-    return book.with_lease(replace(known, paused_at_ms=None, paused_ms=known.paused_ms + out))
+    return book.with_lease(replace(known, orders=known.orders.followed(now_ms)))
 
 
 def ended(book: Book, lease: str, now_ms: int) -> Book:
@@ -386,7 +321,9 @@ def ended(book: Book, lease: str, now_ms: int) -> Book:
     return book.with_lease(replace(known, ended_ms=now_ms))
 
 
-MOVES: Final = {"started": started, "paused": paused, "resumed": resumed, "ended": ended}
+MOVES: Final = {
+    "started": started, "paused": paused, "resumed": resumed, "ended": ended, "followed": followed,
+}  # fmt: skip
 """What moves a lease's clock, by the journal's word for it."""
 STAGE: Final = {"STARTED": "started", "PAUSED": "paused", "RESUMED": "resumed", "FINISHED": "ended"}
 """That word, by an adapter's for the stage of a lease."""

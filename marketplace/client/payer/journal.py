@@ -15,7 +15,6 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -23,18 +22,18 @@ import structlog
 
 from marketplace import disk
 from marketplace.client.net.clock import Stamp
-from marketplace.client.payer import decide, hop_rows
-from marketplace.client.payer.decide import Book, LeaseBook
+from marketplace.client.payer import hop_rows
+from marketplace.client.payer.decide import Book
+from marketplace.client.payer.folded import fold as fold
 from marketplace.client.payer.loaded import ChannelFacts as ChannelFacts
 from marketplace.client.payer.loaded import Loaded as Loaded
 from marketplace.client.payer.renewal_rule import RenewalRule
-from marketplace.disk import Files, JournalDamaged
-from marketplace.domain.errors import Conflict, Malformed, NotFound
+from marketplace.disk import Files
+from marketplace.disk import JournalDamaged as JournalDamaged
+from marketplace.domain.errors import Conflict, NotFound
 from marketplace.domain.money.receipt import SignedReceipt
-from marketplace.domain.money.route.hop import Paying
-from marketplace.domain.money.route.payer import PayerBook
-from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms
+from marketplace.domain.work.cluster_order import SignedOrder
 
 _COMPACT_BYTES: Final = 8 << 20
 
@@ -67,6 +66,7 @@ class Journal:
         self._lock = lock
         self._files = files
         self._rows: disk.Rows | None = None
+        self._cut = False
 
     @staticmethod
     def hold(
@@ -98,8 +98,11 @@ class Journal:
         journal = Journal(path, lock, files)
         try:
             rows = journal._recover()
+            rows += [cut_row()] if journal._cut else []
             loaded = fold(session_vk, rows)
             journal._open(loaded, rows, compact_bytes)
+            if journal._cut:
+                journal.write(cut_row())
         except BaseException:
             journal.close()
             raise
@@ -123,6 +126,7 @@ class Journal:
         data = _read(self._path)
         rows, end = _rows(data, self._path.name)
         if end < len(data):
+            self._cut = True
             side = disk.set_aside(self._path, end, self._files)
             log.warning(
                 "book_end_damaged", book=str(self._path), kept=side.name, bytes=len(data) - end
@@ -218,10 +222,29 @@ def channel_row(facts: ChannelFacts) -> dict[str, Any]:
     return {"k": "channel", **facts.to_json()}
 
 
-def lease_row(terms: SignedTerms, cap: int, at: Stamp) -> dict[str, Any]:
-    """Terms that the session key signed, and the most that may be approved under them."""
+def lease_row(terms: SignedTerms, cap: int, at: Stamp, *, member: bool = False) -> dict[str, Any]:
+    """Terms that the session key signed, and the most that may be approved under them; *member*: of
+    a cluster.
+    """
     parts = [bytes(cast(bytes, part)).hex() for part in terms.to_wire()]
-    return {"k": "lease", "terms": parts, "cap": cap, "at": at.to_wire()}
+    row = {"k": "lease", "terms": parts, "cap": cap, "at": at.to_wire()}
+    return {**row, "member": True} if member else row
+
+
+def order_row(order: SignedOrder, at: Stamp, *, again: bool = False) -> dict[str, Any]:
+    """An order that the session key signed now; *again*: that was read from the market."""
+    row = {
+        "k": "order",
+        "lease": order.order.lease,
+        "order": [order.body.hex(), order.signature.hex()],
+        "at": at.to_wire(),
+    }
+    return {**row, "again": True} if again else row
+
+
+def cut_row() -> dict[str, Any]:
+    """What was written last is lost, and may have been acted on."""
+    return {"k": "cut"}
 
 
 def renewed_row(terms: SignedTerms, cap: int) -> dict[str, Any]:
@@ -275,111 +298,11 @@ def stopped_row(code: str, evidence: SignedReceipt | None = None) -> dict[str, A
     return {"k": "stopped", "code": code, **proof}
 
 
-def final_row(lease: str) -> dict[str, Any]:
-    """The lease is over and its last receipt was answered."""
-    return {"k": "final", "lease": lease}
+def final_row(lease: str, *, lost: bool = False) -> dict[str, Any]:
+    """The lease is over and its last receipt was answered, or its provider is *lost*."""
+    return {"k": "final", "lease": lease, **({"lost": True} if lost else {})}
 
 
 def end_row(at: Stamp) -> dict[str, Any]:
     """The signed wish to end was sent."""
     return {"k": "end", "at": at.to_wire()}
-
-
-# --- folding --------------------------------------------------------------------------------------
-
-
-def fold(session_vk: bytes, rows: list[dict[str, Any]], now: Stamp | None = None) -> Loaded:
-    """The book that *rows* add up to, its times moved to this process's clock."""
-    now = now or Stamp.now()
-    loaded = Loaded(book=Book(session_vk))
-    agreed: dict[str, int] = {}
-    lasting: set[str] = set()
-    for number, row in enumerate(rows, start=1):
-        try:
-            _fold(loaded, row, now, agreed)
-            if "at" in row:
-                lasting = {*lasting, str(row["lease"])} if row.get("handed") else set()
-        except (KeyError, TypeError, ValueError, Malformed) as error:
-            raise JournalDamaged(f"row {number}: {error}") from error
-    heard_ms = max((Stamp.from_wire(r["at"]).mono_at(now) for r in rows if "at" in r), default=0)
-    stamps = (Stamp.from_wire(r["at"]).wall_ms for r in rows if "at" in r)
-    loaded.heard_wall_ms = max(stamps, default=0)
-    for lease in list(loaded.book.leases.values()):
-        if lease.terms.lease not in lasting:  # it is known as far as somebody listened
-            loaded.book = decide.resumed(loaded.book, lease.terms.lease, heard_ms)
-        if lease.since_ms is None:  # it may have begun since, and nobody wrote that down
-            unseen = replace(lease, agreed_ms=agreed[lease.terms.lease])
-            loaded.book = loaded.book.with_lease(unseen)
-    return loaded
-
-
-def _fold(loaded: Loaded, row: dict[str, Any], now: Stamp, agreed: dict[str, int]) -> None:
-    book = loaded.book
-    match row["k"]:
-        case "channel":
-            loaded.facts = ChannelFacts.from_json({k: v for k, v in row.items() if k != "k"})
-        case "lease":
-            signed = either(SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]]))
-            terms = signed.terms
-            loaded.terms[terms.lease] = signed
-            loaded.book = book.with_lease(LeaseBook(terms, int(row["cap"])))
-            agreed[terms.lease] = Stamp.from_wire(row["at"]).mono_at(now)
-        case "renewed":
-            signed = SignedTerms.from_wire([bytes.fromhex(part) for part in row["terms"]])
-            terms = signed.terms
-            loaded.terms[terms.lease] = signed
-            known = book.leases[terms.lease].renewed(terms, int(row["cap"]))
-            loaded.book = book.with_lease(known)
-        case "told":
-            known = book.leases[str(row["lease"])]
-            loaded.book = book.with_lease(replace(known, known_ms=0))
-        case "rule":
-            rule = RenewalRule.from_json(row["rule"]) if row["rule"] is not None else None
-            known = book.leases[str(row["lease"])]
-            loaded.book = book.with_lease(replace(known, rule=rule))
-        case "cap":
-            lease = replace(book.leases[str(row["lease"])], cap=int(row["cap"]))
-            loaded.book = book.with_lease(lease)
-        case "clock":
-            at = Stamp.from_wire(row["at"]).mono_at(now)
-            loaded.book = decide.MOVES[row["what"]](book, str(row["lease"]), at)
-        case "tick":
-            _fold_tick(loaded, row, now)
-        case "signed":
-            for name, approved in row.get("approved", {}).items():
-                lease = loaded.book.leases[name]
-                more = replace(lease, approved=max(lease.approved, int(approved)))
-                loaded.book = loaded.book.with_lease(more)
-            loaded.book = replace(loaded.book, signed=max(loaded.book.signed, int(row["signed"])))
-        case "stopped":
-            loaded.book = replace(book, stopped=str(row["code"]))
-        case "final":
-            loaded.final.add(str(row["lease"]))
-        case "end":
-            loaded.end_sent = True
-            at = Stamp.from_wire(row["at"]) if "at" in row else now
-            loaded.end_ms = at.mono_at(now)
-        case kind if kind in hop_rows.KINDS:
-            hop = hop_rows.fold(loaded.hop or PayerBook(Paying(book.session_vk)), row)
-            loaded.hop = hop
-            loaded.book = replace(book, signed=max(book.signed, hop.paying.total))
-        case unknown:
-            raise Malformed(f"unknown row {unknown!r}")
-
-
-def _fold_tick(loaded: Loaded, row: dict[str, Any], now: Stamp) -> None:
-    body, signature = row["receipt"]
-    signed = SignedReceipt(bytes.fromhex(body), bytes.fromhex(signature))
-    receipt = signed.receipt
-    at = Stamp.from_wire(row["at"]).mono_at(now)
-    book = decide.started(loaded.book, receipt.lease, at)
-    if receipt.final:
-        book = decide.ended(book, receipt.lease, at)
-    lease = book.leases[receipt.lease].heard(receipt)
-    lease = replace(lease, approved=max(lease.approved, int(row["approved"])))
-    answered = decide.remember(book.answered, receipt)
-    book = replace(
-        book, last=receipt, answered=answered, signed=max(book.signed, int(row["signed"]))
-    )
-    loaded.book = book.with_lease(lease)
-    loaded.latest[receipt.lease] = signed

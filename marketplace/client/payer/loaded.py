@@ -92,3 +92,9 @@ class Loaded:
     def cost(self, approved: int) -> int:
         """As :meth:`ChannelFacts.cost`."""
         return self.facts.cost(approved) if self.facts is not None else approved
+
+    @property
+    def has_member(self) -> bool:
+        """Whether a cluster's member that is paid over it lives."""
+        leases = self.book.leases.items()
+        return any(one.orders is not None and name not in self.final for name, one in leases)

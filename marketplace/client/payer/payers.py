@@ -8,7 +8,7 @@ left to it. What one channel does with a receipt is in ``channel_payer.py``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from marketplace.client.net.link import Link, market_of
+from marketplace.client.net.link import Link
 from marketplace.client.payer import handing_on
 from marketplace.client.payer import journal as rows
 from marketplace.client.payer.channel_payer import ChannelPayer, Listener, Paid
@@ -24,13 +24,17 @@ from marketplace.client.payer.handing_on import HandedOn
 from marketplace.client.payer.hop_payer import HopPayer
 from marketplace.client.payer.journal import ChannelFacts, ChannelHeld, Journal, Loaded
 from marketplace.client.payer.missed_receipts import Receipts
+from marketplace.client.payer.ordered import NothingToOrder
 from marketplace.client.payer.routed_payer import RoutedPayer
+from marketplace.client.payer.shelf import Shelf
 from marketplace.disk import JournalDamaged
 from marketplace.domain.errors import Fault, Halt, Refusal
 from marketplace.domain.keys import Signer
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.money.receipt import SignedReceipt
 from marketplace.domain.protocol import wire
+from marketplace.domain.work.cluster_order import SignedOrder, Verb
+from marketplace.domain.work.mesh import MeshPeer
 
 log = structlog.get_logger("tally.payer")
 _CATCH_UP_S: Final = 0.5
@@ -42,6 +46,7 @@ class Payers:
 
     def __init__(self, folder: Any, market: str, magic: int, receipts: Receipts) -> None:
         self._folder = folder
+        self._shelf = Shelf(folder, market, magic)
         self.market = market
         self.magic = magic
         self._receipts = receipts
@@ -87,7 +92,7 @@ class Payers:
         while True:
             await anyio.sleep(handing_on.LOOK_S)
             for session_vk, held in list(self._held.items()):
-                wanted = not self.pins[session_vk] and not held.end_sent and not _routed(held)
+                wanted = not self.pins[session_vk] and not held.end_sent and not _stays(held)
                 if wanted and handing_on.asked_for(self._folder, session_vk):
                     await self._hand_on(held)
             for session_vk, session in list(self._lent.items()):
@@ -193,14 +198,7 @@ class Payers:
         """What *job*'s leases were approved for on channels that this process does not hold: ended
         ones, or another process's. Blocking: it reads their books.
         """
-        return sum(
-            loaded.cost(lease.approved)
-            for session_vk in rows.channels_in(self._folder)
-            if session_vk not in self._held
-            for loaded in (rows.peek(self._folder, session_vk),)
-            for lease in loaded.book.leases.values()
-            if lease.terms.job == job
-        )
+        return self._shelf.spent(job, self._held.keys())
 
     @property
     def all(self) -> tuple[ChannelPayer, ...]:
@@ -241,7 +239,7 @@ class Payers:
                 await self.tell(Paid("refused", session_vk, "", 0, damaged.code, damaged.message))
                 continue
             facts = loaded.facts
-            if facts is None or facts.state is ChannelStage.ENDED or not self._ours(facts):
+            if facts is None or facts.state is ChannelStage.ENDED or not self._shelf.ours(facts):
                 journal.close()
                 continue
             taken.append(await self._serve(journal, loaded, session(session_vk)))
@@ -253,30 +251,16 @@ class Payers:
         """
         taken: list[ChannelPayer] = []
         for session_vk in rows.channels_in(self._folder):
-            if session_vk in self._held or not self._kept(session_vk):
+            if session_vk in self._held or not self._shelf.kept(session_vk):
                 continue
             self.others.discard(session_vk)
             try:
                 taken.append(await self.take(session_vk, session(session_vk)))
             except ChannelHeld:
-                facts = self._facts(session_vk)  # a hop is not handed on while it pays
-                if session_vk not in self._stuck and not (facts and facts.router):
+                if session_vk not in self._stuck and not self._shelf.stays(session_vk):
                     self.others.add(session_vk)
         self._taken_up |= {held.session_vk for held in taken}
         return taken
-
-    def _kept(self, session_vk: bytes) -> bool:
-        """By its book as it lies there, before its lock is taken."""
-        try:
-            known = rows.peek(self._folder, session_vk)
-        except JournalDamaged as damaged:
-            log.error("book_damaged", channel=session_vk.hex(), why=damaged.message)
-            return False
-        facts = known.facts
-        if facts is None or known.end_sent or known.book.stopped:
-            return False
-        begun = facts.usable
-        return bool(facts.keep_ms) and begun and self._ours(facts)
 
     async def take_routed(
         self, hop: HopPayer, session: Callable[[bytes], Signer]
@@ -284,19 +268,13 @@ class Payers:
         """The leases over *hop* that a killed process left, unless another one holds them."""
         taken: list[ChannelPayer] = []
         for session_vk in set(rows.channels_in(self._folder)) - self._held.keys():
-            facts = self._facts(session_vk)
+            facts = self._shelf.facts(session_vk)
             if facts is None or facts.state is ChannelStage.ENDED:
                 continue
             if facts.hop == hop.session_vk.hex():
                 with suppress(ChannelHeld):
                     taken.append(await self.take(session_vk, session(session_vk)))
         return taken
-
-    def _facts(self, session_vk: bytes) -> ChannelFacts | None:
-        """By a book as it lies there; None for a damaged one, which is said where it is taken."""
-        with suppress(JournalDamaged):
-            return rows.peek(self._folder, session_vk).facts
-        return None
 
     @property
     def hops(self) -> list[HopPayer]:
@@ -307,10 +285,6 @@ class Payers:
     def taken_up(self) -> list[ChannelPayer]:
         """What :meth:`take_kept` took and this process still holds."""
         return [held for vk, held in self._held.items() if vk in self._taken_up]
-
-    def _ours(self, facts: ChannelFacts) -> bool:
-        """Opened at this market, whichever way its address was written."""
-        return facts.magic == self.magic and market_of(facts.market) == market_of(self.market)
 
     async def _serve(self, journal: Journal, loaded: Loaded, session: Signer) -> ChannelPayer:
         given = (journal, loaded, session, self.link, self._receipts, self.tell)
@@ -342,6 +316,28 @@ class Payers:
         if held is not None:
             await held.let_go()
 
+    async def order(
+        self,
+        lease: str,
+        verb: Verb,
+        peers: Sequence[MeshPeer] = (),
+        shown: SignedOrder | None = None,
+    ) -> SignedOrder:
+        """Order a cluster's member, by its lease's session key: see :meth:`ChannelPayer.order`."""
+        held = self._of_lease(lease)
+        if held is None:
+            raise NothingToOrder(f"no channel of lease {lease} is held by this process")
+        return await held.order(lease, verb, peers, shown)
+
+    def ordered(self, lease: str) -> SignedOrder | None:
+        """The newest order that was signed for *lease*; None before the first."""
+        held = self._of_lease(lease)
+        known = held.book.leases[lease].orders if held is not None else None
+        return known.newest if known is not None else None
+
+    def _of_lease(self, lease: str) -> ChannelPayer | None:
+        return next((held for held in self._held.values() if lease in held.terms), None)
+
     async def handle(self, message: wire.Message) -> None:
         """One message of the market; durable when it returns. What is for a channel that was handed
         on is answered by whoever has it now.
@@ -356,7 +352,7 @@ class Payers:
                 if held is not None:
                     await held.receipt(signed)
             case wire.LeaseProgress(lease):
-                held = next((h for h in self._held.values() if lease in h.terms), None)
+                held = self._of_lease(lease)
                 if held is not None:
                     await held.progress(message)
             case wire.PaidSent():
@@ -394,6 +390,10 @@ class Payers:
         await self.tell(Paid("refused", b"", "", 0, refusal.code, refusal.message))
 
 
-def _routed(held: ChannelPayer) -> bool:
-    """A lease over a hop, or a hop with some: they stay together, in one process."""
-    return isinstance(held, RoutedPayer) or (isinstance(held, HopPayer) and held.busy)
+def _stays(held: ChannelPayer) -> bool:
+    """A lease over a hop, or a hop with some: they stay together, in one process. So does a
+    cluster's member, with whoever gives it its orders.
+    """
+    if isinstance(held, HopPayer):
+        return held.busy
+    return isinstance(held, RoutedPayer) or held.has_member

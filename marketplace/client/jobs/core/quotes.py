@@ -124,7 +124,8 @@ class Wanted:
     """What the quote must agree with: the job as it was posted and by whom.
 
     *session_vks*: the fresh key and the channels that may be reused; *spent*: what earlier leases
-    of the job were approved for; *hops*: that this payer has, by session key; *routed_only*: a
+    of the job were approved for, and *works* their work: who shows another job under the same id
+    does not get its budget raised; *hops*: that this payer has, by session key; *routed_only*: a
     quote over a channel of its own is not wanted.
     """
 
@@ -136,6 +137,7 @@ class Wanted:
     spent: int = 0
     hops: Mapping[bytes, OwnHop] = field(default_factory=dict[bytes, OwnHop])
     routed_only: bool = False
+    works: frozenset[bytes] = frozenset()
 
 
 def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
@@ -152,6 +154,7 @@ def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
         (terms.job == wanted.job, "it is for another job"),
         (terms.magic == wanted.magic, "it is for another network"),
         (terms.work == spec.hash, "its work is not the job that was posted"),
+        (wanted.works <= {terms.work}, "its work is not that of the job's earlier leases"),
         (
             quote.route is not None or terms.consumer_vkh == wanted.consumer_vkh,
             "the refund would go to another key",
@@ -172,6 +175,7 @@ def check(quote: Quote, wanted: Wanted, now_ms: int) -> None:
         (terms.close_period_ms <= MAX_CLOSE_PERIOD_MS, "closing would take more than a week"),
         (terms.expires_at_ms > now_ms, "it has expired"),
         (_units_fit(terms, spec), "it bills more devices, share or cores than were asked for"),
+        (quote.route is None or spec.cluster is None, "a cluster's member is paid directly"),
         (_provider_fits(terms, spec), "the job's placement excludes this provider"),
         (terms.adapter_vk.hex() == terms.provider, "provider and metering key differ"),
     )
