@@ -15,6 +15,7 @@ from marketplace.cli.shared.paying import PAY_ON, SETTLE_S, Wish, at_market, kep
 from marketplace.cli.shared.printing import confirm_spend, print_json
 from marketplace.cli.shared.refusals import DONE, JOB_FAILED
 from marketplace.cli.shared.screen import err, out
+from marketplace.client.clusters.keeper import Change
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.standing_by import somebody_pays
@@ -38,6 +39,8 @@ async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
         if wish.detach:
             somebody_pays(opened.runner.purse.channels, opened.url)
         gang = await opened.run_gang(loaded, confirm=confirm)
+        if gang.keeper is not None and not wish.detach:
+            gang.keeper.listen(_changed)
         if wish.detach:
             _say(gang, wish, False)
             return DONE
@@ -70,6 +73,10 @@ async def _stop_on_signal(gang: Gang) -> None:
             await gang.stop()
 
 
+def _changed(change: Change) -> None:
+    err.print(change.words, markup=False, style="yellow" if change.code else "")
+
+
 async def _logs(at: int, job: Job) -> None:
     await job.running()
     async for line in job.logs():
@@ -83,7 +90,8 @@ def _say(gang: Gang, wish: Wish, settled: bool) -> None:
         for job in gang.members
     ]  # fmt: skip
     if wish.as_json:
-        print_json({"gang": gang.id, "members": rows, "spent": gang.spent, "settled": settled})
+        told = {"gang": gang.id, "members": rows, "spent": gang.spent, "settled": settled}
+        print_json(told | ({"cluster": gang.stage} if gang.stage else {}))
         return
     for at, row in enumerate(rows):
         told = f"{row['state']} {row['reason']}".strip() or "STARTING"

@@ -1,4 +1,6 @@
-"""``tally job open | forward | share | shell``: what a running job's workload has inside."""
+"""``tally job open | forward | share | shell``: what a running job's workload has inside; ``mesh``:
+what those of a cluster have among them.
+"""
 
 from __future__ import annotations
 
@@ -144,5 +146,23 @@ def share(
                 out.print(made["url"] or "", markup=False, soft_wrap=True)
                 text = f"{made['id']} ends {when(made['expires_at_ms'])}; whoever has it is in"
                 out.print(text, markup=False, style="dim", soft_wrap=True)
+
+    run_story(story)
+
+
+@app.command()
+def mesh(
+    home: Home,
+    name: Annotated[str, typer.Argument(help="A gang's id, or one of its jobs'.", metavar="ID")],
+    market: MarketOption = DEFAULT_MARKET,
+    as_json: Json = False,
+) -> None:
+    """The members of a cluster: what each was ordered, and who hears whom in their network."""
+
+    async def story() -> None:
+        from marketplace.cli.commands import job_mesh
+
+        async with reading(Where(market, "", "", home)) as opened:
+            await job_mesh.mesh(opened, name, as_json)
 
     run_story(story)

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from adapter.core.workload import RuntimeFault
 from adapter.runtime.docker.door import connect, map_docker
+from adapter.runtime.docker.networks import OF_ADAPTER
 
 
 class Containers:
@@ -75,11 +76,12 @@ def remove_leftovers(adapters: Sequence[str]) -> int:
     removed = 0
     try:
         for adapter in adapters:
-            mine = {"label": f"tally.adapter={adapter}"}
-            for container in client.containers.list(all=True, filters=mine, ignore_removed=True):
-                with map_docker("remove a container that was left"):
-                    container.remove(force=True, v=True)
-                removed += 1
+            mine, holders = [{"label": f"{one}={adapter}"} for one in ("tally.adapter", OF_ADAPTER)]
+            for asked in (mine, holders):
+                for one in client.containers.list(all=True, filters=asked, ignore_removed=True):
+                    with map_docker("remove a container that was left"):
+                        one.remove(force=True, v=True)
+                    removed += 1
             for network in client.networks.list(filters=mine):
                 with map_docker("remove a network that was left"):
                     network.remove()

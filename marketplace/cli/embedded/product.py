@@ -24,14 +24,16 @@ from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
 from adapter.runtime.docker.door import connect as connect_docker
 from adapter.runtime.docker.local_images import build_python, build_with
-from adapter.runtime.volumes.runtime import missing, remove_all
+from adapter.runtime.volumes.runtime import missing
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding.address import to_text
 from marketplace.chain.node.blockfrost import connect
 from marketplace.cli.commands.money.faucet import ask as ask_faucet
 from marketplace.cli.embedded.containers import remove_leftovers
-from marketplace.cli.embedded.ports import block_of, is_free, keep_port, port_of
+from marketplace.cli.embedded.leftovers import remove_of
+from marketplace.cli.embedded.openings import openings
+from marketplace.cli.embedded.ports import is_free, keep_port, port_of
 from marketplace.cli.embedded.supervise import Part, PartFailed
 from marketplace.cli.shared.refusals import PortTaken
 from marketplace.client.jobs.sessions import Program
@@ -46,7 +48,6 @@ PROCESS_ONLY: Final = ""  # no Docker answers: jobs are plain processes, which h
 _OPERATOR_ADA: Final = 200_000_000
 _ROUTER_ADA: Final = 1_000_000_000
 _FEE_ADA: Final = 50_000_000
-_DIRECT: Final = 16  # ports of each adapter's own host, for the devnet's machine alone
 _LISTED_WITHIN_S: Final = 60
 _SERVES: Final = ("LISTED", "DRAINING")
 
@@ -331,15 +332,15 @@ class Embedded:
         return load_keys(folder, self._keystore(folder))
 
     async def sweep(self) -> int:
-        """Remove every container, network and volume that this market's adapters left; how many
-        containers and networks there were.
+        """Remove every workload, network, mesh and volume that this market's adapters left; how
+        many containers and networks there were.
 
         For throw-away markets, once everything is stopped: with the state goes all that knew of
         them.
         """
-        for folder in self.home.glob("*/runtime"):
-            await anyio.to_thread.run_sync(remove_all, folder)
         names = [keys.provider[:16] for keys in await self._adapter_keys()]
+        for folder, name in zip(sorted(self.home.glob("adapter*/keys")), names, strict=True):
+            await remove_of(name, folder.parent / "runtime")
         return await anyio.to_thread.run_sync(remove_leftovers, names)
 
     def find_image(self) -> str:
@@ -374,9 +375,7 @@ class Embedded:
         lines += ["[limits]", 'relay_free = "1h"']
         if self.like_preprod:  # a block and its index take their time, as on a public network
             lines += ['fund_wait = "1m"']
-        if first := block_of(self.home, f"{name}-direct", _DIRECT):
-            lines += ["[direct]", 'address = "127.0.0.1"', 'bind = "127.0.0.1"']
-            lines += [f'ports = "{first}-{first + _DIRECT - 1}"']
+        lines += openings(self.home, name, "docker" if self.image else "process")
         if self.image:
             lines += ["[labels]", f'"image/{LOCAL_IMAGE}" = "{self.image}"']
         lines += [f'"image/{name}" = "{made}"' for name, made in self.session_images.items()]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from marketplace.client.clusters.keeper import Keeper
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
@@ -24,11 +25,19 @@ ConfirmAll = Callable[[Sequence[CheckedQuote]], Awaitable[bool]]
 
 @dataclass
 class Gang:
-    """The members' jobs, in their order; each is an ordinary job."""
+    """The members' jobs, in their order; each is an ordinary job. *keeper* orders what they do
+    where the gang is a cluster.
+    """
 
     id: str
     members: list[Job]
     http: Http
+    keeper: Keeper | None = None
+
+    @property
+    def stage(self) -> str:
+        """Where the cluster stands (``clusters.stage``), in lower case; empty for other gangs."""
+        return self.keeper.stage.name.lower() if self.keeper is not None else ""
 
     @property
     def spent(self) -> int:

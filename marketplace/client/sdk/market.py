@@ -27,8 +27,10 @@ import httpx
 import structlog
 
 from marketplace.chain.errors import ChainFault
+from marketplace.client.clusters.keeping import Keeping
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote
 from marketplace.client.jobs.core.route_mode import RouteMode
+from marketplace.client.jobs.job_channels import unfinished
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.jobs.self_renewal import SelfRenewal
@@ -108,6 +110,7 @@ class Market(Reader):
         self._route = route
         self._leaving: set[bytes] = set()
         self._runner: Runner | None = None
+        self._keeping: Keeping | None = None
         self._tasks: Any = None
 
     async def __aexit__(
@@ -148,6 +151,8 @@ class Market(Reader):
         self._tasks.start_soon(payers.run)
         self._tasks.start_soon(self._follow_chain, till)
         self._tasks.start_soon(SelfRenewal(self._runner).run)
+        self._keeping = Keeping(self._runner, self._tasks)
+        self._tasks.start_soon(self._keeping.run)
 
     async def _on_mainnet(self) -> bool:
         return (await self.chain()).mainnet
@@ -274,10 +279,10 @@ class Market(Reader):
         key: str = "",
     ) -> gang.Gang:
         """Like :meth:`run` for a job file with a gang: all members are quoted and checked before
-        any is signed.
+        any is signed. A cluster's members are ordered what they do for as long as this lasts.
         """
-        runner = self.runner
-        posted = await gang.post(runner, await self.pinned(self._load(job)), key)
+        runner, loaded = self.runner, await self.pinned(self._load(job))
+        posted = await gang.post(runner, loaded, key)
         names = [member["id"] for member in posted["members"]]
         try:
             if not await gang.agree(runner, posted, confirm):
@@ -286,7 +291,10 @@ class Market(Reader):
             for name in names:
                 self._let_go(name)
             raise
-        return gang.Gang(posted["id"], [self.attach(name) for name in names], self.http)
+        keeper = None
+        if loaded.spec.cluster is not None and self._keeping is not None:
+            keeper = self._keeping.keep(posted["id"], names, loaded.spec)
+        return gang.Gang(posted["id"], [self.attach(name) for name in names], self.http, keeper)
 
     def _let_go(self, name: str) -> None:
         if self.runner.channels.of(name):
@@ -322,10 +330,10 @@ class Market(Reader):
         begun: list[str] = []
         for held in await runner.payers.take_all(purse.session):
             await runner.watch.resume(held)
-            for name, lease in held.book.leases.items():
-                if lease.terms.job not in begun and (name not in held.final or not held.end_sent):
-                    begun.append(lease.terms.job)
-                    self.attach(lease.terms.job)
+            for job in unfinished(held):
+                if job not in begun:
+                    begun.append(job)
+                    self.attach(job)
             if held.end_sent or set(held.terms) <= held.final:
                 self._watch_ends([held])
         for held in runner.payers.all:

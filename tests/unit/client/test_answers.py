@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
-from marketplace.client.net import answers
+from marketplace.client.net import answers, cluster_answers
 from marketplace.client.net.reading import AnswerUnreadable, read, read_all
 from tests.unit.support.answers import plain_job
 
@@ -33,9 +33,11 @@ NAMES = {
     "NewLinkAnswer": "NewLink", "LinksAnswer": "PortLinks",
     "ReplicaAnswer": "Replica", "ServiceLoadAnswer": "ServiceLoad", "ServiceAnswer": "Service",
     "OutputAnswer": "Output", "OutputsAnswer": "Outputs", "VoucherAnswer": "Voucher", "ChannelAnswer": "Channel",
+    "ClusterAnswer": "Cluster", "ClusterMemberAnswer": "ClusterMember", "SignedAnswer": "SignedBytes",
+    "OrderKeptAnswer": "OrderKept",
 }  # fmt: skip
 KINDS = {
-    name: kind for name, kind in vars(answers).items()
+    name: kind for name, kind in (vars(answers) | vars(cluster_answers)).items()
     if is_typeddict(kind) and not name.startswith("_")
 }  # fmt: skip
 WORDS = {str: "string", int: "integer", bool: "boolean", type(None): "null"}

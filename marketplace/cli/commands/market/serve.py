@@ -5,6 +5,7 @@ What an operator does to its database is in ``operator.py``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.disk import private_folder
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 from marketplace.domain.work.image_names import registry_name
+from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.market.base.settings import Settings
 from marketplace.passphrase import PassphraseMissing, passphrase
 from marketplace.process.chain_supervisor import Connect
@@ -97,6 +99,16 @@ PriceUrl = Annotated[
     typer.Option(
         envvar="TALLY_PRICE_URL",
         help="Where the price of ADA is read, for the pages to show. None by default.",
+    ),
+]
+MeshRelay = Annotated[
+    str,
+    typer.Option(
+        "--mesh",
+        envvar="TALLY_MESH",
+        help="Relay for members of clusters that reach each other by no other way: an IPv4 address"
+        " of this machine at which their hosts reach it, and UDP ports, one a member of the"
+        " largest cluster, such as 203.0.113.5:42000-42063. They carry ciphertext.",
     ),
 ]
 HellosPerMinute = Annotated[
@@ -209,6 +221,7 @@ def serve_(
     loopback_hooks: Annotated[
         bool, typer.Option(help="Webhooks may call this machine. Of a devnet's market alone.")
     ] = False,
+    mesh: MeshRelay = "",
     route: RouteFolder = None,
     route_tower: RouteTower = None,
     route_payout: RoutePayout = "",
@@ -231,6 +244,7 @@ def serve_(
         await serve(
             Config(
                 price_url=check(price_url) if price_url else "",
+                mesh_relay=RelayPlace.read(mesh, os.urandom(32)) if mesh else None,
                 db=database,
                 blob_folder=folder_of(database, home),
                 host=host,

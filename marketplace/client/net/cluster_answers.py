@@ -1,0 +1,55 @@
+"""What this client reads of a cluster's members (see ``answers``).
+
+Orders, places and sights are the exact bytes that were signed, hex, as the market keeps them: each
+is checked against the lease's terms before anything is done by it.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class SignedAnswer(TypedDict):
+    """Bytes and the signature over them, hex: an order's, a place's or a sight's."""
+
+    body: str
+    signature: str
+
+
+class ClusterMemberAnswer(TypedDict):
+    """One member, from 0. *lease* and *state* (of the lease) are None while it has no lease;
+    *needs*: what its job waits for (``session_vk``: a fresh key for its replacement), else empty;
+    *started*: its workload is up; *lost*: it lost its place and its replacement has not started.
+    """
+
+    member: int
+    job: str
+    lease: str | None
+    state: str | None
+    stage: str
+    needs: str
+    started: bool
+    lost: bool
+    order: SignedAnswer | None
+    place: SignedAnswer | None
+    sight: SignedAnswer | None
+
+
+class ClusterAnswer(TypedDict):
+    """A cluster and its members, by number; *least*, *stall* (``pause`` or ``run``) and *mesh* as
+    its job says; *over*: no member is wanted any more.
+    """
+
+    id: str
+    members: list[ClusterMemberAnswer]
+    least: int
+    stall: str
+    mesh: bool
+    over: bool
+
+
+class OrderKeptAnswer(TypedDict):
+    """What the market keeps of an order: its lease and its version."""
+
+    lease: str
+    version: int
