@@ -174,6 +174,11 @@ def bytes_of(count: int) -> str:
     return f"{count} bytes"
 
 
+def milliseconds(us: int) -> str:
+    """``0.4 ms`` of microseconds."""
+    return f"{_group(us // 1000)}.{us % 1000 // 100} ms"
+
+
 def spark(values: Sequence[int], width: int = 240, height: int = 48) -> str:
     """The points of a polyline over *values*, oldest first, scaled from 0; "" for a flat line."""
     most = max(values, default=0)
@@ -245,6 +250,7 @@ def environment(
         "an_hour": plain_hour, "fiat": in_fiat, "fiat_hourly": fiat_hourly,
         "units": show_units, "when": relative,
         "clock": clock, "size": size, "memory": memory, "bytes": bytes_of, "short": short,
+        "milliseconds": milliseconds,
         "words": words, "permille": permille, "duration": show_duration, "pretty": _pretty,
     }  # fmt: skip
     made.filters.update(filters)

@@ -20,9 +20,10 @@ const PAGES = {
   services: () => import("./pages/services.js"),
   images: () => import("./pages/images.js"),
   terminal: () => import("./pages/terminal.js"),
+  gang: () => import("./pages/gang.js"),
 };
 /** @type {{[page: string]: number}} */
-const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, services: 4000, images: 10_000, keys: 15_000 };
+const FRESH_MS = { market: 5000, offers: 10_000, offer: 10_000, providers: 15_000, provider: 10_000, jobs: 4000, channels: 6000, webhooks: 6000, services: 4000, images: 10_000, gang: 3000, keys: 15_000 };
 
 const { page = "", account = "", magic } = document.body.dataset;
 

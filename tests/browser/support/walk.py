@@ -7,16 +7,18 @@ is compared with what it was (`test_every_page.py`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from playwright.sync_api import BrowserContext, Page, expect
 
+from marketplace.domain.keys import Signer
 from tests.browser.support.product import SECONDS, Console, Product, until
 from tests.browser.support.rental import COUNTING, end_job, finish_channel, sign_in
 from tests.browser.support.wallet import Wallet
-from tests.browser.support.work import begin, push, screen_of, serve, shows
+from tests.browser.support.work import api, begin, push, screen_of, serve, shows
 
 VIEWS = tuple((theme, width) for theme in ("light", "dark") for width in (390, 1280))
 LONG = ("docs",)
@@ -127,10 +129,27 @@ def work(running: Product, console: Console, job: str, look: Look) -> None:
     page.locator("article tbody tr").wait_for(state="visible")
     look(page, "services")
     end(page, replica)
+    together(running, page, look)
     session = begin(console, "A terminal")
     until(lambda: int(page.locator("#ticks").inner_text()) >= 5, "5 ticks")
     look(page, "session")
     end(page, session)
+
+
+def together(running: Product, page: Page, look: Look) -> None:
+    """A cluster that was quoted, and that nobody pays for."""
+    asked = {
+        "version": 1, "name": "allreduce", "image": running.image, "command": ["true"],
+        "cluster": {"members": 2, "network": "none"}, "price": {"budget": "2 ADA"},
+        "resources": {"cpu": 0.25, "memory": "64MB"}, "policy": {"max_duration": "20m"},
+    }  # fmt: skip
+    keys = [Signer(os.urandom(32)).verify_key.hex() for _ in range(2)]
+    at = "/v1/gangs"
+    made = api(page, "POST", at, {"job": asked, "session_vks": keys})
+    page.goto(f"/gangs/{made['id']}")
+    expect(page.locator(".state-quoted")).to_have_count(2)
+    look(page, "gang")
+    api(page, "POST", f"{at}/{made['id']}/stop")
 
 
 def walk(running: Product, context: BrowserContext, home: Path, look: Look) -> Console:
