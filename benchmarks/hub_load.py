@@ -152,8 +152,8 @@ class Adapter:
         self._terms: dict[str, Terms] = {}
         self._sent: dict[bytes, dict[int, float]] = {}  # by channel: due → when
 
-    async def offer(self, leases: int) -> None:
-        """List cores for *leases* jobs."""
+    async def offer(self, leases: int, **more: Any) -> None:
+        """List cores for *leases* jobs; *more* of the offer's fields."""
         vk, cores = self.signer.verify_key.hex(), leases + 1
         offer = Offer(
             id=offer_id(vk),
@@ -172,6 +172,7 @@ class Adapter:
             ),
             gpu_rates={},
             core_rate=5_000_000,
+            **more,
         )
         await self.line.send(wire.OfferPosted(offer, False))
         await self.line.send(wire.LeasesHeld([]))
