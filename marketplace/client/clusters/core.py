@@ -80,10 +80,6 @@ class Order:
     verb: Verb
     peers: tuple[MeshPeer, ...] = ()
 
-    def is_what(self, ordered: Ordered | None) -> bool:
-        """*ordered* says the same."""
-        return ordered is not None and (ordered.verb, ordered.peers) == (self.verb, self.peers)
-
 
 @dataclass(frozen=True)
 class Kept:

@@ -46,10 +46,3 @@ class ClusterAnswer(TypedDict):
     stall: str
     mesh: bool
     over: bool
-
-
-class OrderKeptAnswer(TypedDict):
-    """What the market keeps of an order: its lease and its version."""
-
-    lease: str
-    version: int
