@@ -281,9 +281,12 @@ class World:
         by = {order.lease: order for order in orders}
         for at, member in enumerate(self.members):
             order = by.get(member.lease)
-            if order is not None and not order.is_what(member.ordered):
-                version = member.ordered.version + 1 if member.ordered else 1
-                said = Ordered(version, order.verb, order.peers)
+            if order is None:
+                continue
+            last = member.ordered
+            said = Ordered(last.version if last else 0, order.verb, order.peers)
+            if said != last:
+                said = replace(said, version=said.version + 1)
                 self.members[at] = replace(member, ordered=said)
         return orders
 
