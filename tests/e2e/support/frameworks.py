@@ -1,5 +1,5 @@
 """Frameworks for work on several hosts, on clusters of real adapters: what examples/clusters shows
-runs as it is there, over the members' own network, and goes on when a member is lost.
+runs as it is there, over the members' own network.
 
 Members are plain processes, that find the framework in a folder which their providers show them.
 """
@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import anyio
-import pytest
 
 from marketplace.client.jobs import jobfiles
 from marketplace.client.jobs.jobfiles import LoadedJob
@@ -27,10 +25,9 @@ from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.work.parts import Placement, Range, Resources
 from tests.e2e.support.clusters import Processes, Watched
 from tests.e2e.support.embedded import PURSE, embedded, until_true
-from tests.requires import need_bubblewrap, need_devnet, need_mesh, need_stack
+from tests.requires import need_bubblewrap, need_devnet, need_mesh
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "clusters"
+EXAMPLES: Final = Path(__file__).parents[3] / "examples" / "clusters"
 SOON_S: Final = 180
 """Every wait's own bound, on two cores that run all members."""
 
@@ -129,64 +126,3 @@ async def until_complete(one: Watched) -> None:
         await one.gang.wait()
     assert one.gang.completed, [(job.view, await said(job)) for job in one.gang.members]
     await one.until_said("ended")
-
-
-def test_torchrun_trains_over_the_mesh_and_goes_on_where_it_was_when_a_member_is_lost(
-    tmp_path: Path,
-) -> None:
-    stack = need_stack("torch")
-
-    async def tell(made: Shown, market: Market) -> None:
-        async with running(made, market, example("torchrun", stack, STEPS="400")) as one:
-            first, lost, _ = one.gang.members
-            await until_printed(first, r"step [2-9]0 of 400: world 3")
-            dies = await made.host(lost)
-            made.signal(dies, signal.SIGKILL)
-            await one.until_said("running with 2 of 3")
-            joined = await until_printed(lost, r"member 1 is rank \d of 3, from step ([1-9]\d+)")
-            kept = re.findall(r"step (\d+) of 400: world 3", await said(first))
-            assert joined[1] in kept, "it had no checkpoint: the others' newest is where all go on"
-            await made.start_adapter(dies)  # it comes back, and ends what it still ran
-            await until_complete(one)
-            for job in one.gang.members:
-                assert "trained: loss 0.0000" in await said(job)
-
-    story(tmp_path, stack, 4, tell)
-
-
-def test_ray_works_on_all_members_and_runs_again_what_a_lost_one_had(tmp_path: Path) -> None:
-    stack = need_stack("ray")
-
-    async def tell(made: Shown, market: Market) -> None:
-        paced = example("ray", stack, cpu=2000, ROUNDS="60", PACE_S="0.2")
-        async with running(made, market, paced) as one:
-            head, lost, _ = one.gang.members
-            nodes = (await until_printed(head, r"of 60: loss \S+ on 3 (.+)"))[1]
-            dies = await made.host(lost)
-            made.signal(dies, signal.SIGKILL)
-            await one.until_said("running with 2 of 3")
-            await until_printed(head, rf"of 60: loss \S+ on 3 (?!{re.escape(nodes)})")
-            await made.start_adapter(dies)  # it comes back, and ends what it still ran
-            await until_complete(one)
-            assert "trained: loss 0.0000" in await said(head)
-
-    story(tmp_path, stack, 4, tell)
-
-
-def test_hivemind_averages_over_the_mesh_and_takes_in_who_replaces_a_lost_member(
-    tmp_path: Path,
-) -> None:
-    stack = need_stack("hivemind")
-
-    async def tell(made: Shown, market: Market) -> None:
-        async with running(made, market, example("hivemind", stack, EPOCHS="30")) as one:
-            lost, second, _ = one.gang.members
-            await until_printed(second, r"epoch [2-9] of 30: 3 peers")
-            dies = await made.host(lost)
-            made.signal(dies, signal.SIGKILL)
-            await one.until_said("running with 2 of 3")
-            await until_printed(lost, r"member 0 begins at epoch [1-9]")
-            await made.start_adapter(dies)  # it comes back, and ends what it still ran
-            await until_complete(one)
-
-    story(tmp_path, stack, 4, tell)
