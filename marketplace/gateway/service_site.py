@@ -45,6 +45,8 @@ replica goes away in the midst of it, another can give all of it.
 MOST_TRIES: Final = 6
 _LOOK_S: Final = 1.0
 _REPEATS: Final = ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
+_Taken = tuple[Replica, Job, ExitStack]
+"""Who is asked, and what ends once it has answered: until then it counts as asked."""
 
 
 @dataclass
@@ -85,9 +87,7 @@ class ServiceSite:
         content = await _small(request) if repeats else None
         again = repeats and (content is not None or not _has_body(request))
         while True:
-            replica, job = await self._replica(asked)
-            stack = ExitStack()
-            stack.enter_context(asked.load.asking(job.id))
+            replica, job, stack = await self._replica(asked)
             try:
                 answer = await self._ask(request, replica, job, target, face, content)
             except (Offline, Elsewhere) as error:
@@ -156,9 +156,9 @@ class ServiceSite:
         asked = self._asked(socket, service, load)
         try:
             while True:
-                replica, job = await self._replica(asked)
+                replica, job, stack = await self._replica(asked)
                 try:
-                    with load.asking(job.id):
+                    with stack:
                         await self._carry(socket, replica, job, target, headers)
                     return
                 except (Offline, Elsewhere) as error:
@@ -191,7 +191,7 @@ class ServiceSite:
         kept = caller.cookies.get(STICKY, "") if service.sticky else ""
         return _Asked(service, load, until, kept)
 
-    async def _replica(self, asked: _Asked) -> tuple[Replica, Job]:
+    async def _replica(self, asked: _Asked) -> _Taken:
         """The next to ask, as soon as there is one; NoReplica after the service's own patience."""
         market, load = self.parts.market, asked.load
         found = await self._pick(asked)
@@ -214,7 +214,7 @@ class ServiceSite:
                 if not await inbox.wait(min(left, _LOOK_S)):
                     asked.missed.clear()  # it may answer again
 
-    async def _pick(self, asked: _Asked) -> tuple[Replica, Job] | None:
+    async def _pick(self, asked: _Asked) -> _Taken | None:
         market = self.parts.market
         ready = {
             one.job: one
@@ -222,10 +222,13 @@ class ServiceSite:
             if one.serving and one.job not in asked.missed
         }
         while ready:
-            name = asked.load.pick(ready, market.now, asked.kept)
-            job = await market.store.get(Job, name)
-            if job is not None and job.state is JobState.RUNNING:
-                return ready[name], job
+            with ExitStack() as stack:
+                name = asked.load.pick(ready, market.now, asked.kept)
+                # At once: whoever chooses while this one's job is read sees that it is chosen.
+                stack.enter_context(asked.load.asking(name))
+                job = await market.store.get(Job, name)
+                if job is not None and job.state is JobState.RUNNING:
+                    return ready[name], job, stack.pop_all()
             del ready[name]
         return None
 

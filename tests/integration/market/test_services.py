@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.abc
 import httpx
+import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from marketplace.domain.app_origin import Place
 from marketplace.domain.work.parts import Placement, Port
+from marketplace.market.base.records import Job
 from marketplace.process.main import Running
 from tests.fakes import FakeAdapter, seed, spec, until
 from tests.integration.market.test_faults import adapter, at_market, post
@@ -183,6 +185,49 @@ def test_the_one_with_the_fewest_under_way_is_asked(tmp_path: Path) -> None:
             shown = (await w.client.get("/v1/services/web")).json()
             assert [one["serving"] for one in shown["replicas"]] == [True] * 3
             assert {one["job"] for one in shown["replicas"]} == set(w.jobs)
+
+    anyio.run(run)
+
+
+def test_no_two_that_come_at_once_are_given_to_one_while_another_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the store is slow to say whether the replica that was chosen runs."""
+
+    async def run() -> None:
+        async with world(tmp_path) as w, w.visitor() as visitor:
+            for at in range(3):
+                await w.rotate(at)
+                w.servers[at].gate = anyio.Event()
+            store, get = w.market.market.store, w.market.market.store.get
+            read = [anyio.Event() for _ in range(3)]
+            begun: list[anyio.Event] = []
+
+            async def slowly(kind: Any, *key: object) -> Any:
+                if kind is Job:
+                    begun.append(read[len(begun)])
+                    await begun[-1].wait()
+                return await get(kind, *key)
+
+            def seen() -> int:
+                return sum(len(one.heads) for one in w.servers)
+
+            monkeypatch.setattr(store, "get", slowly)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(visitor.get, "/")
+                await until(lambda: len(begun) == 1)
+                tasks.start_soon(visitor.get, "/")
+                await until(lambda: len(begun) == 2)
+                read[0].set()
+                await until(lambda: seen() == 1)
+                tasks.start_soon(visitor.get, "/")
+                await until(lambda: len(begun) == 3)
+                read[1].set()
+                read[2].set()
+                await until(lambda: seen() == 3)
+                assert [len(one.heads) for one in w.servers] == [1, 1, 1]
+                for one in w.servers:
+                    one.gate.set()
 
     anyio.run(run)
 
