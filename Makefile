@@ -106,7 +106,7 @@ sdk: install
 # A file's tests share what they started, and much of their time is waiting: three files at a time on two cores.
 # The browser's tests are a run of their own: the browser's loop stays in their process, and others start loops of
 # their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
-BY_FILE := --dist loadfile
+BY_FILE := --dist loadfile --no-loadscope-reorder -p tests.longest_first
 
 # Warnings are errors (pyproject.toml) in `make test` and `make prove`. The rarer runs that are marked with this show
 # theirs, mostly of sockets that a test leaves open.
