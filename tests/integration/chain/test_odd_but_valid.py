@@ -357,6 +357,7 @@ def test_both_readers_agree_on_whatever_the_ledger_takes() -> None:
     _check(7, 20)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "seed", [pytest.param(1, marks=pytest.mark.prove), pytest.param(2, marks=pytest.mark.nightly)]
 )
