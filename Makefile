@@ -103,17 +103,24 @@ style:
 sdk: install
 	npm run --silent --prefix web/sdk build
 
-# A file's tests share what they started, and much of their time is waiting: three files at a time on two cores.
+# A file's tests share what they started, and much of their time is waiting: three files at a time on two cores, those
+# that take longest first (tests/longest_first.py).
 # The browser's tests are a run of their own: the browser's loop stays in their process, and others start loops of
 # their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
-BY_FILE := --dist loadfile
+BY_FILE := --dist loadfile --no-loadscope-reorder -p tests.longest_first
 
 # Warnings are errors (pyproject.toml) in `make test` and `make prove`. The rarer runs that are marked with this show
 # theirs, mostly of sockets that a test leaves open.
 SHOWN := -W default
 
+# Unit tests write journals by the thousand, each row with an fsync that waits for the disk; none asks whether the
+# disk remembers. Their folders are in memory where there is plenty of it, and those of passed tests go at once.
+IN_MEMORY := $(shell avail=$$(df --output=avail /dev/shm 2>/dev/null | tail -1); \
+  test "$${avail:-0}" -gt 2000000 && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
+UNIT := $(IN_MEMORY) $(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -o tmp_path_retention_policy=failed
+
 unit: install
-	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m 'not prove and not nightly and not gpu'
+	$(UNIT) -m 'not prove and not nightly and not gpu'
 
 integration: install docker packages
 	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
@@ -127,7 +134,7 @@ e2e: install docker packages
 SLOWEST := --durations 10 --durations-min 20 --maxfail 5
 
 prove: install docker packages generator
-	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m prove --timeout 1500 -rs $(SLOWEST)
+	$(UNIT) -m prove --timeout 1500 -rs $(SLOWEST)
 	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) tests/e2e -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)

@@ -19,7 +19,7 @@ from tests.browser.support.screens import Screens
 from tests.browser.support.walk import walk
 from tests.unit.support.golden import FOLDER, REMEDY, writing
 
-pytestmark = [pytest.mark.browser, pytest.mark.prove]
+pytestmark = [pytest.mark.browser, pytest.mark.prove, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "web" / "templates"
 PINNED = FOLDER / "screens.json"

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from nacl import pwhash
 
 from adapter.devices.scrub import Quarantine
 from adapter.journal.journal import Journal as AdapterJournal
@@ -190,11 +191,14 @@ def test_a_payer_on_a_bad_disk_sends_no_voucher_that_it_did_not_store(
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(("name", "step"), [("keystore", 2), ("payer's book", 1)])
+@pytest.mark.parametrize("name", ["keystore", "payer's book"])
 def test_a_bad_disk_at_every_write_of_keys_and_books_tears_nothing(
-    tmp_path: Path, name: str, step: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    every_write(tmp_path, name, step=step)
+    # How hard a passphrase is to guess has no part in what is written when.
+    monkeypatch.setattr(pwhash.argon2id, "OPSLIMIT_MODERATE", pwhash.argon2id.OPSLIMIT_MIN)
+    monkeypatch.setattr(pwhash.argon2id, "MEMLIMIT_MODERATE", pwhash.argon2id.MEMLIMIT_MIN)
+    every_write(tmp_path, name)
 
 
 def every_write(folder: Path, name: str, only: str = "", step: int = 1) -> None:

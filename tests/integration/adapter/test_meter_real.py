@@ -1,8 +1,8 @@
 """The meter on the host's own clocks: against Docker's times for cores, and for a GPU below pynvml.
 
 Five seconds here, from the first reading on, so that a crowded machine's slow start is not counted
-as the meter's error; a minute under ``make prove``, against the container's whole life.  The bound
-is the specification's: within 1 s.
+as the meter's error; twenty under ``make prove`` and a minute under ``make nightly``, against the
+container's whole life.  The bound is the specification's: within 1 s.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def agrees(meters: tuple[Meter, ...], started: int, finished: int) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.prove)])
+@pytest.mark.parametrize(
+    "seconds",
+    [5, pytest.param(20, marks=pytest.mark.prove), pytest.param(60, marks=pytest.mark.nightly)],
+)
 async def test_gpu_and_cores_agree_with_dockers_own_times(
     docker: DockerRuntime, nvml: Nvml, seconds: int
 ) -> None:
@@ -121,7 +124,7 @@ async def test_gpu_and_cores_agree_with_dockers_own_times(
     for meters, began, finished in found.values():
         agrees(meters, began, finished)
         last = meters[0].last
-        if seconds >= 60 and last is not None:
+        if seconds >= 20 and last is not None:
             # The machine's, to the first reading; both ends are whole milliseconds.
             late = max(0, began - last.started_ms - 1000 + 2)
             agrees(meters, last.started_ms + late, finished)

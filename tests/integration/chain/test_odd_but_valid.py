@@ -357,8 +357,10 @@ def test_both_readers_agree_on_whatever_the_ledger_takes() -> None:
     _check(7, 20)
 
 
-@pytest.mark.prove
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1, marks=pytest.mark.prove), pytest.param(2, marks=pytest.mark.nightly)]
+)
 def test_hundreds_of_odd_settlements(seed: int) -> None:
     _check(seed, 150)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.client.test_cli import JOB, Shell
 from tests.integration.support.client import ADA, World, story, until
 
-pytestmark = pytest.mark.prove
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(800)]
 
 SERVICE = JOB.replace("version: 1\n", "version: 1\nkind: service\nports: [8000]\n").replace(
     "max_duration: 1m", "max_duration: 10m"

@@ -46,10 +46,15 @@ def test_fifteen_random_jobs_cost_what_their_bills_say(tmp_path: Path) -> None:
     _play(tmp_path, 15, 1)
 
 
-@pytest.mark.prove
-@pytest.mark.timeout(2700)
-def test_two_hundred_random_jobs_cost_what_their_bills_say(tmp_path: Path) -> None:
-    _play(tmp_path, 200, 2)
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(40, marks=[pytest.mark.prove, pytest.mark.timeout(780)]),
+        pytest.param(200, marks=[pytest.mark.nightly, pytest.mark.timeout(2700)]),
+    ],
+)
+def test_many_random_jobs_cost_what_their_bills_say(tmp_path: Path, count: int) -> None:
+    _play(tmp_path, count, 2)
 
 
 def _play(tmp_path: Path, count: int, number: int) -> None:

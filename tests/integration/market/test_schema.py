@@ -1,4 +1,9 @@
-"""schemathesis over the whole OpenAPI, signed in: no 5xx, and no status that is not documented."""
+"""schemathesis over the whole OpenAPI, signed in: no 5xx, and no status that is not documented.
+
+A session may do what a key may that has every verb, and with such a one every case that the document
+defines is tried in ``make prove`` (``test_api_schemathesis``, with these checks and more): what is
+tried here besides are random inputs, and all of it again in ``make nightly``.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +23,21 @@ from tests.fakes import FakeAdapter, gpu, offer, seed, spec, until, working
 from tests.integration.market.test_spine import body, quoted
 from tests.integration.support.market import market, sign_in
 
-pytestmark = pytest.mark.prove
+
+@pytest.mark.parametrize(
+    ("examples", "phases"),
+    [
+        pytest.param(3, "examples,fuzzing", marks=[pytest.mark.prove, pytest.mark.timeout(900)]),
+        pytest.param(
+            15, "examples,coverage,fuzzing", marks=[pytest.mark.nightly, pytest.mark.timeout(1800)]
+        ),
+    ],
+)
+def test_every_operation_keeps_its_promises(tmp_path: Path, examples: int, phases: str) -> None:
+    anyio.run(_examine, tmp_path, examples, phases)
 
 
-def test_every_operation_keeps_its_promises(tmp_path: Path) -> None:
-    anyio.run(_examine, tmp_path)
-
-
-async def _examine(tmp_path: Path) -> None:
+async def _examine(tmp_path: Path, examples: int, phases: str) -> None:
     provider = seed("provider")
     async with market(f"sqlite:///{tmp_path}/m.db", tmp_path) as (url, _):
         adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),)))
@@ -40,26 +52,30 @@ async def _examine(tmp_path: Path) -> None:
             await quoted(client, (await client.post("/v1/jobs", json=asked)).json()["id"])
             schema = (await client.get("/openapi.json")).json()
             assert len(schema["paths"]) > 35
-            found = await anyio.to_thread.run_sync(_run, url, session["token"], tmp_path)
+            found = await anyio.to_thread.run_sync(
+                _run, url, session["token"], tmp_path, examples, phases
+            )
             print(found.stdout[-6000:])
             assert found.returncode == 0, found.stdout[-6000:]
 
 
-def _run(url: str, token: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    url: str, token: str, folder: Path, examples: int, phases: str
+) -> subprocess.CompletedProcess[str]:
     command = [
         str(Path(sys.executable).parent / "schemathesis"), "run", f"{url}/openapi.json",
         "--header", f"Authorization: Bearer {token}",
         "--checks", "not_a_server_error,status_code_conformance,content_type_conformance",
         "--exclude-path-regex", "(logs|events|logout)$",  # streams end with their job; see the spine
-        "--max-examples", os.environ.get("TALLY_SCHEMA_EXAMPLES", "15"),
-        "--phases", "examples,coverage,fuzzing",
+        "--max-examples", str(examples), "--phases", phases,
         "--request-timeout", "30", "--seed", "7", "--no-color",
     ]  # fmt: skip
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=800, check=False, cwd=folder
+        command, capture_output=True, text=True, timeout=1700, check=False, cwd=folder
     )
 
 
+@pytest.mark.prove
 def test_the_document_names_every_problem_and_an_example(tmp_path: Path) -> None:
     from marketplace.process.app import build
     from marketplace.process.main import Config, assemble

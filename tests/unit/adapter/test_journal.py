@@ -189,7 +189,7 @@ def test_forty_kills_of_the_writer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "kills",
-    [pytest.param(250, marks=pytest.mark.prove), pytest.param(1000, marks=pytest.mark.nightly)],
+    [pytest.param(100, marks=pytest.mark.prove), pytest.param(1000, marks=pytest.mark.nightly)],
 )
 def test_hundreds_of_kills_of_the_writer(tmp_path: Path, kills: int) -> None:
     storm(tmp_path / "j.db", kills)

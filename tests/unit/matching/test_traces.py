@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.openb import (
+    SEEDS,
     Ledger,
     arrivals,
     data_folder,
@@ -66,15 +67,20 @@ def test_the_benchmark_prints_the_promised_row():
     assert row["a130"] > theirs[1]
 
 
-@pytest.mark.prove
 @pytest.mark.parametrize(
-    "trace", sorted({key.rsplit("_", 1)[0] for key in arrivals(DATA)} if DATA.exists() else ())
+    "seeds",
+    [
+        pytest.param(SEEDS[::2], marks=pytest.mark.prove),
+        pytest.param(SEEDS, marks=pytest.mark.nightly),
+    ],
+    ids=len,
 )
-def test_every_trace_beats_the_published_best(trace: str):
+@pytest.mark.parametrize("trace", TRACES)
+def test_every_trace_beats_the_published_best(trace: str, seeds: tuple[int, ...]):
     """Means over the published seeds, at 100 and at 130 % arrived, nothing refused that would have
     fitted.
     """
-    rows = run(DATA, [trace])["rows"]
+    rows = run(DATA, [trace], seeds)["rows"]
     theirs = published(DATA)
     for at, key in enumerate(("a100", "a130")):
         ours = sum(row[key] for row in rows) / len(rows)
