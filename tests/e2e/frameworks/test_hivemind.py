@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 def test_hivemind_averages_over_the_mesh_and_takes_in_who_replaces_a_lost_member(
     tmp_path: Path,
 ) -> None:
-    stack = need_stack("hivemind")
+    stack = need_stack()
 
     async def tell(made: Shown, market: Market) -> None:
         async with running(made, market, example("hivemind", stack, EPOCHS="30")) as one:
