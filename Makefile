@@ -50,10 +50,11 @@ generator: .venv/generator/installed
 # Frameworks that examples/clusters run by, for `make prove` and `make nightly` only; apart, since nothing of the product
 # needs them. torch by pip, which takes a wheel for CPUs where its own settings name one (--find-links); the lock leaves
 # out what a wheel for CUDA needs beside, which that one says itself. The rest by uv, which is several times as fast.
-# Members see the folder read-only: what they import is compiled here, or each of their processes would compile it.
+# Members see the folder read-only: what they import is compiled here, or each of their processes would compile it;
+# of Ray all, which starts processes of its own.
 STACK := .venv/stacks/frameworks
 IMPORTED := hivemind, optuna, ray.dashboard.agent, ray.data, ray.train.torch, ray.tune.search.optuna, sklearn.datasets, \
-  torch.distributed.fsdp, torch.distributed.run
+  torch._dynamo, torch.distributed.fsdp, torch.distributed.run
 
 stacks: $(STACK)/installed
 
@@ -63,6 +64,7 @@ $(STACK)/installed: tests/stacks/frameworks.lock | .venv/product
 	$(PY) -m pip --python $(@D) install --quiet --no-compile --no-deps $$(grep ^torch== $<)
 	$(PY) -m uv pip install --quiet --python $(@D)/bin/python --requirement $<
 	$(@D)/bin/python -c 'import $(IMPORTED)'
+	$(@D)/bin/python -m compileall -q -j 2 -x 'ray/rllib|/tests?/' $(@D)/lib/python*/site-packages/ray
 	touch $@
 
 docker:
