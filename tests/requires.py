@@ -194,10 +194,10 @@ def need_python_generator() -> Path:
     return folder
 
 
-def need_stack(name: str) -> Path:
-    """The framework *name* is here, in an environment of its own. Returns the folder of it."""
-    folder = Path(__file__).parents[1] / ".venv" / "stacks" / name
-    _need((folder / "installed").exists(), f"{name} is not installed; run: make stacks")
+def need_stack() -> Path:
+    """torch, Ray and Hivemind are here, in an environment of their own. Returns the folder of it."""
+    folder = Path(__file__).parents[1] / ".venv" / "stacks" / "frameworks"
+    _need((folder / "installed").exists(), "the frameworks are not installed; run: make stacks")
     return folder.resolve()
 
 

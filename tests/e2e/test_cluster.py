@@ -15,10 +15,21 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from marketplace.client.jobs.core.quotes import CheckedQuote
-from marketplace.client.sdk.market import Job, Market
+from marketplace.client.sdk.market import Market
 from marketplace.domain.metering.reading import Cause
-from marketplace.domain.money.invoice.bill import Invoice
-from tests.e2e.support.clusters import SOON_S, Processes, Story, Tell, Watched, spec, ticked, world
+from tests.e2e.support.clusters import (
+    SOON_S,
+    Processes,
+    Story,
+    Tell,
+    Watched,
+    approved,
+    bill,
+    lost_ms,
+    spec,
+    ticked,
+    world,
+)
 from tests.e2e.support.embedded import until_true
 from tests.requires import need_bubblewrap, need_devnet
 
@@ -40,27 +51,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 await tell(*there)
 
         yield lambda tell: portal.call(bounded, tell)
-
-
-async def bill(job: Job) -> Invoice:
-    """The job's, once the ledger agrees with it to the lovelace."""
-    assert await job.settled(SOON_S)
-
-    async def agrees() -> Invoice | None:
-        made = await job.invoice(verify=True)
-        return made if made.reconciled else None
-
-    return await until_true(agrees, f"the settlement of {job.id}", SOON_S)
-
-
-def lost_ms(made: Invoice, cause: Cause) -> list[int]:
-    """By lease, in order."""
-    return [sum(x.ms for x in line.lost if x.cause == cause) for line in made.lines]
-
-
-def approved(market: Market, lease: str) -> int:
-    (held,) = [one for one in market.payers.all if lease in one.terms]
-    return held.book.leases[lease].approved
 
 
 def test_one_of_which_half_never_starts_ends_and_costs_nothing(story: Story) -> None:

@@ -96,7 +96,7 @@ done
 exit 0
 """
 _HIVEMIND: Final = """\
-import os, socket, subprocess, sys, threading, time
+import contextlib, os, socket, subprocess, sys, threading, time
 import hivemind
 own, members = int(os.environ["TALLY_MEMBER"]), int(os.environ["TALLY_MEMBERS"])
 here = os.environ["TALLY_MESH_ADDRESS"]
@@ -110,9 +110,10 @@ def others():
     return [one for at in range(members) if at != own for one in ask(at)]
 def tell():
     while True:
-        caller, _ = door.accept()
-        with caller:
-            caller.sendall(mine.encode())
+        with contextlib.suppress(OSError):  # who asked hung up, or is lost
+            caller, _ = door.accept()
+            with caller:
+                caller.sendall(mine.encode())
 # Member 0 is the first where nobody is there yet; whoever replaces it joins those that are.
 tries = 0
 while not (peers := others()) and (own or tries < 3):

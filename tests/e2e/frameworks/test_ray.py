@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 def test_ray_works_on_all_members_and_runs_again_what_a_lost_one_had(tmp_path: Path) -> None:
-    stack = need_stack("ray")
+    stack = need_stack()
 
     async def tell(made: Shown, market: Market) -> None:
         paced = example("ray", stack, cpu=2000, ROUNDS="60", PACE_S="0.2")

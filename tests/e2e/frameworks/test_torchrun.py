@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 def test_torchrun_trains_over_the_mesh_and_goes_on_where_it_was_when_a_member_is_lost(
     tmp_path: Path,
 ) -> None:
-    stack = need_stack("torch")
+    stack = need_stack()
 
     async def tell(made: Shown, market: Market) -> None:
         async with running(made, market, example("torchrun", stack, STEPS="400")) as one:

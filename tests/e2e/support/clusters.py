@@ -21,6 +21,8 @@ from marketplace.client.clusters.keeper import Change
 from marketplace.client.net.http import MarketRefused
 from marketplace.client.sdk.gang import Gang
 from marketplace.client.sdk.market import Job, Market
+from marketplace.domain.metering.reading import Cause
+from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.job import JobSpec
@@ -141,3 +143,25 @@ async def ticked(market: Market, jobs: Sequence[Job], count: int) -> None:
         )
 
     await until_true(enough, f"{count} ticks of {[job.id for job in jobs]}", SOON_S)
+
+
+async def bill(job: Job, seconds: float = SOON_S) -> Invoice:
+    """The job's, once the ledger agrees with it to the lovelace."""
+    assert await job.settled(seconds)
+
+    async def agrees() -> Invoice | None:
+        made = await job.invoice(verify=True)
+        return made if made.reconciled else None
+
+    return await until_true(agrees, f"the settlement of {job.id}", seconds)
+
+
+def lost_ms(made: Invoice, cause: Cause) -> list[int]:
+    """By lease, in order."""
+    return [sum(x.ms for x in line.lost if x.cause == cause) for line in made.lines]
+
+
+def approved(market: Market, lease: str) -> int:
+    """What was signed for of *lease*, in lovelace."""
+    (held,) = [one for one in market.payers.all if lease in one.terms]
+    return held.book.leases[lease].approved

@@ -33,13 +33,15 @@ SOON_S: Final = 180
 
 
 class Shown(Processes):
-    """Adapters whose processes see the folder *stack*."""
+    """Adapters whose processes see the folder *stack*, and that bear vouchers which come late: all
+    members, their providers and who pays them share two cores.
+    """
 
     stack: Path
 
     def _config(self, name: str) -> Path:
         path = super()._config(name)
-        path.write_text(f'readable = ["{self.stack}"]\n{path.read_text()}')
+        path.write_text(f'readable = ["{self.stack}"]\ntick = "5s"\n{path.read_text()}')
         return path
 
 

@@ -14,6 +14,7 @@ import pytest
 from marketplace.client.jobs import jobfiles
 from marketplace.domain.work.frameworks import Framework, launched
 from marketplace.domain.work.jobfile import write
+from tests.ports import free_port
 
 FILE = "version: 1\nimage: python:3.11\ncommand: [python3, train.py, 'a b']\n"
 NAMED = [one for one in Framework if one is not Framework.NONE]
@@ -104,3 +105,35 @@ def test_hivemind_runs_a_script_of_python_that_names_its_port(tmp_path: Path) ->
     assert (python, flag, rest) == ("python3", "-c", ["a", "b c"])
     compile(script, "hivemind", "exec")
     assert "29400" in script and "@" not in script
+
+
+def test_a_hivemind_peer_tells_where_it_is_also_after_callers_that_hung_up(tmp_path: Path) -> None:
+    """Whoever joins late asks for it; one that was killed in the middle of asking is forgotten."""
+    (tmp_path / "hivemind.py").write_text(
+        "class DHT:\n"
+        "    def __init__(self, **_): pass\n"
+        "    def get_visible_maddrs(self): return ['/here']\n"
+    )
+    port = free_port()
+    python, flag, script, *command = launched(
+        Framework.HIVEMIND, ("python3", "-c", CALLERS, str(port)), 2, 3
+    )
+    env = {
+        **os.environ, "PYTHONPATH": str(tmp_path), "TALLY_MEMBER": "0", "TALLY_MEMBERS": "1",
+        "TALLY_MESH_ADDRESS": "127.0.0.1",
+    }  # fmt: skip
+    line = [python, flag, script.replace("29400", str(port)), *command]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["/here", "/here"], done.stderr
+
+
+CALLERS = """
+import os, socket, struct, sys
+door = ("127.0.0.1", int(sys.argv[1]))
+for _ in range(200):
+    caller = socket.create_connection(door, timeout=5)
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    caller.close()
+print(os.environ["HIVEMIND_PEERS"], flush=True)
+print(socket.create_connection(door, timeout=5).makefile().read(), flush=True)
+"""
