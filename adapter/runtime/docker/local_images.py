@@ -69,6 +69,11 @@ def build_with(client: Any, name: str, lock: Path, folder: Path) -> str:
         pip = (str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
         _run(*pip, "install", "--quiet", "--no-deps", "--requirement", str(lock))
         done.touch()
+    return build_from(client, name, environment)
+
+
+def build_from(client: Any, name: str, environment: Path) -> str:
+    """Import image *name* of this Python with what is installed in *environment*; its id."""
     repository = name.removesuffix(f":{TAG}")
     return _import(client, repository, _with_packages(environment), "/usr/local/bin/python3")
 

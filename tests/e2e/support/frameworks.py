@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -45,11 +45,16 @@ class Shown(Processes):
         return path
 
 
-def example(name: str, stack: Path, cpu: int = 500, **env: str) -> LoadedJob:
-    """It as it is, but that it runs in plain processes, by what is in *stack*."""
-    loaded = jobfiles.load(EXAMPLES / f"{name}.yaml")
+def example(
+    name: str, stack: Path, cpu: int = 500, *, memory: int = 2048, changes: Sequence[str] = (),
+    **env: str,
+) -> LoadedJob:  # fmt: skip
+    """It as it is but for *changes* (``key=value``, as typed behind ``--set``), and that it runs in
+    plain processes of *memory* MiB, by what is in *stack*.
+    """
+    loaded = jobfiles.load(EXAMPLES / f"{name}.yaml", [*map(jobfiles.setting, changes)])
     more = {"PATH": os.pathsep.join((str(stack / "bin"), "/usr/bin", "/bin")), **env}
-    small = Resources(cpu=Range(cpu), memory=Range(2048))
+    small = Resources(cpu=Range(cpu), memory=Range(memory))
     spec = replace(
         loaded.spec, image="", env={**loaded.spec.env, **more}, resources=(small,),
         placement=Placement(isolation=Isolation.PROCESS),
