@@ -159,25 +159,25 @@ class Till:
         waits = [r.cbor for r in known if r.state in (TxState.BUILT, TxState.SUBMITTED)]
         return waits[0] if waits and len(waits[0]) <= MOST_BYTES else b""
 
-    async def open_all(self, wanted: Sequence[Agreed], amount: int) -> list[OutRef]:
-        """Channels in ADA with *amount* in each, by one transaction; those that were opened before
-        are taken up, as :meth:`open` does. Whatever goes wrong with it: each is then opened by
-        itself, which knows what became of this one.
+    async def open_all(self, wanted: Sequence[tuple[Agreed, int]]) -> list[OutRef]:
+        """Channels in ADA with so much in each, by one transaction; those that were opened before
+        are taken up, as :meth:`open` does. FundsShort opens none. Whatever else goes wrong with it:
+        each is then opened by itself, which knows what became of this one.
         """
         async with self.turn():
-            standing = [await self._find_open(terms) for terms in wanted]
+            standing = [await self._find_open(terms) for terms, _ in wanted]
             new = [one for one, at in zip(wanted, standing, strict=True) if at is None]
-            made = iter(await self._open_together(new, amount) if new else ())
+            made = iter(await self._open_together(new) if new else ())
             return [next(made) if at is None else await self._again(at) for at in standing]
 
     async def _open_anew(self, terms: Agreed, amount: int) -> OutRef:
-        return (await self._open_together([terms], amount))[0]
+        return (await self._open_together([(terms, amount)]))[0]
 
-    async def _open_together(self, wanted: Sequence[Agreed], amount: int) -> tuple[OutRef, ...]:
-        desk = self.desk(wanted[0].asset)
+    async def _open_together(self, wanted: Sequence[tuple[Agreed, int]]) -> tuple[OutRef, ...]:
+        desk = self.desk(wanted[0][0].asset)
         openings = [
             Opening(amount, lambda _first, _index, t=terms: t.consts(), self._stake(desk))
-            for terms in wanted
+            for terms, amount in wanted
         ]
         return (await open_channels(desk, openings)).refs
 
