@@ -51,8 +51,9 @@ from marketplace.domain.work.job import JobSpec
 log = structlog.get_logger("tally.client")
 ROOM: Final = 5_000_000
 """Lovelace: about twenty times the fee of a top-up, so that those are a twentieth of what flows."""
-TOGETHER: Final = 32
-"""Channels that one transaction opens: some 10 kB of the 16 that it may have."""
+TOGETHER: Final = 12
+"""Channels that one transaction opens: with more of them providers would not take its bytes, by
+which they begin before a block has it (``handed_open.MOST_BYTES``)."""
 _BLOCK_S: Final = 60.0
 _LOOK_S: Final = 0.5
 
