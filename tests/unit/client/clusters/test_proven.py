@@ -56,7 +56,8 @@ def test_what_differs_in_anything_is_proven_anew_and_the_good_one_stays_known(li
     order = SignedOrder.sign(OWN, ClusterOrder("l0", 3, Verb.RUN))
     known.place("l0", VK, good)
     known.order("l0", VK, order)
-    forged, vk, lease = good, VK, "l0"
+    forged: SignedAnswer = good
+    vk, lease = VK, "l0"
     bad = order
     match lie:
         case "signer":
