@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import structlog
 
 from adapter.mesh import device, netns, uapi
 from adapter.mesh.host import MeshHost
@@ -341,6 +344,10 @@ def main(argv: list[str]) -> int:
     """The process of one host's members."""
     folder, adapter, parent = argv
     die_with(int(parent))
+    structlog.configure(  # standard output is for answers
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     host = MeshHost(Path(folder), adapter, Reach("", 20_000, 8))
     try:
         for line in sys.stdin:
