@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import socket
 import subprocess
@@ -24,14 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from adapter.mesh import device, netns, uapi
 from adapter.mesh.host import MeshHost
 from adapter.mesh.keys import key_in
 from adapter.mesh.netns import MeshFault, run
 from adapter.mesh.reach import Reach
 from marketplace.cli.embedded.child import die_with
+from marketplace.cli.shared.logs import configure_logs
 from marketplace.domain.errors import Fault
 from marketplace.domain.work.mesh import Candidate, MeshPeer, PathKind
 from marketplace.domain.work.mesh_net import Seat, address
@@ -344,10 +342,7 @@ def main(argv: list[str]) -> int:
     """The process of one host's members."""
     folder, adapter, parent = argv
     die_with(int(parent))
-    structlog.configure(  # standard output is for answers
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    configure_logs()  # standard output is for answers
     host = MeshHost(Path(folder), adapter, Reach("", 20_000, 8))
     try:
         for line in sys.stdin:
