@@ -151,9 +151,9 @@ def _cabled(name: str) -> Generator[None]:
         run("ip", "-n", middle, "address", "add", f"{_RELAY}/32", "dev", "lo")
         netns.inside(middle, lambda: Path("/proc/sys/net/ipv4/ip_forward").write_text("1"))
         for at, host in enumerate(made[1:]):
-            inner = ("type", "veth", "peer", "name", "up", "netns", host)
+            inner = ("type", "veth", "peer", "name", "cable", "netns", host)
             run("ip", "link", "add", f"down{at}", "netns", middle, *inner)
-            for space, end, last in ((middle, f"down{at}", 1), (host, "up", 2)):
+            for space, end, last in ((middle, f"down{at}", 1), (host, "cable", 2)):
                 run("ip", "-n", space, "address", "add", f"11.0.{at}.{last}/24", "dev", end)
                 run("ip", "-n", space, "link", "set", end, "up")
             run("ip", "-n", host, "route", "add", "default", "via", f"11.0.{at}.1")
