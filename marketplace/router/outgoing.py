@@ -81,7 +81,7 @@ class Outgoing:
         """One transaction for several; what goes wrong with it is left to each alone."""
         amount = self._desk.limits.hop_out + supply.KEPT
         try:
-            refs = await self._till.open_all(hops, amount)
+            refs = await self._till.open_all([(hop, amount) for hop in hops])
         except Halt:
             raise
         except TallyError as error:

@@ -27,6 +27,7 @@ BENCHES: Final = {
     "hub": "Ticks and reads of a market with 200 jobs.",
     "cluster": "How soon the members of a large cluster have their orders, and what they cost.",
     "runtimes": "What a container, a plain process and a mesh cost the same work in PyTorch.",
+    "mesh": "Throughput of a mesh, direct and relayed, beside wireguard-go alone.",
     "notebook": "From asking for a notebook to a page that can be used.",
     "scaling": "What a service costs, and what is late, scaled by demand and ahead of it.",
     "gateway": "What the way through the market costs a request to a port.",

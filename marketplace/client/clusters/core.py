@@ -2,6 +2,11 @@
 
 A member begins with MEET, and is held or runs from its first RUN on: MEET after that would have it
 wait unbilled a second time. So members that run learn of new peers by RUN, held ones by HOLD.
+
+To tell all of them of each other takes an order each. Before a cluster has begun it is done once
+enough of them have a place, and when for a moment no further one came: else as many orders would
+be signed as the square of those that start one after the other. Who is gone is nobody's peer from
+the next look on.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from marketplace.domain.work.mesh import MeshPeer, MeshPlace, MeshSight
 
 GRACE_MS: Final = 5_000
 """How long a cluster that could begin waits for the members that are still missing."""
+SETTLES_MS: Final = 500
+"""For so long no further member came to have a place: then they are told of each other."""
 _BEGUN: Final = (Verb.RUN, Verb.HOLD)
 _EVENTS: Final = {
     Stage.RUNNING: StageEvent.WHOLE,
@@ -84,12 +91,15 @@ class Order:
 @dataclass(frozen=True)
 class Kept:
     """How a cluster stands. *since_ms*: since when it could begin with fewer than all, 0: it could
-    not; *there*: how many members run, or could, or are done.
+    not; *there*: how many members run, or could, or are done; *placed*: the most that ever had a
+    place at once, and since when, *placed_ms*.
     """
 
     stage: Stage = Stage.ASSEMBLING
     since_ms: int = 0
     there: int = 0
+    placed: int = 0
+    placed_ms: int = 0
 
 
 def restored(members: Sequence[Member]) -> Kept:
@@ -125,15 +135,39 @@ def decide(
     kept: Kept, members: Sequence[Member], now_ms: int, rules: Rules, *, over: bool = False
 ) -> tuple[Kept, tuple[Order, ...]]:
     """How it stands after this look, and what each member that has a lease is to be ordered, said
-    already or not. *over*: no member is wanted any more.
+    already or not; nothing yet for one that would be told of its peers again at once. *over*: no
+    member is wanted any more.
     """
     done = sum(one.done for one in members)
     if over or done == rules.members or kept.stage is Stage.ENDED:
         return _stepped(replace(kept, there=done), Stage.ENDED), ()
     living = [one for one in members if one.lease and not one.done]
-    wanted = {one.at: _peers(one, living, rules) for one in living}
+    kept = _placed(kept, living, now_ms)
+    settles = _settles(kept, living, done, now_ms, rules)
+    tells = not settles and _tells(kept, living, done, rules)
+    wanted = {one.at: _peers(one, living, rules, tells=tells) for one in living}
     kept, runs = _running(kept, living, wanted, done, now_ms, rules)
-    return kept, tuple(Order(one.lease, _verb(one, runs), wanted[one.at]) for one in living)
+    given = [one for one in living if one.ordered is not None or not settles]
+    return kept, tuple(Order(one.lease, _verb(one, runs), wanted[one.at]) for one in given)
+
+
+def _placed(kept: Kept, living: Sequence[Member], now_ms: int) -> Kept:
+    count = sum(one.place is not None for one in living)
+    return kept if count <= kept.placed else replace(kept, placed=count, placed_ms=now_ms)
+
+
+def _settles(kept: Kept, living: Sequence[Member], done: int, now_ms: int, rules: Rules) -> bool:
+    """Whether one more may have a place in a moment."""
+    if kept.stage is not Stage.ASSEMBLING or not rules.mesh or not kept.placed:
+        return False
+    placed = sum(one.place is not None for one in living)
+    return placed + done < rules.members and now_ms - kept.placed_ms < SETTLES_MS
+
+
+def _tells(kept: Kept, living: Sequence[Member], done: int, rules: Rules) -> bool:
+    """Whether a cluster could begin with those that have a place."""
+    placed = sum(one.place is not None for one in living)
+    return kept.stage is not Stage.ASSEMBLING or placed + done >= rules.least
 
 
 def _running(
@@ -145,18 +179,24 @@ def _running(
     rules: Rules,
 ) -> tuple[Kept, frozenset[int]]:
     """Who runs from now on."""
-    together = [one for one in living if _is_ready(one, rules)]
-    if kept.stage in (Stage.RUNNING, Stage.SHRUNK):
-        together = _joined(together, wanted, rules)
-        enough = len(together) + done >= rules.least or rules.stall is Stall.RUN
-    else:
-        enough = len(together) + done >= rules.least and _all_hear(together, wanted, rules)
-    kept = replace(kept, there=len(together) + done)
-    whole = kept.there == rules.members
+    ready = [one for one in living if _is_ready(one, rules)]
+    match kept.stage:
+        case Stage.RUNNING | Stage.SHRUNK:
+            together = ready = _joined(ready, wanted, rules)
+            enough = len(together) + done >= rules.least or rules.stall is Stall.RUN
+        case Stage.ASSEMBLING:
+            together = _hearing(ready, wanted, rules)
+            enough = len(together) + done >= rules.least
+        case _:  # those that are held run again together, or not at all
+            together = ready
+            enough = len(ready) + done >= rules.least and _all_hear(ready, wanted, rules)
+    whole = len(together) + done == rules.members
     if kept.stage is Stage.ASSEMBLING:
-        kept = replace(kept, since_ms=(kept.since_ms or now_ms) if enough else 0)
-        if not enough or (not whole and now_ms - kept.since_ms < rules.grace_ms):
+        since = (kept.since_ms or now_ms) if enough else 0
+        kept = replace(kept, since_ms=since, there=len(ready) + done)
+        if not enough or (not whole and now_ms - since < rules.grace_ms):
             return kept, frozenset()
+    kept = replace(kept, there=len(together) + done)
     if not enough:
         return _stepped(kept, Stage.STALLED), frozenset()
     after = _stepped(kept, Stage.RUNNING if whole else Stage.SHRUNK)
@@ -178,6 +218,25 @@ def _joined(
     return together
 
 
+def _hearing(
+    ready: Sequence[Member], wanted: dict[int, tuple[MeshPeer, ...]], rules: Rules
+) -> list[Member]:
+    """Those of *ready* that all hear each other: who misses most is left out, of equals the last,
+    until nobody misses anybody. One that nobody hears does not keep the others from beginning.
+    """
+    missed = {one.at: set[int]() for one in ready}
+    for a in ready:
+        for b in ready:
+            if a.at < b.at and not _hear(a, b, wanted, rules):
+                missed[a.at].add(b.at)
+                missed[b.at].add(a.at)
+    while any(missed.values()):
+        out = max(missed, key=lambda at: (len(missed[at]), at))
+        for at in missed.pop(out):
+            missed[at].discard(out)
+    return [one for one in ready if one.at in missed]
+
+
 def _all_hear(
     ready: Sequence[Member], wanted: dict[int, tuple[MeshPeer, ...]], rules: Rules
 ) -> bool:
@@ -196,12 +255,20 @@ def _hears(one: Member, other: Member, peers: tuple[MeshPeer, ...]) -> bool:
     return sight.version == ordered.version and other.at in sight.members
 
 
-def _peers(one: Member, living: Sequence[Member], rules: Rules) -> tuple[MeshPeer, ...]:
-    """Of *one*: all others that have a place, by member."""
+def _peers(
+    one: Member, living: Sequence[Member], rules: Rules, *, tells: bool
+) -> tuple[MeshPeer, ...]:
+    """Of *one*: all others that have a place, by member; or, unless it *tells*, those of its newest
+    order that are still there.
+    """
     if not rules.mesh:
         return ()
     placed = [(other.at, other.place) for other in living if other.at != one.at]
-    return tuple(place.peer(at) for at, place in sorted(placed, key=_at) if place is not None)
+    now = tuple(place.peer(at) for at, place in sorted(placed, key=_at) if place is not None)
+    if tells or one.ordered is None:
+        return now
+    keys = {(peer.member, peer.key) for peer in now}
+    return tuple(peer for peer in one.ordered.peers if (peer.member, peer.key) in keys)
 
 
 def _at(placed: tuple[int, MeshPlace | None]) -> int:

@@ -26,7 +26,7 @@ from marketplace.client.clusters.core import (
     restored,
     words,
 )
-from marketplace.client.clusters.proven import place_of, sight_of
+from marketplace.client.clusters.proven import Known
 from marketplace.client.clusters.stage import Stage
 from marketplace.client.net.cluster_answers import (
     ClusterAnswer,
@@ -45,11 +45,13 @@ from marketplace.domain.work.mesh import MeshPlace, MeshSight, MeshUnproven
 
 log = structlog.get_logger("tally.cluster")
 LOOK_S: Final = 1.0
+SOON_S: Final = 0.2
+"""Before the next look at a cluster that stands still, and of which something changed just now."""
 _LIVING: Final = {one.name for one in (LeaseState.FUNDED, LeaseState.ACTIVE, LeaseState.PAUSED)}
 _OVER: Final = {one.name for one in (LeaseState.ENDING, LeaseState.ENDED)}
 _ENDS: Final = ("TAKES_NO_ORDER", NothingToOrder.code)
 """Of a lease that is just ending, or waits for its account's turn: the next look shows it."""
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 16
 _FIRST: Final = (Verb.HOLD, Verb.MEET, Verb.RUN)
 """In which order they are sent: nobody is billed for the time that others' orders take."""
 
@@ -82,6 +84,9 @@ class Keeper:
         self._http, self._payers = http, payers
         self._kept: Kept | None = None
         self._sights: dict[str, MeshSight] = {}
+        self._known = Known()
+        self._rows: Sequence[ClusterMemberAnswer] = ()
+        self._stirs = False
         self._said = ""
         self._notes: set[str] = set()
         self._noted: set[str] = set()  # by the look before
@@ -120,9 +125,11 @@ class Keeper:
             except TallyError as error:  # the market is away, say: what runs runs on
                 self._note(error)
             if not self._is_over:
-                await anyio.sleep(LOOK_S)
+                waits = self._stirs and self.stage in (Stage.ASSEMBLING, Stage.STALLED)
+                await anyio.sleep(min(SOON_S, LOOK_S) if waits else LOOK_S)
 
     async def _look(self) -> None:
+        self._stirs = False
         answer = await self._http.get(f"/v1/gangs/{self.gang}/cluster")
         seen = read(ClusterAnswer, answer, "cluster")
         rows = seen["members"]
@@ -131,6 +138,7 @@ class Keeper:
         members = self._proven([self._member(row) for row in rows], rows)
         kept = restored(members) if self._kept is None else self._kept
         kept, orders = decide(kept, members, _now(), self.rules, over=seen["over"])
+        self._stirs, self._rows = rows != self._rows, rows
         shown = {row["lease"]: row["order"] for row in rows}
         for verb in _FIRST:
             if some := [one for one in orders if one.verb is verb]:
@@ -187,7 +195,7 @@ class Keeper:
         signed = self._payers.ordered(lease)
         if shown is not None:
             try:
-                version = shown.verify(lease, self._payer(lease).session_vk).version
+                version = self._known.order(lease, self._payer(lease).session_vk, shown).version
             except Refusal as error:
                 self._note(error)
             else:
@@ -228,7 +236,7 @@ class Keeper:
         if not one.lease or row["place"] is None:
             return None
         try:
-            return place_of(one.lease, self._adapter(one.lease), row["place"])
+            return self._known.place(one.lease, self._adapter(one.lease), row["place"])
         except MeshUnproven as error:
             self._note(error)
             return None
@@ -239,7 +247,7 @@ class Keeper:
             return None
         known = self._sights.get(one.lease)
         try:
-            sight = sight_of(one.lease, self._adapter(one.lease), row["sight"])
+            sight = self._known.sight(one.lease, self._adapter(one.lease), row["sight"])
         except MeshUnproven as error:
             self._note(error)
             return known

@@ -7,15 +7,17 @@ together never exceed it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from marketplace.chain.encoding.utxo import OutRef
+from marketplace.chain.errors import FundsShort
 from marketplace.client.jobs.channel_watch import ChannelWatch
 from marketplace.client.jobs.core import agreeing, quotes
 from marketplace.client.jobs.core.effects import (
@@ -41,13 +43,17 @@ from marketplace.client.payer.journal import ChannelFacts
 from marketplace.client.payer.payers import Payers
 from marketplace.client.wallet.chain_wallet import Till
 from marketplace.client.wallet.purse import Purse
-from marketplace.domain.errors import Refusal
+from marketplace.domain.errors import Halt, Refusal, TallyError
 from marketplace.domain.money.chain_fees import job_fees
 from marketplace.domain.money.channel_stage import ChannelStage
 from marketplace.domain.work.job import JobSpec
 
+log = structlog.get_logger("tally.client")
 ROOM: Final = 5_000_000
 """Lovelace: about twenty times the fee of a top-up, so that those are a twentieth of what flows."""
+TOGETHER: Final = 12
+"""Channels that one transaction opens: with more of them providers would not take its bytes, by
+which they begin before a block has it (``handed_open.MOST_BYTES``)."""
 _BLOCK_S: Final = 60.0
 _LOOK_S: Final = 0.5
 
@@ -138,6 +144,51 @@ class Agreements:
                     session = self.purse.session(session_vk)
                     await self.watch.resume(await self.payers.obtain(session_vk, session))
                 yield
+
+    async def open_together(self, offers: Sequence[CheckedQuote]) -> None:
+        """Sign all of *offers*, then open their channels by one transaction (by more where they do
+        not fit into one), before any is accepted. A purse that holds too little opens none:
+        FundsShort. What else goes wrong is left to each alone (:meth:`accept`), and so is what has
+        a channel, or is paid in a token. QuoteRefused for one that has lapsed.
+        """
+        now = time.time_ns() // 1_000_000
+        for one in offers:
+            if one.quote.terms.expires_at_ms <= now:
+                raise QuoteRefused(f"lease {one.quote.terms.lease}: it has expired")
+        with ExitStack() as pins:
+            anew: list[tuple[CheckedQuote, int]] = []
+            for one in offers:
+                pins.enter_context(self.payers.pinned(one.quote.terms.session_vk))
+                anew += [(one, amount) for amount in await self._opens(one)]
+            for part in (anew[at : at + TOGETHER] for at in range(0, len(anew), TOGETHER)):
+                await self._open(part)
+
+    async def _opens(self, offered: CheckedQuote) -> tuple[int, ...]:
+        """Signs what an own channel in ADA is to be opened for; what is put into it, if one is."""
+        if offered.quote.terms.asset or not offered.fresh:
+            return ()
+        budget = self._specs[offered.job].price.budget
+        for step in agreeing.steps(offered, self.channels.own(offered.job), budget, 0):
+            match step:
+                case KeepBook() | Sign():
+                    await self._perform(offered, step)
+                case OpenChannel(amount):
+                    return (amount,)
+                case _:
+                    break
+        return ()
+
+    async def _open(self, wanted: Sequence[tuple[CheckedQuote, int]]) -> None:
+        try:
+            refs = await self.till.open_all([(one.quote.terms, put) for one, put in wanted])
+        except (FundsShort, Halt):
+            raise
+        except TallyError as error:
+            log.warning("not_opened_together", count=len(wanted), why=error.line())
+            return
+        for (one, _), ref in zip(wanted, refs, strict=True):
+            held = self._channel(one.quote.terms.session_vk)
+            await held.opened(ref.tx_id.hex(), ref.index, None)
 
     def begun(self, quote: Quote) -> bool:
         """This purse signed these terms already: a crash came before the market heard of it."""

@@ -14,6 +14,7 @@ from marketplace.chain.encoding.utxo import OutRef
 from marketplace.chain.errors import ChainFault, ChannelUnknown
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.chain.transaction.scripts import scripts_for
+from marketplace.client.wallet.one_open import consts_of
 from marketplace.domain.money.evidence import ChannelEvidence, Evidence, LedgerFacts
 from marketplace.domain.money.invoice.bill import Invoice
 from marketplace.domain.money.invoice.refusals import ChannelDiffers, MoneyMissing
@@ -49,8 +50,21 @@ async def network_fees(evidence: Evidence, chain: ChainReader) -> int | None:
             return None
         if txbytes.split(raw).tx_id.hex() != channel.open_tx:
             raise ChainFault("the chain's door answered another transaction than it was asked for")
-        total += int(txbytes.body_of(raw)[2])
+        total += _share(raw, channel.session_vk)
     return total
+
+
+def _share(raw: bytes, session_vk: bytes) -> int:
+    """Of the fee of a transaction that opens the channels of many, what one of them is to bear: the
+    first ones a lovelace more, so that together it is the fee.
+    """
+    fee = int(txbytes.body_of(raw)[2])
+    read = [consts_of(one) for one in txbytes.outputs_of(raw)]
+    keys = [consts.session_vk for consts in read if consts is not None]
+    if session_vk not in keys:
+        return fee
+    each, more = divmod(fee, len(keys))
+    return each + (keys.index(session_vk) < more)
 
 
 async def facts(
@@ -71,7 +85,7 @@ async def facts(
             f"{named}: it was paid over, and the evidence names no transaction that opened it",
             way="open", channel=channel.session_vk.hex(),
         )  # fmt: skip
-    origin = OutRef(bytes.fromhex(channel.open_tx), channel.index)
+    origin = await _origin(chain, channel)
     opened = await chain.output(origin)
     try:
         found = await ChannelFinder(chain, scripts_for(asset), unit).find(
@@ -80,7 +94,7 @@ async def facts(
     except ChannelUnknown as error:
         there = "holds another output" if opened is not None else "is in no block of this chain"
         raise ChannelDiffers(
-            f"{named}: {channel.open_tx}#{channel.index} did not open it; it {there}",
+            f"{named}: {origin} did not open it; it {there}",
             way="open", channel=channel.session_vk.hex(), open_tx=channel.open_tx,
         ) from error  # fmt: skip
     if opened is None:
@@ -101,6 +115,20 @@ async def facts(
         held=found.amount,
         ended=False,
     )
+
+
+async def _origin(chain: ChainReader, channel: ChannelEvidence | HopEvidence) -> OutRef:
+    """The output that is the channel. Of a hop it is told; else the transaction alone is, which may
+    open the channels of many: it is the one of the session key. Where that is none, or not one
+    alone, it is the first, which is refused unless it is the channel.
+    """
+    told = OutRef(bytes.fromhex(channel.open_tx), channel.index)
+    if isinstance(channel, HopEvidence):
+        return told
+    moves = await chain.moves(told.tx_id)
+    read = [(one.utxo.ref, consts_of(one.utxo)) for one in (moves.outputs if moves else ())]
+    ours = [ref for ref, consts in read if consts and consts.session_vk == channel.session_vk]
+    return ours[0] if len(ours) == 1 else told
 
 
 async def _refund_arrived(

@@ -12,12 +12,13 @@ import anyio
 from marketplace.client.clusters.keeper import Keeper
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
-from marketplace.client.jobs.runner import Runner
+from marketplace.client.jobs.runner import JobOver, Runner
 from marketplace.client.net.answers import GangAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
 from marketplace.client.sdk.job import Job
 from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.work.job_machine import JobState
 
 ConfirmAll = Callable[[Sequence[CheckedQuote]], Awaitable[bool]]
 """Sees what all members will cost; False declines."""
@@ -83,8 +84,8 @@ async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> GangAnswer:
 
 
 async def agree(runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None) -> bool:
-    """Check the quotes of all members, ask, and only then sign and pay; False when *confirm*
-    declined.
+    """Check the quotes of all members, ask, and only then sign and open all their channels by one
+    transaction; False when *confirm* declined.
 
     A refusal on the way ends the gang: nobody pays on for a part of it. A fault leaves the quotes
     as they are: accepting again is safe.
@@ -95,6 +96,8 @@ async def agree(runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None) ->
         if confirm is not None and not await confirm(offers):
             await _stop(runner, gang)
             return False
+        await _all_stand(runner, gang)
+        await runner.agreements.open_together(offers)
         for offered in offers:
             await runner.answer(offered, yes=True)
     except Refusal:
@@ -102,6 +105,14 @@ async def agree(runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None) ->
             await _stop(runner, gang)
         raise
     return True
+
+
+async def _all_stand(runner: Runner, gang: GangAnswer) -> None:
+    """JobOver if one of the quotes fell away meanwhile: no channel is opened for the others."""
+    now = read(GangAnswer, await runner.http.get(f"/v1/gangs/{gang['id']}"), "gang")
+    for view in now["members"]:
+        if view["state"] != JobState.QUOTED.name:
+            raise JobOver(f"{view['id']} is not quoted any more: {view['reason'] or view['state']}")
 
 
 async def _stop(runner: Runner, gang: GangAnswer) -> None:

@@ -141,9 +141,9 @@ class Till:
                 except TxRefused as refused:  # something beside this log took an input
                     if not inputs_gone(refused):
                         raise
-                    taken = await self._after_refusal(await self._last_open(terms))
-                    if taken is not None:
-                        return taken
+                    record, ref = await self._last_open(terms)
+                    if await self._after_refusal(record):
+                        return ref
                 except ChainFault:
                     sent = await self._sent_open(terms)
                     if sent is None:
@@ -159,25 +159,25 @@ class Till:
         waits = [r.cbor for r in known if r.state in (TxState.BUILT, TxState.SUBMITTED)]
         return waits[0] if waits and len(waits[0]) <= MOST_BYTES else b""
 
-    async def open_all(self, wanted: Sequence[Agreed], amount: int) -> list[OutRef]:
-        """Channels in ADA with *amount* in each, by one transaction; those that were opened before
-        are taken up, as :meth:`open` does. Whatever goes wrong with it: each is then opened by
-        itself, which knows what became of this one.
+    async def open_all(self, wanted: Sequence[tuple[Agreed, int]]) -> list[OutRef]:
+        """Channels in ADA with so much in each, by one transaction; those that were opened before
+        are taken up, as :meth:`open` does. FundsShort opens none. Whatever else goes wrong with it:
+        each is then opened by itself, which knows what became of this one.
         """
         async with self.turn():
-            standing = [await self._find_open(terms) for terms in wanted]
+            standing = [await self._find_open(terms) for terms, _ in wanted]
             new = [one for one, at in zip(wanted, standing, strict=True) if at is None]
-            made = iter(await self._open_together(new, amount) if new else ())
+            made = iter(await self._open_together(new) if new else ())
             return [next(made) if at is None else await self._again(at) for at in standing]
 
     async def _open_anew(self, terms: Agreed, amount: int) -> OutRef:
-        return (await self._open_together([terms], amount))[0]
+        return (await self._open_together([(terms, amount)]))[0]
 
-    async def _open_together(self, wanted: Sequence[Agreed], amount: int) -> tuple[OutRef, ...]:
-        desk = self.desk(wanted[0].asset)
+    async def _open_together(self, wanted: Sequence[tuple[Agreed, int]]) -> tuple[OutRef, ...]:
+        desk = self.desk(wanted[0][0].asset)
         openings = [
             Opening(amount, lambda _first, _index, t=terms: t.consts(), self._stake(desk))
-            for terms in wanted
+            for terms, amount in wanted
         ]
         return (await open_channels(desk, openings)).refs
 
@@ -195,19 +195,21 @@ class Till:
         """*standing*, sent again where a refusal ended it and no block says why."""
         for record in await self.log.known():
             if record.tx_id == standing.tx_id and record.state is TxState.EXPIRED:
-                taken = await self._after_refusal(record)
-                if taken is None:
+                if not await self._after_refusal(record):
                     raise OpenUnsure(f"{standing} lost its place, and a rollback may give it back")
         return standing
 
-    async def _last_open(self, terms: Agreed) -> TxRecord:
-        """The latest open of the session key that was logged."""
-        known = await self.log.known()
-        return next(r for r in reversed(known) if one_open.opens(r, terms.session_vk) is not None)
+    async def _last_open(self, terms: Agreed) -> tuple[TxRecord, OutRef]:
+        """The latest open of the session key that was logged, and its output there."""
+        for record in reversed(await self.log.known()):
+            found = one_open.opens(record, terms.session_vk)
+            if found is not None:
+                return record, found[0].ref
+        raise AssertionError("what was refused is logged")
 
-    async def _after_refusal(self, record: TxRecord) -> OutRef | None:
-        """The output of a refused open that is included after all; None once a block shows that it
-        cannot be, so that another may be built.
+    async def _after_refusal(self, record: TxRecord) -> bool:
+        """Whether a refused open is included after all; not, once a block shows that it cannot be,
+        so that another may be built.
 
         Until a block shows one or the other the same bytes are sent, never others: what refused
         them may still let them in. :class:`~marketplace.client.wallet.one_open.OpenUnsure` if no
@@ -222,13 +224,13 @@ class Till:
                     continue
                 height = tip.height
                 if await self.chain.transaction(record.tx_id) is not None:
-                    return OutRef(record.tx_id, 0)
+                    return True
                 await self._follow()
                 if await self._never(record, tip.slot):
-                    return None
+                    return False
                 try:
                     await send_bytes(self.chain, self.log, record.cbor, OPEN)
-                    return OutRef(record.tx_id, 0)
+                    return True
                 except TxRefused as refused:
                     if not inputs_gone(refused):
                         raise

@@ -5,8 +5,13 @@ back to the relay when it is cut.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import random
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -112,3 +117,105 @@ def test_behind_cones_a_way_is_punched_and_a_cut_one_is_left_and_found_again(
         assert between(found[0], found[1], "relay", 3)
         made.cut(False)
         assert between(found[0], found[1], "seen", 15)
+
+
+PIECE = 4096
+EVERY_S = 0.02
+SILENT_S = 8.0
+"""The longest that nothing may come: what is on its way when a path is cut is sent again by TCP
+after pauses that double, the last of which may begin just before another path is taken (3 s).
+"""
+
+
+@dataclass
+class Stream:
+    """One TCP connection over a mesh: steady bytes out, and what came of them."""
+
+    out: socket.socket
+    door: socket.socket
+    over: threading.Event = field(default_factory=threading.Event)
+    sent: str = ""
+    came: str = ""
+    count: int = 0
+    longest_s: float = 0.0
+    threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
+
+    def begin(self) -> None:
+        for work in (self._send, self._take):
+            self.threads.append(threading.Thread(target=work, daemon=True))
+            self.threads[-1].start()
+
+    def _send(self) -> None:
+        rng, said = random.Random(7), hashlib.sha256()
+        while not self.over.is_set():
+            piece = rng.randbytes(PIECE)
+            said.update(piece)
+            self.out.sendall(piece)
+            time.sleep(EVERY_S)
+        self.sent = said.hexdigest()
+        self.out.shutdown(socket.SHUT_WR)
+
+    def _take(self) -> None:
+        taken, _ = self.door.accept()
+        taken.settimeout(30)
+        heard, before = hashlib.sha256(), time.monotonic()
+        with taken:
+            while piece := taken.recv(1 << 16):
+                now = time.monotonic()
+                self.longest_s, before = max(self.longest_s, now - before), now
+                heard.update(piece)
+                self.count += len(piece)
+        self.came = heard.hexdigest()
+
+    def goes_on(self, seconds: float = SILENT_S) -> bool:
+        """Whether more comes within that time."""
+        before = self.count
+        return until(lambda: self.count > before, seconds)
+
+    def end(self) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join(20)
+
+
+@contextlib.contextmanager
+def streaming(one: Member, other: Member) -> Iterator[Stream]:
+    """From a program of the one member to one of the other."""
+
+    def listener() -> socket.socket:
+        made = _tcp()
+        made.bind((seat(other.at).address, 7001))
+        made.listen(1)
+        return made
+
+    with netns.inside(other.name, listener) as door, netns.inside(one.name, _tcp) as out:
+        out.connect((seat(other.at).address, 7001))
+        made = Stream(out, door)
+        made.begin()
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+def _tcp() -> socket.socket:
+    made = socket.socket()
+    made.settimeout(30)
+    return made
+
+
+def test_a_tcp_stream_lives_through_the_cut_of_its_path_and_its_return(tmp_path: Path) -> None:
+    with members(tmp_path, (), ()) as (made, found):
+        known(found, ["relay", "seen"], ["relay", "seen"])
+        assert between(found[0], found[1], "seen", 10)
+        with streaming(found[0], found[1]) as flow:
+            assert flow.goes_on()
+            made.cut(True)
+            assert between(found[0], found[1], "relay", 3)
+            assert flow.goes_on(), "by the relay"
+            made.cut(False)
+            assert between(found[0], found[1], "seen", 15)
+            assert flow.goes_on(), "direct again"
+        print(f"longest silence {flow.longest_s:.2f} s, {flow.count} bytes")
+        assert flow.came == flow.sent != "" and flow.count >= 50 * PIECE
+        assert 0.2 < flow.longest_s <= SILENT_S, "the cut was felt, and it was not long"

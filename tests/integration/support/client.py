@@ -22,6 +22,7 @@ from marketplace.chain.node.blockfrost import ChainReader, connect
 from marketplace.chain.transaction.scripts import scripts_for
 from marketplace.client.net import http
 from marketplace.client.sdk.market import Market
+from marketplace.client.wallet.one_open import consts_of
 from marketplace.client.wallet.purse import Purse
 from marketplace.domain.keys import Signer
 from marketplace.domain.protocol import wire
@@ -110,8 +111,7 @@ class Provider:
         """
         heard = self.adapter
         await until(lambda: session_vk in {x.session_vk for x in (*heard.ends, *heard.keeps)})
-        finder = ChannelFinder(self.chain, scripts_for())
-        view = await finder.find(session_vk, OutRef(bytes.fromhex(open_tx), 0))
+        view = await self.look(session_vk, open_tx)
         assert isinstance(view, ChannelView)
         payouts = {view.consts.payout: self.payout}
         voucher = self.adapter.vouchers.get(session_vk)
@@ -121,7 +121,14 @@ class Provider:
 
     async def look(self, session_vk: bytes, open_tx: str) -> ChannelView | ChannelEnded:
         finder = ChannelFinder(self.chain, scripts_for())
-        return await finder.find(session_vk, OutRef(bytes.fromhex(open_tx), 0))
+        return await finder.find(session_vk, await self._origin(session_vk, open_tx))
+
+    async def _origin(self, session_vk: bytes, open_tx: str) -> OutRef:
+        """A transaction may open several channels."""
+        moves = await self.chain.moves(bytes.fromhex(open_tx))
+        assert moves is not None
+        read = {one.utxo.ref: consts_of(one.utxo) for one in moves.outputs}
+        return next(ref for ref, found in read.items() if found and found.session_vk == session_vk)
 
 
 @dataclass

@@ -10,11 +10,12 @@ import anyio
 import cbor2
 import pytest
 
-from marketplace.chain.encoding import txbytes
+from marketplace.chain.encoding import datum, txbytes
 from marketplace.chain.errors import ChainFault
 from marketplace.chain.node.blockfrost import ChainReader
 from marketplace.cli.shared.tables import with_fees
 from marketplace.client.jobs.verifier import network_fees
+from marketplace.domain.money.channel import Consts, Open
 from marketplace.domain.money.evidence import Evidence, read
 from tests.unit.support.invoice import whole
 from tests.unit.support.routed import beside_a_direct_channel, routed
@@ -61,6 +62,35 @@ def test_a_fee_counts_for_the_job_whose_receipt_is_the_channels_first() -> None:
     assert asked(evidence, blocks) == sum(fees[c.open_tx] for c in mine)
     # For another job that only went on in these channels there was no fee.
     assert asked(replace(evidence, job="job_elsewhere"), blocks) == 0
+
+
+def test_of_a_transaction_that_opened_many_channels_each_bears_its_share() -> None:
+    evidence, _ = case(174_433, 180_001)
+    mine = next(c for c in evidence.channels if asked_of(evidence, c.session_vk))
+    keys = [b"a" * 32, mine.session_vk, b"b" * 32]
+    raw = cbor2.dumps([{0: [], 1: [channel(key) for key in keys], 2: 200_002}, {}, True, None])
+    tx = txbytes.split(raw).tx_id.hex()
+
+    def share(session_vk: bytes) -> int | None:
+        one = replace(mine, session_vk=session_vk, open_tx=tx)
+        return asked(replace(evidence, channels=(one,)), {tx: raw})
+
+    assert [share(key) for key in keys] == [66_668, 66_667, 66_667]
+    assert share(b"c" * 32) == 200_002, "it opened no channel of that one: nothing is shared"
+
+
+def asked_of(evidence: Evidence, session_vk: bytes) -> bool:
+    """Whether the first receipt of that channel is this job's."""
+    jobs = {x.lease: x.job for lease in evidence.leases if (x := lease.signed.terms)}
+    (one,) = [c for c in evidence.channels if c.session_vk == session_vk]
+    return jobs[one.receipts[0].receipt.lease] == evidence.job
+
+
+def channel(session_vk: bytes) -> dict[int, Any]:
+    """An output that is a channel of that key, as CBOR takes it."""
+    consts = Consts(session_vk, bytes(28), bytes(28), bytes(28), 600_000, 100)
+    body = cbor2.CBORTag(24, datum.stage_bytes(Open(consts, 0)))
+    return {0: b"\x70" + bytes(28), 1: 3_000_000, 2: [1, body]}
 
 
 def test_a_door_that_answers_another_transaction_is_not_believed() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from marketplace.client.clusters.core import (
     GRACE_MS,
+    SETTLES_MS,
     Kept,
     Member,
     Order,
@@ -179,6 +180,58 @@ def test_no_mesh_runs_before_each_hears_each() -> None:
     assert {order.verb for order in orders} == {RUN} and kept.stage is Stage.RUNNING
 
 
+def test_one_that_nobody_hears_does_not_keep_the_others_from_beginning() -> None:
+    asked = rules(4, 2, mesh=True)
+    some = [
+        meshed(0, MEET, {1, 2, 3}, {1, 3}), meshed(1, MEET, {0, 2, 3}, {0, 3}),
+        meshed(2, MEET, {0, 1, 3}, {0, 1, 3}), meshed(3, MEET, {0, 1, 2}, {0, 1, 2}),
+    ]  # fmt: skip
+    kept, orders = decide(Kept(), some, NOW, asked)
+    assert {order.verb for order in orders} == {MEET} and (kept.there, kept.since_ms) == (4, NOW)
+    kept, orders = decide(kept, some, NOW + GRACE_MS - 1, asked)
+    assert {order.verb for order in orders} == {MEET} and kept.stage is Stage.ASSEMBLING
+    kept, orders = decide(kept, some, NOW + GRACE_MS, asked)
+    assert [order.verb for order in orders] == [RUN, RUN, MEET, RUN]
+    assert (kept.stage, kept.there) == (Stage.SHRUNK, 3)
+    kept, _ = decide(Kept(), some, NOW, replace(asked, least=4))
+    assert kept.since_ms == 0, "all of them were asked for"
+
+
+def test_those_that_come_one_after_the_other_are_told_of_each_other_once() -> None:
+    asked, kept, told, now = rules(8, 8, mesh=True), Kept(), 0, NOW
+    members = [Member(at, f"l{at}.0", True) for at in range(8)]
+    for at in range(8):
+        now += 100 if at % 2 else 3000
+        members[at] = replace(members[at], place=place(at))
+        kept, orders = decide(kept, members, now, asked)
+        for order in orders:
+            one = next(i for i, m in enumerate(members) if m.lease == order.lease)
+            last = members[one].ordered
+            if last is None or last.peers != order.peers:
+                told += 1
+                version = 1 if last is None else last.version + 1
+                members[one] = replace(members[one], ordered=Ordered(version, MEET, order.peers))
+    assert all(one.ordered and len(one.ordered.peers) == 7 for one in members)
+    assert told <= 2 * 8, "each is told once that it is to meet, and once of all others"
+
+
+def test_before_it_begins_nobody_is_told_by_halves_and_who_is_gone_is_taken_back() -> None:
+    asked = rules(4, 2, mesh=True)
+    told = [meshed(0, MEET, {1}, {1}), meshed(1, MEET, {0}, {0})]
+    new = [Member(2, "l2.0", True, place=place(2)), Member(3, "l3.0")]
+    kept, orders = decide(Kept(placed=2, placed_ms=NOW - 1), [*told, *new], NOW, asked)
+    assert [[p.member for p in order.peers] for order in orders] == [[1], [0]], "one may come yet"
+    assert kept.placed_ms == NOW
+    _, orders = decide(kept, [*told, *new], NOW + SETTLES_MS, asked)
+    assert [[p.member for p in one.peers] for one in orders] == [[1, 2], [0, 2], [0, 1], [0, 1, 2]]
+    new[1] = replace(new[1], place=place(3))
+    _, orders = decide(kept, [*told, *new], NOW + 1, asked)
+    assert all(len(order.peers) == 3 for order in orders), "nobody is waited for any more"
+    again = replace(told[1], lease="l1.1", place=place(1, 1), ordered=None)
+    _, orders = decide(kept, [told[0], again, *new[:1], Member(3)], NOW + 1, asked)
+    assert orders[0].peers == (), "the key of one that is gone"
+
+
 def test_what_was_heard_under_another_order_does_not_count() -> None:
     asked = rules(2, 2, mesh=True)
     old = (meshed(0, MEET, {1}, {1}, version=2, sight_of=1), meshed(1, MEET, {0}, {0}))
@@ -241,7 +294,7 @@ class World:
     members: list[Member] = field(default_factory=list[Member])
     follows: dict[str, Ordered] = field(default_factory=dict[str, Ordered])
     lives: int = 0
-    ever: set[str] = field(default_factory=set[str])
+    now: int = NOW
 
     def chance(self, now: int) -> None:
         for at, member in enumerate(self.members):
@@ -303,6 +356,7 @@ def test_what_a_cluster_promises_holds_in_any_world(
         now += rng.choice((200, 1000, 3000))
         world.chance(now)
         before, seen = world.kept, list(world.members)
+        world.now = now
         orders = world.look(now)
         _check(world, before, seen, orders)
 
@@ -313,11 +367,15 @@ def _check(world: World, before: Kept, seen: list[Member], orders: tuple[Order, 
     if stage is Stage.ENDED:
         assert all(one.done for one in seen)
         return
-    assert set(by) == {one.lease for one in seen if one.lease}, "each lease is ordered something"
-    runs = [one for one in seen if one.lease and by[one.lease].verb is RUN]
+    leases = {one.lease for one in seen if one.lease}
+    waits = {one.lease for one in seen if one.lease and one.ordered is None}
+    assert set(by) == leases or (
+        waits and set(by) == leases - waits and _may_settle(world, before, seen)
+    )
+    runs = [one for one in seen if one.lease in by and by[one.lease].verb is RUN]
     for member in seen:
-        if member.lease:
-            _check_order(asked, member, by[member.lease], seen)
+        if member.lease in by:
+            _check_order(world, before, member, by[member.lease], seen)
     there = len(runs) + sum(one.done for one in seen)
     if runs and asked.stall is Stall.PAUSE:
         assert there >= asked.least, "fewer than least run"
@@ -333,9 +391,27 @@ def _check(world: World, before: Kept, seen: list[Member], orders: tuple[Order, 
     assert stage is not Stage.ASSEMBLING or all(order.verb is MEET for order in orders)
 
 
-def _check_order(asked: Rules, member: Member, order: Order, seen: list[Member]) -> None:
+def _may_settle(world: World, before: Kept, seen: list[Member]) -> bool:
+    placed = sum(one.place is not None for one in seen)
+    more = placed + sum(one.done for one in seen) < world.rules.members
+    lately = world.now - world.kept.placed_ms < SETTLES_MS
+    return before.stage is Stage.ASSEMBLING and world.rules.mesh and more and lately
+
+
+def _check_order(
+    world: World, before: Kept, member: Member, order: Order, seen: list[Member]
+) -> None:
+    asked = world.rules
     assert order.verb is not RUN or member.started or member.begun, "it runs before it is up"
     assert not (member.begun and order.verb is MEET), "it would wait unbilled a second time"
     assert member.begun or order.verb is not HOLD, "what never ran is not frozen"
-    placed = [other.at for other in seen if other.lease and other.place and other is not member]
-    assert [peer.member for peer in order.peers] == (placed if asked.mesh else [])
+    there = [other for other in seen if other.lease and other.place and other is not member]
+    placed = [other.place.peer(other.at) for other in there if other.place] if asked.mesh else []
+    if list(order.peers) == placed:
+        return
+    keys = {(peer.member, peer.key) for peer in placed}
+    assert {(peer.member, peer.key) for peer in order.peers} <= keys, "one that is gone is a peer"
+    assert member.ordered and set(order.peers) <= set(member.ordered.peers), "nobody new by halves"
+    few = sum(one.place is not None or one.done for one in seen) < asked.least
+    assert before.stage is Stage.ASSEMBLING and world.kept.stage is not Stage.RUNNING
+    assert few or world.now - world.kept.placed_ms < SETTLES_MS, "the others are told at last"

@@ -216,6 +216,35 @@ async def test_one_that_waits_for_its_order_holds_up_no_other(
     await kept(place, lambda: place.last() == {"l0": RUN, "l1": RUN})
 
 
+async def test_while_something_moves_before_the_start_the_next_look_is_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 3600.0)
+    monkeypatch.setattr(module, "SOON_S", 0.002)
+    place, look = Place(mesh=True), Place.get
+
+    async def get(path: str) -> Any:  # each look finds a little more
+        for at in range(2):
+            if place.looks == 1:
+                place.says(at, spot(f"l{at}"))
+            if place.looks == 3:
+                place.says(at, sees(f"l{at}", 1 - at, place.payer.newest[f"l{at}"].order.version))
+        return await look(place, path)
+
+    monkeypatch.setattr(place, "get", get)
+    rules = Rules(2, 2, Stall.PAUSE, True)
+    keeper = Keeper(cast(Any, place), cast(Any, place.payer), "gang_1", ("job_0", "job_1"), rules)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keeper.run)
+        with anyio.fail_after(10):
+            while keeper.stage is not Stage.RUNNING:  # noqa: ASYNC110  it tells nobody
+                await anyio.sleep(0.002)
+        looks = place.looks
+        await anyio.sleep(0.1)
+        assert place.looks == looks, "one that runs is not looked at all the time"
+        tasks.cancel_scope.cancel()
+
+
 async def test_an_order_that_the_market_does_not_show_is_said_again_as_it_is() -> None:
     place = Place(keeps=False)
     await kept(place, lambda: len(place.posted) >= 6)
