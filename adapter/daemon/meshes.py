@@ -28,7 +28,7 @@ from adapter.runtime.calls import in_thread
 from marketplace.domain.errors import Fault
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import Heard, PathKind
-from marketplace.domain.work.mesh_net import Seat
+from marketplace.domain.work.mesh_net import Seat, is_guest
 from marketplace.domain.work.mesh_relay import RelayPass
 
 DEADLINE_S: Final = 30.0
@@ -185,7 +185,9 @@ class Meshes:
             return 0.0  # another order came meanwhile: this was of the one before
         await self._say(id_, met, member, heard)
         hopes = anyio.current_time() - member.met_at < HOPES_S
-        return SOON_S if len(heard) < len(met.peers) and hopes else pause
+        missing = {one.member for one in met.peers} - {one.member for one in heard}
+        awaited = any(not is_guest(one) for one in missing)  # a guest comes when it likes
+        return SOON_S if awaited and hopes else pause
 
     async def _reached(self, id_: str, member: _Member) -> float:
         """Whether it is reached elsewhere by now, as its market's relay has it; when to look

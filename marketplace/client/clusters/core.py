@@ -122,16 +122,18 @@ def words(kept: Kept, rules: Rules) -> str:
 
 
 def decide(
-    kept: Kept, members: Sequence[Member], now_ms: int, rules: Rules, *, over: bool = False
-) -> tuple[Kept, tuple[Order, ...]]:
+    kept: Kept, members: Sequence[Member], now_ms: int, rules: Rules, *, over: bool = False,
+    guests: tuple[MeshPeer, ...] = (),
+) -> tuple[Kept, tuple[Order, ...]]:  # fmt: skip
     """How it stands after this look, and what each member that has a lease is to be ordered, said
-    already or not. *over*: no member is wanted any more.
+    already or not. *over*: no member is wanted any more. *guests*, by number, are in every
+    member's mesh, and nobody waits for them.
     """
     done = sum(one.done for one in members)
     if over or done == rules.members or kept.stage is Stage.ENDED:
         return _stepped(replace(kept, there=done), Stage.ENDED), ()
     living = [one for one in members if one.lease and not one.done]
-    wanted = {one.at: _peers(one, living, rules) for one in living}
+    wanted = {one.at: _peers(one, living, rules, guests) for one in living}
     kept, runs = _running(kept, living, wanted, done, now_ms, rules)
     return kept, tuple(Order(one.lease, _verb(one, runs), wanted[one.at]) for one in living)
 
@@ -196,12 +198,15 @@ def _hears(one: Member, other: Member, peers: tuple[MeshPeer, ...]) -> bool:
     return sight.version == ordered.version and other.at in sight.members
 
 
-def _peers(one: Member, living: Sequence[Member], rules: Rules) -> tuple[MeshPeer, ...]:
-    """Of *one*: all others that have a place, by member."""
+def _peers(
+    one: Member, living: Sequence[Member], rules: Rules, guests: tuple[MeshPeer, ...]
+) -> tuple[MeshPeer, ...]:
+    """Of *one*: all others that have a place, by member, and the guests."""
     if not rules.mesh:
         return ()
     placed = [(other.at, other.place) for other in living if other.at != one.at]
-    return tuple(place.peer(at) for at, place in sorted(placed, key=_at) if place is not None)
+    others = (place.peer(at) for at, place in sorted(placed, key=_at) if place is not None)
+    return (*others, *guests)
 
 
 def _at(placed: tuple[int, MeshPlace | None]) -> int:
