@@ -151,7 +151,7 @@ class Keeper:
         if self._guests is None or not self.rules.mesh:
             return ()
         try:
-            return tuple(one.peer for one in self._guests.read(time.time_ns() // 1_000_000))
+            return tuple(one.peer for one in self._guests.read(_wall_ms()))
         except Malformed as error:  # nobody is let in by what cannot be read
             self._note(error)
             return ()
@@ -305,3 +305,8 @@ def _with(one: Member, place: MeshPlace | None, sight: MeshSight | None) -> Memb
 def _now() -> int:
     """Milliseconds of a clock that nobody sets."""
     return time.monotonic_ns() // 1_000_000
+
+
+def _wall_ms() -> int:
+    """Milliseconds of the clock that a guest's time ends by."""
+    return time.time_ns() // 1_000_000

@@ -1,5 +1,5 @@
-"""The file by which a machine of the consumer's joins a cluster's mesh, as ``wg-quick`` takes it, and
-``wg setconf`` after ``wg-quick strip``.  Its private key is made here and stands nowhere else.
+"""The file by which a machine of the consumer's joins a cluster's mesh, as ``wg-quick`` takes it,
+and ``wg setconf`` after ``wg-quick strip``.  Its private key is made here and stands nowhere else.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class GuestKey:
 
 @dataclass(frozen=True)
 class Reached:
-    """A member as a guest finds it: its key, and where it is sent to, ``HOST:PORT``. *endpoint*
-    empty: it sends first, or, with a *why*, it is not reached.
+    """A member as a guest finds it: its *key*, empty while nobody said it, and where it is sent to,
+    ``HOST:PORT``. *endpoint* empty: it sends first, or, with a *why*, it is not reached.
     """
 
     member: int
@@ -79,6 +79,8 @@ def text_of(
     ]
     for one in sorted(members, key=lambda one: one.member):
         lines += ["", f"# {host_name(one.member)}{': ' if one.why else ''}{one.why}"]
+        if not one.key:
+            continue
         said = [
             "[Peer]",
             f"PublicKey = {_text(one.key)}",

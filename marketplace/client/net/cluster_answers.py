@@ -36,8 +36,8 @@ class ClusterMemberAnswer(TypedDict):
 
 
 class GuestPassAnswer(TypedDict):
-    """A guest's leave to use the market's relay at *endpoint*, whose *count* ports begin at *first*;
-    *number*: which of them is its own; *ticket* and *key*, hex.
+    """A guest's leave to use the market's relay at *endpoint*, whose *count* ports begin at
+    *first*; *number*: which of them is its own; *ticket* and *key*, hex.
     """
 
     endpoint: str

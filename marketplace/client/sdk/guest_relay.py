@@ -1,5 +1,5 @@
-"""The market's relay for a guest: what its WireGuard sends to a port of this machine's loopback goes
-to a member by the relay, and back.
+"""The market's relay for a guest: what its WireGuard sends to a port of this machine's loopback
+goes to a member by the relay, and back.
 
 A plain program has no other way to bind the address at the relay that WireGuard's packets come
 from: so they come from this program's socket. They are carried as they are; the keys are

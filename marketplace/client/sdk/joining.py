@@ -120,7 +120,7 @@ def reached(found: ClusterStanding, sends_first: bool) -> tuple[Reached, ...]:
     rows: list[Reached] = []
     for one in living(found):
         if one.place is None:
-            rows.append(Reached(one.member, bytes(32), "", NO_PLACE))
+            rows.append(Reached(one.member, b"", "", NO_PLACE))
             continue
         at = next((way for way in one.place.candidates if way.kind is PathKind.PUBLIC), None)
         endpoint = f"{at.endpoint}:{at.port}" if at is not None else ""
@@ -160,6 +160,8 @@ async def again(reader: Reader, before: Joined) -> Joined | None:
     known = Guests(_home(reader), before.gang).read(time.time_ns() // 1_000_000)
     if found.over or before.guest.key not in {one.key for one in known}:
         return None
+    if living(found):
+        await group_of(reader, found)
     return _joined(found, before.group, before.guest, before.key)
 
 

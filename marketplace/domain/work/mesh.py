@@ -94,8 +94,8 @@ def _candidates(value: object) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True)
 class MeshPeer:
-    """*member*, or a guest (``mesh_net.is_guest``), has WireGuard *key* (32 bytes) and is reached at
-    some of *candidates*, sorted; none where nobody knows yet.
+    """*member*, or a guest (``mesh_net.is_guest``), has WireGuard *key* (32 bytes) and is reached
+    at some of *candidates*, sorted; none where nobody knows yet.
     """
 
     member: int
