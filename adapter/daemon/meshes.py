@@ -14,12 +14,13 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
+from anyio.abc import SocketStream, TaskGroup
 
 from adapter.core.events import Event, Meet, MeshHeard, MeshUp
 from adapter.core.state import Lease
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle, Runtime
+from adapter.daemon import reaching
 from adapter.daemon.ports import Mesh
 from adapter.host.processes import workload_of
 from adapter.mesh.host import Placed
@@ -127,6 +128,16 @@ class Meshes:
         if member is not None:
             member.given = ticket
             member.stir.set()
+
+    async def reach(self, lease: Lease, place: tuple[str, int]) -> SocketStream:
+        """A port of a running workload, that the host reaches at *place*; of a plain process in a
+        mesh inside that, for it is in no other network. :class:`MeshFault`, OSError.
+        """
+        if lease.job.seat is None or lease.job.placement.isolation.takes_image:
+            return await reaching.reach(lease, place)
+        made = await self._call("port", lambda mesh: mesh.dial(lease.id, place[1]))
+        made.setblocking(False)
+        return await SocketStream.from_socket(made)
 
     async def keep(self, group: TaskGroup) -> None:
         """See to every mesh that is here or shall be; *group* outlives the call."""

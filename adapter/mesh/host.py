@@ -37,6 +37,7 @@ LOOKUP: Final = "nsswitch.conf"
 (without a word glibc asks DNS, and believes that).
 """
 _LISTENS_S: Final = 2.0
+DIAL_S: Final = 5.0
 SHOOK_S: Final = 180
 """A peer whose last handshake is older sends nothing by it: WireGuard's REJECT_AFTER_TIME."""
 
@@ -235,6 +236,20 @@ class MeshHost:
                 if (known := seen.get(one.key)) is not None
                 and (_shook(known, now_s) if is_guest(one.member) else one.member in rtts)
             )  # fmt: skip
+
+    def dial(self, lease: str, port: int) -> socket.socket:
+        """A connection to that port of its workload, from inside: at loopback, where that listens,
+        else at its address of the mesh. Not in the way of other calls: it may take a while.
+        """
+        seat = self._known(lease).seat
+
+        def call() -> socket.socket:
+            try:
+                return socket.create_connection(("127.0.0.1", port), DIAL_S)
+            except ConnectionRefusedError:
+                return socket.create_connection((seat.address, port), DIAL_S)
+
+        return netns.inside(self._name(lease), call)
 
     def _known(self, lease: str) -> _Member:
         member = self._members.get(lease)

@@ -73,6 +73,9 @@ def forward(
     local: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="The port here; 0: a free one.")
     ] = None,
+    member: Annotated[
+        int | None, typer.Option(min=0, help="Which member of a gang, from 0, where ID is one.")
+    ] = None,
     market: MarketOption = DEFAULT_MARKET,
     as_json: Json = False,
 ) -> None:
@@ -82,7 +85,8 @@ def forward(
         from marketplace.cli.commands import job_forward
 
         async with reading(Where(market, "", "", home)) as opened:
-            await job_forward.forward(opened, market, name, port, local, as_json)
+            job = await job_forward.member_of(opened, name, member)
+            await job_forward.forward(opened, market, job, port, local, as_json)
 
     run_story(story)
 
