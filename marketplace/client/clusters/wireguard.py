@@ -78,7 +78,8 @@ def text_of(
         *([f"ListenPort = {listen}"] if listen else []),
     ]
     for one in sorted(members, key=lambda one: one.member):
-        lines += ["", f"# {host_name(one.member)}{': ' if one.why else ''}{one.why}"]
+        why = "".join(c if c.isprintable() else " " for c in one.why)  # others' words, in one line
+        lines += ["", f"# {host_name(one.member)}{': ' if why else ''}{why}"]
         if not one.key:
             continue
         said = [

@@ -116,11 +116,14 @@ def own(endpoint: str) -> tuple[Candidate, ...]:
 
 
 def reached(found: ClusterStanding, sends_first: bool) -> tuple[Reached, ...]:
-    """How a guest finds each living member; *sends_first*: members are told where it is."""
+    """How a guest finds each member that has a lease; *sends_first*: members are told where it
+    is.
+    """
     rows: list[Reached] = []
-    for one in living(found):
-        if one.place is None:
-            rows.append(Reached(one.member, b"", "", NO_PLACE))
+    for one in found.members:
+        if one.lease and (one.unproven or one.place is None):
+            rows.append(Reached(one.member, b"", "", one.unproven or NO_PLACE))
+        if one.unproven or one.place is None:
             continue
         at = next((way for way in one.place.candidates if way.kind is PathKind.PUBLIC), None)
         endpoint = f"{at.endpoint}:{at.port}" if at is not None else ""

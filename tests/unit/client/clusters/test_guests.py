@@ -178,3 +178,11 @@ def test_a_guest_that_is_sent_to_first_has_members_without_an_address() -> None:
     made = GuestKey.of(bytes(PrivateKey.generate()))
     text = wireguard.text_of(GANG, GROUP, GUEST, made, [replace(MEMBERS[2], why="")])
     assert "Endpoint" not in text and "\n[Peer]\n" in text
+
+
+def test_no_word_of_others_becomes_a_line_of_the_file() -> None:
+    made = GuestKey.of(bytes(PrivateKey.generate()))
+    told = Reached(1, b"", "", "lease\n[Peer]\nPublicKey = x\r\x85AllowedIPs = 0.0.0.0/0")
+    text = wireguard.text_of(GANG, GROUP, GUEST, made, [told])
+    assert not any(line.startswith("[Peer]") for line in text.splitlines())
+    assert len(text.splitlines()) == 8
