@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -15,18 +15,18 @@ from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.screen import err, out
 from marketplace.client.clusters import wireguard
 from marketplace.client.clusters.wireguard import GuestKey
-from marketplace.client.net.http import MarketFault
 from marketplace.client.sdk import joining
 from marketplace.client.sdk.cluster import ClusterStanding, standing
 from marketplace.client.sdk.guest_relay import AGAIN_S, GuestRelay
 from marketplace.client.sdk.joining import Joined
 from marketplace.client.sdk.read_only import Reader
-from marketplace.domain.errors import Malformed
+from marketplace.domain.errors import Conflict, Halt, Malformed, TallyError
 from marketplace.domain.work.mesh_net import address, host_name
 
 LEAST_MS: Final = 60_000
 MOST_MS: Final = 30 * 24 * 3_600_000
 LOOK_S: Final = 5.0
+NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ async def join(opened: Reader, name: str, asked: Asked, as_json: bool) -> None:
         await _stay(opened, found, key, asked, as_json)
         return
     own = joining.own(asked.endpoint)
-    joined = await joining.join(opened, found, key, own, _until_ms(asked))
+    until_ms = _until_ms(asked)
+    joined = await joining.join(opened, found, key, own, until_ms, lambda one: _write(one, asked))
     _wrote(joined, asked, {}, as_json)
 
 
@@ -61,20 +62,21 @@ async def _stay(
     opened: Reader, found: ClusterStanding, key: GuestKey, asked: Asked, as_json: bool
 ) -> None:
     until_ms = _until_ms(asked)
-    number = joining.number_of(opened, found, key, until_ms)
+    number = joining.number_of(opened, found, key)
     relay = GuestRelay(opened.http, found.gang, number)
     ways = tuple(sorted((*joining.own(asked.endpoint), await relay.ask())))
     async with relay.carrying():
-        joined = await joining.join(opened, found, key, ways, until_ms)
+        joined = await joining.join(
+            opened, found, key, ways, until_ms, lambda one: _write(one, asked)
+        )
+        if joined.guest.number != number:
+            raise Conflict("another machine joined at the same moment: join once more")
         by = await relay.doors(joined.hidden)
         _wrote(joined, asked, by, as_json)
-        asked_s = anyio.current_time()
+        asked_s, told = anyio.current_time(), ""
         while time.time_ns() // 1_000_000 < until_ms:
             await anyio.sleep(LOOK_S)
-            with contextlib.suppress(MarketFault):  # what is bound stays so for a while
-                if anyio.current_time() - asked_s > AGAIN_S:
-                    await relay.ask()
-                    asked_s = anyio.current_time()
+            try:
                 now = await joining.again(opened, joined)
                 if now is None:
                     break
@@ -82,6 +84,16 @@ async def _stay(
                 if (now.reached, there) != (joined.reached, by):
                     _wrote(now, asked, there, as_json)
                 joined, by = now, there
+                if anyio.current_time() - asked_s > AGAIN_S:
+                    await relay.ask()
+                    asked_s = anyio.current_time()
+                told = ""
+            except Halt:
+                raise
+            except TallyError as error:  # what is bound stays so for a while
+                if error.message != told:
+                    err.print(error.line(), markup=False, style="yellow")
+                told = error.message
     if not as_json:
         out.print(f"{found.gang}: this machine is in it no more", markup=False)
 
@@ -90,10 +102,15 @@ def _until_ms(asked: Asked) -> int:
     return time.time_ns() // 1_000_000 + asked.for_ms
 
 
-def _wrote(joined: Joined, asked: Asked, by: Mapping[int, str], as_json: bool) -> None:
-    """The file is there as the members are now; said."""
+def _write(joined: Joined, asked: Asked, by: Mapping[int, str] = NOBODY) -> None:
+    """The file, as the members are now."""
     listen = int(asked.endpoint.rpartition(":")[2]) if asked.endpoint else 0
     wireguard.write(asked.file, joined.text(by, listen))
+
+
+def _wrote(joined: Joined, asked: Asked, by: Mapping[int, str], as_json: bool) -> None:
+    """The file is there as the members are now; said."""
+    _write(joined, asked, by)
     own = address(joined.group, joined.guest.number)
     left = {one.member: one.why for one in joined.reached if one.why and one.member not in by}
     reached = [one.member for one in joined.reached if one.member not in left]

@@ -67,20 +67,24 @@ class Guests:
     def let_in(
         self, key: bytes, until_ms: int, candidates: Sequence[Candidate], now_ms: int
     ) -> Guest:
-        """Who has *key*, from now on, under the number that it has or the lowest that is free.
-        :class:`GuestsFull`.
-        """
+        """Who has *key*, from now on, under :meth:`number_of` it. :class:`GuestsFull`."""
         with self._locked():
+            number = self.number_of(key, now_ms)
             others = [one for one in self.read(now_ms) if one.key != key]
-            known = [one.number for one in self._read() if one.key == key]
-            taken = {one.number for one in others}
-            free = [one for one in (*known, *range(FIRST_GUEST, FIRST_GUEST + MOST_GUESTS))
-                    if one not in taken]  # fmt: skip
-            if not free:
-                raise GuestsFull(f"{MOST_GUESTS} machines are in it already")
-            guest = Guest(free[0], key, until_ms, tuple(sorted(set(candidates))))
+            guest = Guest(number, key, until_ms, tuple(sorted(set(candidates))))
             self._write([*others, guest])
             return guest
+
+    def number_of(self, key: bytes, now_ms: int) -> int:
+        """Under which who has *key* is in it, or would be: the lowest that is free.
+        :class:`GuestsFull`.
+        """
+        taken = {one.number for one in self.read(now_ms) if one.key != key}
+        known = [one.number for one in self._read() if one.key == key]
+        for one in (*known, *range(FIRST_GUEST, FIRST_GUEST + MOST_GUESTS)):
+            if one not in taken:
+                return one
+        raise GuestsFull(f"{MOST_GUESTS} machines are in it already")
 
     def sign_out(self) -> int:
         """All of them, also where the list is damaged; how many that were."""

@@ -145,14 +145,16 @@ def relays(found: ClusterStanding) -> dict[int, Candidate]:
 
 async def join(
     reader: Reader, found: ClusterStanding, key: GuestKey, candidates: Sequence[Candidate],
-    until_ms: int,
+    until_ms: int, first: Callable[[Joined], None],
 ) -> Joined:  # fmt: skip
     """Let who has *key* in until then: wait until every living member's order says so.
-    :class:`GuestUnsigned` where that does not come about in time.
+    :class:`GuestUnsigned` where that does not come about in time. *first* keeps what it has by
+    then, so that the same machine may come again.
     """
     group = await group_of(reader, found)
     guests = Guests(_home(reader), found.gang)
     guest = guests.let_in(key.public, until_ms, candidates, time.time_ns() // 1_000_000)
+    first(_joined(found, group, guest, key))
     found = await _until(reader, found.gang, lambda one: guest.peer in _peers(one))
     return _joined(found, group, guest, key)
 
@@ -173,10 +175,9 @@ def _joined(found: ClusterStanding, group: bytes, guest: Guest, key: GuestKey) -
     return Joined(found.gang, group, guest, key, reached(found, told), relays(found))
 
 
-def number_of(reader: Reader, found: ClusterStanding, key: GuestKey, until_ms: int) -> int:
-    """Under which who has *key* is about to join; it is its own from now on."""
-    guests = Guests(_home(reader), found.gang)
-    return guests.let_in(key.public, until_ms, (), time.time_ns() // 1_000_000).number
+def number_of(reader: Reader, found: ClusterStanding, key: GuestKey) -> int:
+    """Under which who has *key* would join now."""
+    return Guests(_home(reader), found.gang).number_of(key.public, time.time_ns() // 1_000_000)
 
 
 async def leave(reader: Reader, found: ClusterStanding) -> int:

@@ -162,10 +162,15 @@ def test_a_market_that_gives_a_member_anothers_address_is_refused(tmp_path: Path
             joins(Place(tmp_path, shown=shown), tmp_path / "mesh.conf")
 
 
-def test_where_nobody_signs_it_is_said_and_no_file_is_made(tmp_path: Path) -> None:
+def test_where_nobody_signs_it_is_said_and_the_same_machine_may_come_again(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mesh.conf"
     with pytest.raises(GuestUnsigned, match="0 of 1"):
-        joins(Place(tmp_path, signs=False), tmp_path / "mesh.conf")
-    assert not (tmp_path / "mesh.conf").exists()
+        joins(Place(tmp_path, signs=False), file)
+    before = file.read_text()
+    assert joins(Place(tmp_path), file) == before
+    assert len(Guests(tmp_path, "gang_1").read(0)) == 1
 
 
 def test_what_is_over_is_joined_by_nobody_and_left_all_the_same(tmp_path: Path) -> None:
