@@ -194,7 +194,8 @@ def _relay(own: Own, job: JobSpec) -> Iterator[Rule]:
 def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
     """Nothing connects out but what asked to, where the owner allows it.
 
-    A plain process has the host's whole network or none, so its ports come with all of it.
+    A plain process has the host's whole network or none, so its ports come with all of it; but for
+    a member of a mesh, which has that network alone.
     """
     asked, contained = job.egress.mode, job.placement.isolation.takes_image
     shared = contained or own.limits.host_network
@@ -203,9 +204,9 @@ def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
         "EGRESS_REFUSED",
         "nothing connects out from here: leave egress out, or take another provider",
     )
-    alone = asked is EgressMode.NONE and not job.ports
+    meshed = job.seat is not None  # its ports are called from inside, by the adapter alone
     yield (
-        contained or job.seat is None or alone,
+        contained or not meshed or asked is EgressMode.NONE,
         "EGRESS_REFUSED",
         "a plain process in a mesh has no network beside it: use an image",
     )
@@ -215,12 +216,12 @@ def _network(own: Own, job: JobSpec) -> Iterator[Rule]:
         "a plain process is not held to a list: use an image",
     )
     yield (
-        contained or not job.ports or own.limits.host_network,
+        contained or not job.ports or meshed or own.limits.host_network,
         "PORTS_REFUSED",
         "plain processes get no network here: use an image",
     )
     yield (
-        contained or not job.ports or asked is EgressMode.OPEN,
+        contained or not job.ports or meshed or asked is EgressMode.OPEN,
         "PORTS_REFUSED",
         "a plain process's ports come with egress: open: ask for it, or use an image",
     )

@@ -26,6 +26,11 @@ def rules(state: State, own: Own, job: JobSpec) -> Iterator[Rule]:
         "DIRECT_PORTS_REFUSED",
         "no ports are opened here: take a provider whose offer says direct_ports",
     )
+    yield (
+        job.seat is None or job.placement.isolation.takes_image,
+        "DIRECT_PORTS_REFUSED",
+        "a plain process in a mesh is reached in it alone: leave out direct, or use an image",
+    )
     free = len(_free(state, own))
     yield (
         len(job.direct_ports) <= free,

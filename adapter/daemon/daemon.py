@@ -92,19 +92,18 @@ class Daemon:
         outputs: tuple[Path, ...],
         make_offer: Callable[[], Offer],
     ) -> None:
-        self._parts = parts
-        self._own = own
-        self._keys = keys
+        self._parts, self._own, self._keys = parts, own, keys
         self._make_offer = make_offer
         self._offer_stir = anyio.Event()
         self._lock = anyio.Lock()
         self._state = State()
         self.link = make_link(self)
-        self.shipping = Transfers(self.link, outputs, self.runtime, self.lease, self.leases)
+        self._meshes = Meshes(self, parts.mesh)
+        reach = self._meshes.reach
+        self.shipping = Transfers(self.link, outputs, self.runtime, self.lease, self.leases, reach)
         self.gauges = Gauges()
         self._rounds = Rounds(self, parts.meters)
         self._direct = DirectPorts(self)
-        self._meshes = Meshes(self, parts.mesh)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)

@@ -14,12 +14,13 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
+from anyio.abc import SocketStream, TaskGroup
 
 from adapter.core.events import Event, Meet, MeshHeard, MeshUp
 from adapter.core.state import Lease
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle, Runtime
+from adapter.daemon import reaching
 from adapter.daemon.ports import Mesh
 from adapter.host.processes import workload_of
 from adapter.mesh.host import Placed
@@ -28,7 +29,7 @@ from adapter.runtime.calls import in_thread
 from marketplace.domain.errors import Fault
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import Heard, PathKind
-from marketplace.domain.work.mesh_net import Seat
+from marketplace.domain.work.mesh_net import Seat, is_guest
 from marketplace.domain.work.mesh_relay import RelayPass
 
 DEADLINE_S: Final = 30.0
@@ -128,6 +129,16 @@ class Meshes:
             member.given = ticket
             member.stir.set()
 
+    async def reach(self, lease: Lease, place: tuple[str, int]) -> SocketStream:
+        """A port of a running workload, that the host reaches at *place*; of a plain process in a
+        mesh inside that, for it is in no other network. :class:`MeshFault`, OSError.
+        """
+        if lease.job.seat is None or lease.job.placement.isolation.takes_image:
+            return await reaching.reach(lease, place)
+        made = await self._call("port", lambda mesh: mesh.dial(lease.id, place[1]))
+        made.setblocking(False)
+        return await SocketStream.from_socket(made)
+
     async def keep(self, group: TaskGroup) -> None:
         """See to every mesh that is here or shall be; *group* outlives the call."""
         if self._mesh is None:
@@ -185,7 +196,9 @@ class Meshes:
             return 0.0  # another order came meanwhile: this was of the one before
         await self._say(id_, met, member, heard)
         hopes = anyio.current_time() - member.met_at < HOPES_S
-        return SOON_S if len(heard) < len(met.peers) and hopes else pause
+        missing = {one.member for one in met.peers} - {one.member for one in heard}
+        awaited = any(not is_guest(one) for one in missing)  # a guest comes when it likes
+        return SOON_S if awaited and hopes else pause
 
     async def _reached(self, id_: str, member: _Member) -> float:
         """Whether it is reached elsewhere by now, as its market's relay has it; when to look

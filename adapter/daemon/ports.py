@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -139,6 +140,10 @@ class Mesh(Protocol):
 
     def hear(self, lease: str, wait_s: float) -> tuple[Heard, ...]:
         """Who of them is heard."""
+        ...
+
+    def dial(self, lease: str, port: int) -> socket.socket:
+        """A connection to a port of its workload, from inside."""
         ...
 
     def down(self, lease: str) -> None:

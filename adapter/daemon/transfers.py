@@ -25,6 +25,7 @@ from adapter.core.events import Event, Logged
 from adapter.core.state import Lease
 from adapter.core.workload import Runtime, RuntimeFault, Terminal, WorkloadGone
 from adapter.daemon import moves
+from adapter.daemon.reaching import Reach, reach
 from marketplace.domain.errors import Fault, Refusal
 from marketplace.domain.protocol import codec, flow, wire
 from marketplace.domain.work.parts import FileIn
@@ -95,8 +96,9 @@ class Transfers:
         runtime: Callable[[Lease], Runtime],
         lease: Callable[[str], Lease | None],
         leases: Callable[[], Iterable[Lease]],
+        reach: Reach = reach,
     ) -> None:
-        self._link = link
+        self._link, self._reach = link, reach
         self._folders = outputs
         self._runtime = runtime
         self._lease = lease
@@ -258,10 +260,10 @@ class Transfers:
             return made
         # An address that was the workload's is somebody else's once it is gone.
         place = runs.handle.ports.get(message.port) if runs and runs.handle else None
-        if place is None:
+        if runs is None or place is None:
             return None
         with anyio.fail_after(10):
-            return _Connection(await anyio.connect_tcp(*place))
+            return _Connection(await self._reach(runs, place))
 
     async def _both_ways(
         self, key: tuple[str, str], stream: _Stream, end: _End, incoming: Incoming

@@ -28,7 +28,7 @@ from adapter.mesh.reach import Reach
 from adapter.mesh.sight import Ears
 from marketplace import disk
 from marketplace.domain.work.mesh import Candidate, Heard, MeshPeer, PathKind
-from marketplace.domain.work.mesh_net import Seat
+from marketplace.domain.work.mesh_net import Seat, is_guest
 from marketplace.domain.work.mesh_relay import RelayPass
 
 HOSTS: Final = "hosts"
@@ -37,6 +37,9 @@ LOOKUP: Final = "nsswitch.conf"
 (without a word glibc asks DNS, and believes that).
 """
 _LISTENS_S: Final = 2.0
+DIAL_S: Final = 5.0
+SHOOK_S: Final = 180
+"""A peer whose last handshake is older sends nothing by it: WireGuard's REJECT_AFTER_TIME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,9 @@ class MeshHost:
         with self._locked(lease):
             member = self._known(lease)
             at = [one.member for one in peers]
-            if any(not 0 <= one < len(member.seat.addresses) for one in at):
-                raise MeshFault(f"members {at}: the cluster has {len(member.seat.addresses)}")
+            count = len(member.seat.addresses)
+            if any(not (0 <= one < count or is_guest(one)) for one in at):
+                raise MeshFault(f"members {at}: the cluster has {count}")
             taken = [
                 one for one in peers if self._may(one) and one.member != member.seat.member
             ]  # fmt: skip
@@ -183,8 +187,10 @@ class MeshHost:
 
     def _may(self, peer: MeshPeer) -> bool:
         """Whether there is, or may yet be, a way to it: one that is nowhere but in a private
-        network has none from a public host.
+        network has none from a public host. A guest sends first.
         """
+        if is_guest(peer.member):
+            return True
         able = [
             one.kind is PathKind.RELAY or self.reach.may_send_to(one.endpoint)
             for one in peer.candidates
@@ -192,40 +198,58 @@ class MeshHost:
         return any(able) or not able
 
     def _put(self, lease: str, member: _Member, peers: tuple[MeshPeer, ...]) -> None:
-        address = member.seat.addresses
+        address = member.seat.at
         member.prober.meet(peers)
         wanted: list[uapi.Peer] = []
         for one in peers:
             to = member.prober.sends_to(one.member)
             at = (to.endpoint, to.port) if to is not None else ("", 0)
-            wanted.append(uapi.Peer(one.key, address[one.member], *at))
+            wanted.append(uapi.Peer(one.key, address(one.member), *at, is_guest(one.member)))
         door = device.socket_of(self._name(lease))
         uapi.put(door, uapi.changes(uapi.get(door).peers, wanted))
         stay = {(one.member, one.key) for one in peers}
         for one in member.peers:
             if (one.member, one.key) not in stay:
-                member.ears.forget(address[one.member])
+                member.ears.forget(address(one.member))
         member.peers = peers
 
     def hear(self, lease: str, wait_s: float) -> tuple[Heard, ...]:
-        """One round: who of its peers is heard, by member."""
+        """One round: who of its peers is heard, by member. A guest is by its last handshake: its
+        machine may answer no echo.
+        """
         with self._locked(lease):
             member = self._known(lease)
-            at = {one.member: member.seat.addresses[one.member] for one in member.peers}
+            at = {one.member: member.seat.at(one.member) for one in member.peers}
             try:
-                rtts = member.ears.round(at, wait_s)
+                rtts = member.ears.round(at, wait_s, [one for one in at if is_guest(one)])
             except OSError as error:
                 member.ears.close()
                 raise MeshFault(f"{lease}: {error}") from error
             seen = uapi.get(device.socket_of(self._name(lease))).peers
+            now_s = time.time()
             return tuple(
                 Heard(
-                    one.member, rtts[one.member], seen[one.key].sent, seen[one.key].received,
-                    _kind(member, one.member),
+                    one.member, rtts.get(one.member, 0), known.sent, known.received,
+                    _kind(member, one, known),
                 )
                 for one in sorted(member.peers, key=lambda peer: peer.member)
-                if one.member in rtts and one.key in seen
+                if (known := seen.get(one.key)) is not None
+                and (_shook(known, now_s) if is_guest(one.member) else one.member in rtts)
             )  # fmt: skip
+
+    def dial(self, lease: str, port: int) -> socket.socket:
+        """A connection to that port of its workload, from inside: at loopback, where that listens,
+        else at its address of the mesh. Not in the way of other calls: it may take a while.
+        """
+        seat = self._known(lease).seat
+
+        def call() -> socket.socket:
+            try:
+                return socket.create_connection(("127.0.0.1", port), DIAL_S)
+            except ConnectionRefusedError:
+                return socket.create_connection((seat.address, port), DIAL_S)
+
+        return netns.inside(self._name(lease), call)
 
     def _known(self, lease: str) -> _Member:
         member = self._members.get(lease)
@@ -261,8 +285,15 @@ def remove_all(state: Path, adapter: str) -> None:
         host.down(lease)
 
 
-def _kind(member: _Member, of: int) -> PathKind:
-    to = member.prober.sends_to(of)
+def _shook(seen: uapi.PeerSeen, now_s: float) -> bool:
+    return bool(seen.handshake_s) and now_s - seen.handshake_s < SHOOK_S
+
+
+def _kind(member: _Member, of: MeshPeer, seen: uapi.PeerSeen) -> PathKind:
+    if is_guest(of.member):
+        told = {f"{one.endpoint}:{one.port}": one.kind for one in of.candidates}
+        return told.get(seen.endpoint, PathKind.SEEN)
+    to = member.prober.sends_to(of.member)
     return PathKind.PUBLIC if to is None else to.kind
 
 

@@ -19,12 +19,13 @@ from typing import Final
 import structlog
 
 from adapter.mesh import probe, uapi
-from adapter.mesh.binding import Bindings
 from adapter.mesh.choice import FAST_MS, Paths
 from adapter.mesh.keys import MeshKey
 from adapter.mesh.netns import MeshFault
 from adapter.mesh.raw import RawPort
 from marketplace.domain.work.mesh import Candidate, MeshPeer, PathKind
+from marketplace.domain.work.mesh_binding import Bindings
+from marketplace.domain.work.mesh_net import is_guest
 from marketplace.domain.work.mesh_relay import BIND, RelayPass
 
 LOOK_MS: Final = 500
@@ -78,6 +79,7 @@ class Prober:
     door: FilePath
     may_send_to: Callable[[str], bool]
     _peers: dict[int, _Peer] = field(default_factory=dict[int, _Peer])
+    _guests: dict[int, MeshPeer] = field(default_factory=dict[int, MeshPeer])
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -106,11 +108,15 @@ class Prober:
             self._offer(_now_ms())
 
     def meet(self, peers: Sequence[MeshPeer]) -> None:
-        """Exactly these."""
-        fast = FAST_MS if len(peers) <= MANY else MANY_MS
+        """Exactly these. A guest has WireGuard alone, which answers no question: it is sent to
+        where it sends from.
+        """
+        members = [one for one in peers if not is_guest(one.member)]
+        fast = FAST_MS if len(members) <= MANY else MANY_MS
         with self._lock:
+            self._guests = {one.member: one for one in peers if is_guest(one.member)}
             kept: dict[int, _Peer] = {}
-            for one in peers:
+            for one in members:
                 known = self._peers.get(one.member)
                 if known is None or known.key != one.key:
                     with contextlib.suppress(RuntimeError):  # it names no key that there could be
@@ -126,7 +132,15 @@ class Prober:
                 one.paths.choose(now)
 
     def _offer(self, now_ms: int) -> None:
-        self._bindings.want(self._peers)
+        self._bindings.want(
+            self._peers,
+            [
+                (way.endpoint, way.port)
+                for one in self._guests.values()
+                for way in one.candidates
+                if way.kind is PathKind.RELAY
+            ],
+        )
         for member, peer in self._peers.items():
             relay = self._bindings.at(member)
             peer.paths.offer(
@@ -140,11 +154,19 @@ class Prober:
         return self.may_send_to(one.endpoint)
 
     def sends_to(self, member: int) -> Candidate | None:
-        """Where that peer's packets are sent; None while nobody knows."""
+        """Where that peer's packets are sent, a guest's until it is heard; None while nobody
+        knows.
+        """
         with self._lock:
+            if member in self._guests:
+                return self._first(self._guests[member])
             peer = self._peers.get(member)
             now = peer.paths.current if peer is not None else None
             return None if now is None else Candidate(now.kind, *now.address)
+
+    def _first(self, guest: MeshPeer) -> Candidate | None:
+        told = (one for one in guest.candidates if one.kind is PathKind.PUBLIC)
+        return next((one for one in told if self.may_send_to(one.endpoint)), None)
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Where the relay says that this member is reached."""

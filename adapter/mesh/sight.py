@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,7 @@ from adapter.mesh.netns import inside
 
 MISSED: Final = 3
 """Rounds without an answer after which a peer is heard no more."""
+GUEST_S: Final = 0.2
 _ASK, _ANSWER = 8, 0  # ICMP's types of an echo
 _TOKEN: Final = 16
 _HEAD: Final = struct.Struct("!BBHHH")
@@ -58,9 +59,13 @@ class Ears:
     _socket: socket.socket | None = None
     _rtts: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
-    def round(self, peers: Mapping[int, str], wait_s: float) -> dict[int, int]:
+    def round(
+        self, peers: Mapping[int, str], wait_s: float, guests: Collection[int] = ()
+    ) -> dict[int, int]:
         """Ask every one of *peers* (addresses by member), wait for their answers as long as that at
-        most, and tell who is heard: round trips in microseconds, the latest of each.
+        most, and tell who is heard: round trips in microseconds, the latest of each. For *guests*
+        among them alone, whose machines may answer none, nobody waits longer than
+        :data:`GUEST_S`.
         """
         door = self._open()
         self._number = (self._number + 1) & 0xFFFF
@@ -68,8 +73,13 @@ class Ears:
         for address in missing:
             with contextlib.suppress(OSError):  # its key is not there yet, or the queue is full
                 door.sendto(echo(_ASK, self._number, self._token), (address, 0))
-        deadline = time.monotonic() + wait_s
-        while missing and (left := deadline - time.monotonic()) > 0:
+        began = time.monotonic()
+        patient = {address for member, address in peers.items() if member not in guests}
+        while missing:
+            most = wait_s if missing & patient else min(wait_s, GUEST_S)
+            left = began + most - time.monotonic()
+            if left <= 0:
+                break
             door.settimeout(left)
             try:
                 packet, (address, _) = door.recvfrom(2048)

@@ -22,13 +22,15 @@ _MOST: Final = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Who has *key* is *address* inside, and is reached at *endpoint*:*port*; an empty *endpoint*:
-    nobody knows where, so what is known stays.
+    nobody knows where, so what is known stays. *roams*: it is sent to where it sends from, and to
+    *endpoint* only until it is heard.
     """
 
     key: bytes
     address: str
     endpoint: str
     port: int
+    roams: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ def changes(held: Mapping[bytes, PeerSeen], wanted: Sequence[Peer]) -> str:
     for one in wanted:
         allowed, known = f"{one.address}/32", held.get(one.key)
         endpoint = f"{one.endpoint}:{one.port}" if one.endpoint else ""
+        if one.roams and known is not None and known.endpoint:
+            endpoint = ""
         if known is not None and known.allowed == (allowed,) and endpoint in ("", known.endpoint):
             continue
         lines += [

@@ -55,9 +55,10 @@ def require_possible(config: ProcessConfig, spec: WorkloadSpec) -> None:
         raise RuntimeRefused(f"bubblewrap is not installed: the workload would be {UNCONFINED}")
     if spec.egress.mode is EgressMode.LIST:
         raise RuntimeRefused("the process runtime cannot limit egress to a list")
-    if (spec.egress.mode is EgressMode.OPEN or spec.ports) and not config.host_network:
+    shared = spec.ports and spec.mesh is None
+    if (spec.egress.mode is EgressMode.OPEN or shared) and not config.host_network:
         raise RuntimeRefused("this provider shares no host network with processes")
-    if spec.ports and spec.egress.mode is not EgressMode.OPEN:
+    if shared and spec.egress.mode is not EgressMode.OPEN:
         raise RuntimeRefused("a process has the host's network whole or not at all")
     if spec.mesh is not None:
         _require_mesh(config, spec)
@@ -68,7 +69,7 @@ def require_possible(config: ProcessConfig, spec: WorkloadSpec) -> None:
 
 
 def _require_mesh(config: ProcessConfig, spec: WorkloadSpec) -> None:
-    if spec.ports or spec.egress.mode is not EgressMode.NONE:
+    if spec.egress.mode is not EgressMode.NONE:
         raise RuntimeRefused("a plain process in a mesh has no network beside it")
     if config.bubblewrap is None:
         raise RuntimeRefused(f"{UNCONFINED}: a mesh has no member without bubblewrap")

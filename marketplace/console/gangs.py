@@ -20,7 +20,7 @@ from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.cluster_order import ClusterOrder, Verb
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight
-from marketplace.domain.work.mesh_net import host_name
+from marketplace.domain.work.mesh_net import host_name, is_guest
 from marketplace.market.base.records import LogRecord
 
 MOST_PAIRS: Final = 240
@@ -48,7 +48,8 @@ _BADGES: Final = {
 @dataclass(frozen=True)
 class Row:
     """One member. *job*: as ``job_view`` has it; *lives*: a lease runs it, or is about to; *order*:
-    the newest to it; *hears*: whom of the others that live, by the sight of order *follows*.
+    the newest to it; *hears*: whom of the others that live, and which of the machines of its
+    consumer's own that the order names, *guests*, by the sight of order *follows*.
     """
 
     at: int
@@ -58,6 +59,7 @@ class Row:
     order: ClusterOrder | None = None
     follows: int = 0
     hears: tuple[Heard, ...] = ()
+    guests: tuple[Heard, ...] = ()
 
     @property
     def name(self) -> str:
@@ -108,7 +110,9 @@ def _row(job: Mapping[str, Any], said: Mapping[str, Any], living: frozenset[int]
     sight = MeshSight.decode(bytes.fromhex(said["sight"]["body"]))
     others = living - {at}  # a sight names whom its adapter likes, also members that are none
     heard = tuple(one for one in sight.heard if one.member in others)
-    return replace(row, follows=sight.version, hears=heard)
+    named = {one.member for one in (row.order.peers if row.order is not None else ())}
+    guests = tuple(one for one in sight.heard if is_guest(one.member) and one.member in named)
+    return replace(row, follows=sight.version, hears=heard, guests=guests)
 
 
 def _body(said: Mapping[str, str] | None) -> bytes | None:
@@ -161,11 +165,18 @@ def _runs(ordered: Ordered) -> bool:
 
 @dataclass(frozen=True)
 class Pair:
-    """*by* hears *heard*; *both*: it is heard by that one as well."""
+    """*by* hears *heard*; *both*: it is heard by that one as well, or that one is a guest, who
+    signs nothing.
+    """
 
     by: int
     heard: Heard
     both: bool
+
+    @property
+    def name(self) -> str:
+        """Of who is heard."""
+        return host_name(self.heard.member)
 
 
 @dataclass(frozen=True)
@@ -190,7 +201,11 @@ _RING: Final = SIZE // 2 - 24
 def pairs_of(rows: Sequence[Row]) -> list[Pair]:
     """Who hears whom, by member."""
     known = _heard(rows)
-    return [Pair(row.at, one, (one.member, row.at) in known) for row in rows for one in row.hears]
+    return [
+        Pair(row.at, one, is_guest(one.member) or (one.member, row.at) in known)
+        for row in rows
+        for one in (*row.hears, *row.guests)
+    ]
 
 
 def picture_of(rows: Sequence[Row]) -> Picture:

@@ -123,7 +123,12 @@ class Table:
         taker = self._members.get((sender.ticket.group, port))
         own = sender.ticket.member
         to = None if taker is None or taker.until_ms <= now_ms else taker.addresses.get(own)
-        if to is None or taker is sender or not self._may(sender, len(data), now_ms):
+        if (
+            to is None
+            or taker is None
+            or not _meet(sender, taker)
+            or not self._may(sender, len(data), now_ms)
+        ):
             self.dropped += 1
             return ()
         self.carried += len(data)
@@ -150,6 +155,13 @@ class Table:
 
     def __len__(self) -> int:
         return len(self._members)
+
+
+def _meet(one: _Member, other: _Member) -> bool:
+    """Whether they may send to each other: guests of a cluster are there for its members, and no
+    tunnel is kept for two machines that nobody rents.
+    """
+    return one is not other and not (one.ticket.guest and other.ticket.guest)
 
 
 def _same(one: Ticket, other: Ticket) -> bool:

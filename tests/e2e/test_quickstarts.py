@@ -3,7 +3,7 @@ bash.
 
 One embedded market serves all pages; it is started by the README's own `tally up`. Each page runs
 as one script, as somebody who follows it in one terminal: what a block exports or starts is there
-for the next. Five blocks are left out here, each with its reason (``EXCEPT``).
+for the next. Seven blocks are left out here, each with its reason (``EXCEPT``).
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ EXCEPT: Final = {
     "-m venv": "an install takes minutes: test_a_provider_installs_the_adapter_alone, in `make prove`",
     "make sdk": "packages of npm: tests/e2e/test_typescript.py builds the client and runs the example",
     "examples/clusters/": "needs PyTorch where its members run: tests/e2e/frameworks, in `make nightly`",
+    "--join": "a root's work beside a cluster that still runs: tests/e2e/test_cluster_guest.py",
+    "ray job submit": "needs Ray here and there: tests/e2e/frameworks/test_ray_submit.py",
     UP: "serves until Ctrl-C: started by the fixture, on free ports",
 }
 SIGNS: Final = {

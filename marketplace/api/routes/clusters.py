@@ -28,6 +28,16 @@ async def order_member(
     return await clusters.order(parts.market, who, lease_id, asked)
 
 
+@router.post("/gangs/{gang_id}/guest", summary="Leave to use the relay for a machine of one's own")
+async def pass_guest(
+    gang_id: GangId, body: shapes.GuestBody, parts: PartsDep, who: Worker
+) -> Annotated[dict[str, Any], Shape(shapes.GuestPass)]:
+    """For some minutes, for a guest of a cluster's mesh. Its members take it only if the key of
+    their lease says so: this lets nobody in.
+    """
+    return await clusters.guest(parts.market, who, gang_id, body.number)
+
+
 @router.get("/gangs/{gang_id}/cluster", summary="How the members of a cluster stand")
 async def get_cluster(
     gang_id: GangId, parts: PartsDep, who: Reader

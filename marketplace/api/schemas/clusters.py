@@ -7,6 +7,7 @@ from pydantic import Field
 from marketplace.api.schemas.requests import Body
 from marketplace.api.schemas.shape import Answer, told
 from marketplace.domain.work.cluster import Stall
+from marketplace.domain.work.mesh_net import FIRST_GUEST, MOST_GUESTS
 
 _MOST: int = 16_384
 
@@ -25,6 +26,28 @@ class OrderBody(Body):
         examples=["5e" * 64],
         description="of these bytes, by the session key of the lease, hex",
     )
+
+
+class GuestBody(Body):
+    """A machine of the caller's own that joins a cluster's mesh."""
+
+    number: int = Field(
+        ge=FIRST_GUEST,
+        le=FIRST_GUEST + MOST_GUESTS - 1,
+        examples=[FIRST_GUEST],
+        description="which guest: the number under which orders name it",
+    )
+
+
+class GuestPass(Answer):
+    """A guest's leave to use the market's relay."""
+
+    endpoint: str = told("the relay's IPv4 address")
+    first: int = told("its first UDP port, which is member 0's")
+    count: int = told("how many ports it has")
+    number: int = told("which of them, from 0, is the guest's own")
+    ticket: str = told("what binds a port, hex")
+    key: str = told("of the ticket: 32 bytes, hex; it signs what binds")
 
 
 class OrderKept(Answer):

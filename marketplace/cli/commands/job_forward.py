@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import sys
+from typing import TypedDict
 
 from marketplace.cli.commands.job_open import chosen
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.screen import out
+from marketplace.client.net.reading import read
 from marketplace.client.sdk.forward import LOOPBACK
 from marketplace.client.sdk.read_only import Reader
+from marketplace.domain.errors import Malformed, NotFound
+
+
+class _Member(TypedDict):
+    id: str
+
+
+class _Gang(TypedDict):
+    members: list[_Member]
+
+
+async def member_of(opened: Reader, name: str, member: int | None) -> str:
+    """The job that is meant by *name*: itself, or of a gang a *member*, the first one unless said.
+    :class:`NotFound`, Malformed.
+    """
+    if not name.startswith("gang_"):
+        if member is not None:
+            raise Malformed(f"{name} is a job: --member goes with a gang's id")
+        return name
+    found = read(_Gang, await opened.http.get(f"/v1/gangs/{name}"), "gang")["members"]
+    if (member or 0) >= len(found):
+        raise NotFound(f"{name} has {len(found)} members, from 0")
+    return found[member or 0]["id"]
 
 
 async def forward(

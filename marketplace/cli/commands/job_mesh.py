@@ -6,6 +6,8 @@ from marketplace.cli.shared.printing import print_json, print_table
 from marketplace.cli.shared.screen import err
 from marketplace.client.sdk.cluster import ClusterStanding, standing
 from marketplace.client.sdk.read_only import Reader
+from marketplace.domain.work.mesh import Heard
+from marketplace.domain.work.mesh_net import host_name, is_guest
 
 MEMBERS = ("member", "job", "lease", "state", "order")
 PAIRS = ("member", "hears", "round trip", "by", "sent", "received")
@@ -25,7 +27,7 @@ async def mesh(opened: Reader, name: str, as_json: bool) -> None:
     print_table(found.gang, MEMBERS, rows, whole=("job", "lease"), drop=("lease",))
     if found.mesh:
         pairs = [
-            (one.member, heard.member, f"{heard.rtt_us / 1000:.1f} ms",
+            (one.member, _who(heard), f"{heard.rtt_us / 1000:.1f} ms" if heard.rtt_us else "-",
              heard.path.value, heard.sent, heard.received)
             for one in found.members
             for heard in one.hears
@@ -34,6 +36,10 @@ async def mesh(opened: Reader, name: str, as_json: bool) -> None:
     for one in found.members:
         if one.unproven:
             err.print(f"member {one.member}: {one.unproven}", markup=False, style="yellow")
+
+
+def _who(heard: Heard) -> str:
+    return host_name(heard.member) if is_guest(heard.member) else str(heard.member)
 
 
 def _row(found: ClusterStanding) -> dict[str, object]:
@@ -53,7 +59,8 @@ def _row(found: ClusterStanding) -> dict[str, object]:
                 "follows": one.follows,
                 "hears": [
                     {"member": heard.member, "rtt_us": heard.rtt_us, "path": heard.path.value,
-                     "sent": heard.sent, "received": heard.received}
+                     "sent": heard.sent, "received": heard.received,
+                     "guest": is_guest(heard.member)}
                     for heard in one.hears
                 ],
                 "unproven": one.unproven,

@@ -5,6 +5,7 @@ what those of a cluster have among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -18,6 +19,7 @@ from marketplace.cli.shared.refusals import DONE, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import when
 from marketplace.cli.shared.wanted import WithCommand, command_of
+from marketplace.domain.errors import Malformed
 from marketplace.domain.units import parse_duration_ms
 
 app = typer.Typer()
@@ -71,6 +73,9 @@ def forward(
     local: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="The port here; 0: a free one.")
     ] = None,
+    member: Annotated[
+        int | None, typer.Option(min=0, help="Which member of a gang, from 0, where ID is one.")
+    ] = None,
     market: MarketOption = DEFAULT_MARKET,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +85,8 @@ def forward(
         from marketplace.cli.commands import job_forward
 
         async with reading(Where(market, "", "", home)) as opened:
-            await job_forward.forward(opened, market, name, port, local, as_json)
+            job = await job_forward.member_of(opened, name, member)
+            await job_forward.forward(opened, market, job, port, local, as_json)
 
     run_story(story)
 
@@ -154,15 +160,46 @@ def share(
 def mesh(
     home: Home,
     name: Annotated[str, typer.Argument(help="A gang's id, or one of its jobs'.", metavar="ID")],
+    join: Annotated[
+        Path | None,
+        typer.Option(help="Join it with a machine of yours, by the WireGuard file that this makes.",
+                     metavar="FILE"),
+    ] = None,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="With --join: stay, and carry by the market's relay what does"
+                                    " not go direct."),
+    ] = False,
+    endpoint: Annotated[
+        str,
+        typer.Option(help="With --join: where members reach that machine.", metavar="IPV4:PORT"),
+    ] = "",
+    lasts: Annotated[
+        str, typer.Option("--for", help="With --join: for how long, 1m to 30d.", metavar="TIME")
+    ] = "1d",
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Sign out whoever joined from this --home.")
+    ] = False,
     market: MarketOption = DEFAULT_MARKET,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """The members of a cluster: what each was ordered, and who hears whom in their network."""
 
     async def story() -> None:
-        from marketplace.cli.commands import job_mesh
+        from marketplace.cli.commands import job_join, job_mesh
 
+        if join is None and (stay or endpoint):
+            raise Malformed("--stay and --endpoint go with --join FILE")
+        if join is not None and leave:
+            raise Malformed("--join or --leave, not both")
+        for_ms = parse_duration_ms(lasts)
         async with reading(Where(market, "", "", home)) as opened:
-            await job_mesh.mesh(opened, name, as_json)
+            if join is not None:
+                asked = job_join.Asked(join, for_ms, endpoint, stay)
+                await job_join.join(opened, name, asked, as_json)
+            elif leave:
+                await job_join.leave(opened, name, as_json)
+            else:
+                await job_mesh.mesh(opened, name, as_json)
 
     run_story(story)

@@ -132,11 +132,13 @@ def words(kept: Kept, rules: Rules) -> str:
 
 
 def decide(
-    kept: Kept, members: Sequence[Member], now_ms: int, rules: Rules, *, over: bool = False
-) -> tuple[Kept, tuple[Order, ...]]:
+    kept: Kept, members: Sequence[Member], now_ms: int, rules: Rules, *, over: bool = False,
+    guests: tuple[MeshPeer, ...] = (),
+) -> tuple[Kept, tuple[Order, ...]]:  # fmt: skip
     """How it stands after this look, and what each member that has a lease is to be ordered, said
     already or not; nothing yet for one that would be told of its peers again at once. *over*: no
-    member is wanted any more.
+    member is wanted any more. *guests*, by number, are in every member's mesh, and nobody waits
+    for them.
     """
     done = sum(one.done for one in members)
     if over or done == rules.members or kept.stage is Stage.ENDED:
@@ -145,7 +147,7 @@ def decide(
     kept = _placed(kept, living, now_ms)
     settles = _settles(kept, living, done, now_ms, rules)
     tells = not settles and _tells(kept, living, done, rules)
-    wanted = {one.at: _peers(one, living, rules, tells=tells) for one in living}
+    wanted = {one.at: _peers(one, living, rules, guests, tells=tells) for one in living}
     kept, runs = _running(kept, living, wanted, done, now_ms, rules)
     given = [one for one in living if one.ordered is not None or not settles]
     return kept, tuple(Order(one.lease, _verb(one, runs), wanted[one.at]) for one in given)
@@ -256,15 +258,17 @@ def _hears(one: Member, other: Member, peers: tuple[MeshPeer, ...]) -> bool:
 
 
 def _peers(
-    one: Member, living: Sequence[Member], rules: Rules, *, tells: bool
-) -> tuple[MeshPeer, ...]:
-    """Of *one*: all others that have a place, by member; or, unless it *tells*, those of its newest
-    order that are still there.
+    one: Member, living: Sequence[Member], rules: Rules, guests: tuple[MeshPeer, ...],
+    *, tells: bool,
+) -> tuple[MeshPeer, ...]:  # fmt: skip
+    """Of *one*: all others that have a place, by member, and the guests; or, unless it *tells*,
+    those of its newest order that are still there.
     """
     if not rules.mesh:
         return ()
     placed = [(other.at, other.place) for other in living if other.at != one.at]
-    now = tuple(place.peer(at) for at, place in sorted(placed, key=_at) if place is not None)
+    others = (place.peer(at) for at, place in sorted(placed, key=_at) if place is not None)
+    now = (*others, *guests)
     if tells or one.ordered is None:
         return now
     keys = {(peer.member, peer.key) for peer in now}

@@ -26,6 +26,7 @@ from marketplace.client.clusters.core import (
     restored,
     words,
 )
+from marketplace.client.clusters.guests import Guests
 from marketplace.client.clusters.proven import Known
 from marketplace.client.clusters.stage import Stage
 from marketplace.client.net.cluster_answers import (
@@ -41,7 +42,7 @@ from marketplace.client.payer.payers import Payers
 from marketplace.domain.errors import Halt, Malformed, Refusal, TallyError
 from marketplace.domain.work.cluster_order import SignedOrder, Verb
 from marketplace.domain.work.lease import LeaseState
-from marketplace.domain.work.mesh import MeshPlace, MeshSight, MeshUnproven
+from marketplace.domain.work.mesh import MeshPeer, MeshPlace, MeshSight, MeshUnproven
 
 log = structlog.get_logger("tally.cluster")
 LOOK_S: Final = 1.0
@@ -78,10 +79,12 @@ class Keeper:
     """Of the cluster of *gang*, whose members are *jobs*, by number."""
 
     def __init__(
-        self, http: Http, payers: Payers, gang: str, jobs: Sequence[str], rules: Rules
-    ) -> None:
+        self, http: Http, payers: Payers, gang: str, jobs: Sequence[str], rules: Rules,
+        guests: Guests | None = None,
+    ) -> None:  # fmt: skip
         self.gang, self.jobs, self.rules = gang, tuple(jobs), rules
-        self._http, self._payers = http, payers
+        self._http, self._payers, self._guests = http, payers, guests
+        self._met: tuple[MeshPeer, ...] = ()
         self._kept: Kept | None = None
         self._sights: dict[str, MeshSight] = {}
         self._known = Known()
@@ -135,16 +138,31 @@ class Keeper:
         rows = seen["members"]
         if [(row["member"], row["job"]) for row in rows] != list(enumerate(self.jobs)):
             raise AnswerUnreadable(f"{self.gang}: the market shows other members than it took")
+        self._met = self._let_in()
         members = self._proven([self._member(row) for row in rows], rows)
         kept = restored(members) if self._kept is None else self._kept
-        kept, orders = decide(kept, members, _now(), self.rules, over=seen["over"])
+        kept, orders = decide(
+            kept, members, _now(), self.rules, over=seen["over"], guests=self._met
+        )  # fmt: skip
         self._stirs, self._rows = rows != self._rows, rows
         shown = {row["lease"]: row["order"] for row in rows}
         for verb in _FIRST:
             if some := [one for one in orders if one.verb is verb]:
                 await self._give_all(some, shown)
         self._kept = kept
+        if self._is_over and self._guests is not None:
+            self._guests.forget()
         self._say(words(kept, self.rules))
+
+    def _let_in(self) -> tuple[MeshPeer, ...]:
+        """The consumer's own machines, as its own folder has them by now: nobody else adds one."""
+        if self._guests is None or not self.rules.mesh:
+            return ()
+        try:
+            return tuple(one.peer for one in self._guests.read(_wall_ms()))
+        except Malformed as error:  # nobody is let in by what cannot be read
+            self._note(error)
+            return ()
 
     async def _give_all(
         self, orders: Sequence[Order], shown: Mapping[str | None, SignedAnswer | None]
@@ -221,11 +239,11 @@ class Keeper:
         if not self.rules.mesh:
             return tuple(members)
         found: list[Member] = []
-        keys: set[bytes] = set()
+        keys = {one.key for one in self._met}  # who runs a member may say another's key
         for one, row in zip(members, rows, strict=True):
             place = self._place(one, row)
             if place is not None and place.key in keys:
-                self._note(MeshUnproven(f"member {one.at} has the key of another one"))
+                self._note(MeshUnproven(f"member {one.at} says the key of another one"))
                 place = None
             if place is not None:
                 keys.add(place.key)
@@ -295,3 +313,8 @@ def _with(one: Member, place: MeshPlace | None, sight: MeshSight | None) -> Memb
 def _now() -> int:
     """Milliseconds of a clock that nobody sets."""
     return time.monotonic_ns() // 1_000_000
+
+
+def _wall_ms() -> int:
+    """Milliseconds of the clock that a guest's time ends by."""
+    return time.time_ns() // 1_000_000

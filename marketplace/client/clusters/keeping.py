@@ -12,6 +12,7 @@ import anyio.abc
 import structlog
 
 from marketplace.client.clusters.core import Rules
+from marketplace.client.clusters.guests import Guests
 from marketplace.client.clusters.keeper import Keeper
 from marketplace.client.jobs.runner import Runner
 from marketplace.client.net.answers import GangAnswer, JobAnswer
@@ -47,8 +48,9 @@ class Keeping:
         assert spec.cluster is not None and spec.gang is not None
         rules = Rules.of(spec.cluster, spec.gang.members)
         made = self._keepers[gang] = Keeper(
-            self._runner.http, self._runner.payers, gang, jobs, rules
-        )
+            self._runner.http, self._runner.payers, gang, jobs, rules,
+            Guests(self._runner.purse.home, gang),
+        )  # fmt: skip
         self._tasks.start_soon(made.run)
         return made
 

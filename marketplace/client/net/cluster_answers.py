@@ -35,6 +35,19 @@ class ClusterMemberAnswer(TypedDict):
     sight: SignedAnswer | None
 
 
+class GuestPassAnswer(TypedDict):
+    """A guest's leave to use the market's relay at *endpoint*, whose *count* ports begin at
+    *first*; *number*: which of them is its own; *ticket* and *key*, hex.
+    """
+
+    endpoint: str
+    first: int
+    count: int
+    number: int
+    ticket: str
+    key: str
+
+
 class ClusterAnswer(TypedDict):
     """A cluster and its members, by number; *least*, *stall* (``pause`` or ``run``) and *mesh* as
     its job says; *over*: no member is wanted any more.

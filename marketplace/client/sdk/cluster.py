@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from marketplace.client.clusters.proven import sight_of
+from marketplace.client.clusters.proven import place_of, sight_of
 from marketplace.client.net.cluster_answers import (
     ClusterAnswer,
     ClusterMemberAnswer,
@@ -16,7 +16,7 @@ from marketplace.client.sdk.read_only import Reader
 from marketplace.domain.errors import Malformed, NotFound, Refusal
 from marketplace.domain.money.terms import SignedTerms, Terms
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder
-from marketplace.domain.work.mesh import Heard, MeshUnproven
+from marketplace.domain.work.mesh import Heard, MeshPlace, MeshUnproven
 
 
 class NoCluster(NotFound):
@@ -30,6 +30,7 @@ class NoCluster(NotFound):
 class Standing:
     """One *member*. *state* is its lease's, both empty while it has none; *order*: the newest to
     it; *follows*: the version of the order under which it said whom it hears, 0: it said nothing;
+    *place*: where its mesh is reached; *terms*: of the lease, where something is shown of it;
     *unproven*: why something that the market shows of it is left out.
     """
 
@@ -41,6 +42,8 @@ class Standing:
     follows: int = 0
     hears: tuple[Heard, ...] = ()
     unproven: str = ""
+    place: MeshPlace | None = None
+    terms: Terms | None = None
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,14 @@ async def standing(reader: Reader, name: str) -> ClusterStanding:
 async def _standing(reader: Reader, row: ClusterMemberAnswer) -> Standing:
     member, job, lease = row["member"], row["job"], row["lease"] or ""
     known = Standing(member, job, lease, row["state"] or "")
-    if not lease or (row["order"] is None and row["sight"] is None):
+    if not lease or not any((row["order"], row["place"], row["sight"])):
         return known
     try:
         terms = await _terms(reader, job, lease)
-        known = replace(known, order=_order(row["order"], terms))
+        known = replace(known, order=_order(row["order"], terms), terms=terms)
+        if row["place"] is not None:
+            place = place_of(lease, terms.adapter_vk, row["place"])
+            known = replace(known, place=place)
         if row["sight"] is not None:
             sight = sight_of(lease, terms.adapter_vk, row["sight"])
             known = replace(known, follows=sight.version, hears=sight.heard)

@@ -17,6 +17,7 @@ from marketplace.domain.canonical import want_bytes, want_int, want_items, want_
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
 from marketplace.domain.work.mesh import MeshPeer
+from marketplace.domain.work.mesh_net import MOST_GUESTS
 from marketplace.domain.work.parts import MOST_MEMBERS
 
 _TAG: Final = "tally/cluster-order/v1"
@@ -43,7 +44,7 @@ class Verb(StrEnum):
 @dataclass(frozen=True)
 class ClusterOrder:
     """Order *version* of *lease*: *verb*, with exactly *peers* in its mesh, by member, itself not
-    among them.
+    among them; its consumer's own machines, guests, come last.
     """
 
     lease: str
@@ -62,7 +63,9 @@ class ClusterOrder:
         lease, version, verb, peers = canonical.decode_tagged(body, _TAG, 4)
         if verb not in tuple(Verb):
             raise Malformed(f"{str(verb)[:20]!r} is none of {', '.join(Verb)}")
-        found = tuple(map(MeshPeer.from_wire, want_items(peers, "peers", MOST_MEMBERS)))
+        found = tuple(
+            map(MeshPeer.from_wire, want_items(peers, "peers", MOST_MEMBERS + MOST_GUESTS))
+        )
         members = [one.member for one in found]
         if members != sorted(set(members)):
             raise Malformed("peers are sorted by member, each once")

@@ -14,6 +14,9 @@ from typing import Final
 from marketplace.domain.work.mesh_net import MEETING_PORT, host_name
 
 _RAY_PORT: Final = 6379
+DASHBOARD: Final = 8265
+"""Ray's page and its jobs, where the port is among the job's own."""
+_RAY_PAGE: Final = f"--include-dashboard=true --dashboard-host=0.0.0.0 --dashboard-port={DASHBOARD}"
 
 
 class Framework(StrEnum):
@@ -26,10 +29,11 @@ class Framework(StrEnum):
 
 
 def launched(
-    framework: Framework, command: Sequence[str], least: int, members: int
-) -> tuple[str, ...]:
+    framework: Framework, command: Sequence[str], least: int, members: int,
+    ports: Sequence[int] = (),
+) -> tuple[str, ...]:  # fmt: skip
     """What each of so many *members* runs, so that the *framework* runs *command* once *least* of
-    them are there.
+    them are there. *ports*: the job's own; Ray's page and jobs are served where they are asked for.
     """
     if framework is Framework.NONE:
         return tuple(command)
@@ -37,6 +41,7 @@ def launched(
     for name, value in (
         ("least", least), ("members", members), ("first", host_name(0)),
         ("port", _RAY_PORT if framework is Framework.RAY else MEETING_PORT),
+        ("page", _RAY_PAGE if DASHBOARD in ports else "--include-dashboard=false"),
     ):  # fmt: skip
         script = script.replace(f"@{name}@", str(value))
     if framework is Framework.HIVEMIND:
@@ -67,7 +72,7 @@ export RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES
 node="--node-ip-address=$TALLY_MESH_ADDRESS --disable-usage-stats"
 if [ "$TALLY_MEMBER" = 0 ]; then
   # Ray gives itself half a minute, which is short on a busy host.
-  until ray start --head --port=@port@ --include-dashboard=false $node; do
+  until ray start --head --port=@port@ @page@ $node; do
     tries=$((tries + 1)); [ $tries -lt 5 ] || exit 1
     ray stop --force
   done

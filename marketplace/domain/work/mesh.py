@@ -19,6 +19,7 @@ from marketplace.domain import canonical, cbor
 from marketplace.domain.canonical import want_bytes, want_int, want_items, want_list, want_text
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.keys import Signer, verifies
+from marketplace.domain.work.mesh_net import MOST_GUESTS, want_number
 from marketplace.domain.work.parts import MOST_MEMBERS
 
 _PLACE: Final = "tally/mesh-place/v1"
@@ -93,8 +94,8 @@ def _candidates(value: object) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True)
 class MeshPeer:
-    """*member* has WireGuard *key* (32 bytes) and is reached at some of *candidates*, sorted; none
-    where nobody knows yet.
+    """*member*, or a guest (``mesh_net.is_guest``), has WireGuard *key* (32 bytes) and is reached
+    at some of *candidates*, sorted; none where nobody knows yet.
     """
 
     member: int
@@ -110,7 +111,7 @@ class MeshPeer:
         """The reverse; :class:`Malformed`."""
         member, key, candidates = want_list(value, 3, "peer")
         return MeshPeer(
-            want_int(member, "member", 0, MOST_MEMBERS - 1),
+            want_number(member),
             want_bytes(key, 32, "key"),
             _candidates(candidates),
         )
@@ -145,7 +146,8 @@ class MeshPlace:
 @dataclass(frozen=True)
 class Heard:
     """One member that is heard: *member*, its round trip in microseconds, the bytes that went there
-    and came from it since its key was taken up, and by which kind of *path* it is sent to.
+    and came from it since its key was taken up, and by which kind of *path* it is sent to. A guest
+    whose machine answers no echo has a round trip of 0: it shook hands of late.
     """
 
     member: int
@@ -182,7 +184,7 @@ class MeshSight:
     def decode(body: bytes) -> MeshSight:
         """The reverse; :class:`Malformed`."""
         lease, version, number, rows = canonical.decode_tagged(body, _SIGHT, 4, cbor.NUMBERS)
-        heard = tuple(map(_heard, want_items(rows, "heard", MOST_MEMBERS)))
+        heard = tuple(map(_heard, want_items(rows, "heard", MOST_MEMBERS + MOST_GUESTS)))
         members = [one.member for one in heard]
         if members != sorted(set(members)):
             raise Malformed("who is heard is sorted by member, each once")
@@ -197,7 +199,7 @@ class MeshSight:
 def _heard(value: object) -> Heard:
     member, rtt, sent, received, path = want_list(value, 5, "heard")
     return Heard(
-        want_int(member, "member", 0, MOST_MEMBERS - 1),
+        want_number(member),
         want_int(rtt, "rtt_us"),
         want_int(sent, "sent"),
         want_int(received, "received"),

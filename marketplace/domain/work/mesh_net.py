@@ -11,6 +11,11 @@ from marketplace.domain.canonical import want_int
 from marketplace.domain.work.parts import MOST_MEMBERS
 
 _FIRST_HOST: Final = 10
+FIRST_GUEST: Final = 190
+MOST_GUESTS: Final = 8
+"""Machines of the consumer's own that join: numbers from :data:`FIRST_GUEST` on, far above every
+member's, so that a guest is host 200 of its group's network and on.
+"""
 INTERFACE: Final = "tally0"
 """The mesh inside a member, on every host."""
 MTU: Final = 1380
@@ -27,14 +32,25 @@ def network(group: bytes) -> ipaddress.IPv4Network:
     return ipaddress.IPv4Network((0x64400000 + (at << 8), PREFIX))
 
 
+def is_guest(number: int) -> bool:
+    """Whether who has that number in a mesh is its consumer's own machine, and no member."""
+    return number >= FIRST_GUEST
+
+
+def want_number(value: object) -> int:
+    """*value* if it is a member's number or a guest's; :class:`Malformed`."""
+    number = want_int(value, "member", 0, FIRST_GUEST + MOST_GUESTS - 1)
+    return number if is_guest(number) else want_int(number, "member", 0, MOST_MEMBERS - 1)
+
+
 def address(group: bytes, member: int) -> str:
-    """Where *member* (from 0) is in its group's mesh."""
-    return str(network(group)[_FIRST_HOST + want_int(member, "member", 0, MOST_MEMBERS - 1)])
+    """Where *member* (from 0), or a guest, is in its group's mesh."""
+    return str(network(group)[_FIRST_HOST + want_number(member)])
 
 
 def host_name(member: int) -> str:
-    """What *member* is called in its group's mesh."""
-    return f"member-{member}"
+    """What *member*, or a guest, is called in its group's mesh."""
+    return f"guest-{member - FIRST_GUEST}" if is_guest(member) else f"member-{member}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,13 @@ class Seat:
     def address(self) -> str:
         """Its own."""
         return self.addresses[self.member]
+
+    def at(self, number: int) -> str:
+        """Where that member is, or that guest."""
+        if not is_guest(number):
+            return self.addresses[number]
+        net = ipaddress.IPv4Network((self.address, PREFIX), strict=False)
+        return str(net[_FIRST_HOST + number])
 
     def hosts(self) -> str:
         """A hosts file in which every member has its name: a replaced one keeps both."""

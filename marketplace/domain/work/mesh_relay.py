@@ -31,6 +31,7 @@ COOKIE: Final = 16
 HOLDS_MS: Final = 600_000
 """So long a ticket holds; a living lease gets another every few seconds."""
 _MAC: Final = 16
+_GUEST: Final = 0x80
 _TICKET: Final = struct.Struct("!16sBQQ")
 _ASKED: Final = struct.Struct(f"!4s{_TICKET.size}sQ{COOKIE}s")
 _BOUND: Final = struct.Struct(f"!4sQ4sH?{COOKIE}s")
@@ -39,24 +40,28 @@ _BOUND: Final = struct.Struct(f"!4sQ4sH?{COOKIE}s")
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """*member* of a *group* (16 bytes) may bind until *until_ms*; *since_ms*: when its lease began,
-    by which a replaced one is older.
+    by which a replaced one is older. *guest*: it is no lease's but the consumer's own machine's, at
+    a port that no member of the group has.
     """
 
     group: bytes
     member: int
     since_ms: int
     until_ms: int
+    guest: bool = False
 
     def to_bytes(self) -> bytes:
         """As it is sent."""
-        return _TICKET.pack(self.group, self.member, self.since_ms, self.until_ms)
+        at = self.member | (_GUEST if self.guest else 0)
+        return _TICKET.pack(self.group, at, self.since_ms, self.until_ms)
 
     @staticmethod
     def from_bytes(data: bytes) -> Ticket:
         """The reverse; :class:`Malformed`."""
         if len(data) != _TICKET.size:
             raise Malformed(f"a ticket has {_TICKET.size} bytes")
-        found = Ticket(*_TICKET.unpack(data))
+        group, at, since, until = _TICKET.unpack(data)
+        found = Ticket(group, at & ~_GUEST, since, until, bool(at & _GUEST))
         if found.member >= MOST_MEMBERS:
             raise Malformed(f"there is no member {found.member}")
         return found
@@ -92,6 +97,21 @@ class RelayPlace:
     def give(self, gang: str, member: int, since_ms: int, now_ms: int) -> RelayPass:
         """Leave for a *member*'s lease, which began then, for :data:`HOLDS_MS` from now."""
         ticket = Ticket(group_of(gang), member, since_ms, now_ms + HOLDS_MS)
+        return self._pass(ticket)
+
+    def give_guest(
+        self, gang: str, guest: int, members: int, since_ms: int, now_ms: int
+    ) -> tuple[RelayPass, int] | None:
+        """Leave for the *guest* (from 0) of a gang of so many *members*, and the number of its
+        port: from the last on downwards. None where that is a member's.
+        """
+        at = self.count - 1 - guest
+        if at < members:
+            return None
+        ticket = Ticket(group_of(gang), at, since_ms, now_ms + HOLDS_MS, guest=True)
+        return self._pass(ticket), at
+
+    def _pass(self, ticket: Ticket) -> RelayPass:
         return RelayPass(
             self.endpoint, self.first, self.count, ticket.to_bytes(), ticket.key(self.secret)
         )
@@ -117,6 +137,10 @@ class RelayPass:
     def at(self, member: int) -> tuple[str, int] | None:
         """Where that member is sent to, None where the relay has no port for so many."""
         return (self.endpoint, self.first + member) if member < self.count else None
+
+    def has(self, endpoint: str, port: int) -> bool:
+        """Whether that is one of its ports."""
+        return endpoint == self.endpoint and self.first <= port < self.first + self.count
 
     def to_wire(self) -> list[object]:
         """Every field, by place."""

@@ -204,6 +204,13 @@ class TakesNoOrder(Conflict):
     remedy = "order members whose leases are signed and live: GET /v1/gangs/{id}/cluster shows them"
 
 
+class NoGuestRelay(Conflict):
+    """No relay carries what a machine of the consumer's own says to a cluster's members."""
+
+    code = "NO_GUEST_RELAY"
+    remedy = "join without it: members with an address of the world are reached there"
+
+
 class NotRenewable(Refusal):
     """A lease that does not run, or that a router pays."""
 

@@ -14,8 +14,9 @@ from marketplace.domain.work.cluster_order import OrderRefused, SignedOrder
 from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import LeaseState
+from marketplace.domain.work.mesh_net import FIRST_GUEST
 from marketplace.market.accounts.access import Caller
-from marketplace.market.base.errors import TakesNoOrder
+from marketplace.market.base.errors import NoGuestRelay, TakesNoOrder
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import WORDS, ClusterWord, Job, Lease
 from marketplace.market.context import Market
@@ -70,6 +71,33 @@ async def view(market: Market, who: Caller, gang_id: str) -> dict[str, Any]:
         "mesh": spec.cluster.mesh,
         "over": gang.state in (GangState.ENDING, GangState.ENDED),
     }
+
+
+async def guest(market: Market, who: Caller, gang_id: str, number: int) -> dict[str, Any]:
+    """Leave to use this market's relay for a machine of the caller's own, which its cluster's
+    members take as guest *number*: for some minutes, while a member lives. NotFound, NoGuestRelay.
+    """
+    gang, members = await market.gang(gang_id)
+    spec = members[0].parsed if members else None
+    if gang.account != who.account or spec is None or spec.cluster is None or not spec.cluster.mesh:
+        raise NotFound(f"no cluster with a mesh {gang_id}")
+    held = [job.lease for job in members if job.lease]
+    living = await market.store.find(Lease, id=held, state=LIVE) if held else []
+    place = market.mesh_relay
+    if place is None or not living:
+        raise NoGuestRelay(
+            "this market keeps no relay of meshes" if place is None else f"{gang_id} has no member"
+        )
+    given = place.give_guest(
+        gang_id, number - FIRST_GUEST, len(members), members[0].created_ms, market.now
+    )
+    if given is None:
+        raise NoGuestRelay(f"the relay's {place.count} ports are its {len(members)} members'")
+    leave, port = given
+    return {
+        "endpoint": leave.endpoint, "first": leave.first, "count": leave.count, "number": port,
+        "ticket": leave.ticket.hex(), "key": leave.key.hex(),
+    }  # fmt: skip
 
 
 def _member(

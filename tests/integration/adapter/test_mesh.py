@@ -11,22 +11,26 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adapter.core.workload import RuntimeRefused
-from adapter.mesh import device, netns
+from adapter.mesh import device, netns, uapi
 from adapter.mesh.host import MeshHost, folder_of
 from adapter.mesh.netns import MeshFault
+from adapter.mesh.sight import Ears
 from adapter.runtime.confinement import ProcessConfig
 from adapter.runtime.own_processes import own_modules
 from adapter.runtime.process import ProcessRuntime
-from marketplace.domain.work.mesh import MeshPeer
+from marketplace.domain.work.mesh import MeshPeer, PathKind
+from marketplace.domain.work.mesh_net import FIRST_GUEST, Seat, address
 from marketplace.domain.work.workload import Egress, EgressMode, WorkloadSpec, WorkloadState
 from tests.integration.adapter.test_process_runtime import need_own_groups, spec
 from tests.integration.support import images
 from tests.integration.support.meshes import (
+    GROUP,
     heard,
     host_at,
     left_of,
@@ -110,6 +114,58 @@ async def test_members_reach_each_other_by_name(meshes: MeshHost) -> None:
         await images.until_log(runtime, server, lambda log: b"listens" in log)
         own = seat(0).address
         assert await said(runtime, member(first, 0, CALLS)) == f"seen as {own} on {own}\n"
+
+
+@pytest.mark.parametrize("at", ["127.0.0.1", "0.0.0.0", "os.environ['TALLY_MESH_ADDRESS']"])
+async def test_a_port_of_a_plain_process_is_called_from_inside_its_mesh(
+    meshes: MeshHost, at: str
+) -> None:
+    runtime = runtime_of(meshes)
+    lease, other = met(meshes, [seat(0), seat(1)])
+    here = at if at.startswith("os") else f'"{at}"'
+    code = SERVES.replace('os.environ["TALLY_MESH_ADDRESS"]', here)
+    async with images.running(runtime, replace(member(lease, 0, code), ports=(9000,))) as server:
+        await images.until_log(runtime, server, lambda log: b"listens" in log)
+        assert server.ports == {9000: ("127.0.0.1", 9000)}
+        with meshes.dial(lease, 9000) as way:
+            assert way.recv(99) in (b"127.0.0.1", seat(0).address.encode())
+        with pytest.raises(MeshFault):
+            meshes.dial(other, 9000)
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", 9000), 1)
+
+
+async def test_a_guest_is_in_while_an_order_names_it_and_no_prober_asks_it(
+    meshes: MeshHost,
+) -> None:
+    """Here another mesh's device stands for the consumer's machine: it has WireGuard alone."""
+    first, second = met(meshes, [seat(0), seat(1)])
+    guest = images.lease_id()
+    far = Seat(0, (address(GROUP, FIRST_GUEST),))
+    placed = meshes.up(guest, far)
+    named = MeshPeer(FIRST_GUEST, placed.key, ())
+    one, two = meshes.up(first, seat(0)), meshes.up(second, seat(1))
+    door = device.socket_of(netns.name_of(guest, meshes._adapter))
+    wanted = [
+        uapi.Peer(it.key, seat(at).address, it.candidates[0].endpoint, it.candidates[0].port)
+        for at, it in enumerate((one, two))
+    ]
+    uapi.put(door, uapi.changes({}, wanted))
+
+    def asks(at: int) -> bool:
+        ears = Ears(netns.name_of(guest, meshes._adapter))
+        try:
+            return bool(ears.round({at: seat(at).address}, 0.5))
+        finally:
+            ears.close()
+
+    assert not asks(0) and not asks(1)
+    meshes.meet(first, [peer(1, two), named])
+    assert until(lambda: asks(0)) and not asks(1), "only who was ordered so takes it"
+    assert until(lambda: heard(meshes, first) == [1, FIRST_GUEST])
+    assert [h.path for h in meshes.hear(first, 0.3)][1] is PathKind.SEEN
+    meshes.meet(first, [peer(1, two)])
+    assert not asks(0) and heard(meshes, first) == [1]
 
 
 async def test_a_member_reaches_no_host_no_neighbour_and_no_other_group(meshes: MeshHost) -> None:
@@ -208,7 +264,7 @@ async def test_nothing_is_sent_to_itself_or_beyond_its_cluster(meshes: MeshHost)
 
 @pytest.mark.parametrize(
     "changed",
-    [{"egress": Egress(EgressMode.OPEN)}, {"ports": (8000,)}, {"lease": "lease-without-a-mesh"}],
+    [{"egress": Egress(EgressMode.OPEN)}, {"lease": "lease-without-a-mesh"}],
 )
 async def test_what_a_plain_process_cannot_be_beside_a_mesh_is_refused(
     meshes: MeshHost, changed: dict[str, object]

@@ -18,6 +18,8 @@ from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight, SignedMesh, public
+from marketplace.domain.work.mesh_net import FIRST_GUEST, MOST_GUESTS
+from marketplace.domain.work.mesh_relay import RelayPlace, Ticket
 from marketplace.domain.work.parts import Policy
 from marketplace.market.context import NoProviders
 from tests.fakes import FakeAdapter, seed, until
@@ -293,6 +295,48 @@ def test_a_cluster_without_a_mesh_keeps_nothing_of_one(tmp_path) -> None:
             assert host.socket.rejected[0].code == "MALFORMED"
             view = await cluster(client, gang)
             assert (view["mesh"], view["members"][0]["place"]) == (False, None)
+
+    anyio.run(go)
+
+
+# ---- guests --------------------------------------------------------------------------------------
+
+
+def test_only_its_owner_has_leave_for_a_guest_at_no_members_port_while_a_member_lives(
+    tmp_path,
+) -> None:
+    async def go() -> None:
+        async with running(tmp_path, *hosts("a", "b")) as (client, run, gang, leases, _, fakes):
+            path, asked = f"/v1/gangs/{gang}/guest", {"number": FIRST_GUEST}
+            answer = await client.post(path, json=asked)
+            assert (answer.status_code, answer.json()["code"]) == (409, "NO_GUEST_RELAY")
+            run.market.mesh_relay = RelayPlace("203.0.113.5", 42_000, 3, b"s" * 32)
+            given = (await client.post(path, json=asked)).json()
+            ticket = Ticket.from_bytes(bytes.fromhex(given["ticket"]))
+            assert (ticket.member, ticket.guest, given["number"]) == (2, True, 2)
+            assert ticket.key(b"s" * 32).hex() == given["key"]
+            for number, status, code in (
+                (FIRST_GUEST + 1, 409, "NO_GUEST_RELAY"),  # its port would be member 1's
+                (1, 422, "MALFORMED"),
+                (FIRST_GUEST + MOST_GUESTS, 422, "MALFORMED"),
+            ):
+                refused = await client.post(path, json={"number": number})
+                assert (refused.status_code, refused.json()["code"]) == (status, code)
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as other:
+                assert (await other.post(path, json=asked)).status_code == 401
+                await sign_in(other, seed("stranger"))
+                assert (await other.post(path, json=asked)).status_code == 404
+            assert (await cluster(client, gang))["members"][0]["order"] is None, "nobody is let in"
+            await client.post(f"/v1/gangs/{gang}/stop")
+
+            async def over() -> bool:
+                return (await client.post(path, json=asked)).status_code == 409
+
+            for fake in fakes:
+                for lease in leases:
+                    if lease in fake.leases:
+                        await fake.finish(lease, "CONSUMER_STOP", 0)
+            await until(over)
 
     anyio.run(go)
 

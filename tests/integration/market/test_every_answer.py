@@ -25,6 +25,8 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
+from marketplace.domain.work.mesh_net import FIRST_GUEST
+from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.domain.work.parts import Gang, Policy, Port, Price
 from marketplace.market.base.ports import (
     ChannelOnChain,
@@ -143,6 +145,7 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
     ):
         run.market.router = FakeRouter()
         run.market.own_registry = PaperRegistry()
+        run.market.mesh_relay = RelayPlace("203.0.113.5", 42_000, 4, b"s" * 32)
         hosts = [
             FakeAdapter(
                 url, seed(name), offer(seed(name), (gpu(at),), cluster_free_ms=180_000, mesh=True)
@@ -400,4 +403,7 @@ async def _gang(client: httpx.AsyncClient) -> None:
     await until(taken)
     cluster = await _ok(client, "GET", f"/v1/gangs/{gang['id']}/cluster")
     assert cluster["members"][1]["order"] == told
+    asked = {"number": FIRST_GUEST}
+    given = await _ok(client, "POST", f"/v1/gangs/{gang['id']}/guest", json=asked)
+    assert (given["count"], given["number"]) == (4, 3)
     await _ok(client, "POST", f"/v1/gangs/{gang['id']}/stop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 
 from adapter.mesh.host import Placed
@@ -49,6 +50,10 @@ class PaperMesh:
         self._try()
         there = [one.member for one in self.peers[lease] if one.member in self.hears]
         return tuple(Heard(one, 500, 1, 1) for one in there)
+
+    def dial(self, lease: str, port: int) -> socket.socket:
+        self._try()
+        return socket.create_connection(("127.0.0.1", port), 5)
 
     def down(self, lease: str) -> None:
         self._try()

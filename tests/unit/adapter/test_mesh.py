@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from adapter.config import Config, ConfigRefused, parse
 from adapter.core.events import LinkUp
-from adapter.core.state import Limits, Own
+from adapter.core.state import Direct, Limits, Own
 from adapter.mesh import uapi
 from adapter.mesh.keys import key_in
 from adapter.mesh.netns import MeshFault, name_of
@@ -104,6 +105,18 @@ def test_who_is_not_wanted_goes_before_anybody_comes() -> None:
         "allowed_ip=100.64.0.12/32",
     ]
     assert uapi.changes({KEY_A: held[KEY_A]}, [peer(KEY_A, 11)]) == ""
+
+
+def test_a_guest_is_told_where_once_and_then_sent_to_where_it_sends_from() -> None:
+    guest = replace(peer(KEY_C, 200), roams=True)
+    said = uapi.changes({}, [guest])
+    assert "endpoint=203.0.113.9" in said
+    held = applied({}, said)
+    moved = {KEY_C: replace(held[KEY_C], endpoint="198.51.100.4:7")}
+    assert uapi.changes(moved, [guest]) == ""
+    unheard = {KEY_C: replace(held[KEY_C], endpoint="")}
+    assert applied(unheard, uapi.changes(unheard, [guest])) == held
+    assert uapi.changes(moved, []) == f"public_key={KEY_C.hex()}\nremove=true\n"
 
 
 KEYS = st.sampled_from([KEY_A, KEY_B, KEY_C])
@@ -239,16 +252,28 @@ def test_what_no_mesh_can_be_reached_at_is_refused(changed: dict[str, str]) -> N
         parse({"mesh": {"endpoint": "8.8.8.8", "ports": "41000-41063", **changed}})
 
 
-@pytest.mark.parametrize("changed", [{"egress": Egress(EgressMode.OPEN)}, {"ports": (Port(8000),)}])
-def test_a_plain_process_in_a_mesh_has_no_network_beside_it(changed: dict[str, Any]) -> None:
-    """Though the owner lets others have the host's."""
-    own = Own(offer(mesh=True, egress=True), ADAPTER, Limits(host_network=True))
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({}, "ACCEPTED"),
+        ({"egress": Egress(EgressMode.OPEN)}, "EGRESS_REFUSED"),
+        ({"ports": (Port(8000),)}, "ACCEPTED"),  # called from inside
+        ({"ports": (Port(8000, direct=True),)}, "DIRECT_PORTS_REFUSED"),
+    ],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_plain_process_in_a_mesh_has_no_network_beside_it(
+    changed: dict[str, Any], code: str, shared: bool
+) -> None:
+    """Though the owner lets others have the host's, and ports of it."""
+    ports = Direct("203.0.113.9", 30_000, 4, "127.0.0.1")
+    own = Own(offer(mesh=True, egress=True, direct_ports=4), ADAPTER,
+              Limits(host_network=shared, direct=ports))  # fmt: skip
     plain = {"placement": Placement(isolation=Isolation.PROCESS), "image": ""}
-    for more, code in (({}, "ACCEPTED"), (changed, "EGRESS_REFUSED")):
-        at = Bench(own)
-        at.do(LinkUp(orders=True))
-        at.propose(member_job(mesh=True, command=("x",), **plain, **more))
-        assert answers(at) == [code]
+    at = Bench(own)
+    at.do(LinkUp(orders=True))
+    at.propose(member_job(mesh=True, command=("x",), **plain, **changed))
+    assert answers(at) == [code]
 
 
 def test_a_private_endpoint_is_for_a_devnet_alone() -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from nacl.public import PrivateKey
 
 from adapter.mesh import probe
-from adapter.mesh.binding import LOST_MS, Bindings
 from adapter.mesh.choice import DEAD, FAST_MS, REST_MS, Address, Paths
 from marketplace.domain.work.mesh import Candidate, PathKind
+from marketplace.domain.work.mesh_binding import LOST_MS, Bindings
 from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.mesh_relay.table import Table
 

@@ -15,6 +15,7 @@ from marketplace.client.sdk.cluster import ClusterStanding, NoCluster, standing
 from marketplace.domain.keys import Signer
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.mesh import Heard, MeshSight, PathKind, SignedMesh
+from marketplace.domain.work.mesh_net import FIRST_GUEST
 from tests.unit.support.payer import ADAPTER, CONSUMER, SESSION, signed_terms, terms
 
 
@@ -27,7 +28,8 @@ def ordered(by: Signer = SESSION, lease: str = "lease_1") -> dict[str, str]:
 
 
 def seen(by: Signer = ADAPTER, lease: str = "lease_1") -> dict[str, str]:
-    sight = MeshSight(lease, 3, 7, (Heard(1, 1530, 4096, 2048, PathKind.RELAY),))
+    guest = Heard(FIRST_GUEST, 0, 148, 92, PathKind.SEEN)
+    sight = MeshSight(lease, 3, 7, (Heard(1, 1530, 4096, 2048, PathKind.RELAY), guest))
     return hexed(SignedMesh.sign(by, sight))
 
 
@@ -81,12 +83,16 @@ def test_a_member_is_shown_with_its_order_and_whom_it_hears(
     told = capsys.readouterr().out
     for part in ("RUN (version 3)", "ACTIVE", "being placed", "1.5 ms", "relay", "4096", "2048"):
         assert part in told, told
+    assert "guest-0" in told and "0.0 ms" not in told, "a machine that answers no echo"
     anyio.run(job_mesh.mesh, cast(Any, Place()), "gang_1", True)
     [first, second] = json.loads(capsys.readouterr().out)["members"]
     assert first["order"] == {"verb": "RUN", "version": 3, "peers": []} and first["follows"] == 3
     assert first["hears"] == [
-        {"member": 1, "rtt_us": 1530, "path": "relay", "sent": 4096, "received": 2048}
-    ]
+        {"member": 1, "rtt_us": 1530, "path": "relay", "sent": 4096, "received": 2048,
+         "guest": False},
+        {"member": FIRST_GUEST, "rtt_us": 0, "path": "seen", "sent": 148, "received": 92,
+         "guest": True},
+    ]  # fmt: skip
     assert (second["lease"], second["order"], second["hears"]) == (None, None, [])
 
 

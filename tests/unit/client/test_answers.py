@@ -34,7 +34,7 @@ NAMES = {
     "ReplicaAnswer": "Replica", "ServiceLoadAnswer": "ServiceLoad", "ServiceAnswer": "Service",
     "OutputAnswer": "Output", "OutputsAnswer": "Outputs", "VoucherAnswer": "Voucher", "ChannelAnswer": "Channel",
     "ClusterAnswer": "Cluster", "ClusterMemberAnswer": "ClusterMember", "SignedAnswer": "SignedBytes",
-    "OrderKeptAnswer": "OrderKept",
+    "OrderKeptAnswer": "OrderKept", "GuestPassAnswer": "GuestPass",
 }  # fmt: skip
 KINDS = {
     name: kind for name, kind in (vars(answers) | vars(cluster_answers)).items()

@@ -23,7 +23,8 @@ from marketplace.console.gangs import (
 from marketplace.domain.keys import Signer
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
-from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight, SignedMesh, public
+from marketplace.domain.work.mesh import Heard, MeshPeer, MeshPlace, MeshSight, SignedMesh, public
+from marketplace.domain.work.mesh_net import FIRST_GUEST
 from marketplace.domain.work.parts import MOST_MEMBERS
 from marketplace.market.base.records import LogRecord
 
@@ -130,6 +131,18 @@ def test_a_sight_of_itself_of_nobody_and_of_who_is_gone_draws_nothing() -> None:
     drawn = picture_of(found)
     assert (drawn.both, drawn.one_way) == ("", "")
     assert [look for *_, look in drawn.nodes] == ["run", "away", "away"]
+
+
+def test_a_machine_of_the_consumers_own_is_shown_as_a_guest_and_draws_no_line() -> None:
+    """Only one that the order names: an adapter signs what it likes."""
+    guest = MeshPeer(FIRST_GUEST, b"g" * 32, ())
+    told = hexed(SignedOrder.sign(KEY, ClusterOrder("lease_0", 1, RUN, (guest,))))
+    found = rows(member(0, RUN, (1, FIRST_GUEST), order=told), member(1, RUN, (0, FIRST_GUEST)))
+    assert [(one.by, one.name, one.both) for one in pairs_of(found)] == [
+        (0, "member-1", True), (0, "guest-0", True), (1, "member-0", True),
+    ]  # fmt: skip
+    drawn = picture_of(found)
+    assert (drawn.both.count("M"), drawn.one_way) == (1, "")
 
 
 def _apart(drawn: Picture) -> bool:

@@ -22,7 +22,14 @@ from marketplace.domain.work.mesh import (
     SignedMesh,
     public,
 )
-from marketplace.domain.work.mesh_net import address, network
+from marketplace.domain.work.mesh_net import (
+    FIRST_GUEST,
+    MOST_GUESTS,
+    Seat,
+    address,
+    host_name,
+    network,
+)
 from marketplace.domain.work.parts import MOST_MEMBERS
 
 SESSION, MARKET, ADAPTER = Signer(b"\x01" * 32), Signer(b"\x02" * 32), Signer(b"\x03" * 32)
@@ -123,7 +130,12 @@ def test_the_largest_cluster_hears_and_is_ordered(number: int) -> None:
     ways = tuple(
         Candidate(PathKind.SEEN, "203.0.113.7", port + at) for at in range(MOST_CANDIDATES)
     )
+    guests = range(FIRST_GUEST, FIRST_GUEST + MOST_GUESTS)
+    known = tuple(Heard(at, number, number, number) for at in guests)
+    seen = MeshSight("lease_1", 1, 1, (*heard, *known))
+    assert SignedMesh.from_wire(SignedMesh.sign(ADAPTER, seen).to_wire()).sight == seen
     peers = tuple(MeshPeer(at, bytes([at]) * 32, ways) for at in range(1, MOST_MEMBERS))
+    peers += tuple(MeshPeer(at, bytes([at]) * 32, ways[:2]) for at in guests)
     order = ClusterOrder("lease_1", 1, Verb.RUN, peers)
     assert SignedOrder.from_wire(SignedOrder.sign(SESSION, order).to_wire()).order == order
 
@@ -150,6 +162,25 @@ def test_a_sight_holds_no_more_than_it_may() -> None:
     body = ["tally/mesh-sight/v1", "lease_1", 1, 1, [[0, 0, 0, 0]] * 200]
     with pytest.raises(Malformed, match="more than 512 items"):
         MeshSight.decode(encode(body))
+
+
+@pytest.mark.parametrize("number", [MOST_MEMBERS, FIRST_GUEST - 1, FIRST_GUEST + MOST_GUESTS])
+def test_who_is_neither_member_nor_guest_is_nobodys_peer(number: int) -> None:
+    with pytest.raises(Malformed):
+        MeshPeer.from_wire([number, b"k" * 32, []])
+    with pytest.raises(Malformed):
+        address(b"g" * 32, number)
+
+
+def test_a_guest_is_far_from_every_member() -> None:
+    base = address(b"g" * 32, 0).rpartition(".")[0]
+    last = address(b"g" * 32, FIRST_GUEST + MOST_GUESTS - 1)
+    assert (address(b"g" * 32, FIRST_GUEST), last) == (f"{base}.200", f"{base}.207")
+    assert (host_name(FIRST_GUEST), host_name(3)) == ("guest-0", "member-3")
+    seat = Seat(1, (address(b"g" * 32, 0), address(b"g" * 32, 1)))
+    assert [seat.at(one) for one in (0, 1, FIRST_GUEST)] == [
+        f"{base}.10", f"{base}.11", f"{base}.200",
+    ]  # fmt: skip
 
 
 def test_a_group_has_addresses_that_no_public_host_has() -> None:

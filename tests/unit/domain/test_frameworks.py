@@ -31,6 +31,17 @@ def test_what_is_run_is_part_of_the_job_and_one_for_all(framework: Framework) ->
     assert jobfiles.loads(json.dumps(write(spec))).spec() == spec
 
 
+@pytest.mark.parametrize(("ports", "page"), [("", False), ("ports: [80]\n", False),
+                                             ("ports: [80, 8265]\n", True)])  # fmt: skip
+def test_rays_head_has_its_page_where_the_job_names_its_port(ports: str, page: bool) -> None:
+    spec = jobfiles.loads(f"{FILE}{ports}cluster: {{members: 3, framework: ray}}").spec()
+    script = spec.command[2]
+    assert ("--include-dashboard=true" in script) == ("--dashboard-port=8265" in script) == page
+    assert ("--include-dashboard=false" in script) == (not page)
+    other = jobfiles.loads(f"{FILE}{ports}cluster: {{members: 3, framework: torchrun}}").spec()
+    assert "dashboard" not in other.command[2]
+
+
 def test_without_one_each_member_runs_the_command_itself() -> None:
     for more in ("cluster: {members: 3}", "cluster: {members: 3, framework: none}"):
         assert jobfiles.loads(FILE + more).spec().command == ("python3", "train.py", "a b")

@@ -181,3 +181,36 @@ def test_a_relay_is_an_address_and_ports_for_members(text: str) -> None:
     with pytest.raises(Malformed):
         RelayPlace.read(text, SECRET)
     assert RelayPlace.read("203.0.113.5:42000-42063", SECRET).count == 64
+
+
+# ---- guests --------------------------------------------------------------------------------------
+
+
+def guest(number: int = 0, members: int = 2) -> RelayPass:
+    given = PLACE.give_guest("gang_1", number, members, 1, NOW)
+    assert given is not None
+    return given[0]
+
+
+def test_a_guest_and_a_member_reach_each_other_and_two_guests_do_not() -> None:
+    table = Table(SECRET, 4)
+    pair(table)
+    assert bound(table, guest(), 0, ELSE) and bound(table, leave(0), 3, HERE)
+    assert carried(table, 0, ELSE) == [(3, HERE, DATA)]
+    assert carried(table, 3, HERE) == [(0, ELSE, DATA)]
+    second: Address = ("192.0.2.77", 777)
+    assert bound(table, guest(1), 3, second) and bound(table, guest(), 2, ELSE)
+    assert carried(table, 3, second) == carried(table, 2, ELSE) == []
+
+
+def test_no_guest_has_a_members_port_and_none_makes_itself_a_member() -> None:
+    assert [PLACE.give_guest("gang_1", at, 2, 1, NOW) is None for at in range(4)] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    ticket = Ticket.from_bytes(guest().ticket)
+    assert (ticket.guest, ticket.member) == (True, 3) and ticket.to_bytes() == guest().ticket
+    forged = bytearray(guest().ticket)
+    forged[16] &= 0x7F
+    own = RelayPass(PLACE.endpoint, PLACE.first, 4, bytes(forged), guest().key)
+    assert not Ticket.from_bytes(bytes(forged)).guest
+    assert asks(Table(SECRET, 4), own, 0, ELSE, 1) is None

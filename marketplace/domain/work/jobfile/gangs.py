@@ -4,6 +4,7 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,11 +29,11 @@ class Asked:
     cluster: Cluster | None = None
     framework: Framework = Framework.NONE
 
-    def command(self, said: tuple[str, ...]) -> tuple[str, ...]:
-        """What its members run where the file's command is *said*."""
+    def command(self, said: tuple[str, ...], ports: Sequence[int] = ()) -> tuple[str, ...]:
+        """What its members run where the file's command is *said* and its *ports* are these."""
         if self.cluster is None or self.gang is None or not said:
             return said
-        return launched(self.framework, said, self.cluster.least, self.gang.members)
+        return launched(self.framework, said, self.cluster.least, self.gang.members, ports)
 
 
 NO_CLUSTER: Final = Asked()

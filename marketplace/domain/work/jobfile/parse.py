@@ -115,16 +115,17 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     kind = cast(JobKind, top.take("kind", choice(*KINDS), "job"))
     placement, asked = _placement(top), top.take("relay", relay, None)
     gang, as_one = top.take("gang", gang_of, None), top.take("cluster", cluster_of, NO_CLUSTER)
+    reached = ports(top, asked)
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
         kind=kind,
         image=top.take("image", _image, ""),
-        command=as_one.command(top.take("command", _command, ())),
+        command=as_one.command(top.take("command", _command, ()), [one.port for one in reached]),
         resources=volume_of(top) if kind == "volume" else _blocks(top),
         env=_env(top),
         secrets=_secrets(top),
-        ports=ports(top, asked),
+        ports=reached,
         relay=asked,
         volumes=top.take("volumes", mounts, ()),
         outputs=top.take("outputs", many(_inside, 64), ()),

@@ -279,6 +279,30 @@ def test_one_that_is_lost_is_nobodys_peer_any_more() -> None:
     assert [[peer.member for peer in order.peers] for order in orders] == [[1], [0]]
 
 
+def test_guests_are_everybodys_peers_and_nobody_waits_for_one() -> None:
+    asked, guest = rules(2, 2, mesh=True), MeshPeer(190, b"g" * 32, ())
+    both = (meshed(0, RUN, {1}, {1}), meshed(1, RUN, {0}, {0}))
+    kept, orders = decide(Kept(Stage.RUNNING), both, NOW, asked, guests=(guest,))
+    assert [order.peers for order in orders] == [
+        (place(1).peer(1), guest), (place(0).peer(0), guest),
+    ]  # fmt: skip
+    assert {order.verb for order in orders} == {RUN} and kept.stage is Stage.RUNNING
+    told = [
+        replace(one, ordered=Ordered(2, MEET, order.peers), sight=MeshSight("l", 2, 1, heard(at)))
+        for one, order, at in zip(both, orders, (1, 0), strict=True)
+    ]
+    kept, orders = decide(Kept(), told, NOW, asked, guests=(guest,))
+    assert {order.verb for order in orders} == {RUN}, "nobody hears the guest"
+    _, orders = decide(kept, told, NOW, asked)
+    assert [order.peers for order in orders] == [(place(1).peer(1),), (place(0).peer(0),)]
+
+
+def test_what_has_no_mesh_has_no_guests() -> None:
+    guest = MeshPeer(190, b"g" * 32, ())
+    _, orders = decide(Kept(), [one(0, MEET), one(1, MEET)], NOW, rules(2), guests=(guest,))
+    assert [order.peers for order in orders] == [(), ()]
+
+
 # ---- any world -----------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 
 from marketplace.client.clusters import keeper as module
 from marketplace.client.clusters.core import Rules
+from marketplace.client.clusters.guests import Guests
 from marketplace.client.clusters.keeper import Change, Keeper
 from marketplace.client.clusters.stage import Stage
 from marketplace.client.net.http import MarketFault
@@ -20,6 +22,7 @@ from marketplace.domain.keys import Signer
 from marketplace.domain.work.cluster import Stall
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
 from marketplace.domain.work.mesh import Heard, MeshPeer, MeshPlace, MeshSight, SignedMesh, public
+from marketplace.domain.work.mesh_net import FIRST_GUEST
 
 pytestmark = pytest.mark.anyio
 MEET, RUN, HOLD = Verb.MEET, Verb.RUN, Verb.HOLD
@@ -374,3 +377,109 @@ async def test_a_sight_is_the_adapters_own_and_an_older_one_does_not_come_back()
     assert keeper.stage is Stage.ASSEMBLING
     place.says(1, sees("l1", 0, 1, number=6))
     await kept(place, lambda: keeper.stage is Stage.RUNNING, keeper)
+
+
+# ---- guests --------------------------------------------------------------------------------------
+
+FOREVER = 2**52
+OWN = b"\x77" * 32
+
+
+def keeper_of(place: Place, home: Path) -> Keeper:
+    return Keeper(
+        cast(Any, place), cast(Any, place.payer), "gang_1", ("job_0", "job_1"),
+        Rules(2, 2, Stall.PAUSE, True), Guests(home, "gang_1"),
+    )  # fmt: skip
+
+
+def guests_in(place: Place) -> dict[str, list[bytes]]:
+    """Of the newest order of each lease, the keys that are no member's."""
+    return {
+        order.lease: [one.key for one in order.peers if one.member >= FIRST_GUEST]
+        for order in place.posted
+    }
+
+
+def placed() -> Place:
+    made = Place(mesh=True)
+    for at in range(2):
+        made.says(at, spot(f"l{at}"))
+    return made
+
+
+async def test_who_is_in_this_homes_list_is_signed_in_and_out_again(tmp_path: Path) -> None:
+    place, guests = placed(), Guests(tmp_path, "gang_1")
+    keeper = keeper_of(place, tmp_path)
+    await kept(place, after(place, 3), keeper)
+    assert guests_in(place) == {"l0": [], "l1": []}
+    guests.let_in(OWN, FOREVER, (), 1)
+    await kept(place, lambda: guests_in(place) == {"l0": [OWN], "l1": [OWN]}, keeper)
+    place.take(1, "l1b")
+    place.says(1, spot("l1b"))
+    other = keeper_of(place, tmp_path)  # another process, or this one after a restart
+    await kept(place, lambda: guests_in(place).get("l1b") == [OWN], other)
+    guests.sign_out()
+    await kept(place, lambda: guests_in(place)["l0"] == guests_in(place)["l1b"] == [], other)
+    versions = [order.version for order in place.posted if order.lease == "l0"]
+    assert versions == sorted(set(versions))
+
+
+async def test_whose_time_is_over_is_signed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = placed()
+    keeper = keeper_of(place, tmp_path)
+    Guests(tmp_path, "gang_1").let_in(OWN, 2_000, (), 1)
+    now = 1_999
+    monkeypatch.setattr(module, "_wall_ms", lambda: now)
+    await kept(place, lambda: guests_in(place) == {"l0": [OWN], "l1": [OWN]}, keeper)
+    now = 2_000
+    await kept(place, lambda: guests_in(place) == {"l0": [], "l1": []}, keeper)
+
+
+@pytest.mark.parametrize("lie", ["order", "place", "member", "sight"])
+async def test_a_market_lets_nobody_in_and_swaps_no_guests_key(lie: str, tmp_path: Path) -> None:
+    place = placed()
+    Guests(tmp_path, "gang_1").let_in(OWN, FOREVER, (), 1)
+    keeper = keeper_of(place, tmp_path)
+    thief = MeshPeer(FIRST_GUEST, b"\x66" * 32, public("192.0.2.66", 666))
+    match lie:
+        case "order":  # above every version that was signed here
+            body = ClusterOrder("l0", 99, RUN, (thief,))
+            place.keeps = False
+            place.rows[0]["order"] = hexed(SignedOrder.sign(STRANGER, body))
+        case "place":
+            place.says(1, MeshPlace("l1", thief.key, thief.candidates), by=STRANGER)
+        case "member":  # one more than there are
+            place.rows.append({**place.rows[1], "member": FIRST_GUEST, "job": "job_2"})
+        case _:
+            place.says(0, MeshSight("l0", 1, 1, (Heard(FIRST_GUEST, 1, 1, 1),)), by=STRANGER)
+    said = await kept(place, after(place, 4), keeper)
+    assert thief.key not in {one.key for order in place.posted for one in order.peers}
+    assert set(said) & {"ORDER_REFUSED", "MESH_UNPROVEN", "ANSWER_UNREADABLE"}, said
+
+
+async def test_a_provider_that_says_a_guests_key_is_itself_left_out(tmp_path: Path) -> None:
+    """It reads that key in its orders; two peers with one key would be no order at all."""
+    place = placed()
+    Guests(tmp_path, "gang_1").let_in(OWN, FOREVER, (), 1)
+    place.says(1, MeshPlace("l1", OWN, public("192.0.2.1", 4001)))
+    said = await kept(place, lambda: len(place.posted) >= 2, keeper_of(place, tmp_path))
+    assert "MESH_UNPROVEN" in said and guests_in(place)["l0"] == [OWN]
+    assert all(1 not in [one.member for one in order.peers] for order in place.posted)
+
+
+async def test_a_damaged_list_lets_nobody_in_and_holds_up_no_member(tmp_path: Path) -> None:
+    place = placed()
+    Guests(tmp_path, "gang_1").let_in(OWN, FOREVER, (), 1)
+    (tmp_path / "guests" / "gang_1.json").write_text("[]")
+    said = await kept(place, lambda: meets(place), keeper_of(place, tmp_path))
+    assert "MALFORMED" in said and guests_in(place) == {"l0": [], "l1": []}
+
+
+async def test_the_list_goes_with_the_cluster(tmp_path: Path) -> None:
+    place, guests = placed(), Guests(tmp_path, "gang_1")
+    guests.let_in(OWN, FOREVER, (), 1)
+    place.over = True
+    await kept(place, lambda: place.looks, keeper_of(place, tmp_path))
+    assert guests.read(1) == ()

@@ -1,4 +1,5 @@
-"""A member's bindings at its market's relay: one a port, renewed, and what the relay sees of it.
+"""A member's or a guest's bindings at its market's relay: one a port, renewed, and what the relay
+sees of it.
 
 Pure but for who sends. Two ports that see the same address show that a NAT gives one address to
 whatever goes out of this port: others may then be told of it.
@@ -30,7 +31,7 @@ class _Port:
 
 
 class Bindings:
-    """Of *member*."""
+    """Of *member*; of a guest, by its port's number at the relay."""
 
     def __init__(self, member: int) -> None:
         self._member = member
@@ -48,13 +49,15 @@ class Bindings:
         """The relay's port for that one; None without a relay."""
         return self._pass.at(member) if self._pass is not None else None
 
-    def want(self, members: Iterable[int]) -> None:
-        """Be bound at the ports of these, and at its own and the next, which tell how it is
-        seen.
+    def want(self, members: Iterable[int], also: Iterable[tuple[str, int]] = ()) -> None:
+        """Be bound at the ports of these, and at its own and the next, which tell how it is seen;
+        *also* at those of the relay's that a guest sends from.
         """
         count = self._pass.count if self._pass is not None else 0
         ask = {*members, self._member, (self._member + 1) % max(1, count)}
         wanted = [at for at in map(self.at, sorted(ask)) if at is not None]
+        given = self._pass
+        wanted += [at for at in also if given is not None and given.has(*at) and at not in wanted]
         self._ports = {at: self._ports.get(at) or _Port() for at in wanted}
 
     def due(self, now_ms: int, wall_ns: int) -> Iterator[tuple[tuple[str, int], bytes]]:
