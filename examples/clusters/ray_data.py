@@ -13,8 +13,8 @@ import ray
 import ray.data
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
-SET_MB, BLOCK_MB = int(os.environ.get("SET_MB", "6144")), 8
-WORK_S = float(os.environ.get("WORK_S", "0.25"))  # for a block
+SET_MB, BLOCK_MB = int(os.environ.get("SET_MB", "8192")), 16
+WORK_S = float(os.environ.get("WORK_S", "0.4"))  # on a block, as a GPU does that leaves the cores
 BLOCKS = SET_MB // BLOCK_MB
 MB = 1 << 20
 

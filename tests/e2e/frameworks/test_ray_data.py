@@ -16,7 +16,7 @@ from tests.e2e.support.frameworks import Shown, example, running, said, story, u
 from tests.requires import need_stack
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(600)]
-MEMORY_MIB = 1536
+MEMORY_MIB = 2048
 STREAMED = re.compile(
     r"streamed (\d+) MB on 3 members in \d+ s; (\d+) MB of it crossed the mesh; "
     r"waited at most ([\d.]+)%"
