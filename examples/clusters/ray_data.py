@@ -56,11 +56,8 @@ def main() -> None:
     made = ray.data.range(BLOCKS, override_num_blocks=BLOCKS).map_batches(block, batch_size=1)
     parts = made.streaming_split(len(nodes), equal=False, locality_hints=nodes)
     began = time.monotonic()
-    work = [
-        Consumer.options(scheduling_strategy=On(node, soft=False)).remote().consume.remote(part)
-        for node, part in zip(nodes, parts, strict=True)
-    ]
-    done = ray.get(work)
+    at = [Consumer.options(scheduling_strategy=On(node, soft=False)).remote() for node in nodes]
+    done = ray.get([one.consume.remote(part) for one, part in zip(at, parts, strict=True)])
     for one in done:
         print(
             f"member {one['member']}: {len(one['numbers'])} blocks, {one['foreign']} of others', "

