@@ -13,7 +13,7 @@ from tests.requires import need_stack
 
 pytestmark = [pytest.mark.timeout(600)]
 SEARCH = re.compile(
-    r"^(\w+), seed \d+: -[\d.]+ of (\d+) trials on (\d) members, (\d) failed", re.MULTILINE
+    r"^(\w+), seed \d+: -[\d.]+ of (\d+) trials on (\d) members, (\d+) failed", re.MULTILINE
 )
 MEDIANS = re.compile(r"median of (\d+) seeds at (\d+) trials: optuna -([\d.]+), random -([\d.]+);")
 
