@@ -1,7 +1,7 @@
 """What examples/clusters/ray_tune.yaml runs on its head: Ray Tune looks for the least of Hartmann's
 function of six numbers, by Optuna's Bayesian search (TPE) and at random, with as many trials each;
-so many members have so many trials at a time. Part of the points cannot be tried: a trial that fails
-ends nothing, but counts.
+so many members have so many trials at a time. Some points cannot be tried: a trial that fails ends
+nothing, but counts.
 """
 
 import logging
