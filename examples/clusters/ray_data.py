@@ -14,7 +14,7 @@ import ray.data
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
 SET_MB, BLOCK_MB = int(os.environ.get("SET_MB", "8192")), 16
-WORK_S = float(os.environ.get("WORK_S", "0.4"))  # on a block, as a GPU does that leaves the cores
+WORK_S = float(os.environ.get("WORK_S", "0.6"))  # on a block, as a GPU does that leaves the cores
 BLOCKS = SET_MB // BLOCK_MB
 MB = 1 << 20
 
