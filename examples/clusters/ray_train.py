@@ -2,8 +2,9 @@
 network to read the handwritten digits that scikit-learn ships, until it reads ACCURACY of those
 that it was not shown.
 
-Each member keeps the newest checkpoint in its own workspace. Whenever workers start, the one with
-the newest of all tells it to the others: a member that replaces a lost one has none.
+Each member keeps the newest checkpoint in its own workspace, or in the cluster's store where it has
+one. Whenever workers start, the one with the newest of all tells it to the others: a member that
+replaces a lost one has none.
 """
 
 import logging
@@ -23,7 +24,7 @@ from sklearn.datasets import load_digits
 EPOCHS, ACCURACY = int(os.environ.get("EPOCHS", "30")), float(os.environ.get("ACCURACY", "0.95"))
 PACE_S = float(os.environ.get("PACE_S", "0"))
 MEMBERS = int(os.environ.get("TALLY_MEMBERS", "1"))
-KEPT = pathlib.Path("/workspace/checkpoint.pt")
+KEPT = pathlib.Path(os.environ.get("TALLY_STORE", "/workspace"), "checkpoint.pt")
 SHOWN, BATCH = 1437, 32  # the rest of the 1797 images is for the test
 
 
@@ -67,7 +68,7 @@ def train() -> float:
 
 def keep(epoch: int, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Whole or not at all: a member may be lost at any moment."""
-    new = KEPT.with_suffix(".new")
+    new = KEPT.with_suffix(f".{dist.get_rank()}")
     torch.save((epoch, net.state_dict(), optimizer.state_dict()), new)
     new.replace(KEPT)
 
