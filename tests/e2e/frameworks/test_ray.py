@@ -88,4 +88,4 @@ def test_ray_trains_on_all_members_and_goes_on_where_it_was_when_one_is_lost(
 
 @pytest.mark.prove
 def test_ray_trains_through_the_loss_of_a_member(tmp_path: Path) -> None:
-    through_a_loss(tmp_path, 30, 0.1)
+    through_a_loss(tmp_path, 24, 0.1)
