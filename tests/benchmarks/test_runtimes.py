@@ -51,7 +51,7 @@ def test_in_one_network_each_member_counts_what_all_send() -> None:
 def test_what_each_way_costs_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     need_bubblewrap()
     need_mesh()
-    torch = need_stack("torch")
+    torch = need_stack()
     found = runtimes.run(torch, 1, 10, members_too=True)
     assert {"host", "process"} <= set(found["alone"]) and not set(found["lacks"]) - {"docker"}
     for row in found["alone"].values():

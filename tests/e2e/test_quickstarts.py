@@ -36,7 +36,7 @@ EXCEPT: Final = {
     "make demo": "`make demo` is tests/e2e/test_demo.py, and `make test` is what runs this test",
     "-m venv": "an install takes minutes: test_a_provider_installs_the_adapter_alone, in `make prove`",
     "make sdk": "packages of npm: tests/e2e/test_typescript.py builds the client and runs the example",
-    "examples/clusters/": "needs PyTorch where its members run: tests/e2e/frameworks, in `make nightly`",
+    "examples/clusters/": "needs a framework where its members run: tests/e2e/frameworks, in `make prove`",
     "--join": "a root's work beside a cluster that still runs: tests/e2e/test_cluster_guest.py",
     "ray job submit": "needs Ray here and there: tests/e2e/frameworks/test_ray_submit.py",
     UP: "serves until Ctrl-C: started by the fixture, on free ports",

@@ -68,8 +68,14 @@ over=/workspace/.ray-over
 tries=0
 # Ray takes a part of the host's memory, not of the member's, for what is shared; and as one file.
 : ${RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES:=268435456}
-export RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES
-node="--node-ip-address=$TALLY_MESH_ADDRESS --disable-usage-stats"
+# On a busy host its agents take longer than the half minute that it gives them. A node that is not
+# heard is lost after some 25 s.
+: ${RAY_agent_register_timeout_ms:=120000} ${RAY_health_check_timeout_ms:=5000}
+: ${RAY_health_check_failure_threshold:=3}
+export RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES RAY_agent_register_timeout_ms
+export RAY_health_check_timeout_ms RAY_health_check_failure_threshold
+# What takes one "member" has a member of its own, however many cores Ray sees there.
+node="--node-ip-address=$TALLY_MESH_ADDRESS --disable-usage-stats --resources={\\"member\\":1}"
 if [ "$TALLY_MEMBER" = 0 ]; then
   # Ray gives itself half a minute, which is short on a busy host.
   until ray start --head --port=@port@ @page@ $node; do

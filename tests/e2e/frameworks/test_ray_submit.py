@@ -62,7 +62,7 @@ def cluster(stack: Path) -> LoadedJob:
 
 
 def test_ray_job_submit_reaches_the_head_through_the_market(tmp_path: Path) -> None:
-    stack = need_stack("ray")
+    stack = need_stack()
 
     async def tell(made: Shown, market: Market) -> None:
         async with running(made, market, cluster(stack)) as one:

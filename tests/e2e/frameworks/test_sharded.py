@@ -54,7 +54,7 @@ def whole(stack: Path) -> list[float]:
 def test_a_model_that_one_member_cannot_hold_trains_on_three_as_it_would_on_one_that_can(
     tmp_path: Path, shard: str
 ) -> None:
-    stack = need_stack("torch")
+    stack = need_stack()
 
     async def tell(made: Shown, market: Market) -> None:
         alone = await market.run(

@@ -95,6 +95,12 @@ def test_rays_head_runs_the_command_once_and_ends_as_it_does(tmp_path: Path) -> 
         assert done.stdout.splitlines()[1:] == ["at 100.64.0.10:6379 a b"]
         assert done.stdout.startswith("ray start --head --port=6379 ")
         assert "--node-ip-address=100.64.0.10" in done.stdout
+        assert '--resources={"member":1}' in done.stdout
+
+
+def test_ray_has_more_time_to_begin_than_its_own_half_minute(tmp_path: Path) -> None:
+    done = _run(tmp_path, 0, Framework.RAY, "env", ray="", python3="exit 0")
+    assert "RAY_agent_register_timeout_ms=120000" in done.stdout.splitlines()
 
 
 def test_rays_head_fails_where_ray_does_not_begin_or_nobody_joins(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Ray Tune on a cluster of real adapters: a Bayesian search beside a random one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from marketplace.client.sdk.market import Market
+from tests.e2e.support.frameworks import Shown, example, running, said, story, until_complete
+from tests.requires import need_stack
+
+pytestmark = [pytest.mark.timeout(600)]
+SEARCH = re.compile(
+    r"^(\w+), seed \d+: -[\d.]+ of (\d+) trials on (\d) members, (\d+) failed", re.MULTILINE
+)
+MEDIANS = re.compile(r"median of (\d+) seeds at (\d+) trials: optuna -([\d.]+), random -([\d.]+);")
+
+
+def searched(tmp_path: Path, trials: int, seeds: int) -> tuple[float, float]:
+    """The depths that both searches found, median over the *seeds*."""
+    stack, found = need_stack(), list[float]()
+
+    async def tell(made: Shown, market: Market) -> None:
+        job = example("ray_tune", stack, cpu=2000, TRIALS=str(trials), SEEDS=str(seeds))
+        async with running(made, market, job) as one:
+            await until_complete(one)
+            printed = await said(one.gang.members[0])
+        print(printed)
+        each = SEARCH.findall(printed)
+        same = [
+            (name, str(trials), "3", "1") for name in ("optuna", "random") for _ in range(seeds)
+        ]
+        assert each == same, "each with as many trials, on all members, though one failed"
+        medians = MEDIANS.search(printed)
+        assert medians is not None and medians[1] == str(seeds) and medians[2] == str(trials)
+        found.extend((float(medians[3]), float(medians[4])))
+
+    story(tmp_path, stack, 3, tell)
+    bayesian, random = found
+    return bayesian, random
+
+
+@pytest.mark.nightly
+def test_the_bayesian_search_finds_more_than_a_random_one_at_equal_trials(tmp_path: Path) -> None:
+    bayesian, random = searched(tmp_path, 40, 5)
+    assert bayesian > random
+
+
+@pytest.mark.prove
+def test_ray_tune_tries_on_all_members_and_a_failing_trial_ends_nothing(tmp_path: Path) -> None:
+    bayesian, random = searched(tmp_path, 12, 1)
+    assert 0 < bayesian < 3.33 and 0 < random < 3.33
