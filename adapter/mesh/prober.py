@@ -33,10 +33,6 @@ LOOK_MS: Final = 500
 MANY: Final = 8
 MANY_MS: Final = 750
 """More than :data:`MANY` peers are asked so often each, and a cut is seen after 3 s."""
-LATER_MS: Final = 2_000
-"""So long the higher of two members leaves it to the lower one to begin their first handshake: of
-two that begin at once each drops the other's answer, and both wait for 5 s.
-"""
 _WAIT_S: Final = 0.02
 _FAULT_S: Final = 1.0
 _HEARD: Final = 256
@@ -48,8 +44,8 @@ _log = structlog.get_logger("adapter")
 @dataclass
 class _Peer:
     """*heard*: the numbers of its newest questions. One of them again is none, nor is one that is
-    much older than the newest: somebody kept it. *told*: what its device was told; *proven_ms*:
-    since when a path is proven; *met*: whether the first handshake was looked after by that.
+    much older than the newest: somebody kept it. *told*: what its device was told, *met*: when
+    that was proven.
     """
 
     key: bytes
@@ -58,7 +54,6 @@ class _Peer:
     candidates: tuple[Candidate, ...] = ()
     heard: deque[int] = field(default_factory=lambda: deque[int](maxlen=_HEARD))
     told: tuple[str, int] | None = None
-    proven_ms: int | None = None
     met: bool = False
 
     def is_new(self, number: int) -> bool:
@@ -237,36 +232,24 @@ class Prober:
         """The device sends to each peer by the path that was chosen. Under the lock: whoever is no
         peer any more is not put back.
         """
-        chosen = [
-            (one, path, self._meets(member, one, path.proven, now_ms))
-            for member, one in self._peers.items()
-            if (path := one.paths.choose(now_ms))
-        ]
-        stale = any(path.address != one.told or meets != one.met for one, path, meets in chosen)
+        chosen = [(one, path) for one in self._peers.values() if (path := one.paths.choose(now_ms))]
+        stale = [one for one, path in chosen if path.address != one.told or path.proven != one.met]
         if not stale and now_ms - self._looked_ms < LOOK_MS:
             return
         self._looked_ms = now_ms
         seen, lines = uapi.get(self.door).peers, ""
-        for peer, path, meets in chosen:
+        for peer, path in chosen:
             known = seen.get(peer.key)
             if known is None:
                 continue  # not there yet: it is given its path with it
-            if meets and not peer.met and not known.handshake_s:
+            if path.proven and not peer.met and not known.handshake_s:
                 lines += uapi.anew(known, *path.address)
             elif known.endpoint != "{}:{}".format(*path.address):
                 lines += uapi.moved(peer.key, *path.address)
             if path.address != peer.told:
                 _log.info("mesh path", member=self.member, kind=path.kind.value)
-            peer.told, peer.met = path.address, meets
+            peer.told, peer.met = path.address, path.proven
         uapi.put(self.door, lines)
-
-    def _meets(self, member: int, peer: _Peer, proven: bool, now_ms: int) -> bool:
-        """Whether it is for this end to begin the first handshake, by a proven path."""
-        if not proven:
-            peer.proven_ms = None
-            return False
-        peer.proven_ms = now_ms if peer.proven_ms is None else peer.proven_ms
-        return self.member < member or now_ms - peer.proven_ms >= LATER_MS
 
 
 def _now_ms() -> int:
