@@ -114,6 +114,8 @@ class Adapters:
                 await hops.heard(self.market, provider, message, self.owner)
             case wire.MeshPlaced() | wire.MeshSeen():
                 await clusters.heard(self.market, provider, message)
+            case wire.StoreAsked():
+                await clusters.store_asked(self.market, provider, message)
             case wire.LogChunk():
                 await self._log(provider, message)
             case wire.Telemetry(lease, at_ms, values):

@@ -21,6 +21,7 @@ from marketplace.domain.work.jobfile.gangs import (
     gang_of,
     gang_rules,
     replacing,
+    store_rules,
 )
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
@@ -115,6 +116,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     kind = cast(JobKind, top.take("kind", choice(*KINDS), "job"))
     placement, asked = _placement(top), top.take("relay", relay, None)
     gang, as_one = top.take("gang", gang_of, None), top.take("cluster", cluster_of, NO_CLUSTER)
+    secrets = _secrets(top)
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
@@ -123,7 +125,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         command=as_one.command(top.take("command", _command, ())),
         resources=volume_of(top) if kind == "volume" else _blocks(top),
         env=_env(top),
-        secrets=_secrets(top),
+        secrets=secrets,
         ports=ports(top, asked),
         relay=asked,
         volumes=top.take("volumes", mounts, ()),
@@ -138,6 +140,8 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     if kind != "volume":
         _isolation_rules(top, placement.isolation)
     gang_rules(top)
+    if as_one.cluster is not None:
+        store_rules(top, as_one.cluster.store, secrets)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
     if also is not None:
