@@ -31,6 +31,8 @@ FIRST_WAIT_S: Final = 0.5
 MOST_WAIT_S: Final = 30.0
 OPEN_S: Final = 10.0
 
+SOFTWARE: Final = "tally-adapter/0.1.0"
+
 _log = structlog.get_logger("adapter.link")
 
 
@@ -210,3 +212,14 @@ class Link:
                     return  # the reader sees the end of the connection too
             self._stir = anyio.Event()
             await self._stir.wait()
+
+
+def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Market]:
+    """The real link; *session* is 16 random bytes that name this run of the process."""
+
+    def make(listener: Listener) -> Market:
+        numbering, at = Numbering(session), origin_of(market)
+        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, numbering, at)
+        return Link(market, client, listener)
+
+    return make

@@ -33,7 +33,9 @@ class StoreServerRefused(Refusal):
     """The stores' folder or address could not be had."""
 
     code = "STORE_SERVER_REFUSED"
-    remedy = "give --store a folder that this user may write, and --store-at an address that is free"
+    remedy = (
+        "give --store a folder that this user may write, and --store-at an address that is free"
+    )
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol.cluster_messages import MeshPlaced as MeshPlaced
 from marketplace.domain.protocol.cluster_messages import MeshRelay as MeshRelay
 from marketplace.domain.protocol.cluster_messages import MeshSeen as MeshSeen
+from marketplace.domain.protocol.cluster_messages import OrderSent as OrderSent
 from marketplace.domain.protocol.cluster_messages import StoreAsked as StoreAsked
 from marketplace.domain.protocol.cluster_messages import StoreGiven as StoreGiven
-from marketplace.domain.protocol.cluster_messages import OrderSent as OrderSent
 from marketplace.domain.protocol.hop_messages import HopOpened as HopOpened
 from marketplace.domain.protocol.hop_messages import HopPaid as HopPaid
 from marketplace.domain.protocol.hop_messages import HopRefused as HopRefused

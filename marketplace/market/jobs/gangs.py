@@ -62,12 +62,19 @@ def check(spec: JobSpec) -> tuple[JobSpec, ...]:
     return members
 
 
+def _want_store(market: Market, spec: JobSpec) -> None:
+    """StoreNone where a cluster's store would be this market's, which keeps none."""
+    if spec.store is not None and spec.store.name and market.stores is None:
+        raise StoreNone("this market keeps no stores of clusters", field="cluster.store")
+
+
 # ---- quoting -------------------------------------------------------------------------------------
 
 
 async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """Each member's price and ceiling, and the sum; nothing is reserved. NothingMatches."""
     members = check(spec)
+    _want_store(market, spec)
     await priority.check(market, spec, account)
     await expected.bring(market, spec.image)
     found = market.directory.quote_gang(spec, account, market.now, len(members))
@@ -101,6 +108,7 @@ async def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
 async def post(market: Market, who: Caller, asked: Posting) -> str:
     """The new gang's id: all members are asked for, or nothing was. Refusals as for a job."""
     members = check(asked.spec)
+    _want_store(market, asked.spec)
     await images.check(market, asked.spec.image, who.account)
     await priority.check(market, asked.spec, who.account)
     if len(asked.session_vks) != len(members):

@@ -112,10 +112,8 @@ class Adapters:
                 await routes.owes(self.market, signed.receipt)
             case wire.PaidSent() | wire.HopRefused():
                 await hops.heard(self.market, provider, message, self.owner)
-            case wire.MeshPlaced() | wire.MeshSeen():
+            case wire.MeshPlaced() | wire.MeshSeen() | wire.StoreAsked():
                 await clusters.heard(self.market, provider, message)
-            case wire.StoreAsked():
-                await clusters.store_asked(self.market, provider, message)
             case wire.LogChunk():
                 await self._log(provider, message)
             case wire.Telemetry(lease, at_ms, values):

@@ -10,12 +10,12 @@ from typing import Final
 from marketplace.domain.errors import Malformed, NotFound
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.supply.offer import Offer
-from marketplace.domain.work.cluster_store import id_of
 from marketplace.domain.work.mesh import MeshUnproven
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ClusterWord, Job, Lease
 from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
+from marketplace.market.leases import stores
 
 MOST_ORDERED: Final = 1000  # leases of one adapter
 
@@ -50,11 +50,16 @@ async def ordered(market: Market, lease_id: str) -> None:
         market.providers.tell(lease.provider, wire.OrderSent(lease_id, word.order))
 
 
-async def heard(market: Market, provider: str, message: wire.MeshPlaced | wire.MeshSeen) -> None:
-    """What an adapter says of the mesh of a member that it runs: the newest is kept, of a lease
+async def heard(
+    market: Market, provider: str, message: wire.MeshPlaced | wire.MeshSeen | wire.StoreAsked
+) -> None:
+    """What an adapter says of a member that it runs. Of its mesh the newest is kept, of a lease
     that is over nothing. MeshUnproven unless the lease's adapter signed it of that lease;
-    Malformed, NotFound.
+    Malformed, NotFound, StoreNone.
     """
+    if isinstance(message, wire.StoreAsked):
+        await stores.asked(market, provider, message)
+        return
     lease = await market.store.get(Lease, message.lease)
     if lease is None or lease.provider != provider:
         raise NotFound(f"no lease {message.lease}")
@@ -80,38 +85,6 @@ def _relay(market: Market, lease: Lease, job: Job) -> None:
     if place is not None and job.gang:
         given = place.give(job.gang, job.parsed.member, lease.created_ms, market.now)
         market.providers.tell(lease.provider, wire.MeshRelay(lease.id, given))
-
-
-async def store_asked(market: Market, provider: str, message: wire.StoreAsked) -> None:
-    """Leave to reach its store, for a lease that lives and names one; NotFound, Malformed,
-    StoreNone.
-    """
-    lease = await market.store.get(Lease, message.lease)
-    job = await market.store.get(Job, lease.job) if lease is not None else None
-    if lease is None or job is None or lease.provider != provider or lease.state not in LIVE:
-        raise NotFound(f"no lease {message.lease}")
-    asked = job.parsed.store
-    if asked is None or not asked.name:
-        raise Malformed(f"{lease.id} has no store of this market's")
-    if market.stores is None:
-        raise StoreNone("this market keeps no stores")
-    store = id_of(job.account, asked.name)
-    now = market.now
-    await market.store.apply(
-        Change(raises=[ClusterWord(lease.id, "store", now, store.encode(), b"", now)])
-    )
-    given = market.stores.give(job.account, asked.name, lease.id)
-    market.providers.tell(lease.provider, wire.StoreGiven(lease.id, given))
-
-
-async def stores_in_use(market: Market) -> dict[str, str]:
-    """Store by lease, of all leases that were given leave for one and live."""
-    words = await market.store.find(ClusterWord, word="store", limit=None)
-    given = {word.lease: word.body.decode() for word in words}
-    if not given:
-        return {}
-    leases = await market.store.find(Lease, id=list(given), state=LIVE, limit=None)
-    return {lease.id: given[lease.id] for lease in leases}
 
 
 def _word(market: Market, lease: Lease, message: wire.MeshPlaced | wire.MeshSeen) -> ClusterWord:
