@@ -198,9 +198,8 @@ def read_stores(data: Mapping[str, Any]) -> tuple[str, ...]:
         try:
             found.append(str(ipaddress.IPv4Network(read_typed(one, str, "stores.networks"))))
         except ValueError:
-            raise ConfigRefused(
-                f"stores.networks: {one!r} is no network such as 10.1.0.0/16"
-            ) from None
+            why = f"stores.networks: {one!r} is no network such as 10.1.0.0/16"
+            raise ConfigRefused(why) from None
     return tuple(found)
 
 

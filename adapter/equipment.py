@@ -101,8 +101,8 @@ def meshes(config: Config, keys: Keys) -> MeshHost | None:
 
 
 def stores(config: Config) -> StoreMounts | None:
-    """What shows a cluster's members their store, where the owner has that: also at the market's own
-    host, whose address is the owner's word. A host that lacks something for it is a fault.
+    """What shows a cluster's members their store, where the owner has that: also at the market's
+    own host, whose address is the owner's word. A host that lacks something for it is a fault.
     """
     if config.stores is None:
         return None

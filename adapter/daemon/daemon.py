@@ -278,10 +278,8 @@ class Daemon:
                 self.shipping.stream_closed(message)
             case wire.RelayLooked(lease) if self.lease(lease) is not None:
                 self.gauges.looked[lease] = message
-            case wire.MeshRelay(lease, given):
-                self._meshes.given(lease, given)
-            case wire.StoreGiven(lease, given):
-                self._stores.given(lease, given)
+            case wire.MeshRelay() | wire.StoreGiven():
+                self._given(message)
             case wire.EndsProposed() | wire.EndDeclined():
                 if self._chain is not None:
                     self._chain.heard(message)
@@ -289,6 +287,12 @@ class Daemon:
                 self.raise_alarm(code, f"the market refused a message: {text}")
             case _:
                 await self.handle(Heard(message))
+
+    def _given(self, leave: wire.MeshRelay | wire.StoreGiven) -> None:
+        if isinstance(leave, wire.MeshRelay):
+            self._meshes.given(leave.lease, leave.given)
+        else:
+            self._stores.given(leave.lease, leave.given)
 
     # ---- the ticker -----------------------------------------------------------------------------
 

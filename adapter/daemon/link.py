@@ -19,9 +19,11 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from adapter.core.state import Own
 from marketplace.domain.errors import Refusal
 from marketplace.domain.protocol import codec, flow, wire
-from marketplace.domain.protocol.conversation import Client, MarketOlder, Phase
+from marketplace.domain.protocol.conversation import Client, MarketOlder, Numbering, Phase
+from marketplace.domain.site import origin_of
 
 WINDOW: Final = 1000
 """Messages on their way; more wait here, so that the conversation's own bound is never met."""
@@ -214,10 +216,10 @@ class Link:
             await self._stir.wait()
 
 
-def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Market]:
+def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Link]:
     """The real link; *session* is 16 random bytes that name this run of the process."""
 
-    def make(listener: Listener) -> Market:
+    def make(listener: Listener) -> Link:
         numbering, at = Numbering(session), origin_of(market)
         client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, numbering, at)
         return Link(market, client, listener)

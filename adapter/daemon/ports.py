@@ -176,8 +176,8 @@ class Stores(Protocol):
 @dataclass(frozen=True)
 class Parts:
     """Everything that the daemon is made of; only ``main`` and tests put it together. *mesh*: how
-    its workloads join a cluster's own network, *stores*: how they are shown a cluster's store; None:
-    not at all.
+    its workloads join a cluster's own network, *stores*: how they are shown a cluster's store;
+    None: not at all.
     """
 
     journal: Journal

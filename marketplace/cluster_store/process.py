@@ -56,8 +56,8 @@ class Shelves:
 
     @staticmethod
     def read(said: str, at: str, url: str, keep_s: int, secret: bytes) -> Shelves | None:
-        """``FOLDER`` or ``FOLDER:SIZE``, ``HOST:PORT`` and an address; None where neither folder nor
-        address is said. Malformed.
+        """``FOLDER`` or ``FOLDER:SIZE``, ``HOST:PORT`` and an address; None where neither folder
+        nor address is said. Malformed.
         """
         if not said and not url:
             return None

@@ -79,9 +79,12 @@ def main() -> None:
     root.mkdir(parents=True, mode=0o700, exist_ok=True)
     secret, living = bytes.fromhex(sys.stdin.readline()), Living()
     server = Server(
-        (host, int(port)), app_of(root, int(most), secret, living), numthreads=THREADS, timeout=IDLE_S,
+        (host, int(port)),
+        app_of(root, int(most), secret, living),
+        numthreads=THREADS,
+        timeout=IDLE_S,
         server_name="tally",
-    )  # fmt: skip
+    )
     server.prepare()
     threading.Thread(target=server.serve, daemon=True).start()
     threading.Thread(target=_forever, args=(root, float(keep_s)), daemon=True).start()

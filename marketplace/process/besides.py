@@ -1,5 +1,5 @@
-"""What a market's process keeps beside itself, as processes of its own: the relay of meshes, and the
-stores of clusters.
+"""What a market's process keeps beside itself, as processes of its own: the relay of meshes, and
+the stores of clusters.
 """
 
 from __future__ import annotations

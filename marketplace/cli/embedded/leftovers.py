@@ -14,8 +14,9 @@ from adapter.runtime.volumes.runtime import remove_all as remove_volumes
 
 
 async def remove_of(adapter: str, runtime: Path) -> None:
-    """End the plain processes, and take away the meshes, stores' mounts and volumes, of the adapter with that name,
-    whose runtimes keep what they know below *runtime*. RuntimeFault for what cannot be removed.
+    """End the plain processes, and take away the meshes, mounted stores and volumes, of the adapter
+    with that name, whose runtimes keep what they know below *runtime*. RuntimeFault for what cannot
+    be removed.
     """
     processes = ProcessRuntime(ProcessConfig(runtime, adapter))
     for handle in await processes.adopt():

@@ -24,7 +24,7 @@ from marketplace.domain.work.job_machine import JOB
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import images, priority, standing
 from marketplace.market.accounts.access import Caller, audit
-from marketplace.market.base.errors import NothingMatches, NotOffered
+from marketplace.market.base.errors import NothingMatches, NotOffered, StoreNone
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ApiKey, Gang, Job, Remembered, Standing
 from marketplace.market.context import MATCHER, TRIES, Market
