@@ -21,6 +21,7 @@ HEARD_S: Final = 30.0
 METHODS: Final = frozenset(
     {"OPTIONS", "GET", "HEAD", "PROPFIND", "PUT", "MKCOL", "MOVE", "DELETE"}
 )  # fmt: skip
+SPARED_S: Final = 10.0
 HIDDEN: Final = ".tally-"
 """Begins the names of what is on its way."""
 
@@ -62,12 +63,14 @@ class Gate:
         self._app = app
         self._secret = secret
         self._living = living
+        self._lock = threading.Lock()
+        self._failed: dict[str, float] = {}
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """One request."""
-        refused = self._refused(environ)
+        refused = self._refused(environ) or self._spared(environ)
         if refused is None:
-            return self._app(environ, start_response)
+            return self._app(environ, self._noting(environ, start_response))
         status, code, why = refused
         body = json.dumps({"code": code, "message": why}).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
@@ -76,6 +79,33 @@ class Gate:
         # What it sends is not read: the next request would begin within it.
         start_response(status, [*headers, ("Connection", "close")])
         return [body]
+
+    def _noting(self, environ: Environ, start_response: StartResponse) -> StartResponse:
+        """Which files could not be written."""
+        path = environ["PATH_INFO"]
+
+        def answered(status: str, *more: Any) -> Any:
+            if environ["REQUEST_METHOD"] == "PUT" and status[:1] != "2":
+                now = time.monotonic()
+                with self._lock:
+                    self._failed = {
+                        one: at for one, at in self._failed.items() if now - at < SPARED_S
+                    } | {path: now}
+            return start_response(status, *more)
+
+        return answered
+
+    def _spared(self, environ: Environ) -> tuple[str, str, str] | None:
+        """rclone removes what it could not write (``backend/webdav``, ``Update``), thus the file of
+        before with it, which is here still: that one removal is refused, and it minds that not.
+        """
+        if environ["REQUEST_METHOD"] != "DELETE":
+            return None
+        with self._lock:
+            at = self._failed.pop(environ["PATH_INFO"], None)
+        if at is None or time.monotonic() - at > SPARED_S:
+            return None
+        return "409 Conflict", "STORE_KEPT", "its last write failed: what was there before stays"
 
     def _refused(self, environ: Environ) -> tuple[str, str, str] | None:
         kind, _, said = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")

@@ -153,7 +153,8 @@ async def told(made: Processes, market: Market, folder: Path) -> None:
 
 
 async def nothing_left(home: Path, dead: str) -> bool:
-    rows = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    table = await anyio.Path("/proc/self/mountinfo").read_text()
+    rows = [line.split()[4] for line in table.splitlines()]
     ours = [row for row in rows if row.startswith(str(home)) and f"/{dead}/" not in row]
     return not ours
 

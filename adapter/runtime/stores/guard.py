@@ -1,12 +1,15 @@
 """What a store's mount may connect to, enforced on the host by iptables.
 
 Whoever posts a job names the address of his store, and rclone follows what the server there
-answers. So every rclone of ours runs under a group of its own, whose packets go to the internet and
-to what the owner allows: never to the host's own services, its neighbours or the cloud's metadata.
+answers. So every rclone of ours runs under a group, whose packets go to the internet and to what
+the owner allows: never to the host's own services, its neighbours or the cloud's metadata. What is
+allowed makes the group's number, so that no rule of one adapter, or of before, opens anything to
+another.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -14,14 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from adapter.core.workload import EgressUnenforced
-from adapter.runtime.egress import CLOSED, Firewall, run_command
+from adapter.runtime.egress import CLOSED, LOCK, Command, Firewall, run_command
 from adapter.runtime.stores.rclone import StoreRefused
 
-GROUP: Final = 64_911
-"""The group of every rclone that mounts a store; no user of the host should be in it."""
-CHAIN: Final = "TALLY-STORE"
+_FIRST: Final = 1 << 30
+"""Groups from here on are ours: far beyond those that a host's users have."""
 RESOLV: Final = Path("/etc/resolv.conf")
-_OURS: Final = ("-m", "owner", "--gid-owner", str(GROUP), "-j", CHAIN)
 Allowed = tuple[str, int]
 """A network or an address, and a TCP port; 0: any."""
 
@@ -33,27 +34,59 @@ def missing() -> str:
 
 
 class Guard(Firewall):
-    """The rules of all stores' mounts; idempotent, and shared by every adapter on the host."""
+    """The rules of the mounts of the adapter whose state is at *state*; idempotent."""
 
-    def ensure_stores(self, allowed: Sequence[Allowed]) -> None:
-        """They stand, and let *allowed* through: called before every mount."""
+    def __init__(self, state: Path, command: Command = run_command, lock: Path = LOCK) -> None:
+        super().__init__(command, lock)
+        self._state = state
+
+    def group(self, allowed: Sequence[Allowed]) -> int:
+        """Of an rclone that may reach *allowed* beside the internet."""
+        told = repr((str(self._state.resolve()), sorted(set(allowed)), _names()))
+        return _FIRST + int.from_bytes(hashlib.sha256(told.encode()).digest()[:3], "big")
+
+    def ensure_stores(self, allowed: Sequence[Allowed]) -> int:
+        """The group, whose rules stand: called before every mount."""
+        group = self.group(allowed)
+        chain = chain_of(group)
+        rules = [
+            *map(_opened, sorted(set(allowed))),
+            *_names(),
+            *(("-d", network, "-j", "DROP") for network in CLOSED),
+        ]
         with self._locked():
-            if self._rule("-n", "-L", CHAIN)[0]:
-                self._must("-N", CHAIN)
-            for network in CLOSED:
-                rule = ("-d", network, "-j", "DROP")
-                if not self._has(CHAIN, *rule):
-                    self._must("-A", CHAIN, *rule)
-            for rule in [*map(_opened, allowed), *_names()]:
-                if not self._has(CHAIN, *rule):
-                    self._must("-I", CHAIN, "1", *rule)
-            self._first("OUTPUT", *_OURS)
+            if not all(self._has(chain, *rule) for rule in rules):
+                self._replace(chain, rules)
+            self._first("OUTPUT", *_jump(group))
             if self._rule("-n", "-L", "OUTPUT", tool="ip6tables")[0] == 0:
-                rule = ("-m", "owner", "--gid-owner", str(GROUP), "-j", "DROP")
+                rule = _closed(group)
                 if self._rule("-C", "OUTPUT", *rule, tool="ip6tables")[0]:
                     code, said = self._rule("-I", "OUTPUT", "1", *rule, tool="ip6tables")
                     if code:
                         raise EgressUnenforced(f"ip6tables: {said.strip()}")
+        return group
+
+    def forget_group(self, group: int) -> None:
+        """No mount of that group is left."""
+        chain = chain_of(group)
+        with self._locked():
+            self._rule("-D", "OUTPUT", *_jump(group))
+            self._rule("-F", chain)
+            self._rule("-X", chain)
+            self._rule("-D", "OUTPUT", *_closed(group), tool="ip6tables")
+
+
+def chain_of(group: int) -> str:
+    """The rules of a group."""
+    return f"TALLY-STORE-{group - _FIRST:06x}"
+
+
+def _jump(group: int) -> tuple[str, ...]:
+    return ("-m", "owner", "--gid-owner", str(group), "-j", chain_of(group))
+
+
+def _closed(group: int) -> tuple[str, ...]:
+    return ("-m", "owner", "--gid-owner", str(group), "-j", "DROP")
 
 
 def _opened(one: Allowed) -> tuple[str, ...]:

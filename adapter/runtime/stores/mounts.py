@@ -24,7 +24,7 @@ from adapter.core.workload import RuntimeFault
 from adapter.host.processes import start_time
 from adapter.runtime.calls import note_reason
 from adapter.runtime.stores import guard
-from adapter.runtime.stores.guard import GROUP, Allowed, Guard
+from adapter.runtime.stores.guard import Allowed, Guard
 from adapter.runtime.stores.rclone import PROGRAM, Source, StoreRefused, bare, is_here
 from marketplace import disk
 from marketplace.domain.work.workload import ExitReason
@@ -34,8 +34,7 @@ MOUNTED_S: Final = 15.0
 LOOK_S: Final = 25.0
 ENDS_S: Final = 5.0
 _RIGHTS: Final = (
-    "setpriv", f"--regid={GROUP}", "--clear-groups", "--bounding-set=-all,+sys_admin",
-    "--inh-caps=-all", "--no-new-privs",
+    "--clear-groups", "--bounding-set=-all,+sys_admin", "--inh-caps=-all", "--no-new-privs",
 )  # fmt: skip
 _PATIENCE: Final = ("--contimeout=8s", "--timeout=180s", "--low-level-retries=3", "--retries=1")
 _MODE: Final = (
@@ -85,7 +84,7 @@ class StoreMounts:
         self._state = state
         self._networks: tuple[Allowed, ...] = tuple((one, 0) for one in networks)
         self._market = market
-        self._guard = Guard()
+        self._guard = Guard(state)
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
 
@@ -112,13 +111,14 @@ class StoreMounts:
             self._down(lease)
             allowed = self._allowed(source)
             guard.want_reachable(source.at, allowed)
-            self._guard.ensure_stores(allowed)
+            group = self._guard.ensure_stores(allowed)
             at = folder_of(self._state, lease)
             at.mkdir(parents=True, mode=0o700)
             at.parent.chmod(0o700)
+            _note(at.parent, 0, group)
             try:
-                _look(source)
-                _mount(source, at, owner)
+                _look(source, group)
+                _mount(source, at, owner, group)
             except BaseException:
                 self._down(lease)
                 raise
@@ -147,11 +147,15 @@ class StoreMounts:
             if run.returncode and str(at) in _mounted():
                 raise StoreFault(f"{lease}: {run.stderr.decode(errors='replace').strip()[:200]}")
         _end(at.parent)
+        group = _group(at.parent)
         with contextlib.suppress(FileNotFoundError):
             at.rmdir()  # refused by the kernel for a mount, and for a folder with anything in it
         if at.parent.is_dir():
             (at.parent / "about.json").unlink(missing_ok=True)
             at.parent.rmdir()
+        others = {_group(folder_of(self._state, one).parent) for one in self.held()}
+        if group is not None and group not in others:
+            self._guard.forget_group(group)
 
     def note_loss(self, lease: str) -> None:
         """The lease's workload ends for want of its store: a fault of this host's."""
@@ -167,11 +171,11 @@ def remove_all(state: Path) -> None:
         mounts.down(lease)
 
 
-def _look(source: Source) -> None:
+def _look(source: Source, group: int) -> None:
     """The store lets us in, before anything is mounted: its own word if not. What rclone says of it
     holds no credential: those are in no address.
     """
-    line = [*_RIGHTS, PROGRAM, "lsf", "--max-depth=1", *_PATIENCE, source.remote]
+    line = [*_rights(group), PROGRAM, "lsf", "--max-depth=1", *_PATIENCE, source.remote]
     environment = {**bare(), **source.environment}
     try:
         done = subprocess.run(
@@ -199,16 +203,19 @@ def _without(text: str, environment: Mapping[str, str]) -> str:
     return text
 
 
-def _mount(source: Source, at: Path, owner: tuple[int, int]) -> None:
-    line = [*_RIGHTS, PROGRAM, "mount", *_MODE, *_PATIENCE, f"--uid={owner[0]}",
-            f"--gid={owner[1]}", source.remote, str(at)]  # fmt: skip
+def _rights(group: int) -> tuple[str, ...]:
+    return ("setpriv", f"--regid={group}", *_RIGHTS)
+
+
+def _mount(source: Source, at: Path, owner: tuple[int, int], group: int) -> None:
+    whose = (f"--uid={owner[0]}", f"--gid={owner[1]}")
+    line = [*_rights(group), PROGRAM, "mount", *_MODE, *_PATIENCE, *whose, source.remote, str(at)]
     made = subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, cwd="/", env={**bare(), **source.environment},
     )  # fmt: skip
     _STARTED.append(made)
-    about = {"pid": made.pid, "began": start_time(made.pid)}
-    disk.write_whole(at.parent / "about.json", json.dumps(about).encode())
+    _note(at.parent, made.pid, group)
     deadline = time.monotonic() + MOUNTED_S
     while str(at) not in _mounted():
         if made.poll() is not None or time.monotonic() > deadline:
@@ -227,15 +234,30 @@ def _plain(text: str) -> str:
     return text.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
 
 
-def _pid(folder: Path) -> int | None:
-    """The rclone of a lease's *folder*; None where it does not run, whoever has its number now."""
+def _note(folder: Path, pid: int, group: int) -> None:
+    """Of a lease's mount: its rclone, 0 before there is one, by number and start, and its group."""
+    about = {"pid": pid, "began": start_time(pid) or 0, "group": group}
+    disk.write_whole(folder / "about.json", json.dumps(about).encode())
+
+
+def _about(folder: Path) -> dict[str, int]:
+    """What was written of a lease's mount, in its *folder*; nothing where that was cut short."""
     try:
-        about = cast("dict[str, Any]", json.loads((folder / "about.json").read_text()))
-        pid, began = int(about["pid"]), about["began"]
+        found = cast("dict[str, Any]", json.loads((folder / "about.json").read_text()))
+        return {name: int(found[name]) for name in ("pid", "began", "group")}
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return {}
+
+
+def _pid(folder: Path) -> int | None:
+    """Its rclone; None where it does not run, whoever has its number now."""
+    about = _about(folder)
     _reap()
-    return pid if began is not None and start_time(pid) == began else None
+    return about["pid"] if about and start_time(about["pid"]) == about["began"] else None
+
+
+def _group(folder: Path) -> int | None:
+    return _about(folder).get("group")
 
 
 def _end(folder: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from adapter.runtime.stores.guard import Guard
 from adapter.runtime.stores.mounts import StoreFault, StoreMounts, folder_of, remove_all
 from adapter.runtime.stores.rclone import Source, StoreRefused, of_consumer, of_market
 from marketplace.domain.work.cluster_store import (
@@ -32,6 +33,7 @@ from marketplace.domain.work.cluster_store import (
     key_of,
     token,
 )
+from tests.ports import free_port
 from tests.requires import need_stores
 
 pytestmark = pytest.mark.timeout(60)
@@ -231,9 +233,7 @@ def test_a_server_that_stands_still_holds_up_no_removal(
     mounts.up("lease_1", of_market(server.leave("lease_1"), KEYS), NOBODY)
     at = folder_of(tmp_path / "state", "lease_1")
     server.process.send_signal(signal.SIGSTOP)
-    with subprocess.Popen(
-        ["cp", "/bin/true", str(at / "stuck")], stderr=subprocess.DEVNULL
-    ) as stuck:
+    with subprocess.Popen(["cat", str(at / "absent")], stderr=subprocess.DEVNULL) as stuck:
         time.sleep(0.3)
         begun = time.monotonic()
         assert mounts.stands("lease_1")
@@ -283,8 +283,6 @@ def test_a_consumers_own_webdav_is_mounted_where_the_owner_opens_its_network(
 
 @contextlib.contextmanager
 def webdav(folder: Path) -> Iterator[int]:
-    from tests.ports import free_port
-
     port = free_port()
     line = ["rclone", "serve", "webdav", str(folder), "--addr", f"127.0.0.1:{port}"]
     env = {"PATH": os.environ["PATH"], "RCLONE_CONFIG": "/dev/null", "HOME": str(folder)}
@@ -305,13 +303,12 @@ def webdav(folder: Path) -> Iterator[int]:
 
 
 def test_a_mount_reaches_no_service_of_the_host_even_by_the_answer_of_a_server(
-    server: Server, mounts: StoreMounts
+    server: Server, mounts: StoreMounts, tmp_path: Path
 ) -> None:
     """The kernel refuses what a server's redirect, or a name that changed, would lead to."""
     mounts.up("lease_1", of_market(server.leave("lease_1"), KEYS), NOBODY)
-    from adapter.runtime.stores.guard import GROUP
-    from tests.ports import free_port
-
+    group = Guard(tmp_path / "state").group([("127.0.0.1/32", server.port)])
+    assert f"--gid-owner {group} -j" in output_rules()
     port = free_port()
     program = (
         "import socket,sys\n"
@@ -321,21 +318,27 @@ def test_a_mount_reaches_no_service_of_the_host_even_by_the_answer_of_a_server(
         "    except TimeoutError: print('dropped')\n"
         "    except OSError as error: print(error.strerror)\n"
     )
-    line = ["setpriv", f"--regid={GROUP}", "--clear-groups", sys.executable, "-c", program]
+    line = ["setpriv", f"--regid={group}", "--clear-groups", sys.executable, "-c", program]
     done = subprocess.run(
         [*line, str(server.port), str(port)], capture_output=True, text=True, timeout=20, check=True
     )
     assert done.stdout.split() == ["reached", "dropped"]
+    mounts.down("lease_1")
+    assert str(group) not in output_rules(), "no rule outlives the last mount"
+
+
+def output_rules() -> str:
+    line = ["iptables", "-w", "5", "-t", "mangle", "-S", "OUTPUT"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=10, check=True).stdout
 
 
 def test_a_market_that_does_not_answer_is_its_fault_and_no_refusal(mounts: StoreMounts) -> None:
-    from tests.ports import free_port
-
     place = StorePlace(f"http://127.0.0.1:{free_port()}", SECRET)
     source = of_market(place.give("one", "run", "lease_1"), KEYS)
+    before = output_rules()
     with pytest.raises(StoreFault):
         mounts.up("lease_1", source, NOBODY)
-    assert mounts.held() == []
+    assert mounts.held() == [] and output_rules() == before
 
 
 def test_a_source_without_what_opens_it_is_refused() -> None:
