@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 from wsgidav.dav_error import DAVError
 from wsgidav.dav_provider import DAVNonCollection
@@ -200,7 +200,7 @@ class Stores(FilesystemProvider):
 
     def path_of(self, path: str, environ: dict[str, Any]) -> str:
         """Where it lies on the disk."""
-        return cast(str, self._loc_to_file_path(path, environ))
+        return self._loc_to_file_path(path, environ)
 
     def get_resource_inst(self, path: str, environ: dict[str, Any]) -> Any:
         """What is at *path*; None for nothing."""

@@ -140,7 +140,7 @@ class JobSpec:
         store = self.store
         if store is None:
             return
-        said, wanted = OF_STORE & set(self.secrets), set(store.secrets) - {KEY}
+        said, wanted = set(self.secrets) & OF_STORE, set(store.secrets) - {KEY}
         if said != wanted:
             words = ", ".join(sorted(wanted)) or f"none of {', '.join(sorted(OF_STORE))}"
             raise Malformed(f"with this store, the job's secrets name {words}")

@@ -86,10 +86,11 @@ def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
 
 def _store(notes: Notes, node: Node, path: str) -> Store | None:
     """``{name: run-1}``, or ``{url: s3://bucket/prefix, endpoint: https://…}``."""
+    before = len(notes.problems)
     s = Section.read(notes, node, path, ("name", "url", "endpoint"))
-    if s.table is None:
-        return None
     said = {key: s.take(key, values.text, "") for key in ("name", "url", "endpoint")}
+    if len(notes.problems) > before:
+        return None
     return guarded(notes, node, path, lambda: Store(**said))
 
 
@@ -99,7 +100,7 @@ def store_rules(top: Section, store: Store | None, secrets: tuple[str, ...]) -> 
     """
     if store is None:
         return
-    said, wanted = OF_STORE & set(secrets), set(store.secrets) - {KEY}
+    said, wanted = set(secrets) & OF_STORE, set(store.secrets) - {KEY}
     node = top.get("secrets") or top.get("cluster")
     if said != wanted and node is not None:
         why = (
