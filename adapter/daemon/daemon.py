@@ -92,7 +92,8 @@ class Daemon:
         self._rounds = Rounds(self, parts.meters)
         self._direct = DirectPorts(self)
         self._meshes = Meshes(self, parts.mesh)
-        self._stores = Stores(self, parts.stores, self.link.send, keys.open_secrets)
+        grace_ms = own.limits.stop_grace_ms
+        self._stores = Stores(self, parts.stores, self.link.send, keys.open_secrets, grace_ms)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)

@@ -1,7 +1,9 @@
 """The stores of clusters' members, kept as the state says.
 
 One is mounted before its workload starts. Once that has ended, and where a lease is over, the mount
-goes; one whose program has died ends the workload, which could not see another in its place.
+goes: also when a workload that is stopped has not ended in its time, for a program that waits for a
+store which is away hears no signal before. A mount whose program has died ends the workload, which
+could not see another in its place.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from adapter.core.lifecycle import grace_ms
 from adapter.core.state import Lease
 from adapter.core.wish import Wish
 from adapter.core.workload import Handle, Runtime
@@ -31,6 +34,7 @@ DEADLINE_S: Final = 60.0
 GIVEN_S: Final = 10.0
 """So long the market's leave is awaited at each try to start."""
 AGAIN_S: Final = 10.0
+LATE_S: Final = 2.0
 
 _log = structlog.get_logger("adapter")
 T = TypeVar("T")
@@ -59,7 +63,8 @@ class Host(Protocol):
 @dataclass
 class Stores:
     """Of one adapter; *mounts*: None where this host shows no stores. *send* tells the market,
-    *open_secrets* opens what was sealed for a lease.
+    *open_secrets* opens what was sealed for a lease; *grace_ms*: how long a workload may take to
+    stop.
     """
 
     host: Host
@@ -68,6 +73,8 @@ class Stores:
     open_secrets: Callable[[Mapping[str, bytes]], dict[str, str]]
     _given: dict[str, StorePass] = field(default_factory=dict[str, StorePass], repr=False)
     _waits: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    grace_ms: int = 10_000
+    _stopping: dict[str, float] = field(default_factory=dict[str, float])
     _cared: set[str] = field(default_factory=set[str])
     _looked: bool = False
 
@@ -102,12 +109,21 @@ class Stores:
             self._cared |= set(await in_thread("stores", mounts.held, DEADLINE_S))
         for id_ in sorted(self._cared):
             lease = self.host.lease(id_)
-            if lease is None or not _needs(lease):
+            if lease is None or not _needs(lease) or self._late(lease):
                 self._cared.discard(id_)
                 group.start_soon(self._down, mounts, id_)
             elif lease.runs and not await self._stands(mounts, id_):
                 self._cared.discard(id_)
                 group.start_soon(self._lost, mounts, lease)
+
+    def _late(self, lease: Lease) -> bool:
+        """Whether it was to have stopped by now."""
+        if lease.wish is not Wish.STOP:
+            self._stopping.pop(lease.id, None)
+            return False
+        now = anyio.current_time()
+        since = self._stopping.setdefault(lease.id, now)
+        return now - since > grace_ms(lease, self.grace_ms) / 1000 + LATE_S
 
     async def _source(self, lease: Lease, store: Store) -> Source:
         secrets = self.open_secrets(lease.secrets)
@@ -147,6 +163,7 @@ class Stores:
 
     async def _down(self, mounts: Mounts, id_: str) -> None:
         """Until nothing is left of it; a fault is tried again."""
+        self._stopping.pop(id_, None)
         while True:
             try:
                 await in_thread("store", lambda: mounts.down(id_), DEADLINE_S)

@@ -9,6 +9,7 @@ mounts says all. Nothing below a mount is ever removed here: it is the consumer'
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ from adapter.runtime.stores.rclone import PROGRAM, Source, StoreRefused, bare, i
 from marketplace import disk
 from marketplace.domain.work.workload import ExitReason
 
+ROOT: Final = Path("/run/tally/stores")
 FILES: Final = "files"
 MOUNTED_S: Final = 15.0
 LOOK_S: Final = 25.0
@@ -70,14 +72,21 @@ def missing() -> str:
     return guard.missing()
 
 
+def place_of(state: Path) -> Path:
+    """Where the stores of an adapter's leases are mounted: not below its *state*, for who removes
+    that, whole, would remove what lies at the stores.
+    """
+    return ROOT / hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
+
+
 def folder_of(state: Path, lease: str) -> Path:
-    """Where a lease's store is mounted, below an adapter's *state*."""
-    return state / "stores" / lease / FILES
+    """Where a lease's store is mounted, of the adapter with that *state*."""
+    return place_of(state) / lease / FILES
 
 
 class StoreMounts:
-    """Below *state*; *networks*: what the owner opens to mounts beside the internet; *market*: the
-    host of his market, whose own store may be there.
+    """Of the adapter with that *state*; *networks*: what the owner opens to mounts beside the
+    internet; *market*: the host of his market, whose own store may be there.
     """
 
     def __init__(self, state: Path, networks: Sequence[str] = (), market: str = "") -> None:
@@ -94,7 +103,7 @@ class StoreMounts:
 
     def held(self) -> list[str]:
         """The leases that have anything here, also from an earlier run."""
-        return sorted(path.name for path in (self._state / "stores").glob("*"))
+        return sorted(path.name for path in place_of(self._state).glob("*"))
 
     def stands(self, lease: str) -> bool:
         """Whether it is mounted, and by a program that lives."""
@@ -165,10 +174,12 @@ class StoreMounts:
 
 
 def remove_all(state: Path) -> None:
-    """Every mount below *state*, of an adapter that does not run."""
+    """Every mount of an adapter that does not run."""
     mounts = StoreMounts(state)
     for lease in mounts.held():
         mounts.down(lease)
+    with contextlib.suppress(FileNotFoundError):
+        place_of(state).rmdir()
 
 
 def _look(source: Source, group: int) -> None:

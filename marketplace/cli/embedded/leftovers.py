@@ -18,9 +18,10 @@ async def remove_of(adapter: str, runtime: Path) -> None:
     with that name, whose runtimes keep what they know below *runtime*. RuntimeFault for what cannot
     be removed.
     """
+    # First: what waits for a store that is away does not end before.
+    await anyio.to_thread.run_sync(remove_stores, runtime)
     processes = ProcessRuntime(ProcessConfig(runtime, adapter))
     for handle in await processes.adopt():
         await processes.remove(handle)
     await anyio.to_thread.run_sync(remove_meshes, runtime, adapter)
-    await anyio.to_thread.run_sync(remove_stores, runtime)
     await anyio.to_thread.run_sync(remove_volumes, runtime)

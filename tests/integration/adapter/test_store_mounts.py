@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from adapter.runtime.stores.guard import Guard
-from adapter.runtime.stores.mounts import StoreFault, StoreMounts, folder_of, remove_all
+from adapter.runtime.stores.mounts import StoreFault, StoreMounts, folder_of, place_of, remove_all
 from adapter.runtime.stores.rclone import Source, StoreRefused, of_consumer, of_market
 from marketplace.domain.work.cluster_store import (
     KEY,
@@ -114,11 +114,12 @@ def mounts(tmp_path: Path) -> Iterator[StoreMounts]:
     state = tmp_path / "state"
     yield StoreMounts(state, market="127.0.0.1")
     remove_all(state)
-    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+    assert str(place_of(state)) not in Path("/proc/self/mountinfo").read_text()
+    assert not place_of(state).exists()
 
 
 def rclone_of(state: Path, lease: str) -> int:
-    return int(json.loads((state / "stores" / lease / "about.json").read_text())["pid"])
+    return int(json.loads((place_of(state) / lease / "about.json").read_text())["pid"])
 
 
 def test_what_one_member_wrote_another_reads_when_close_returned_and_the_market_cannot(
@@ -196,7 +197,7 @@ def test_no_credential_is_on_a_command_line_or_in_a_file(
     pid = rclone_of(tmp_path / "state", "lease_1")
     line = Path(f"/proc/{pid}/cmdline").read_text()
     kept = "".join(
-        path.read_text() for path in (tmp_path / "state" / "stores" / "lease_1").glob("*.json")
+        path.read_text() for path in (place_of(tmp_path / "state") / "lease_1").glob("*.json")
     )
     for word in (given.token, KEYS[KEY], KEYS[KEY][:32], KEYS[KEY][32:]):
         assert word not in line + kept
