@@ -224,9 +224,7 @@ class LeaseSigned(Message):
 
 @dataclass(frozen=True)
 class LeaseCancelled(Message):
-    """The proposal or lease is over for the market: stop without waiting; what is owed stays
-    owed.
-    """
+    """The proposal or lease is over for the market: stop at once; what is owed stays owed."""
 
     lease: str
     reason: str
